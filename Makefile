@@ -1,0 +1,46 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both create .venv and install first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: help demo test lint bench docs format clean
+.DEFAULT_GOAL := help
+
+help:           ## this page
+	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "uncollapse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	@touch $@
+
+demo: $(STAMP)  ## see what the toolkit does, in a few minutes
+	$(BIN)/uncollapse reproduce fig4 --out out/demo
+	$(BIN)/uncollapse reproduce claims-hnm --out out/demo
+
+test: lint      ## lint, types, floors, doctests, tests, coverage
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term
+
+lint: $(STAMP)  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## speed and memory as ratios taken in one run (slow)
+	@for f in benchmarks/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+
+docs: $(STAMP)  ## build the documentation into site/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/mkdocs build --strict
+
+clean:          ## remove what the commands above made
+	rm -rf $(VENV) site out .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -1,0 +1,1 @@
+"""`python -m uncollapse` is the command line."""

@@ -1,0 +1,132 @@
+"""Checks of what users pass in: messages name the argument, what was given, what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = [
+    "ArrayLike",
+    "InputError",
+    "check_choice",
+    "check_int",
+    "check_number",
+    "check_paired",
+    "class_ids",
+    "points",
+    "points64",
+]
+
+ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+
+
+class InputError(ValueError):
+    """A user's argument that cannot be used; the message says what would be."""
+
+    def __init__(self, name: str, given: object, allowed: str) -> None:
+        super().__init__(f"{name}: expected {allowed}, got {given}")
+
+
+def points(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
+    """Return `x` as a 2-D finite floating-point tensor, one row a point; keeps device and graph.
+
+    float16 and bfloat16 are promoted to float32, integers to float64.
+
+    >>> points([[0, 1], [2, 3]]).dtype
+    torch.float64
+    """
+    try:
+        tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    except (TypeError, ValueError) as error:
+        raise InputError(name, f"{type(x).__name__} ({error})", "a 2-D array of numbers") from None
+    if tensor.ndim != 2:
+        raise InputError(name, f"shape {tuple(tensor.shape)}", "a 2-D array, one row a point")
+    if tensor.is_complex():
+        raise InputError(name, str(tensor.dtype), "real numbers")
+    rows, columns = tensor.shape
+    if rows < min_rows or columns < 1:
+        allowed = f"at least {min_rows} row{'s' * (min_rows != 1)} and 1 column"
+        raise InputError(name, f"shape {(rows, columns)}", allowed)
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.float64)
+    elif tensor.dtype in (torch.float16, torch.bfloat16):
+        tensor = tensor.to(torch.float32)
+    # One reduction decides the common case; the rows are looked for only when it fails.
+    if not math.isfinite(float(tensor.detach().sum())):
+        finite = torch.isfinite(tensor.detach()).all(dim=1)
+        if not bool(finite.all()):
+            bad = torch.nonzero(~finite).flatten().tolist()
+            raise InputError(name, f"NaN or infinity in {_rows(bad)}", "finite numbers")
+    return tensor
+
+
+def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> np.ndarray[Any, Any]:
+    """Return `x` checked, as a float64 NumPy array off the graph."""
+    tensor = points(x, name, min_rows=min_rows).detach()
+    return tensor.to(device="cpu", dtype=torch.float64).numpy()
+
+
+def class_ids(
+    labels: ArrayLike, n: int, name: str = "labels", *, min_classes: int = 1
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return `(ids, classes)`: a class number 0..C-1 a row, and the sorted labels they stand for.
+
+    Labels may be integers of any size, strings or booleans; nothing is cast to float.
+
+    >>> ids, classes = class_ids(["b", "a", "b"], 3)
+    >>> ids.tolist(), classes.tolist()
+    ([1, 0, 1], ['a', 'b'])
+    """
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim != 1:
+        raise InputError(name, f"shape {array.shape}", "a 1-D array, one label a row")
+    if len(array) != n:
+        raise InputError(name, f"{len(array)} labels", f"{n}, one for each row")
+    if array.dtype.kind == "f" and not bool(np.all(array == np.floor(array))):
+        raise InputError(name, f"{array.dtype} values such as {array[0]}", "integers or strings")
+    classes, ids = np.unique(array, return_inverse=True)
+    if len(classes) < min_classes:
+        raise InputError(
+            name, f"{len(classes)} class in {n} rows", f"at least {min_classes} classes"
+        )
+    return ids.astype(np.int64, copy=False), classes
+
+
+def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
+    """Raise unless the two point sets have the same shape."""
+    if tuple(x.shape) != tuple(y.shape):
+        raise InputError(names[1], f"shape {tuple(y.shape)}", f"{names[0]}'s, {tuple(x.shape)}")
+
+
+def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
+    """Raise unless `value` is one of the words allowed."""
+    words = list(allowed)
+    if value not in words:
+        raise InputError(name, repr(value), "one of " + ", ".join(repr(w) for w in words))
+
+
+def check_int(name: str, value: object, low: int = 1) -> int:
+    """Return `value` as an int of at least `low`, or raise."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+        raise InputError(name, repr(value), f"a whole number of at least {low}")
+    return int(value)
+
+
+def check_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return `value` as a finite float within [low, high], or raise."""
+    ok = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not ok or not math.isfinite(float(value)) or not low <= float(value) <= high:  # type: ignore[arg-type]
+        span = "" if (low, high) == (-math.inf, math.inf) else f" in [{low:g}, {high:g}]"
+        raise InputError(name, repr(value), f"a finite number{span}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _rows(indices: list[int]) -> str:
+    shown = ", ".join(map(str, indices[:5]))
+    more = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
+    return f"row{'s' * (len(indices) > 1)} {shown}{more}"
