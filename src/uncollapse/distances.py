@@ -18,8 +18,10 @@ from uncollapse._check import ArrayLike, InputError, points
 __all__ = ["centre", "paired_distances", "pairwise_distances", "working_dtype"]
 
 # The product's error in a squared distance is a few eps·(|x|² + |y|²). A pair whose squared
-# distance is below this share of |x|² + |y|² is measured by direct differences instead.
-_CLOSE = {torch.float64: 1e-9, torch.float32: 2e-2}
+# distance is below this share of |x|² + |y|² is measured by direct differences instead, so that the
+# result is right to its own dtype's precision (to 1e-10 in float64).
+_CLOSE = {torch.float32: 1e-9, torch.float64: 1e-5}
+_CLOSE_WITHOUT_FLOAT64 = 2e-2
 _DIRECT_ELEMENTS = 1 << 21  # differences held at a time: 16 MB in float64
 
 
@@ -141,7 +143,8 @@ def _scaled_squares(a: Tensor, b: Tensor, x: Tensor, y: Tensor, same: bool) -> t
     a, b = a / scale, b / scale
     norm_a, norm_b = a.square().sum(1), b.square().sum(1)
     square = torch.addmm(norm_b, a, b.T, alpha=-2.0).add_(norm_a[:, None]).clamp_(min=0.0)
-    close = square <= _CLOSE[a.dtype] * (norm_a[:, None] + norm_b)
+    share = _CLOSE[x.dtype] if a.dtype == torch.float64 else _CLOSE_WITHOUT_FLOAT64
+    close = square <= share * (norm_a[:, None] + norm_b)
     if same:
         close.triu_(1)
     rows, columns = close.nonzero(as_tuple=True)

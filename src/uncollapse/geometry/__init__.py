@@ -1,1 +1,37 @@
-"""Placeholder."""
+"""Mathematics of labelled point sets: the quantities of the hard-negative-mining paper (HNM)."""
+
+from uncollapse.geometry.diameter import class_diameters, diameter, set_distance
+from uncollapse.geometry.hausdorff import hausdorff, hausdorff_like, sup_displacement
+from uncollapse.geometry.isometry import (
+    Isometry,
+    best_isometry,
+    isometric_error,
+    near_isometry_epsilon,
+)
+from uncollapse.geometry.separation import (
+    Separation,
+    hard_mined_loss,
+    is_triplet_separated,
+    separation,
+)
+from uncollapse.geometry.thickness import Thickness, iap_constant, thickness
+
+__all__ = [
+    "Isometry",
+    "Separation",
+    "Thickness",
+    "best_isometry",
+    "class_diameters",
+    "diameter",
+    "hard_mined_loss",
+    "hausdorff",
+    "hausdorff_like",
+    "iap_constant",
+    "is_triplet_separated",
+    "isometric_error",
+    "near_isometry_epsilon",
+    "separation",
+    "set_distance",
+    "sup_displacement",
+    "thickness",
+]

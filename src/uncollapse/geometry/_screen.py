@@ -1,0 +1,75 @@
+"""Float32 screening with a proven error bound, so that float64 is spent on few rows only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Array", "Screen", "farthest_pair", "nearest_in"]
+
+Array = np.ndarray[Any, Any]
+
+_CHUNK = 1 << 22  # elements converted to float64 at a time
+_UNIT_ROUNDOFF = 2.0**-24  # of float32
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A point set about its mean, scaled into the unit ball, in float32.
+
+    `points` are (x - mean)/scale, `squares` their squared norms. A squared distance computed from
+    them as |a|² + |b|² - 2a·b in float32 is within `slack` of the true one over scale²: the bound
+    d·u on a length-d dot product, the sums around it and the rounding of the points themselves
+    together stay below (d + 8)·u·(|a| + |b|)², and |a| + |b| <= 2.
+    """
+
+    points: Tensor
+    squares: Tensor
+    mean: Tensor
+    scale: float
+    slack: float
+
+    @classmethod
+    def of(cls, x: Tensor) -> Screen:
+        """Centre and scale `x` (any float dtype, on the CPU) chunk by chunk."""
+        rows, width = x.shape
+        step = max(1, _CHUNK // width)
+        chunks = [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
+        # The mean of a first row's neighbourhood: subtracting it first keeps the sums small.
+        first = x[0].double()
+        mean = first + sum(((x[c].double() - first).sum(0) for c in chunks), torch.zeros(1)) / rows
+        largest = max(float((x[c].double() - mean).square_().sum(1).max()) for c in chunks)
+        if not math.isfinite(largest) or largest < 1e-280:  # the squares over- or underflow
+            peak = max(float((x[c].double() - mean).abs_().max()) for c in chunks)
+            scale = peak * math.sqrt(width)
+        else:
+            scale = math.sqrt(largest)
+        scale = math.ldexp(1.0, math.frexp(scale)[1]) if scale > 0 else 1.0
+        points = torch.empty(rows, width, dtype=torch.float32)
+        for c in chunks:
+            points[c] = (x[c].double() - mean).div_(scale)
+        squares: Tensor = torch.linalg.vecdot(points, points)
+        return cls(points, squares, mean, scale, (width + 8) * _UNIT_ROUNDOFF * 4.0)
+
+    def exact(self, x: Tensor, rows: Tensor | slice) -> Tensor:
+        """The same points in float64."""
+        return (x[rows].double() - self.mean).div_(self.scale)
+
+
+def farthest_pair(a: Tensor, b: Tensor) -> tuple[int, int, float]:
+    """The farthest pair of two float64 sets near the origin: `(i, j, distance)`."""
+    square = torch.addmm(b.square().sum(1), a, b.T, alpha=-2.0).add_(a.square().sum(1)[:, None])
+    i, j = divmod(int(square.argmax()), len(b))
+    return i, j, float(torch.linalg.vector_norm(a[i] - b[j]))
+
+
+def nearest_in(distances: Tensor) -> tuple[Array, Array]:
+    """Row minima of a distance block and where they are; the lowest column wins a tie."""
+    block = distances.numpy()
+    columns = block.argmin(axis=1)
+    return block[np.arange(len(block)), columns], columns

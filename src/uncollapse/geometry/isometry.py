@@ -1,0 +1,126 @@
+"""Isometric error and the isometry nearest to a map: HNM (7), (8), (10) and (14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from uncollapse._check import ArrayLike, InputError, check_choice, check_paired, points, points64
+from uncollapse.distances import pairwise_distances
+from uncollapse.geometry._screen import Array
+
+__all__ = ["Isometry", "best_isometry", "isometric_error", "near_isometry_epsilon"]
+
+_BLOCK = 1 << 20  # distances held at a time
+
+
+@dataclass(frozen=True)
+class Isometry:
+    """The map U(x) = matrix · x + offset, and how far it stays from the map it approximates.
+
+    `error` is the largest residual for `norm="sup"`, the root mean square one for `norm="l2"`. No
+    isometry has an error below `lower_bound`.
+    """
+
+    matrix: Array
+    offset: Array
+    error: float
+    lower_bound: float
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """Apply the isometry to the rows of `x`."""
+        moved: Array = points64(x) @ self.matrix.T + self.offset
+        return moved
+
+
+def isometric_error(x: ArrayLike, x_star: ArrayLike) -> float:
+    """Largest difference between two embeddings' distances over all pairs of samples: HNM (14).
+
+    The two embeddings may have different dimensions.
+
+    >>> isometric_error([[0.0], [1.0]], [[5.0], [9.0]])
+    3.0
+    """
+    first = points(x, "x").detach().cpu().double()
+    second = points(x_star, "x_star").detach().cpu().double()
+    if len(first) != len(second):
+        raise InputError("x_star", f"{len(second)} rows", f"{len(first)}, one for each row of x")
+    step = max(1, _BLOCK // len(first))
+    worst = 0.0
+    for i in range(0, len(first), step):
+        # Pairs (i, j) with j >= i cover every pair once.
+        here = pairwise_distances(first[i : i + step], first[i:])
+        there = pairwise_distances(second[i : i + step], second[i:])
+        worst = max(worst, float((here - there).abs().max()))
+    return worst
+
+
+def near_isometry_epsilon(x: ArrayLike, y: ArrayLike) -> float:
+    """Smallest ε for which the map from each row of `x` to the same row of `y` satisfies HNM (7).
+
+    >>> near_isometry_epsilon([[0.0], [1.0]], [[0.0], [1.25]])
+    0.25
+    """
+    return isometric_error(x, y)
+
+
+def best_isometry(x: ArrayLike, y: ArrayLike, norm: str = "sup") -> Isometry:
+    """The isometry U of the space that brings the rows of `x` nearest to those of `y`: HNM (8).
+
+    `norm="l2"` is Kabsch's closed form, reflections allowed, and exact. `norm="sup"`, the one of
+    the theorem (10), reweights it (Lawson): for any weights the weighted optimum is at most the
+    largest residual of any isometry, hence the certified `lower_bound`.
+
+    >>> turned = best_isometry([[0.0, 0.0], [1.0, 0.0]], [[2.0, 2.0], [2.0, 3.0]])
+    >>> round(turned.error, 12)
+    0.0
+    """
+    check_choice("norm", norm, ("sup", "l2"))
+    source, target = points64(x), points64(y, "y")
+    check_paired(source, target, ("x", "y"))
+    uniform = np.full(len(source), 1.0 / len(source))
+    if norm == "l2":
+        matrix, offset, residual = _kabsch(source, target, uniform)
+        error = float(np.sqrt(np.mean(residual**2)))
+        return Isometry(matrix, offset, error, error)
+    rng = np.random.default_rng(0)
+    best = _lawson(source, target, uniform)
+    for _ in range(8):
+        if best.error - best.lower_bound <= 1e-6 * best.error:
+            break
+        other = _lawson(source, target, rng.dirichlet(np.full(len(source), 0.3)) + 1e-9)
+        lower = max(best.lower_bound, other.lower_bound)
+        winner = other if other.error < best.error else best
+        best = Isometry(winner.matrix, winner.offset, winner.error, min(lower, winner.error))
+    return best
+
+
+def _kabsch(source: Array, target: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Weighted least-squares isometry; returns matrix, offset and the residual of each row."""
+    weights = weights / weights.sum()
+    # Two passes keep the centroids exact far from the origin.
+    from_ = source[0] + weights @ (source - source[0])
+    to = target[0] + weights @ (target - target[0])
+    left, _, right = np.linalg.svd(((target - to) * weights[:, None]).T @ (source - from_))
+    matrix = left @ right
+    residual = np.linalg.norm((target - to) - (source - from_) @ matrix.T, axis=1)
+    return matrix, to - matrix @ from_, residual
+
+
+def _lawson(source: Array, target: Array, weights: Array, iterations: int = 400) -> Isometry:
+    """Minimax isometry by reweighting each row with its residual."""
+    best: Isometry | None = None
+    lower = 0.0
+    for _ in range(iterations):
+        weights = weights / weights.sum()
+        matrix, offset, residual = _kabsch(source, target, weights)
+        lower = max(lower, float(np.sqrt(weights @ residual**2)))
+        if best is None or residual.max() < best.error:
+            best = Isometry(matrix, offset, float(residual.max()), 0.0)
+        if best.error - lower <= 1e-9 * best.error:
+            break
+        weights = weights * residual
+    if best is None:
+        raise RuntimeError("no iteration was made")
+    return Isometry(best.matrix, best.offset, best.error, min(lower, best.error))
