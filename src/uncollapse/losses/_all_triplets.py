@@ -1,0 +1,120 @@
+"""All triplets of a batch without listing them: value and gradient by counting.
+
+For an anchor with positives at d_k and negatives at d_j, a hinge needs only the number of negatives
+nearer than d_k + margin, and for each negative the number of positives it is charged with. That is
+O(N²·min(K, log K)) time after three N × N products, and O(N·(K + block)) memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse.losses._blocks import BLOCK, CLOSE, FAR, cross_class
+from uncollapse.losses._classwise import SortedClasses
+from uncollapse.losses._counting import HingeCount, SoftCount
+from uncollapse.losses._frame import Frame
+
+__all__ = ["Charge", "all_triplets"]
+
+_NUMBA_FROM = 128  # rows from which loading the compiled kernel is worth it
+
+
+class Charge(NamedTuple):
+    """A loss of a batch and its gradient with respect to `frame.unit · frame.rows`."""
+
+    value: float
+    gradient: Tensor
+
+
+def all_triplets(
+    frame: Frame,
+    classes: SortedClasses,
+    margin: float,
+    *,
+    soft: bool = False,
+    window: bool = False,
+    nonzero: bool = False,
+    engine: str = "auto",
+) -> Charge:
+    """Mean over all triplets of [d_ap - d_an + margin]₊, or of its softplus when `soft`.
+
+    `window` keeps only the semi-hard triplets, d_ap < d_an < d_ap + margin. `nonzero` divides by
+    the number of triplets with a positive loss instead of by that of all. `engine` is "torch",
+    "numba", or "auto": numba for a hinge on a CPU where it is installed.
+    """
+    nothing = Charge(0.0, torch.zeros_like(frame.rows))
+    if classes.triplets == 0:
+        return nothing
+    if frame.unit == 0.0:  # all distances are 0
+        flat = math.log1p(math.exp(margin)) if soft else max(margin, 0.0)
+        return nothing if window else Charge(flat, nothing.gradient)
+    rows, z = frame.rows[classes.order], frame.z[classes.order]
+    positive = classes.distances(rows, z.dtype)
+    if soft:
+        count: SoftCount | HingeCount = SoftCount(positive, frame.unit, margin)
+        gradient = cross_class(z, rows, classes, count)
+        tuples = classes.triplets
+    else:
+        count = HingeCount(positive, frame.unit, margin, window)
+        kernel = _kernel(engine, z)
+        if kernel is None:
+            gradient = cross_class(z, rows, classes, count)
+        else:
+            gradient = _compiled(kernel, z, rows, classes, count)
+        tuples = count.active if nonzero or window else classes.triplets
+    if tuples == 0:
+        return nothing
+    gradient += classes.gradient(rows, count.pull, positive)
+    result = torch.empty_like(gradient)
+    result[classes.order] = gradient.div_(tuples)
+    return Charge(count.total / tuples, result)
+
+
+def _compiled(
+    kernel: Callable[..., float],
+    z: Tensor,
+    rows: Tensor,
+    classes: SortedClasses,
+    count: HingeCount,
+) -> Tensor:
+    """`cross_class(z, rows, classes, count)` with the compiled kernel between the products."""
+    n = len(z)
+    norm = torch.linalg.vecdot(z, z)
+    number = np.dtype(str(z.dtype).removeprefix("torch.")).type
+    margin = number(min(count.margin / count.unit, FAR / 10))
+    buffer = torch.empty(min(BLOCK, n), n, dtype=z.dtype)
+    total, direct = torch.zeros(n, dtype=rows.dtype), torch.zeros_like(rows)
+    result = torch.zeros_like(z)
+    shared = [x.numpy() for x in (classes.low, classes.high, count.positive)]
+    out = [x.numpy() for x in (rows, count.pull, total, direct)]
+    settings = (margin, count.window, number(CLOSE[z.dtype]), number(FAR))
+    for start in range(0, n, BLOCK):
+        stop = min(n, start + BLOCK)
+        slope = torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=buffer[: stop - start])
+        count.push += kernel(slope.numpy(), norm.numpy(), start, *shared, *settings, *out)
+        result[start:stop].addmm_(slope, z, alpha=-1.0)
+        result.addmm_(slope.T, z[start:stop], alpha=-1.0)
+    return direct.add_(result).addcmul_(total[:, None], z.to(rows.dtype))
+
+
+def _kernel(engine: str, z: Tensor) -> Any:
+    small = len(z) < _NUMBA_FROM and engine == "auto"
+    if engine == "torch" or small or z.device.type != "cpu":
+        return None
+    return _load_kernel()
+
+
+@functools.cache
+def _load_kernel() -> Any:
+    try:
+        from uncollapse.losses._numba import hinge_rows
+    except ImportError:
+        return None
+    return hinge_rows

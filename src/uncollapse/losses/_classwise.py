@@ -1,0 +1,118 @@
+"""Pairs inside the classes of a batch: their distances and gradients.
+
+Two tight classes far apart leave no digits of a within-class distance in the batch's own frame.
+Differences of float64 rows, or float64 products about each class's own centre, keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._classes import ClassLayout
+from uncollapse.distances import pairwise_distances
+
+__all__ = ["SortedClasses"]
+
+_SMALL = 32  # classes up to this size by direct differences, larger ones by products
+_ELEMENTS = 1 << 18  # differences held at a time: 2 MB in float64, so they stay in cache
+
+
+@dataclass(frozen=True)
+class SortedClasses:
+    """The rows of a batch in class order, small classes first.
+
+    Row i's class is the columns `low[i]` to `high[i]`. A table `[N, width]` holds in entry (i, k)
+    something about the pair (i, low[i] + k); `real` says which entries are pairs of two rows.
+    """
+
+    order: Tensor
+    low: Tensor
+    high: Tensor
+    real: Tensor
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, layout: ClassLayout, device: torch.device) -> SortedClasses:
+        """Put the layout's rows in class order."""
+        by_size = np.argsort(layout.counts, kind="stable")
+        counts = layout.counts[by_size]
+        rank = np.empty_like(by_size)
+        rank[by_size] = np.arange(len(by_size))
+        order = np.argsort(rank[layout.ids], kind="stable")
+        high = np.repeat(np.cumsum(counts), counts)
+        low = high - np.repeat(counts, counts)
+        column = low[:, None] + np.arange(int(counts[-1]))
+        real = (column < high[:, None]) & (column != np.arange(layout.size)[:, None])
+        at = [torch.from_numpy(x).to(device) for x in (order, low, high, real)]
+        return cls(at[0], at[1], at[2], at[3], counts.tolist())
+
+    @property
+    def width(self) -> int:
+        """Size of the largest class."""
+        return self.sizes[-1]
+
+    @property
+    def triplets(self) -> int:
+        """Number of (anchor, positive, negative) triplets of the batch."""
+        n = len(self.order)
+        return sum(k * (k - 1) * (n - k) for k in self.sizes)
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """`[stop - start, width]` columns of each row's class; past its end, the row itself.
+
+        The width is that of the largest class among these rows.
+        """
+        width = int(self.high[stop - 1] - self.low[stop - 1])
+        column = self.low[start:stop, None] + torch.arange(width, device=self.low.device)
+        own = torch.arange(start, stop, device=self.low.device)[:, None]
+        return torch.where(column < self.high[start:stop, None], column, own)
+
+    def distances(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """Table of the distances inside the classes, -inf where an entry is not real."""
+        table = torch.full(self.real.shape, -torch.inf, dtype=dtype, device=rows.device)
+        for start, stop, column in self._small(rows.shape[1]):
+            gap = rows[column] - rows[start:stop, None]
+            table[start:stop, : column.shape[1]] = torch.linalg.vector_norm(gap, dim=2).to(dtype)
+        for low, high in self._large():
+            table[low:high, : high - low] = pairwise_distances(rows[low:high]).to(dtype)
+        return table.masked_fill_(~self.real, -torch.inf)
+
+    def gradient(self, rows: Tensor, weight: Tensor, distance: Tensor) -> Tensor:
+        """Gradient of Σ weight · distance over a table; a pair at distance 0 adds 0."""
+        slope = torch.where(self.real & (distance > 0), weight / distance, 0.0).to(rows.dtype)
+        result = torch.zeros_like(rows)
+        place = torch.arange(len(rows), device=rows.device) - self.low
+        for start, stop, column in self._small(rows.shape[1]):
+            # Pair (i, j) pulls on i with the slope of (i, j) and with that of (j, i).
+            both = slope[start:stop, : column.shape[1]] + slope[column, place[start:stop, None]]
+            both.masked_fill_(~self.real[start:stop, : column.shape[1]], 0.0)
+            gap = rows[start:stop, None] - rows[column]
+            result[start:stop] = torch.bmm(both[:, None], gap)[:, 0]
+        for low, high in self._large():
+            own = slope[low:high, : high - low]
+            both = own + own.T
+            centred = rows[low:high] - rows[low:high].mean(dim=0)
+            result[low:high] = both.sum(1, keepdim=True) * centred - both @ centred
+        return result
+
+    def _small(self, dim: int) -> Iterator[tuple[int, int, Tensor]]:
+        """Row ranges of the small classes, a few at a time, with the columns of their classes."""
+        rows = sum(k for k in self.sizes if k <= _SMALL)
+        widest = max((k for k in self.sizes if k <= _SMALL), default=1)
+        chunk = max(1, _ELEMENTS // (widest * dim))
+        for start in range(0, rows, chunk):
+            stop = min(rows, start + chunk)
+            yield start, stop, self.columns(start, stop)
+
+    def _large(self) -> Iterator[tuple[int, int]]:
+        """Column ranges of the large classes."""
+        high = 0
+        for size in self.sizes:
+            high += size
+            if size > _SMALL:
+                yield high - size, high

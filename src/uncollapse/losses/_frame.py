@@ -1,0 +1,99 @@
+"""A batch in the frame where its distances can be trusted: own centre, own scale, float64 rows.
+
+Only the O(N·d) part is float64. Products are taken of float32 rows (float64 for float64 input)
+that have been centred and scaled first, so they keep their digits at any spread.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uncollapse.distances import working_dtype
+
+__all__ = ["Frame", "attach", "full_precision", "unit_rows"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows of a batch about their mean, over a power of two; off the graph.
+
+    `|y_i - y_j| = unit · |rows_i - rows_j|` for the (normalised, if asked) embeddings y. `z` is
+    `rows` in the dtype products are taken in. `unit` is 0 when all rows are equal.
+    """
+
+    rows: Tensor
+    z: Tensor
+    unit: float
+    direction: Tensor | None
+    inverse_norm: Tensor | None
+
+    @classmethod
+    def of(cls, embeddings: Tensor, normalize: bool) -> Frame:
+        """Frame of `[N, d]` embeddings, N >= 1."""
+        wide = embeddings.detach().to(working_dtype(embeddings))
+        direction = inverse = None
+        if normalize:
+            norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+            inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
+            wide = direction = wide * inverse
+        # The first row goes first: equal rows then give exact zeros, which a rounded mean does not.
+        rows = wide - wide[0]
+        rows -= rows.mean(dim=0)
+        largest = float(rows.abs().max())
+        if largest == 0.0 or bool((wide == wide[0]).all()):
+            return cls(torch.zeros_like(rows), rows.to(embeddings.dtype), 0.0, direction, inverse)
+        unit = math.ldexp(1.0, math.frexp(largest)[1])
+        rows /= unit
+        return cls(rows, rows.to(embeddings.dtype), unit, direction, inverse)
+
+    def pull_back(self, gradient: Tensor) -> Tensor:
+        """Gradient with respect to the embeddings, from the one with respect to `unit · rows`."""
+        if self.direction is None or self.inverse_norm is None:
+            return gradient
+        wide = gradient.to(self.direction.dtype)
+        radial = (wide * self.direction).sum(dim=1, keepdim=True)
+        return (wide - radial * self.direction) * self.inverse_norm
+
+
+def attach(embeddings: Tensor, value: float | Tensor, gradient: Tensor) -> Tensor:
+    """A scalar of the embeddings' dtype, whose backward pass hands `gradient` to the embeddings."""
+    scalar = torch.as_tensor(value, dtype=embeddings.dtype, device=embeddings.device)
+    limit = torch.finfo(embeddings.dtype).max  # 1 / a tiny spread may not fit: stay finite
+    narrow = gradient.clamp(-limit, limit).to(embeddings.dtype)
+    return _Attach.apply(embeddings, scalar, narrow)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def unit_rows(x: Tensor, normalize: bool) -> Tensor:
+    """Rows of `x` in the working dtype, on the graph, of length 1 if asked; a zero row stays 0."""
+    wide = x.to(working_dtype(x))
+    if not normalize:
+        return wide
+    norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+    whole = norm > 0
+    return torch.where(whole, wide / norm.masked_fill(~whole, 1.0), torch.zeros_like(wide))
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """No autocast inside: a product in bfloat16 has no digits left for a small distance."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+class _Attach(torch.autograd.Function):
+    """Value and gradient were computed together; backward only scales the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * upstream, None, None
