@@ -1,6 +1,15 @@
 """Mining: which triplets of a batch a loss sees (HNM §2.1, EPS §4.3)."""
 
-from uncollapse.mining.miner import Miner
-from uncollapse.mining.triplets import Triplets
+from uncollapse.mining.hardest import hardest_triplet
+from uncollapse.mining.miner import Miner, NoTripletsWarning
+from uncollapse.mining.triplets import Pairs, Triplets, as_pairs, as_triplets
 
-__all__ = ["Miner", "Triplets"]
+__all__ = [
+    "Miner",
+    "NoTripletsWarning",
+    "Pairs",
+    "Triplets",
+    "as_pairs",
+    "as_triplets",
+    "hardest_triplet",
+]

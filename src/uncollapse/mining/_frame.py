@@ -1,0 +1,122 @@
+"""The points a search runs on: squared distances by product with a known error, or exactly.
+
+A product of centred float32 rows gives a squared distance to about 1e-6 of the squared radius. That
+is fast and mostly enough to choose; `_search` sees where it is not and asks for exact ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse.distances import working_dtype
+
+__all__ = ["Frame"]
+
+_ELEMENTS = 1 << 19  # differences held at a time: 4 MB in float64
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows over a power of two, so that the farthest is of size 1 at any spread.
+
+    `points` are the rows themselves in the working dtype: their differences are exact.
+    `centred` are the same about their mean. A squared distance here times `scale` squared is one
+    of the rows given.
+    """
+
+    points: Tensor
+    centred: Tensor
+    scale: float
+
+    @classmethod
+    def of(cls, x: Tensor) -> Frame:
+        """Centre and scale the rows; equal rows stay exactly equal and sit at 0 if all are."""
+        wide = x.detach().to(working_dtype(x))
+        # The first row is taken off before the mean: a mean of equal rows is not exactly the row.
+        shifted = wide - wide[0]
+        centred = shifted - shifted.mean(dim=0)
+        largest = float(centred.abs().max()) if bool((shifted != 0).any()) else 0.0
+        if largest == 0.0:
+            return cls(wide, torch.zeros_like(centred), 1.0)
+        scale = math.ldexp(1.0, math.frexp(largest)[1])
+        return cls(wide / scale, centred / scale, scale)
+
+    @classmethod
+    def on_sphere(cls, x: Tensor) -> Frame:
+        """The same for the rows divided by their norm; a row of zeros stays at 0."""
+        wide = x.detach().to(working_dtype(x))
+        wide = wide / wide.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(wide.dtype).tiny)
+        norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+        return cls.of(wide / norm.clamp_min(torch.finfo(wide.dtype).tiny))
+
+    @cached_property
+    def coarse(self) -> Product:
+        """Products in float32, or in the working dtype where float32 products are not float32."""
+        full = torch.get_float32_matmul_precision() == "highest"
+        return Product(self.centred.float() if full else self.centred, self.centred)
+
+    @cached_property
+    def fine(self) -> Product:
+        """Products in the working dtype."""
+        return Product(self.centred, self.centred)
+
+    def squares(self, i: Tensor, j: Tensor) -> Tensor:
+        """Squared distances of rows i to rows j by direct differences, in the working dtype.
+
+        `i` of shape `[b]` with `j` of shape `[b]` or `[b, k]`.
+        """
+        result = torch.empty(j.shape, dtype=self.points.dtype, device=j.device)
+        wide = j.shape[1] if j.ndim == 2 else 1
+        step = max(1, _ELEMENTS // (wide * self.points.shape[1]))
+        for start in range(0, len(i), step):
+            rows = slice(start, start + step)
+            here = self.points[i[rows]]
+            difference = self.points[j[rows].reshape(-1)].view(*j[rows].shape, -1)
+            difference -= here if j.ndim == 1 else here[:, None]
+            result[rows] = _squared_norms(difference)
+        return result
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether all rows coincide: every product is then exactly 0."""
+        return bool(self.fine.radius == 0.0)
+
+
+class Product:
+    """Squared distances as |z_j|² − 2 z_i·z_j: short of |z_i|², which leaves a row's order.
+
+    `error` bounds how far such a value is from the truth. For the product 2√d roundings are
+    taken, some eight standard deviations of what they add up to, and never more than the certain d.
+    """
+
+    def __init__(self, rows: Tensor, centred: Tensor) -> None:
+        self.rows = rows
+        square = (centred * centred).sum(dim=1)
+        self.square = square.to(rows.dtype)
+        self.radius = float(square.max()) ** 0.5
+        dim = rows.shape[1]
+        unit = torch.finfo(rows.dtype).eps / 2
+        growth = min(dim, 2 * math.sqrt(dim) + 4)
+        norm = square.sqrt()
+        self.error = (unit * self.radius * ((2 * growth + 8) * norm + 4 * self.radius)).to(
+            rows.dtype
+        )
+
+    def block(self, i: Tensor, out: Tensor | None = None) -> Tensor:
+        """Values of the rows `i` against all rows, `[len(i), N]`, into `out` where given."""
+        buffer = None if out is None else out[: len(i)]
+        return torch.addmm(self.square, self.rows[i], self.rows.T, alpha=-2.0, out=buffer)
+
+
+def _squared_norms(difference: Tensor) -> Tensor:
+    """Sums of squares along the last axis; in the same order of summation whatever the shape."""
+    if difference.device.type == "cpu":
+        array = difference.numpy()
+        return torch.from_numpy(np.einsum("...d,...d->...", array, array))
+    return (difference * difference).sum(dim=-1)

@@ -1,0 +1,114 @@
+"""Which negatives an (anchor, positive) pair is set against: EPS §4.3 (a)–(d), HNM §2.1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from uncollapse.mining._batch import Block
+from uncollapse.mining._random import draw_weighted, uniform
+from uncollapse.mining._search import search
+
+__all__ = ["FALLBACKS", "NEGATIVES", "Settings", "choose_negatives"]
+
+NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
+FALLBACKS = ("nearest-outside", "farthest", "skip")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the strategies need to know besides the batch; as in `Miner`."""
+
+    margin: float
+    epsilon: float
+    fallback: str
+    cutoffs: tuple[float, float]
+
+
+def choose_negatives(
+    kind: str, block: Block, rows: Tensor, positive: Tensor, settings: Settings
+) -> tuple[Tensor, Tensor]:
+    """`(pair, negative)`: the negatives of the pairs (`rows[t]`, `positive[t]`), t ascending."""
+    every = torch.arange(len(rows), device=rows.device)
+    if kind in ("hard", "easy"):
+        frame = block.batch.plain
+        return every, block.nearest_negative(frame, farthest=kind == "easy")[rows]
+    if kind == "semihard":
+        return _semihard(block, rows, positive, settings)
+    if kind == "random":
+        return every, _random(block, rows)
+    if kind == "distance":
+        return _distance(block, rows, settings.cutoffs)
+    allowed = block.negatives() if kind == "all" else _similar(block, settings.epsilon)
+    pair, negative = allowed[rows].nonzero(as_tuple=True)
+    return pair, negative
+
+
+def _semihard(
+    block: Block, rows: Tensor, positive: Tensor, settings: Settings
+) -> tuple[Tensor, Tensor]:
+    """FaceNet §3.2: the nearest negative with d_ap < d_an < d_ap + margin."""
+    frame = block.batch.plain
+    above = frame.squares(block.anchors[rows], positive)
+    # One positive an anchor: the pairs are the rows, and nothing is copied.
+    pairs = None if len(rows) == len(block.anchors) and torch.equal(rows, block.every) else rows
+    values = block.products(frame)
+    negative, found = search(frame, values, block.anchors, block.hide, pairs=pairs, above=above)
+    if settings.fallback == "skip":
+        distance = frame.squares(block.anchors[rows], negative).sqrt() * frame.scale
+        found &= distance < above.sqrt() * frame.scale + settings.margin
+    elif settings.fallback == "farthest" and not bool(found.all()):
+        farthest = block.nearest_negative(frame, farthest=True)[rows]
+        return torch.arange(len(rows), device=rows.device), torch.where(found, negative, farthest)
+    pair = found.nonzero().flatten()
+    return pair, negative[pair]
+
+
+def _random(block: Block, rows: Tensor) -> Tensor:
+    """Uniform over the anchor's negatives; by counting alone where there is no pool."""
+    batch = block.batch
+    if block.pool is not None:
+        return draw_weighted(block.pool.double(), rows, batch.generator)
+    layout, anchors = batch.layout, block.anchors[rows].cpu()
+    ids = torch.from_numpy(layout.ids)[anchors]
+    count, start = torch.from_numpy(layout.counts)[ids], torch.from_numpy(layout.starts)[ids]
+    draw = uniform(len(rows), batch.generator, torch.device("cpu"))
+    place = (draw * (layout.size - count)).long()
+    place += count * (place >= start)  # `order` lists class after class: step over the own one
+    return batch.order[place.to(batch.device)]
+
+
+def _distance(block: Block, rows: Tensor, cutoffs: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Wu et al. 2017 §4: probability ∝ 1/q(d), q(d) ∝ d^(n−2) (1 − d²/4)^((n−3)/2), n the dim."""
+    sphere, dim = block.batch.sphere, block.batch.x.shape[1]
+    low, high = (c * c / sphere.scale**2 for c in cutoffs)
+    square = block.products(sphere).add_(sphere.coarse.square[block.anchors][:, None])
+    kept = square < high  # what is hidden is at infinity
+    square.clamp_(low, min(high, 4 * (1 - 1e-6) / sphere.scale**2)).mul_(sphere.scale**2)
+    log_weight = torch.log(square).mul_((2 - dim) / 2)
+    log_weight.add_(square.mul_(-0.25).add_(1.0).log_(), alpha=-(dim - 3) / 2)
+    # The largest of the row, not of the batch: one close pair elsewhere must not silence it.
+    log_weight.masked_fill_(~kept, -float("inf"))
+    top = log_weight.amax(dim=1, keepdim=True)
+    weight = log_weight.sub_(top).clamp_(min=-80.0).exp_().mul_(kept)
+    some = kept.any(dim=1)
+    negative = draw_weighted(weight, rows, block.batch.generator)
+    pair = some[rows].nonzero().flatten()
+    return pair, negative[pair]
+
+
+def _similar(block: Block, epsilon: float) -> Tensor:
+    """Wang et al. 2019 (8): s_an > min s_ap − ε, where a cosine s is 1 − d²/2 on the sphere."""
+    sphere = block.batch.sphere
+    column = block.extreme_own(sphere, block.valid, farthest=True)
+    farthest = sphere.squares(block.anchors, block.own.gather(1, column[:, None]).flatten())
+    limit = (farthest + 2 * epsilon / sphere.scale**2)[:, None]
+    product = sphere.coarse
+    gap = block.products(sphere)
+    gap -= (limit - product.square[block.anchors][:, None]).to(gap.dtype)
+    allowed = gap < 0
+    r, c = (gap.abs_() <= product.error[block.anchors][:, None]).nonzero(as_tuple=True)
+    allowed[r, c] = sphere.squares(block.anchors[r], c) < limit[r, 0]
+    return allowed
