@@ -1,0 +1,152 @@
+"""Backbones by name: `build("resnet18", dim=128)`."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from uncollapse._check import InputError, check_int
+from uncollapse._extras import MissingExtraError, import_extra
+from uncollapse.backbones.batchnorm import freeze_batch_norm
+from uncollapse.backbones.bn_inception import BNInception
+from uncollapse.backbones.conv2 import Conv2
+from uncollapse.backbones.googlenet import GoogLeNet
+from uncollapse.backbones.head import Embedder, Head
+from uncollapse.backbones.initialise import initialise
+from uncollapse.backbones.mlp import MLP
+from uncollapse.backbones.mnist_cnn import MnistCNN
+from uncollapse.backbones.resnet import resnet18, resnet50
+from uncollapse.backbones.weights import load_weights
+
+__all__ = ["BACKBONES", "build"]
+
+BACKBONES = (
+    "mnist-cnn",
+    "conv2",
+    "resnet18",
+    "resnet50",
+    "googlenet",
+    "bn-inception",
+    "mlp",
+    "linear",
+)
+
+
+def build(
+    name: str,
+    dim: int = 128,
+    *,
+    shape: Sequence[int] = (3, 224, 224),
+    normalize: bool = False,
+    hidden: Sequence[int] = (512,),
+    weights: str | Path | None = None,
+    adapt_channels: bool = True,
+    freeze_bn: bool = False,
+    init: str = "hnm",
+    generator: torch.Generator | None = None,
+) -> Embedder:
+    """Make the network `name` with a head that gives embeddings of `dim` dimensions.
+
+    `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `module.path:function`, your
+    own function, called with `dim`, that returns a module from samples to `[B, dim]`.
+
+    `shape` is that of one sample, `(C, H, W)` or `(features,)`. `normalize` puts embeddings on the
+    unit sphere. `hidden` are the widths of `mlp`. `weights` is an official weight file for the body
+    (for timm also `"pretrained"`). `freeze_bn` keeps batch norm fixed, also after `.train()`.
+    `init` is `"hnm"` or `"eps"` (see `initialise`); all draws come from `generator`, by default one
+    seeded with 0.
+
+    >>> model = build("resnet18", dim=64, shape=(1, 80, 80), normalize=True)
+    >>> tuple(model.eval()(torch.rand(2, 1, 80, 80)).shape)
+    (2, 64)
+    """
+    check_int("dim", dim)
+    sample = tuple(check_int("shape", length) for length in shape)
+    if len(sample) not in (1, 3):
+        raise InputError("shape", sample, "(channels, height, width) or (features,)")
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    # Layers draw from the global state when they are made; those draws are thrown away below, or
+    # seeded from the generator where the network is not ours.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
+        if name in BACKBONES:
+            model = _ours(name, dim, sample, normalize, hidden)
+            initialise(model.trunk, init, generator)
+        elif name.startswith("timm:"):
+            model = _timm(name.removeprefix("timm:"), dim, sample, normalize, weights)
+        elif ":" in name:
+            model = Embedder(_users(name, dim), Head(dim, None, normalize=normalize), dim)
+        else:
+            allowed = ", ".join(BACKBONES) + ", timm:NAME or module.path:function"
+            raise InputError("name", repr(name), f"one of {allowed}")
+    initialise(model.head, init, generator)
+    if weights is not None and weights != "pretrained":
+        load_weights(model.trunk, weights, adapt_channels=adapt_channels)
+        if isinstance(model.trunk, GoogLeNet):
+            model.trunk.transform_input = True
+    elif weights == "pretrained" and not name.startswith("timm:"):
+        raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
+    if freeze_bn:
+        freeze_batch_norm(model)
+    return model
+
+
+def _ours(
+    name: str, dim: int, shape: tuple[int, ...], normalize: bool, hidden: Sequence[int]
+) -> Embedder:
+    if name in ("mlp", "linear"):
+        widths = [check_int("hidden", width) for width in hidden] if name == "mlp" else []
+        trunk: Any = MLP(math.prod(shape), widths)
+    elif len(shape) != 3:
+        raise InputError("shape", shape, f"(channels, height, width) for {name!r}")
+    elif name == "mnist-cnn":
+        trunk = MnistCNN((shape[0], shape[1], shape[2]))
+    else:
+        networks = {
+            "conv2": Conv2,
+            "resnet18": resnet18,
+            "resnet50": resnet50,
+            "googlenet": GoogLeNet,
+            "bn-inception": BNInception,
+        }
+        trunk = networks[name](shape[0])
+    return Embedder(trunk, Head(trunk.features, dim, normalize=normalize), dim)
+
+
+def _timm(
+    name: str, dim: int, shape: tuple[int, ...], normalize: bool, weights: str | Path | None
+) -> Embedder:
+    try:
+        timm = import_extra("timm", "timm")
+    except (MissingExtraError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # a torchvision built for another torch fails in many ways
+        raise ImportError(
+            f"timm is installed but cannot be imported ({error}); "
+            "it needs a torchvision built for the torch that is installed"
+        ) from error
+    if name not in timm.list_models():
+        near = ", ".join(timm.list_models(f"*{name[:6]}*")[:5])
+        raise InputError("name", f"'timm:{name}'", f"a model timm knows, such as {near or 'none'}")
+    pretrained = weights == "pretrained"
+    trunk = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
+    return Embedder(trunk, Head(trunk.num_features, dim, normalize=normalize), dim)
+
+
+def _users(name: str, dim: int) -> nn.Module:
+    path, _, function = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(path), function)
+    except (ImportError, AttributeError) as error:
+        raise InputError("name", f"{name!r} ({error})", "module.path:function to import") from error
+    network = factory(dim)
+    if not isinstance(network, nn.Module):
+        given = f"a {type(network).__name__} from {name}({dim})"
+        raise InputError("name", given, "a function that returns a torch.nn.Module")
+    return network

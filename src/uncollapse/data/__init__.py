@@ -1,0 +1,48 @@
+"""Datasets of both papers and the user's own, decoded once, checked, and augmented in batches."""
+
+from uncollapse.data.augment import (
+    Compose,
+    center_crop,
+    horizontal_flip,
+    per_image,
+    random_erasing,
+    random_resized_crop,
+)
+from uncollapse.data.cache import CacheError, cache_folder
+from uncollapse.data.check import CopyCheck, SplitCheck, Survey, check, survey
+from uncollapse.data.images import UnreadableImageError
+from uncollapse.data.listing import Counts, DatasetInfo
+from uncollapse.data.registry import DATASETS, OWN, describe, load, paper_transform
+from uncollapse.data.render import render_check, render_info, render_survey
+from uncollapse.data.types import DataError, LabelledImages, LoadReport, TensorSource
+
+__all__ = [
+    "DATASETS",
+    "OWN",
+    "CacheError",
+    "Compose",
+    "CopyCheck",
+    "Counts",
+    "DataError",
+    "DatasetInfo",
+    "LabelledImages",
+    "LoadReport",
+    "SplitCheck",
+    "Survey",
+    "TensorSource",
+    "UnreadableImageError",
+    "cache_folder",
+    "center_crop",
+    "check",
+    "describe",
+    "horizontal_flip",
+    "load",
+    "paper_transform",
+    "per_image",
+    "random_erasing",
+    "random_resized_crop",
+    "render_check",
+    "render_info",
+    "render_survey",
+    "survey",
+]

@@ -1,0 +1,255 @@
+"""Decoded images, resized once into a memory-mapped file: the second epoch runs at memory speed.
+
+A cache is a manifest (JSON) and the pixel file it names. Both are written aside and renamed, the
+manifest last, so a reader sees a finished cache or none; a lock only saves doing the work twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse.data.images import FileSource, UnreadableImageError
+from uncollapse.data.lock import FileLock
+from uncollapse.data.types import DataError
+
+__all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached"]
+
+Progress = Callable[[int, int], None]
+
+_FORMAT = 1
+_CHUNK = 64  # images decoded between two signs of life
+
+
+class CacheError(DataError):
+    """A cache that cannot be written; the message says where, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class MappedSource:
+    """Images in a memory-mapped file of raw uint8; each process opens it on first use."""
+
+    path: Path
+    count: int
+    shape: tuple[int, ...]
+    _maps: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "count": self.count, "shape": self.shape, "_maps": {}}
+
+    def read(self, rows: Tensor) -> Tensor:
+        """The images of these rows, copied out of the map."""
+        if "map" not in self._maps:
+            # Copy-on-write: torch wants writable memory, the file must not change.
+            pixels = np.memmap(self.path, np.uint8, "c", shape=(self.count, *self.shape))
+            self._maps["map"] = torch.from_numpy(pixels)
+        return self._maps["map"][rows]
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A finished cache: its images, which rows of the source they are, and what decoding met."""
+
+    source: MappedSource
+    rows: tuple[int, ...]
+    unreadable: tuple[str, ...] = ()
+    converted: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def cache_folder() -> Path:
+    """`UNCOLLAPSE_CACHE`, or `~/.cache/uncollapse`."""
+    return Path(os.environ.get("UNCOLLAPSE_CACHE") or "~/.cache/uncollapse").expanduser()
+
+
+def cached(
+    source: FileSource,
+    name: str,
+    *,
+    place: str = "",
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Cached:
+    """The images of `source` from a cache called `name`, which is built if there is none that fits.
+
+    One cache is kept for each name, place and decoding. It fits when format, decoding and every
+    file's path, size and modification time are those it was built from. Safe with several
+    processes: one builds, the others wait and read. Images that cannot be decoded are left out and
+    named. `progress(done, total)` is told while building; by default a bar is drawn when standard
+    error is a terminal.
+    """
+    folder = cache_folder() if folder is None else folder
+    print_of = fingerprint(source)
+    identity = hashlib.sha256(repr((name, place, source.how)).encode()).hexdigest()[:16]
+    manifest = folder / f"{name}-{identity}.json"
+    ready = _open(manifest, print_of)
+    if ready is not None:
+        return ready
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(manifest.with_suffix(".lock")) as lock:
+            ready = _open(manifest, print_of)  # another process may have built it meanwhile
+            if ready is None:
+                _build(source, manifest, print_of, lock, progress, workers)
+                ready = _open(manifest, print_of)
+    except OSError as error:
+        raise _explained(error, folder) from error
+    if ready is None:
+        raise CacheError(f"the cache in {folder} was removed while it was being built")
+    return ready
+
+
+def fingerprint(source: FileSource) -> str:
+    """Digest of the format, the decoding, and each file's path, size and modification time."""
+    digest = hashlib.sha256(repr((_FORMAT, source.how)).encode())
+    seen: dict[Path, str] = {}
+    for image in source.images:
+        if image.path not in seen:
+            try:
+                status = image.path.stat()
+                seen[image.path] = f"{image.path}|{status.st_size}|{status.st_mtime_ns}"
+            except OSError:
+                seen[image.path] = f"{image.path}|gone"
+        digest.update(f"{seen[image.path]}|{image.member}\n".encode())
+    return digest.hexdigest()
+
+
+def _open(manifest: Path, print_of: str) -> Cached | None:
+    """The finished cache, or None when there is none, it is of something else, or is damaged."""
+    try:
+        found = json.loads(manifest.read_text())
+        if found["fingerprint"] != print_of:
+            return None
+        pixels = manifest.with_name(found["pixels"])
+        shape = tuple(int(length) for length in found["shape"])
+        if pixels.stat().st_size != int(np.prod(shape, dtype=np.int64)):
+            return None
+        rows = tuple(int(row) for row in found["rows"])
+        unreadable = tuple(map(str, found["unreadable"]))
+        converted = {str(mode): tuple(names) for mode, names in found["converted"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if len(rows) != shape[0]:
+        return None
+    return Cached(MappedSource(pixels, shape[0], shape[1:]), rows, unreadable, converted)
+
+
+def _build(
+    source: FileSource,
+    manifest: Path,
+    print_of: str,
+    lock: FileLock,
+    progress: Progress | None,
+    workers: int | None,
+) -> None:
+    need = len(source) * int(np.prod(source.shape))
+    free = shutil.disk_usage(manifest.parent).free
+    if need > free:
+        raise OSError(errno.ENOSPC, f"{need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free")
+    pixels = manifest.with_name(f"{manifest.stem}-{uuid.uuid4().hex[:12]}.u8")
+    aside = pixels.with_suffix(".part")
+    try:
+        with open(aside, "wb") as file:
+            entry = _decode_all(source, file, lock, progress, workers)
+            _flush(file)
+        os.replace(aside, pixels)
+        entry |= {"fingerprint": print_of, "pixels": pixels.name, "decoding": asdict(source.how)}
+        with open(aside, "wb") as file:
+            file.write(json.dumps(entry).encode())
+            _flush(file)
+        os.replace(aside, manifest)
+    finally:
+        aside.unlink(missing_ok=True)
+    for old in manifest.parent.glob(f"{manifest.stem}-*"):
+        # Pixels that no manifest names any more: of a changed source, or of a killed build.
+        if old != pixels:
+            with contextlib.suppress(OSError):
+                old.unlink()
+
+
+def _decode_all(
+    source: FileSource,
+    file: BinaryIO,
+    lock: FileLock,
+    progress: Progress | None,
+    workers: int | None,
+) -> dict[str, Any]:
+    """Write every readable image to `file` in order; return what the manifest says of them."""
+    rows: list[int] = []
+    unreadable: list[str] = []
+    converted: dict[str, list[str]] = {}
+    workers = workers or min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool, _shown(progress) as show:
+        for start in range(0, len(source), _CHUNK):
+            chunk = range(start, min(start + _CHUNK, len(source)))
+            for row, result in zip(chunk, pool.map(lambda r: _try(source, r), chunk), strict=True):
+                if isinstance(result, UnreadableImageError):
+                    unreadable.append(str(result))
+                    continue
+                array, was = result
+                # Plain writes, not a writable map: a full disk is then an error, not a crash.
+                file.write(array.tobytes())
+                rows.append(row)
+                if was is not None:
+                    converted.setdefault(was, []).append(source.images[row].name)
+            lock.refresh()
+            show(chunk.stop, len(source))
+    shape = [len(rows), *source.shape]
+    return {"shape": shape, "rows": rows, "unreadable": unreadable, "converted": converted}
+
+
+def _try(
+    source: FileSource, row: int
+) -> tuple[np.ndarray[Any, Any], str | None] | UnreadableImageError:
+    try:
+        return source.decode(row)
+    except UnreadableImageError as error:
+        return error
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _shown(progress: Progress | None) -> Iterator[Progress]:
+    """The caller's progress function, or a bar on a terminal, or nothing."""
+    if progress is not None or not sys.stderr.isatty():
+        yield progress or (lambda done, total: None)
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("decoding images")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _explained(error: OSError, folder: Path) -> CacheError:
+    if error.errno == errno.ENOSPC:
+        why = f"the disk is full ({error.strerror})"
+    else:
+        why = f"it cannot be written ({error.strerror or error})"
+    return CacheError(
+        f"image cache in {folder}: {why}; set UNCOLLAPSE_CACHE to another folder, "
+        "or pass cache=False to decode images each time"
+    )

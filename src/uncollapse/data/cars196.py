@@ -1,0 +1,113 @@
+"""Stanford Cars (Krause et al. 2013), both layouts: EPS §5.2, HNM appendix D."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+
+from uncollapse.data.listing import (
+    Counts,
+    DatasetInfo,
+    ImageRef,
+    Listing,
+    Row,
+    find_root,
+    list_rows,
+)
+from uncollapse.data.types import DataError
+
+__all__ = ["INFO", "listing"]
+
+INFO = DatasetInfo(
+    name="cars196",
+    title="Cars196: 16,185 photographs of 196 models (Krause et al. 2013)",
+    home="https://ai.stanford.edu/~jkrause/cars/car_dataset.html (offline; copies on Kaggle)",
+    licence="non-commercial research",
+    layout="""\
+cars_annos.mat and car_ims/000001.jpg
+or
+devkit/cars_train_annos.mat and cars_train/00001.jpg
+devkit/cars_test_annos_withlabels.mat (or beside devkit/) and cars_test/00001.jpg
+devkit/cars_meta.mat (names of the classes)""",
+    splits=("train", "test", "all"),
+    official={
+        "train": Counts(8_054, 98),
+        "test": Counts(8_131, 98),
+        "all": Counts(16_185, 196),
+    },
+    folders=("cars196", "stanford_cars", "cars"),
+    size=(256, 256),
+    fit="cover",
+    crop=224,
+)
+_CLASSES = {"train": range(1, 99), "test": range(99, 197), "all": range(1, 197)}
+_DEVKIT = "devkit/cars_train_annos.mat"
+
+
+def listing(root: Path | None, split: str) -> Listing:
+    """`train`: classes 1-98, `test`: classes 99-196, or `all`; label = class number.
+
+    The dataset's own train and test folders play no part: both papers split by class.
+    """
+    base = find_root(INFO, root, ["cars_annos.mat", _DEVKIT])
+    single = base / "cars_annos.mat"
+    pairs, names = _single(single) if single.is_file() else _devkit(base)
+    wanted = _CLASSES[split]
+    rows = [Row(ImageRef(path), label) for path, label in pairs if label in wanted]
+    names = {number: name for number, name in names.items() if number in wanted}
+    return list_rows(rows, class_names=names, origin=str(base))
+
+
+def _single(path: Path) -> tuple[list[tuple[Path, int]], dict[int, str]]:
+    mat = _mat(path)
+    pairs = [
+        (path.parent / str(image), int(label))
+        for image, label in zip(
+            _column(path, mat, "relative_im_path"), _column(path, mat, "class"), strict=True
+        )
+    ]
+    return pairs, _names(mat)
+
+
+def _devkit(base: Path) -> tuple[list[tuple[Path, int]], dict[int, str]]:
+    labelled = "cars_test_annos_withlabels.mat"
+    tests = [base / "devkit" / labelled, base / labelled]
+    test = next((path for path in tests if path.is_file()), None)
+    if test is None:
+        raise DataError(
+            f"cars196 in {base}: no {labelled} in devkit/ or beside it; the split by class needs "
+            "the labels of both folders, and cars_test_annos.mat has none"
+        )
+    pairs: list[tuple[Path, int]] = []
+    for path, folder in ((base / _DEVKIT, "cars_train"), (test, "cars_test")):
+        mat = _mat(path)
+        images = base / folder
+        if (images / folder).is_dir():  # as Kaggle packs it
+            images = images / folder
+        columns = zip(_column(path, mat, "fname"), _column(path, mat, "class"), strict=True)
+        pairs += [(images / str(image), int(label)) for image, label in columns]
+    meta = base / "devkit" / "cars_meta.mat"
+    return pairs, _names(_mat(meta)) if meta.is_file() else {}
+
+
+def _mat(path: Path) -> dict[str, Any]:
+    try:
+        mat: dict[str, Any] = scipy.io.loadmat(path, squeeze_me=True)
+    except Exception as error:  # scipy raises many kinds on damaged files
+        raise DataError(f"{path}: not a MATLAB file that can be read ({error})") from None
+    return mat
+
+
+def _column(path: Path, mat: dict[str, Any], field: str) -> list[Any]:
+    table = np.atleast_1d(mat.get("annotations", np.zeros(0)))
+    if table.dtype.names is None or field not in table.dtype.names:
+        raise DataError(f"{path}: no annotations with a field {field!r}")
+    return [np.asarray(value).item() for value in table[field]]
+
+
+def _names(mat: dict[str, Any]) -> dict[int, str]:
+    names = np.atleast_1d(mat.get("class_names", np.zeros(0, object)))
+    return {place + 1: str(name) for place, name in enumerate(names)}

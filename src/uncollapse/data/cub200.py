@@ -1,0 +1,78 @@
+"""Caltech-UCSD Birds-200-2011 (Wah et al. 2011): EPS §5.2, HNM appendix D."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from uncollapse.data.listing import (
+    Counts,
+    DatasetInfo,
+    ImageRef,
+    Listing,
+    Row,
+    find_root,
+    list_rows,
+)
+from uncollapse.data.types import DataError
+
+__all__ = ["INFO", "listing"]
+
+INFO = DatasetInfo(
+    name="cub200",
+    title="CUB-200-2011: 11,788 photographs of 200 kinds of birds (Wah et al. 2011)",
+    home="https://www.vision.caltech.edu/datasets/cub_200_2011/",
+    licence="non-commercial research and education",
+    layout="""\
+images.txt              <image id> <path below images/>
+image_class_labels.txt  <image id> <class id>
+classes.txt             <class id> <class name>
+images/001.Black_footed_Albatross/Black_Footed_Albatross_0001_796111.jpg""",
+    splits=("train", "test", "all"),
+    official={
+        "train": Counts(5_864, 100),
+        "test": Counts(5_924, 100),
+        "all": Counts(11_788, 200),
+    },
+    folders=("cub200", "CUB_200_2011", "CUB-200-2011"),
+    size=(256, 256),
+    fit="cover",
+    crop=224,
+)
+_CLASSES = {"train": range(1, 101), "test": range(101, 201), "all": range(1, 201)}
+
+
+def listing(root: Path | None, split: str) -> Listing:
+    """`train`: classes 1-100, `test`: classes 101-200, or `all`; label = class number."""
+    base = find_root(INFO, root, ["images.txt"])
+    paths = _table(base / "images.txt")
+    labels = {
+        key: _number(base, key, text)
+        for key, text in _table(base / "image_class_labels.txt").items()
+    }
+    names = {_number(base, key, key): name for key, name in _table(base / "classes.txt").items()}
+    unlabelled = [key for key in paths if key not in labels]
+    if unlabelled:
+        raise DataError(f"cub200 in {base}: no label for image id {unlabelled[0]}")
+    wanted = _CLASSES[split]
+    rows = [
+        Row(ImageRef(base / "images" / path), labels[key])
+        for key, path in paths.items()
+        if labels[key] in wanted
+    ]
+    names = {number: name for number, name in names.items() if number in wanted}
+    return list_rows(rows, class_names=names, origin=str(base))
+
+
+def _table(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        raise DataError(f"cub200: no file {path}") from None
+    pairs = (line.split(maxsplit=1) for line in lines if line.strip())
+    return {pair[0]: pair[-1].strip() for pair in pairs}
+
+
+def _number(base: Path, key: str, text: str) -> int:
+    if not text.isdigit():
+        raise DataError(f"cub200 in {base}: class of image id {key} is {text!r}, not a number")
+    return int(text)

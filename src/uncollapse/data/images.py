@@ -1,0 +1,162 @@
+"""Image files to uint8 arrays of one size; what had to be converted is said, not hidden."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from uncollapse._check import InputError, check_choice, check_int
+from uncollapse.data.listing import ImageRef
+from uncollapse.data.types import DataError
+
+__all__ = ["Decoding", "FileSource", "UnreadableImageError", "decode"]
+
+FITS = ("squash", "cover", "pad")
+_ALPHA = {"RGBA", "LA", "PA", "RGBa", "La"}
+_GREY = {"1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
+_BROKEN = (
+    OSError,
+    SyntaxError,  # Pillow's word for a broken PNG
+    ValueError,
+    EOFError,
+    IndexError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+    Image.DecompressionBombError,
+)
+
+
+class UnreadableImageError(DataError):
+    """A file that is there but cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How images are decoded: to `size` (height, width), `channels` 1 or 3.
+
+    `fit`: `"squash"` changes the aspect ratio, `"cover"` scales until the box is covered and cuts
+    the middle, `"pad"` scales until it fits and pads with black. `invert` makes dark ink bright.
+    """
+
+    size: tuple[int, int]
+    channels: int = 3
+    fit: str = "squash"
+    invert: bool = False
+
+    def __post_init__(self) -> None:
+        for length in self.size:
+            check_int("size", length)
+        if self.channels not in (1, 3):
+            raise InputError("channels", self.channels, "1 or 3")
+        check_choice("fit", self.fit, FITS)
+
+
+def decode(data: bytes | Path, how: Decoding) -> tuple[np.ndarray[Any, Any], str | None]:
+    """Decode one image to uint8 `[channels, H, W]`, and say what it was converted from, if at all.
+
+    Alpha is laid over white. Grey is no conversion when one channel is asked for, nor is colour
+    when three are.
+
+    >>> file = io.BytesIO()
+    >>> Image.new("L", (4, 2), 200).save(file, "PNG")
+    >>> array, was = decode(file.getvalue(), Decoding(size=(3, 3)))
+    >>> array.shape, int(array.max()), was
+    ((3, 3, 3), 200, 'grey')
+    """
+    try:
+        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as image:
+            image.load()
+            flat, was = _convert(image, how.channels)
+            array = np.asarray(_resize(ImageOps.invert(flat) if how.invert else flat, how))
+    except _BROKEN as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise UnreadableImageError(reason) from error
+    array = array[None] if how.channels == 1 else np.moveaxis(array, 2, 0)
+    return np.ascontiguousarray(array), was
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Images decoded from their files each time they are read."""
+
+    images: Sequence[ImageRef]
+    how: Decoding
+    _zips: dict[tuple[int, Path], zipfile.ZipFile] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one image: `(C, H, W)`."""
+        return (self.how.channels, *self.how.size)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"images": self.images, "how": self.how, "_zips": {}}  # open files stay behind
+
+    def decode(self, row: int) -> tuple[np.ndarray[Any, Any], str | None]:
+        """Decode one image; see `decode`."""
+        image = self.images[row]
+        try:
+            return decode(self._bytes(image) if image.member else image.path, self.how)
+        except _BROKEN as error:  # UnreadableImageError is a ValueError
+            raise UnreadableImageError(f"{image.name} ({error})") from None
+
+    def read(self, rows: Tensor) -> Tensor:
+        """Decode these images, `[B, C, H, W]`; an unreadable one is an error that names it."""
+        batch = torch.empty((len(rows), *self.shape), dtype=torch.uint8)
+        for place, row in enumerate(rows.tolist()):
+            batch[place] = torch.from_numpy(self.decode(row)[0])
+        return batch
+
+    def _bytes(self, image: ImageRef) -> bytes:
+        # One handle a process: forked workers would share its position in the file.
+        key = (os.getpid(), image.path)
+        if key not in self._zips:
+            self._zips[key] = zipfile.ZipFile(image.path)
+        return self._zips[key].read(image.member or "")
+
+
+def _convert(image: Image.Image, channels: int) -> tuple[Image.Image, str | None]:
+    """The image as L or RGB, and what it was when that is a conversion."""
+    mode, target = image.mode, "L" if channels == 1 else "RGB"
+    if mode in _ALPHA or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        ground = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+        return Image.alpha_composite(ground, layer).convert(target), "alpha"
+    if mode.startswith("I;16"):  # Pillow would clip to 8 bits instead of scaling
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if mode in _GREY:
+        return image.convert(target), None if channels == 1 else "grey"
+    was = {"RGB": "colour" if channels == 1 else None, "P": "palette"}.get(mode, mode)
+    return image.convert(target), was
+
+
+def _resize(image: Image.Image, how: Decoding) -> Image.Image:
+    height, width = how.size
+    if (image.width, image.height) == (width, height):
+        return image
+    if how.fit == "squash":
+        return image.resize((width, height), Image.Resampling.BILINEAR)
+    ratios = width / image.width, height / image.height
+    scale = max(ratios) if how.fit == "cover" else min(ratios)
+    inner = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    left, top = (inner[0] - width) // 2, (inner[1] - height) // 2
+    scaled = image.resize(inner, Image.Resampling.BILINEAR)
+    # Pillow fills what lies outside with black.
+    return scaled.crop((left, top, left + width, top + height))

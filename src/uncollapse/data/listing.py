@@ -1,0 +1,193 @@
+"""What a dataset's files say before an image is decoded: which files, which labels, what is odd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from uncollapse.data.types import DataError
+
+__all__ = [
+    "Counts",
+    "DatasetInfo",
+    "ImageRef",
+    "Listing",
+    "Row",
+    "find_root",
+    "is_image",
+    "list_rows",
+]
+
+_IMAGE_SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".ppm",
+    ".pgm",
+}
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """An image file, or a member of a zip."""
+
+    path: Path
+    member: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How reports name it: the last two parts of its path."""
+        return "/".join(Path(self.member or self.path).parts[-2:])
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image with what is known of it."""
+
+    image: ImageRef
+    label: int
+    fine: int | None = None
+    camera: int | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A split: images (files or a tensor in memory), their labels, and what was left out."""
+
+    images: tuple[ImageRef, ...] | Tensor
+    labels: Tensor
+    fine_labels: Tensor | None = None
+    cameras: Tensor | None = None
+    class_names: Mapping[int, str] = field(default_factory=dict)
+    fine_names: Mapping[int, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    origin: str = ""
+    split: str = ""
+
+    def select(self, rows: Sequence[int]) -> Listing:
+        """These rows only."""
+        chosen = torch.as_tensor(rows, dtype=torch.int64)
+        images = self.images
+        return replace(
+            self,
+            images=images[chosen] if isinstance(images, Tensor) else tuple(images[r] for r in rows),
+            labels=self.labels[chosen],
+            fine_labels=None if self.fine_labels is None else self.fine_labels[chosen],
+            cameras=None if self.cameras is None else self.cameras[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many images, classes and fine classes a split has."""
+
+    images: int
+    classes: int
+    fine_classes: int | None = None
+
+    @classmethod
+    def of(cls, listing: Listing) -> Counts:
+        """Count what a listing holds."""
+        fine = None if listing.fine_labels is None else len(torch.unique(listing.fine_labels))
+        return cls(len(listing.labels), len(torch.unique(listing.labels)), fine)
+
+    def __str__(self) -> str:
+        fine = "" if self.fine_classes is None else f", {self.fine_classes:,} fine"
+        return f"{self.images:,} images, {self.classes:,} classes{fine}"
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What there is to know about a dataset; sizes and crops are the papers'.
+
+    `size`, `fit`, `channels` and `invert` say how its images are decoded unless the user says
+    otherwise; `crop` is the network's input cut from them.
+    """
+
+    name: str
+    title: str
+    home: str
+    licence: str
+    layout: str
+    splits: tuple[str, ...]
+    official: Mapping[str, Counts] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    size: tuple[int, int] | None = None
+    fit: str = "squash"
+    channels: int = 3
+    invert: bool = False
+    crop: int | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_image(name: str) -> bool:
+    """Whether the file name is an image's; hidden files and macOS resource forks are not.
+
+    >>> [is_image(n) for n in ("a.JPG", "Thumbs.db", "._a.jpg", "__MACOSX/x/a.png")]
+    [True, False, False, False]
+    """
+    path = Path(name)
+    hidden = path.name.startswith(".") or "__MACOSX" in path.parts
+    return path.suffix.lower() in _IMAGE_SUFFIXES and not hidden
+
+
+def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Path:
+    """The folder that holds one of the `marker` files: `root` itself or a usual folder below it.
+
+    `root` may be the dataset's own folder or one that holds it under its official name.
+    """
+    wanted = list(marker)
+    if root is None:
+        raise DataError(
+            f"{info.name}: no folder given; pass root= or set UNCOLLAPSE_DATA to a folder that "
+            f"holds one folder per dataset. Get it from {info.home}"
+        )
+    for folder in (root, *(root / name for name in info.folders)):
+        if any((folder / name).exists() for name in wanted):
+            return folder
+    raise DataError(
+        f"{info.name}: none of {', '.join(wanted)} in {root}"
+        + (f" or its folders {', '.join(info.folders)}" if info.folders else "")
+        + f"; expected layout:\n{info.layout}"
+    )
+
+
+def list_rows(
+    rows: Iterable[Row],
+    *,
+    class_names: Mapping[int, str],
+    fine_names: Mapping[int, str] | None = None,
+    ignored: Iterable[str] = (),
+    origin: str = "",
+    split: str = "",
+) -> Listing:
+    """Turn rows into a listing; files that are not there go to `missing`."""
+    kept: list[Row] = []
+    missing: list[Row] = []
+    for row in rows:
+        there = row.image.member is not None or row.image.path.is_file()
+        (kept if there else missing).append(row)
+    fine = [row.fine for row in kept if row.fine is not None]
+    cameras = [row.camera for row in kept if row.camera is not None]
+    return Listing(
+        images=tuple(row.image for row in kept),
+        labels=torch.tensor([row.label for row in kept], dtype=torch.int64),
+        fine_labels=torch.tensor(fine) if fine else None,
+        cameras=torch.tensor(cameras) if cameras else None,
+        class_names=class_names,
+        fine_names=fine_names or {},
+        missing=tuple(row.image.name for row in missing),
+        ignored=tuple(ignored),
+        origin=origin,
+        split=split,
+    )

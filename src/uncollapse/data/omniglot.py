@@ -1,0 +1,90 @@
+"""Omniglot (Lake et al. 2015): EPS §5.2, label = alphabet, fine label = letter."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from uncollapse.data.listing import (
+    Counts,
+    DatasetInfo,
+    ImageRef,
+    Listing,
+    Row,
+    find_root,
+    is_image,
+    list_rows,
+)
+from uncollapse.data.types import DataError
+
+__all__ = ["INFO", "listing"]
+
+INFO = DatasetInfo(
+    name="omniglot",
+    title="Omniglot: 1,623 handwritten letters of 50 alphabets (Lake et al. 2015)",
+    home="https://github.com/brendenlake/omniglot",
+    licence="MIT",
+    layout="""\
+images_background.zip  or  images_background/<alphabet>/<character>/<image>.png
+images_evaluation.zip  or  images_evaluation/<alphabet>/<character>/<image>.png""",
+    splits=("train", "test", "all"),
+    official={
+        "train": Counts(19_280, 30, 964),
+        "test": Counts(13_180, 20, 659),
+        "all": Counts(32_460, 50, 1_623),
+    },
+    folders=("omniglot", "omniglot-py"),
+    size=(80, 80),  # EPS appendix C
+    channels=1,
+    invert=True,
+    aliases={"background": "train", "evaluation": "test"},
+)
+# Folder, first alphabet number, first letter number: labels do not clash between the splits.
+_PARTS = {"train": ("images_background", 0, 0), "test": ("images_evaluation", 30, 964)}
+
+
+def listing(root: Path | None, split: str) -> Listing:
+    """`train`: the 30 background alphabets; `test`: the 20 evaluation alphabets; or `all`."""
+    markers = [f"{folder}{end}" for folder, _, _ in _PARTS.values() for end in ("", ".zip")]
+    base = find_root(INFO, root, markers)
+    rows: list[Row] = []
+    ignored: list[str] = []
+    alphabets: dict[int, str] = {}
+    letters: dict[int, str] = {}
+    for part in _PARTS if split == "all" else (split,):
+        folder, first_alphabet, first_letter = _PARTS[part]
+        files, others = _files(base, folder)
+        ignored += others
+        # <alphabet>/<character>/<image>: the last three parts, whatever stands before them.
+        letter_of = {image: "/".join(path.parts[-3:-1]) for path, image in files}
+        names = sorted(set(letter_of.values()))
+        numbers = {name: first_letter + place for place, name in enumerate(names)}
+        groups = sorted({name.split("/")[0] for name in names})
+        group_of = {name: first_alphabet + place for place, name in enumerate(groups)}
+        alphabets |= {number: name for name, number in group_of.items()}
+        letters |= {number: name for name, number in numbers.items()}
+        for image, letter in letter_of.items():
+            rows.append(Row(image, group_of[letter.split("/")[0]], numbers[letter]))
+    return list_rows(
+        rows, class_names=alphabets, fine_names=letters, ignored=ignored, origin=str(base)
+    )
+
+
+def _files(base: Path, folder: str) -> tuple[list[tuple[PurePosixPath, ImageRef]], list[str]]:
+    """Image files of a folder or zip in order, and the names of files that are not images."""
+    found: list[tuple[PurePosixPath, ImageRef]] = []
+    if (base / folder).is_dir():
+        for path in sorted(p for p in (base / folder).rglob("*") if p.is_file()):
+            found.append((PurePosixPath(path.relative_to(base).as_posix()), ImageRef(path)))
+    elif (archive := base / f"{folder}.zip").is_file():
+        try:
+            with zipfile.ZipFile(archive) as zipped:
+                members = sorted(m for m in zipped.namelist() if not m.endswith("/"))
+        except (OSError, zipfile.BadZipFile) as error:
+            raise DataError(f"{archive}: damaged zip file ({error})") from None
+        found = [(PurePosixPath(member), ImageRef(archive, member)) for member in members]
+    else:
+        raise DataError(f"omniglot: neither {folder} nor {folder}.zip in {base}")
+    images = [(path, ref) for path, ref in found if is_image(str(path)) and len(path.parts) >= 3]
+    kept = {ref for _, ref in images}
+    return images, [ref.name for _, ref in found if ref not in kept]

@@ -1,0 +1,188 @@
+"""Datasets by name: `load("cub200", split="train")`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from uncollapse._check import InputError, check_choice
+from uncollapse.data import (
+    arrays,
+    cars196,
+    cub200,
+    digits,
+    folder,
+    manifest,
+    market1501,
+    mnist,
+    omniglot,
+    sop,
+)
+from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
+from uncollapse.data.cache import Progress, cached
+from uncollapse.data.images import Decoding, FileSource
+from uncollapse.data.listing import DatasetInfo, Listing
+from uncollapse.data.types import (
+    DataError,
+    ImageSource,
+    LabelledImages,
+    LoadReport,
+    TensorSource,
+    Transform,
+)
+
+__all__ = ["DATASETS", "OWN", "describe", "list_split", "load", "paper_transform"]
+
+# Typed loosely: only your own datasets take None for "the usual split".
+_LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
+    "digits": (digits.INFO, digits.listing),
+    "mnist-parity": (mnist.PARITY, mnist.parity),
+    "mnist": (mnist.MNIST, partial(mnist.mnist, mnist.MNIST)),
+    "fashion-mnist": (mnist.FASHION, partial(mnist.mnist, mnist.FASHION)),
+    "omniglot": (omniglot.INFO, omniglot.listing),
+    "market1501": (market1501.INFO, market1501.listing),
+    "cub200": (cub200.INFO, cub200.listing),
+    "cars196": (cars196.INFO, cars196.listing),
+    "sop": (sop.INFO, sop.listing),
+}
+_OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
+    "folder": (folder.INFO, folder.listing),
+    "manifest": (manifest.INFO, manifest.listing),
+    "arrays": (arrays.INFO, arrays.listing),
+}
+
+DATASETS = tuple(_LISTERS)
+OWN = tuple(_OWN)
+
+
+def load(
+    name: str,
+    root: str | Path | None = None,
+    split: str | None = None,
+    *,
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    fit: str | None = None,
+    cache: bool = True,
+    strict: bool = False,
+    transform: Transform | None = None,
+    progress: Progress | None = None,
+) -> LabelledImages:
+    """Load a split of a dataset: one of `DATASETS`, or your own as `folder`, `manifest`, `arrays`.
+
+    `root` is the dataset's folder (or your file), or a folder that holds it under its usual name;
+    by default that is `UNCOLLAPSE_DATA`. `split` is `train` unless said otherwise; `describe` lists
+    the others. Image files are decoded to `size` (height, width), `channels` and `fit` (`"squash"`,
+    `"cover"`, `"pad"`), the papers' by default, once, into a memory-mapped cache; `cache=False`
+    decodes them at every access. What had to be left out or converted is in `.report`; `strict`
+    makes it an error. `transform` takes and gives whole batches.
+
+    >>> data = load("digits", split="test")
+    >>> len(data), data.shape, data.split
+    (599, (1, 8, 8), 'test')
+    """
+    info = describe(name)
+    listing = list_split(name, root, split)
+    report = LoadReport(missing=listing.missing, ignored=listing.ignored)
+    source: ImageSource
+    if isinstance(listing.images, Tensor):
+        asked = {"size": size, "channels": channels, "fit": fit}
+        for option, value in asked.items():
+            if value is not None:
+                raise InputError(option, value, f"nothing: {name} is not decoded from image files")
+        source = TensorSource(listing.images)
+    else:
+        files = FileSource(listing.images, _decoding(info, size, channels, fit))
+        source = files
+        if cache and len(files):
+            place = f"{listing.origin} {listing.split}"
+            done = cached(files, f"{name}-{listing.split}", place=place, progress=progress)
+            source, listing = done.source, listing.select(done.rows)
+            report = replace(report, unreadable=done.unreadable, converted=done.converted)
+    if strict and not report.clean:
+        raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
+    if len(source) == 0:
+        raise DataError(f"{name} in {listing.origin}: no usable images ({report.summary()})")
+    return LabelledImages(
+        source=source,
+        labels=listing.labels,
+        fine_labels=listing.fine_labels,
+        cameras=listing.cameras,
+        class_names=listing.class_names,
+        fine_names=listing.fine_names,
+        name=name,
+        split=listing.split,
+        origin=listing.origin,
+        report=report,
+        transform=transform,
+    )
+
+
+def describe(name: str) -> DatasetInfo:
+    """Where to get a dataset, its licence, layout, splits and official counts.
+
+    >>> print(describe("cub200").official["train"])
+    5,864 images, 100 classes
+    """
+    check_choice("name", name, (*DATASETS, *OWN))
+    return (_LISTERS | _OWN)[name][0]
+
+
+def list_split(name: str, root: str | Path | None = None, split: str | None = None) -> Listing:
+    """Which files and labels a split has, before anything is decoded.
+
+    >>> len(list_split("digits").labels)
+    1198
+    """
+    info = describe(name)
+    split = info.aliases.get(split, split) if split is not None else None
+    if split is not None:
+        check_choice("split", split, info.splits)
+    elif name in _LISTERS:
+        split = "train"
+    listing = (_LISTERS | _OWN)[name][1](_resolve(info, root), split)
+    return listing if listing.split else replace(listing, split=split or "all")
+
+
+def paper_transform(name: str, *, train: bool, seed: int = 0) -> Compose:
+    """The batch transform of the papers for a dataset: what `load` leaves to do.
+
+    Where the network's input is cropped from the cached images (CUB, Cars, SOP): for training a
+    random resized crop and a flip, for evaluation the middle. Market-1501: a flip in training.
+    Nothing for the others.
+
+    >>> import torch
+    >>> crop = paper_transform("cub200", train=False)
+    >>> tuple(crop(torch.zeros(2, 3, 256, 256)).shape)
+    (2, 3, 224, 224)
+    """
+    info = describe(name)
+    if info.crop is not None:
+        size = (info.crop, info.crop)
+        if not train:
+            return Compose([partial(center_crop, size=size)])
+        return Compose([partial(random_resized_crop, size=size), horizontal_flip], seed=seed)
+    return Compose([horizontal_flip] if train and name == "market1501" else [], seed=seed)
+
+
+def _resolve(info: DatasetInfo, root: str | Path | None) -> Path | None:
+    """The folder given, or `UNCOLLAPSE_DATA` where it holds the dataset."""
+    if root is not None:
+        return Path(root).expanduser()
+    shared = Path(os.environ.get("UNCOLLAPSE_DATA") or os.devnull).expanduser()
+    return shared if any((shared / name).is_dir() for name in info.folders) else None
+
+
+def _decoding(
+    info: DatasetInfo,
+    size: int | tuple[int, int] | None,
+    channels: int | None,
+    fit: str | None,
+) -> Decoding:
+    chosen = (size, size) if isinstance(size, int) else size or info.size or (224, 224)
+    return Decoding(chosen, channels or info.channels, fit or info.fit, info.invert)
