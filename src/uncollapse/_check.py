@@ -41,7 +41,7 @@ def points(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
     torch.float64
     """
     try:
-        tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+        tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.ascontiguousarray(x))
     except (TypeError, ValueError) as error:
         raise InputError(name, f"{type(x).__name__} ({error})", "a 2-D array of numbers") from None
     if tensor.ndim != 2:

@@ -14,7 +14,7 @@ __all__ = ["Array", "Screen", "farthest_pair", "nearest_in"]
 
 Array = np.ndarray[Any, Any]
 
-_CHUNK = 1 << 22  # elements converted to float64 at a time
+_CHUNK = 1 << 18  # elements converted to float64 at a time
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
 
 
@@ -25,7 +25,7 @@ class Screen:
     `points` are (x - mean)/scale, `squares` their squared norms. A squared distance computed from
     them as |a|² + |b|² - 2a·b in float32 is within `slack` of the true one over scale²: the bound
     d·u on a length-d dot product, the sums around it and the rounding of the points themselves
-    together stay below (d + 8)·u·(|a| + |b|)², and |a| + |b| <= 2.
+    together stay below (d + 8)·u·(|a| + |b|)².
     """
 
     points: Tensor
@@ -40,21 +40,22 @@ class Screen:
         rows, width = x.shape
         step = max(1, _CHUNK // width)
         chunks = [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
-        # The mean of a first row's neighbourhood: subtracting it first keeps the sums small.
-        first = x[0].double()
-        mean = first + sum(((x[c].double() - first).sum(0) for c in chunks), torch.zeros(1)) / rows
-        largest = max(float((x[c].double() - mean).square_().sum(1).max()) for c in chunks)
-        if not math.isfinite(largest) or largest < 1e-280:  # the squares over- or underflow
-            peak = max(float((x[c].double() - mean).abs_().max()) for c in chunks)
-            scale = peak * math.sqrt(width)
-        else:
-            scale = math.sqrt(largest)
-        scale = math.ldexp(1.0, math.frexp(scale)[1]) if scale > 0 else 1.0
+        first = x[0].double()  # subtracted first, it keeps the sums small far from the origin
+        total, low, high = torch.zeros_like(first), x[0], x[0]
+        for c in chunks:
+            total += (x[c].double() - first).sum(0)
+            low, high = torch.minimum(low, x[c].amin(0)), torch.maximum(high, x[c].amax(0))
+        mean = first + total / rows
+        reach = torch.maximum(high.double() - mean, mean - low.double())
+        # The corner of the bounding box; a power of two, so that dividing by it is exact.
+        corner = float(reach.max()) * math.sqrt(width)
+        scale = math.ldexp(1.0, math.frexp(corner)[1]) if corner > 0 else 1.0
         points = torch.empty(rows, width, dtype=torch.float32)
         for c in chunks:
             points[c] = (x[c].double() - mean).div_(scale)
         squares: Tensor = torch.linalg.vecdot(points, points)
-        return cls(points, squares, mean, scale, (width + 8) * _UNIT_ROUNDOFF * 4.0)
+        slack = (width + 8) * _UNIT_ROUNDOFF * 4.0 * float(squares.max())
+        return cls(points, squares, mean, scale, slack)
 
     def exact(self, x: Tensor, rows: Tensor | slice) -> Tensor:
         """The same points in float64."""

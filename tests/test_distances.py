@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+
+from oracles import distance_matrix, point_sets
+from uncollapse import paired_distances, pairwise_distances
+from uncollapse.distances import centre
+
+SPREADS = [10.0**-e for e in range(1, 8)]
+
+
+def cloud(spread: float, norm: float, rows: int = 64, dim: int = 32, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    middle = torch.randn(dim, generator=generator)
+    middle = middle / middle.norm() * norm
+    return middle + spread * torch.randn(rows, dim, generator=generator)
+
+
+def worst_relative_error(x: torch.Tensor, y: torch.Tensor | None = None) -> float:
+    ours = pairwise_distances(x, y).double().numpy()
+    truth = distance_matrix(x.numpy(), None if y is None else y.numpy())
+    assert (ours[truth == 0] == 0).all()
+    apart = truth > 0
+    return float((np.abs(ours - truth)[apart] / truth[apart]).max(initial=0.0))
+
+
+@settings(max_examples=150, deadline=None)
+@given(point_sets())
+def test_distances_equal_the_definition(x):
+    ours = pairwise_distances(x).numpy()
+    np.testing.assert_allclose(ours, distance_matrix(x), rtol=1e-9, atol=0)
+    squares = pairwise_distances(x, squared=True).numpy()
+    np.testing.assert_allclose(squares, distance_matrix(x) ** 2, rtol=2e-9, atol=0)
+    np.testing.assert_array_equal(ours, ours.T)
+    np.testing.assert_array_equal(np.diag(ours), 0)
+
+
+@pytest.mark.parametrize("norm", [0.0, 1.0, 30.0, 1e3])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_float32_distances_are_right_at_every_spread_around_every_centre(spread, norm):
+    assert worst_relative_error(cloud(spread, norm)) <= 1e-6
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_two_tight_groups_far_apart_keep_their_inner_distances(spread):
+    x = torch.cat([cloud(spread, 1.0, seed=1), cloud(spread, 1.0, seed=2) + 1.0])
+    assert worst_relative_error(x) <= 1e-6
+    assert worst_relative_error(x[:70], x[40:]) <= 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_extreme_scales_neither_vanish_nor_overflow(scale):
+    assert worst_relative_error(cloud(scale, 0.0)) <= 1e-6
+
+
+def test_small_and_large_batches_are_measured_alike():
+    x = cloud(1e-4, 10.0, rows=200)
+    assert torch.equal(pairwise_distances(x)[:20, :20], pairwise_distances(x[:20]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_promoted(dtype):
+    x = cloud(1.0, 1.0).to(dtype)
+    ours = pairwise_distances(x)
+    assert ours.dtype == torch.float32
+    np.testing.assert_allclose(ours.numpy(), distance_matrix(x.float().numpy()), rtol=1e-6)
+
+
+def test_gradients_equal_finite_differences():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(pairwise_distances, (x, y))
+    assert torch.autograd.gradcheck(pairwise_distances, (x,))
+    assert torch.autograd.gradcheck(lambda a: pairwise_distances(a, squared=True), (x,))
+    assert torch.autograd.gradcheck(paired_distances, (x[:4].detach().requires_grad_(), y))
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_gradient_at_distance_zero_is_zero(squared):
+    x = torch.ones(4, 3, requires_grad=True)
+    pairwise_distances(x, squared=squared).sum().backward()
+    assert torch.equal(x.grad, torch.zeros_like(x))
+    x.grad = None
+    paired_distances(x, torch.ones(4, 3), squared=squared).sum().backward()
+    assert torch.equal(x.grad, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-6])
+def test_batch_hard_gradient_survives_off_the_origin(spread):
+    labels = torch.arange(64) // 4
+    same = labels[:, None] == labels
+
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        d = pairwise_distances(x)
+        hardest = d.masked_fill(~same, -1).amax(1) - d.masked_fill(same, float("inf")).amin(1)
+        (hardest + 0.2).relu().mean().backward()
+        return x.grad
+
+    x = cloud(spread, 10.0, dim=128)
+    ours, truth = gradient(x), gradient(x.double())
+    assert abs(float(ours.norm()) / float(truth.norm()) - 1) <= 0.02
+    assert float((ours - truth).norm() / truth.norm()) <= 1e-4
+    assert float(truth.norm()) > 0.1
+
+
+def test_paired_distances_are_the_diagonal_of_all_pairs():
+    x, y = cloud(1e-5, 100.0, seed=1), cloud(1e-5, 100.0, seed=2)
+    diagonal = np.diag(distance_matrix(x.numpy(), y.numpy()))
+    np.testing.assert_allclose(paired_distances(x, y).numpy(), diagonal, rtol=1e-6)
+
+
+def test_centre_removes_the_mean_exactly():
+    assert float(centre(cloud(1e-6, 1e3)).mean(0).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([1.0, 2.0], None, r"x: expected a 2-D array.*got shape \(2,\)"),
+        ([[float("nan")], [1.0]], None, "x: expected finite numbers, got NaN or infinity in row 0"),
+        ([[1.0], [float("inf")]], None, "row 1"),
+        (np.zeros((0, 3)), None, r"x: expected at least 1 row.*got shape \(0, 3\)"),
+        ([[1.0]], [[1.0, 2.0]], "y: expected 1 as in x, got 2 columns"),
+        ([["a"]], None, "x: expected a 2-D array of numbers"),
+        ([[1 + 2j]], None, "x: expected real numbers"),
+    ],
+)
+def test_bad_points_get_an_error_that_names_them(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        pairwise_distances(x, y)
+
+
+def test_paired_distances_need_as_many_rows():
+    with pytest.raises(ValueError, match="y: expected 2, one for each row of x, got 1 rows"):
+        paired_distances([[1.0], [2.0]], [[1.0]])
