@@ -1,0 +1,94 @@
+"""Label noise of EPS §4.2: a sample keeps its class with probability p."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._check import ArrayLike, InputError, check_int, check_number, class_ids
+
+__all__ = ["NoiseModel", "class_numbers"]
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """`classes` classes t; the own class has probability `p`, each other q = (1 − p)/(t − 1).
+
+    >>> noise = NoiseModel(classes=3, p=0.6)
+    >>> round(noise.q, 3), round(noise.same, 3), round(noise.different, 3)
+    (0.2, 0.44, 0.28)
+    """
+
+    classes: int
+    p: float
+
+    def __post_init__(self) -> None:
+        check_int("classes", self.classes, low=2)
+        check_number("p", self.p, low=0.0, high=1.0)
+
+    @property
+    def q(self) -> float:
+        """Probability of each class that is not the sample's own."""
+        return (1 - self.p) / (self.classes - 1)
+
+    @property
+    def same(self) -> float:
+        """S_same: probability that two samples of one class get equal labels."""
+        return self.p**2 + (self.classes - 1) * self.q**2
+
+    @property
+    def different(self) -> float:
+        """S_diff: probability that two samples of different classes get equal labels."""
+        return 2 * self.p * self.q + (self.classes - 2) * self.q**2
+
+    @property
+    def probabilities(self) -> Tensor:
+        """`[t, t]` float64: row c is the distribution of the label of a sample of class c.
+
+        >>> NoiseModel(2, 0.75).probabilities.tolist()
+        [[0.75, 0.25], [0.25, 0.75]]
+        """
+        table = torch.full((self.classes, self.classes), self.q, dtype=torch.float64)
+        return table.fill_diagonal_(self.p)
+
+    def labels(self, n: int) -> Tensor:
+        """True classes of `n` samples, class by class, as even as n allows.
+
+        >>> NoiseModel(3, 0.9).labels(7).tolist()
+        [0, 0, 0, 1, 1, 2, 2]
+        """
+        check_int("n", n, low=self.classes)
+        return torch.arange(n) * self.classes // n
+
+    def sample(self, labels: ArrayLike, generator: torch.Generator) -> Tensor:
+        """Noisy copy of `labels`, which are class numbers 0..t−1; rows are independent.
+
+        >>> g = torch.Generator().manual_seed(0)
+        >>> NoiseModel(4, 1.0).sample([3, 0, 2], g).tolist()
+        [3, 0, 2]
+        """
+        own = torch.as_tensor(np.asarray(labels) if not isinstance(labels, Tensor) else labels)
+        whole = own.ndim == 1 and not own.is_floating_point() and not own.is_complex()
+        if not whole or bool(((own < 0) | (own >= self.classes)).any()):
+            given = f"shape {tuple(own.shape)}, {own.dtype}, from {own.min()} to {own.max()}"
+            raise InputError("labels", given, f"class numbers 0..{self.classes - 1}, one a row")
+        own = own.to(torch.int64)
+        keep = torch.rand(own.shape, generator=generator, dtype=torch.float64) < self.p
+        step = torch.randint(1, self.classes, own.shape, generator=generator)
+        return torch.where(keep.to(own.device), own, (own + step.to(own.device)) % self.classes)
+
+
+def class_numbers(model: NoiseModel, labels: ArrayLike, n: int) -> Tensor:
+    """Class number of each of the `n` rows; at most the model's number of classes.
+
+    >>> class_numbers(NoiseModel(2, 0.9), ["b", "a"], 2).tolist()
+    [1, 0]
+    """
+    ids, classes = class_ids(labels, n)
+    if len(classes) > model.classes:
+        allowed = f"at most the model's {model.classes}"
+        raise InputError("labels", f"{len(classes)} classes", allowed)
+    return torch.from_numpy(ids)
