@@ -47,7 +47,7 @@ def cross_class(
         own = norm[start:stop, None]
         square = torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=buffer[: stop - start])
         square.add_(own).scatter_(1, classes.columns(start, stop), FAR * FAR)
-        close = _close(square, share * (own + widest), lambda o=own: share * (o + norm))
+        close = _close(square, share, own, norm, widest)
         distance = square.clamp_(min=_TINY).sqrt_()
         if close is not None:
             distance[close] = _direct(rows, close[0] + start, close[1]).to(z.dtype)
@@ -66,27 +66,28 @@ def cross_class(
 
 
 def _close(
-    square: Tensor, bound: Tensor, limit: Callable[[], Tensor]
+    square: Tensor, share: float, own: Tensor, norm: Tensor, widest: float
 ) -> tuple[Tensor, Tensor] | None:
-    """Rows and columns where `square <= limit()`; `bound` >= limit decides the common case."""
+    """Rows and columns of the close pairs; each row's least square decides the common case."""
     if square.device.type == "cpu":
         least = torch.from_numpy(square.numpy().min(axis=1, keepdims=True))
     else:
         least = square.amin(1, keepdim=True)
-    if bool((least > bound).all()):
+    if bool((least > share * (own + widest)).all()):
         return None
-    rows, columns = (square <= limit()).nonzero(as_tuple=True)
+    rows, columns = (square <= share * (own + norm)).nonzero(as_tuple=True)
     return (rows, columns) if len(rows) else None
 
 
 def _direct(rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
     chunk = max(1, _ELEMENTS // rows.shape[1])
-    parts = zip(i.split(chunk), j.split(chunk), strict=True)
+    parts = zip(torch.split(i, chunk), torch.split(j, chunk), strict=True)
     return torch.cat([torch.linalg.vector_norm(rows[a] - rows[b], dim=1) for a, b in parts])
 
 
 def _pull(result: Tensor, rows: Tensor, i: Tensor, j: Tensor, slope: Tensor) -> None:
     chunk = max(1, _ELEMENTS // rows.shape[1])
-    for a, b, s in zip(i.split(chunk), j.split(chunk), slope.split(chunk), strict=True):
+    parts = (torch.split(index, chunk) for index in (i, j, slope))
+    for a, b, s in zip(*parts, strict=True):
         force = (rows[a] - rows[b]).mul_(s[:, None])
         result.index_add_(0, a, force).index_add_(0, b, force, alpha=-1)

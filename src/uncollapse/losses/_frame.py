@@ -23,42 +23,42 @@ __all__ = ["Frame", "attach", "full_precision", "unit_rows"]
 class Frame:
     """Rows of a batch about their mean, over a power of two; off the graph.
 
-    `|y_i - y_j| = unit · |rows_i - rows_j|` for the (normalised, if asked) embeddings y. `z` is
-    `rows` in the dtype products are taken in. `unit` is 0 when all rows are equal.
+    `|y_i - y_j| = unit · |rows_i - rows_j|` for the embeddings y, divided by their norms if asked.
+    `z` is `rows` in the dtype products are taken in. `unit` is 0 when all rows are equal.
     """
 
+    y: Tensor
     rows: Tensor
     z: Tensor
     unit: float
-    direction: Tensor | None
     inverse_norm: Tensor | None
 
     @classmethod
     def of(cls, embeddings: Tensor, normalize: bool) -> Frame:
         """Frame of `[N, d]` embeddings, N >= 1."""
         wide = embeddings.detach().to(working_dtype(embeddings))
-        direction = inverse = None
+        inverse = None
         if normalize:
             norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
             inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
-            wide = direction = wide * inverse
+            wide = wide * inverse
         # The first row goes first: equal rows then give exact zeros, which a rounded mean does not.
         rows = wide - wide[0]
         rows -= rows.mean(dim=0)
         largest = float(rows.abs().max())
         if largest == 0.0 or bool((wide == wide[0]).all()):
-            return cls(torch.zeros_like(rows), rows.to(embeddings.dtype), 0.0, direction, inverse)
+            zero = torch.zeros_like(rows)
+            return cls(wide, zero, zero.to(embeddings.dtype), 0.0, inverse)
         unit = math.ldexp(1.0, math.frexp(largest)[1])
         rows /= unit
-        return cls(rows, rows.to(embeddings.dtype), unit, direction, inverse)
+        return cls(wide, rows, rows.to(embeddings.dtype), unit, inverse)
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         """Gradient with respect to the embeddings, from the one with respect to `unit · rows`."""
-        if self.direction is None or self.inverse_norm is None:
+        if self.inverse_norm is None:
             return gradient
-        wide = gradient.to(self.direction.dtype)
-        radial = (wide * self.direction).sum(dim=1, keepdim=True)
-        return (wide - radial * self.direction) * self.inverse_norm
+        radial = (gradient * self.y).sum(dim=1, keepdim=True)
+        return (gradient - radial * self.y) * self.inverse_norm
 
 
 def attach(embeddings: Tensor, value: float | Tensor, gradient: Tensor) -> Tensor:

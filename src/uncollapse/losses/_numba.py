@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 _PASSES = 24
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
 def hinge_rows(
     square: Array,  # [B, N] |z_j|² - 2 z_i·z_j on entry, slopes w / d on exit
     norm: Array,  # [N] |z|²
@@ -36,7 +36,7 @@ def hinge_rows(
 ) -> float:
     """Charge a block of anchors; returns the sum of the charged distances to negatives."""
     block, n = square.shape
-    width, dim = positive.shape[1], rows.shape[1]
+    dim = rows.shape[1]
     zero, one = square.dtype.type(0), square.dtype.type(1)
     weight = np.empty(n, square.dtype)
     near = np.empty(n, np.int64)
@@ -101,7 +101,7 @@ def hinge_rows(
     return push
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def _bisect(
     row: Array, positive: Array, margin: Any, window: bool, weight: Array, pull: Array
 ) -> None:
