@@ -42,7 +42,7 @@ class CacheError(DataError):
 
 @dataclass(frozen=True)
 class MappedSource:
-    """Images in a memory-mapped file of raw uint8; each process opens it on first use."""
+    """Images in a memory-mapped file of raw uint8; a process it is sent to opens it again."""
 
     path: Path
     count: int
@@ -145,11 +145,14 @@ def _open(manifest: Path, print_of: str) -> Cached | None:
         rows = tuple(int(row) for row in found["rows"])
         unreadable = tuple(map(str, found["unreadable"]))
         converted = {str(mode): tuple(names) for mode, names in found["converted"].items()}
+        if len(rows) != shape[0]:
+            return None
+        source = MappedSource(pixels, shape[0], shape[1:])
+        if rows:
+            source.read(torch.arange(1))  # open now: another process may rebuild and remove it
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if len(rows) != shape[0]:
-        return None
-    return Cached(MappedSource(pixels, shape[0], shape[1:]), rows, unreadable, converted)
+    return Cached(source, rows, unreadable, converted)
 
 
 def _build(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.io
 
 from uncollapse.data.listing import (
     Counts,
@@ -94,6 +93,8 @@ def _devkit(base: Path) -> tuple[list[tuple[Path, int]], dict[int, str]]:
 
 
 def _mat(path: Path) -> dict[str, Any]:
+    import scipy.io  # slow to import, and only this dataset needs it
+
     try:
         mat: dict[str, Any] = scipy.io.loadmat(path, squeeze_me=True)
     except Exception as error:  # scipy raises many kinds on damaged files

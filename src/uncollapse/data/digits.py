@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from uncollapse.data.listing import Counts, DatasetInfo, Listing
 
@@ -26,6 +25,8 @@ INFO = DatasetInfo(
 
 def listing(root: object, split: str) -> Listing:
     """The first two thirds (`train`), the rest (`test`), or `all`; label = digit."""
+    from sklearn.datasets import load_digits  # a second of imports that only this dataset needs
+
     bunch = load_digits()
     part = {"train": slice(0, _TRAIN), "test": slice(_TRAIN, None), "all": slice(None)}[split]
     # Values are 0..16.

@@ -85,7 +85,7 @@ def decode(data: bytes | Path, how: Decoding) -> tuple[np.ndarray[Any, Any], str
         reason = str(error).split("\n")[0] or type(error).__name__
         raise UnreadableImageError(reason) from error
     array = array[None] if how.channels == 1 else np.moveaxis(array, 2, 0)
-    return np.ascontiguousarray(array), was
+    return np.array(array, order="C"), was  # a copy: Pillow's memory is not writable
 
 
 @dataclass(frozen=True)

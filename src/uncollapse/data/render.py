@@ -47,13 +47,13 @@ def render_info(info: DatasetInfo) -> RenderableType:
 def render_check(result: CopyCheck) -> RenderableType:
     """A dataset's information and what was found of it, file by file where something is wrong."""
     parts: list[RenderableType] = [render_info(result.info), ""]
-    parts.append(f"found in {escape(result.origin)}" if result.origin else "no copy found")
+    if result.origin is None:
+        return Group(*parts, f"[red]✗[/red] {escape(result.splits[0].error or 'no copy found')}")
+    parts.append(f"found in {escape(result.origin)}")
     for split in result.splits:
         parts += _split_lines(split)
-    if result.origin:
-        word = "[green]complete[/green]" if result.ok else "[red]not the official copy[/red]"
-        parts.append(word)
-    return Group(*parts)
+    word = "[green]complete[/green]" if result.ok else "[red]not complete[/red]"
+    return Group(*parts, word)
 
 
 def _split_lines(split: SplitCheck) -> list[str]:

@@ -1,0 +1,131 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from uncollapse._check import InputError
+from uncollapse.data import DataError, LabelledImages, LoadReport, TensorSource
+
+
+@pytest.fixture
+def data():
+    pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1).expand(6, 1, 2, 2).contiguous()
+    return LabelledImages(
+        TensorSource(pixels),
+        labels=torch.tensor([3, 3, 5, 5, 9, 9]),
+        fine_labels=torch.tensor([30, 31, 50, 51, 90, 90]),
+        cameras=torch.tensor([1, 2, 1, 2, 1, 2]),
+        fine_names={30: "thirty"},
+    )
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [[4, 1], (4, 1), np.array([4, 1]), torch.tensor([4, 1]), slice(4, 0, -3)],
+    ids=["list", "tuple", "array", "tensor", "slice"],
+)
+def test_every_kind_of_index_gives_the_same_batch(data, indices):
+    if isinstance(indices, slice):  # torch has no negative steps
+        indices = list(range(6))[indices]
+    images, labels = data[indices]
+    assert labels.tolist() == [9, 3]
+    assert torch.equal(images[:, 0, 0, 0], torch.tensor([4.0, 1.0]) / 255)
+
+
+def test_masks_and_slices_choose_rows(data):
+    mask = np.array([True, False, False, False, False, True])
+    assert data[mask][1].tolist() == data[torch.from_numpy(mask)][1].tolist() == [3, 9]
+    assert data[1:3][1].tolist() == [3, 5]
+    assert len(data[[]][1]) == 0
+
+
+def test_an_integer_gives_one_sample_and_iteration_ends(data):
+    image, label = data[-1]
+    assert (tuple(image.shape), label) == ((1, 2, 2), 9)
+    assert [label for _, label in data] == data.labels.tolist()
+    with pytest.raises(IndexError, match="6 of 6"):
+        data[6]
+
+
+def test_pixels_are_as_stored_and_batches_are_scaled(data):
+    assert data.pixels([5]).dtype == torch.uint8
+    assert int(data.pixels([5]).max()) == 5
+    assert data[[5]][0].dtype == torch.float32
+
+
+def test_features_are_not_scaled():
+    features = torch.tensor([[300.0, -2.0]])
+    data = LabelledImages(TensorSource(features), labels=torch.tensor([0]))
+    assert data.shape == (2,)
+    assert torch.equal(data[[0]][0], features)
+
+
+def test_transform_sees_the_whole_batch(data):
+    seen = []
+    data.transform = lambda batch: seen.append(batch.shape) or batch + 1
+    images, _ = data[[0, 1, 2]]
+    assert seen == [(3, 1, 2, 2)]
+    assert float(images.min()) == 1.0
+
+
+def test_a_subset_keeps_every_column_and_may_be_nested(data):
+    part = data.subset([5, 2, 0]).subset(torch.tensor([True, True, False]))
+    assert part.labels.tolist() == [9, 5]
+    assert part.fine_labels.tolist() == [90, 50]
+    assert part.cameras.tolist() == [2, 1]
+    assert part.pixels()[:, 0, 0, 0].tolist() == [5, 2]
+
+
+def test_labels_by_place_run_from_zero(data):
+    assert data.classes.tolist() == [3, 5, 9]
+    assert data.label_index.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_fine_labels_can_be_trained_on(data):
+    fine = data.by_fine_labels()
+    assert fine.labels.tolist() == [30, 31, 50, 51, 90, 90]
+    assert fine.class_names == {30: "thirty"}
+    with pytest.raises(DataError, match="no fine labels"):
+        fine.by_fine_labels()
+
+
+def test_labels_that_do_not_fit_are_refused_by_name():
+    source = TensorSource(torch.zeros(2, 3))
+    with pytest.raises(InputError, match="labels: expected 2 whole numbers"):
+        LabelledImages(source, labels=torch.tensor([1]))
+    with pytest.raises(InputError, match=r"cameras: expected 2 whole numbers.*float32"):
+        LabelledImages(source, labels=torch.tensor([1, 2]), cameras=torch.tensor([0.5, 1.0]))
+
+
+BATCHES = [[0, 3], [5, 1, 2]]
+
+
+def test_a_loader_with_a_batch_sampler_gives_the_same_as_indexing(data):
+    stacked = list(DataLoader(data, batch_sampler=BATCHES))
+    direct = list(data.loader(BATCHES))
+    for batch, ours, rows in zip(stacked, direct, BATCHES, strict=True):
+        for one, two, three in zip(batch, ours, data[rows], strict=True):
+            assert torch.equal(one, three)
+            assert torch.equal(two, three)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_worker_processes_give_the_same_batches(data):
+    direct = list(data.loader(BATCHES, workers=2))
+    assert [labels.tolist() for _, labels in direct] == [[3, 5], [9, 3, 5]]
+    assert torch.equal(direct[1][0], data[BATCHES[1]][0])
+
+
+def test_datasets_pickle(data):
+    again = pickle.loads(pickle.dumps(data))
+    assert torch.equal(again[[2]][0], data[[2]][0])
+
+
+def test_a_report_counts_and_names_what_was_odd():
+    report = LoadReport(missing=("a", "b", "c", "d"), converted={"CMYK": ("e",)})
+    assert not report.clean
+    assert report.summary() == "4 missing (a, b, c, ...); 1 converted from CMYK (e)"
+    assert LoadReport().clean
+    assert LoadReport().summary() == "nothing left out or changed"
