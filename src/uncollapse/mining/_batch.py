@@ -17,7 +17,7 @@ from uncollapse.mining._search import search
 
 __all__ = ["Batch", "Block"]
 
-_BLOCK = {"cpu": 1 << 20}  # products held at a time: 4 MB of float32 stay in the second-level cache
+_BLOCK = 1 << 20  # products held at a time: 4 MB of float32
 _BLOCK_ELSEWHERE = 1 << 25
 _SMALL_CLASS = 32  # up to here the distances inside a class are direct differences
 
@@ -30,6 +30,10 @@ class Batch:
         self.own = layout.positives.to(x.device)
         self.real = layout.is_positive.to(x.device)
         self.order = torch.from_numpy(layout.order).to(x.device)
+        self.buffers: dict[int, Tensor] = {}
+        on_cpu, n = x.device.type == "cpu", layout.size
+        held = _BLOCK if on_cpu else _BLOCK_ELSEWHERE
+        self.step = min(n, max(64, min(256 if on_cpu else n, held // n)))
 
     @cached_property
     def plain(self) -> Frame:
@@ -43,61 +47,78 @@ class Batch:
 
     def blocks(self, pool: int | None) -> Iterator[Block]:
         """Usable anchors in ascending order, a block at a time; pools are drawn where asked."""
-        n = self.layout.size
-        usable = torch.from_numpy(np.flatnonzero(self.layout.usable)).to(self.device)
-        budget = _BLOCK.get(self.device.type, _BLOCK_ELSEWHERE)
-        step = max(64, min(256 if self.device.type == "cpu" else n, budget // n))
-        buffer = torch.empty(min(step, n), n, dtype=torch.float32, device=self.device)
-        for start in range(0, len(usable), step):
-            anchors = usable[start : start + step]
-            own, valid = self.own[anchors], self.real[anchors]
-            if pool is None or pool >= n - 1:
-                yield Block(self, anchors, own, valid, None, buffer)
-            else:
-                positives, negatives = draw_pool(pool, anchors, own, valid, n, self.generator)
-                yield Block(self, anchors, own, positives, negatives, buffer)
+        n, usable = self.layout.size, torch.from_numpy(np.flatnonzero(self.layout.usable))
+        usable = usable.to(self.device)
+        for start in range(0, len(usable), self.step):
+            anchors = usable[start : start + self.step]
+            # Where every row is an anchor the block is a view of everything.
+            at = slice(start, start + len(anchors)) if len(usable) == n else anchors
+            own, valid, negatives = self.own[at], self.real[at], None
+            if pool is not None and pool < n - 1:
+                valid, negatives = draw_pool(pool, anchors, own, valid, n, self.generator)
+            yield Block(self, anchors, at, own, valid, negatives)
 
 
 @dataclass
 class Block:
-    """Some anchors; `own[i]` are the rows of anchor i's class, of which `valid[i]` may be chosen.
+    """Some anchors; `at` indexes the same rows.
 
-    `pool[i]` marks the negatives anchor i may choose; None stands for all of them.
+    `own[i]` are the rows of anchor i's class, of which `valid[i]` may be chosen; `pool[i]` marks
+    the negatives anchor i may choose, and None stands for all of them.
     """
 
     batch: Batch
     anchors: Tensor
+    at: slice | Tensor
     own: Tensor
     valid: Tensor
-    pool: Tensor | None
-    buffer: Tensor
+    pool: Tensor | None = None
     known: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    held: dict[int, Tensor] = field(default_factory=dict)
+    own_coarse: dict[int, Tensor] = field(default_factory=dict)
 
-    def hide(self, values: Tensor, rows: Tensor) -> None:
-        """Put infinity where a negative may not be chosen."""
-        values.scatter_(1, self.own[rows], float("inf"))
-        values.scatter_(1, self.anchors[rows][:, None], float("inf"))
+    def hide(self, values: Tensor, rows: Tensor | None = None) -> None:
+        """Put infinity where a negative may not be chosen, for all or for the given rows."""
+        own, anchors = (
+            (self.own, self.anchors) if rows is None else (self.own[rows], self.anchors[rows])
+        )
+        values.scatter_(1, own, float("inf"))
+        values.scatter_(1, anchors[:, None], float("inf"))
         if self.pool is not None:
-            values.masked_fill_(~self.pool[rows], float("inf"))
+            values.masked_fill_(~(self.pool if rows is None else self.pool[rows]), float("inf"))
 
     @cached_property
     def every(self) -> Tensor:
         """Row numbers of the block."""
         return torch.arange(len(self.anchors), device=self.anchors.device)
 
-    def products(self, frame: Frame, *, opposite: bool = False) -> Tensor:
-        """Coarse products with what may not be chosen at infinity. Valid until the next call."""
-        fits = self.buffer.dtype == frame.coarse.rows.dtype
-        values = frame.coarse.block(self.anchors, self.buffer if fits else None)
-        if opposite:
-            values.neg_()
-        self.hide(values, self.every)
+    def products(self, frame: Frame) -> Tensor:
+        """Coarse products with what may not be chosen at infinity; do not change them."""
+        key = id(frame)
+        if key not in self.held:
+            if key not in self.batch.buffers:
+                self.batch.buffers[key] = frame.coarse.rows.new_empty(
+                    self.batch.step, self.batch.layout.size
+                )
+            values = frame.coarse.block(self.at, self.batch.buffers[key])
+            self.own_coarse[key] = values.gather(1, self.own)
+            self.hide(values)
+            self.held[key] = values
+        return self.held[key]
+
+    def spend_products(self, frame: Frame) -> Tensor:
+        """The same, to be overwritten."""
+        values = self.products(frame)
+        del self.held[id(frame)]
         return values
 
     def nearest_negative(self, frame: Frame, *, farthest: bool = False) -> Tensor:
         """Nearest (or farthest) negative of each anchor."""
-        values = self.products(frame, opposite=farthest)
-        return search(frame, values, self.anchors, self.hide, farthest=farthest)[0]
+        if not farthest:
+            return search(frame, self.products(frame), self)[0]
+        values = self.spend_products(frame).neg_()
+        self.hide(values)
+        return search(frame, values, self, farthest=True)[0]
 
     def negatives(self) -> Tensor:
         """`[b, N]`: which rows may be chosen as negatives."""
@@ -112,7 +133,7 @@ class Block:
         """Squared distances to `own`, and a bound `[b, 1]` of their error (0: exact)."""
         if id(frame) not in self.known:
             if self.own.shape[1] <= _SMALL_CLASS:
-                squares = frame.squares(self.anchors, self.own)
+                squares = frame.squares(self.at, self.own)
                 self.known[id(frame)] = squares, squares.new_zeros(len(squares), 1)
             else:
                 self.known[id(frame)] = self._large_class_squares(frame)
@@ -130,7 +151,24 @@ class Block:
         return self.extreme_own(frame, self.valid, farthest=False)
 
     def extreme_own(self, frame: Frame, allowed: Tensor, *, farthest: bool) -> Tensor:
-        """Column of the nearest or farthest allowed positive; the first of equals."""
+        """Column of the nearest or farthest allowed positive; the first of equals.
+
+        Where the products are there anyway they decide, as far as rounding lets them.
+        """
+        key = id(frame)
+        if key in self.known or key not in self.held:
+            return self._extreme_exact(frame, allowed, farthest)
+        values = self.own_coarse[key]
+        values = (-values if farthest else values).masked_fill(~allowed, float("inf"))
+        column = first_argmin(values)
+        limit = values.gather(1, column[:, None]) + 2 * frame.coarse.error[self.at][:, None]
+        doubtful = ((values <= limit).sum(dim=1) > 1).nonzero().flatten()
+        if len(doubtful) and not frame.collapsed:
+            part = self.take(doubtful)
+            column[doubtful] = part._extreme_exact(frame, allowed[doubtful], farthest)
+        return column
+
+    def _extreme_exact(self, frame: Frame, allowed: Tensor, farthest: bool) -> Tensor:
         squares, error = self.own_squares(frame)
         sign = -1.0 if farthest else 1.0
         values = (sign * squares).masked_fill_(~allowed, float("inf"))
@@ -149,9 +187,8 @@ class Block:
     def take(self, rows: Tensor) -> Block:
         """The block of `anchors[rows]`, which may repeat."""
         pool = None if self.pool is None else self.pool[rows]
-        part = Block(
-            self.batch, self.anchors[rows], self.own[rows], self.valid[rows], pool, self.buffer
-        )
+        anchors = self.anchors[rows]
+        part = Block(self.batch, anchors, anchors, self.own[rows], self.valid[rows], pool)
         part.known = {key: (v[rows], error[rows]) for key, (v, error) in self.known.items()}
         return part
 

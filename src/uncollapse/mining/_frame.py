@@ -25,27 +25,26 @@ _ELEMENTS = 1 << 19  # differences held at a time: 4 MB in float64
 class Frame:
     """Rows over a power of two, so that the farthest is of size 1 at any spread.
 
-    `points` are the rows themselves in the working dtype: their differences are exact.
-    `centred` are the same about their mean. A squared distance here times `scale` squared is one
-    of the rows given.
+    `centred` are the rows about their mean, `points` the rows themselves, whose differences are
+    exact; both in the working dtype. A squared distance here is one of `given` over `scale`².
     """
 
-    points: Tensor
+    given: Tensor
     centred: Tensor
     scale: float
 
     @classmethod
     def of(cls, x: Tensor) -> Frame:
-        """Centre and scale the rows; equal rows stay exactly equal and sit at 0 if all are."""
-        wide = x.detach().to(working_dtype(x))
+        """Centre and scale the rows; all are exactly 0 if they are equal."""
+        given = x.detach()
+        wide = working_dtype(x)
         # The first row is taken off before the mean: a mean of equal rows is not exactly the row.
-        shifted = wide - wide[0]
-        centred = shifted - shifted.mean(dim=0)
-        largest = float(centred.abs().max()) if bool((shifted != 0).any()) else 0.0
-        if largest == 0.0:
-            return cls(wide, torch.zeros_like(centred), 1.0)
-        scale = math.ldexp(1.0, math.frexp(largest)[1])
-        return cls(wide / scale, centred / scale, scale)
+        centred = torch.sub(given, given[0].to(wide)) if wide != x.dtype else given - given[0]
+        centred -= centred.mean(dim=0)
+        low, high = centred.aminmax()
+        largest = max(-float(low), float(high))
+        scale = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
+        return cls(given, centred.mul_(1 / scale), scale)
 
     @classmethod
     def on_sphere(cls, x: Tensor) -> Frame:
@@ -56,36 +55,46 @@ class Frame:
         return cls.of(wide / norm.clamp_min(torch.finfo(wide.dtype).tiny))
 
     @cached_property
+    def points(self) -> Tensor:
+        """The rows over the scale."""
+        return self.given.to(self.centred.dtype, copy=True).mul_(1 / self.scale)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """Squared norms of the centred rows, in the working dtype."""
+        return _squared_norms(self.centred)
+
+    @cached_property
     def coarse(self) -> Product:
         """Products in float32, or in the working dtype where float32 products are not float32."""
         full = torch.get_float32_matmul_precision() == "highest"
-        return Product(self.centred.float() if full else self.centred, self.centred)
+        return Product(self.centred.float() if full else self.centred, self.norms)
 
     @cached_property
     def fine(self) -> Product:
         """Products in the working dtype."""
-        return Product(self.centred, self.centred)
+        return Product(self.centred, self.norms)
 
-    def squares(self, i: Tensor, j: Tensor) -> Tensor:
+    def squares(self, i: slice | Tensor, j: Tensor) -> Tensor:
         """Squared distances of rows i to rows j by direct differences, in the working dtype.
 
-        `i` of shape `[b]` with `j` of shape `[b]` or `[b, k]`.
+        `b` rows `i`, and `j` of shape `[b]` or `[b, k]`.
         """
-        result = torch.empty(j.shape, dtype=self.points.dtype, device=j.device)
+        result = torch.empty(j.shape, dtype=self.centred.dtype, device=j.device)
         wide = j.shape[1] if j.ndim == 2 else 1
-        step = max(1, _ELEMENTS // (wide * self.points.shape[1]))
-        for start in range(0, len(i), step):
+        step = max(1, _ELEMENTS // (wide * self.centred.shape[1]))
+        for start in range(0, len(j), step):
             rows = slice(start, start + step)
-            here = self.points[i[rows]]
-            difference = self.points[j[rows].reshape(-1)].view(*j[rows].shape, -1)
-            difference -= here if j.ndim == 1 else here[:, None]
-            result[rows] = _squared_norms(difference)
+            here = self.points[i][rows] if isinstance(i, slice) else self.points[i[rows]]
+            there = self.points[j[rows].reshape(-1)].view(*j[rows].shape, -1)
+            there -= here if j.ndim == 1 else here[:, None]
+            result[rows] = _squared_norms(there)
         return result
 
     @property
     def collapsed(self) -> bool:
         """Whether all rows coincide: every product is then exactly 0."""
-        return bool(self.fine.radius == 0.0)
+        return not self.coarse.radius
 
 
 class Product:
@@ -95,11 +104,10 @@ class Product:
     taken, some eight standard deviations of what they add up to, and never more than the certain d.
     """
 
-    def __init__(self, rows: Tensor, centred: Tensor) -> None:
+    def __init__(self, rows: Tensor, square: Tensor) -> None:
         self.rows = rows
-        square = (centred * centred).sum(dim=1)
         self.square = square.to(rows.dtype)
-        self.radius = float(square.max()) ** 0.5
+        self.radius = math.sqrt(float(square.max()))
         dim = rows.shape[1]
         unit = torch.finfo(rows.dtype).eps / 2
         growth = min(dim, 2 * math.sqrt(dim) + 4)
@@ -108,10 +116,11 @@ class Product:
             rows.dtype
         )
 
-    def block(self, i: Tensor, out: Tensor | None = None) -> Tensor:
-        """Values of the rows `i` against all rows, `[len(i), N]`, into `out` where given."""
-        buffer = None if out is None else out[: len(i)]
-        return torch.addmm(self.square, self.rows[i], self.rows.T, alpha=-2.0, out=buffer)
+    def block(self, i: slice | Tensor, out: Tensor | None = None) -> Tensor:
+        """Values of the b rows `i` against all rows, `[b, N]`, into `out` where given."""
+        some = self.rows[i]
+        buffer = None if out is None else out[: len(some)]
+        return torch.addmm(self.square, some, self.rows.T, alpha=-2.0, out=buffer)
 
 
 def _squared_norms(difference: Tensor) -> Tensor:

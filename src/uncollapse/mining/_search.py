@@ -1,14 +1,14 @@
 """Nearest and farthest columns of each row, exactly as float64 differences would choose them.
 
-One pass over float32 products finds the winner and counts who else lies within the rounding error
-of it; only rows where somebody does are looked at again, in float64, and there only the columns
-within the (now far smaller) error are measured by direct differences. Ties go to the lowest index.
+One pass over float32 products finds the winner and everybody within the rounding error of it. Where
+that is more than the winner, those few are measured by direct differences; where it is a crowd (a
+class within a millionth of its distance), the row is done again in float64, and only what is
+within the far smaller error there is measured directly. Ties go to the lowest index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,73 +16,88 @@ from torch import Tensor
 
 from uncollapse.mining._frame import Frame
 
-__all__ = ["search"]
+__all__ = ["Looker", "search"]
 
 Array = np.ndarray[Any, Any]
-Hide = Callable[[Tensor, Tensor], None]
 
+_CROWD = 16  # candidates a doubtful row, on average, above which float64 products are cheaper
 _FINE_ELEMENTS = 1 << 19  # float64 products held at a time
 _INF = float("inf")
+
+
+class Looker(Protocol):
+    """Who looks for neighbours: the rows `anchors` (`at` indexes the same), seeing not all."""
+
+    anchors: Tensor
+    at: slice | Tensor
+
+    def hide(self, values: Tensor, rows: Tensor | None = None) -> None:
+        """Put infinity at the columns that `anchors[rows]` may not choose."""
 
 
 def search(
     frame: Frame,
     values: Tensor,
-    anchors: Tensor,
-    hide: Hide,
+    looker: Looker,
     *,
-    pairs: Tensor | None = None,
     above: Tensor | None = None,
     farthest: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Nearest column of each row whose squared distance exceeds `above`: `(index, found)`.
 
-    `values` are the frame's coarse products of the rows `anchors`, `[b, N]`, with the columns that
-    may not be chosen at infinity; `hide(values, rows)` does that to products of `anchors[rows]`.
-    With `pairs` of shape `[t]` the answer has a row for each of `anchors[pairs]`; `above` is `[t]`,
-    in squared distance. With `farthest` the values (and products for `hide`) are of opposite sign.
+    `values` are the frame's coarse products of the looker's rows, `[b, N]`, hidden as it says. They
+    are overwritten where `above`, `[b]` in squared distance, is given. With `farthest` they are of
+    opposite sign.
     """
-    which = torch.arange(len(anchors), device=anchors.device) if pairs is None else pairs
-    product = frame.coarse
-    error = product.error[anchors[which]][:, None]
-    low: Tensor | None = None
-    if above is not None:
-        low = (above - product.square[anchors[which]]).to(values.dtype)[:, None]
+    product, anchors = frame.coarse, looker.anchors
+    error, base = product.error[looker.at][:, None], product.square[looker.at][:, None]
+    bound = None if above is None else (above[:, None] - base).to(values.dtype).sub_(error)
     scan = _scan_cpu if values.device.type == "cpu" else _scan
-    index = torch.empty(len(which), dtype=torch.int64, device=anchors.device)
-    found = torch.empty(len(which), dtype=torch.bool, device=anchors.device)
-    doubtful = torch.empty_like(found)
-    step = max(1, len(values))
-    for start in range(0, len(which), step):
-        part = slice(start, start + step)
-        rows = values if pairs is None else values[which[part]]
-        bound = None if low is None else low[part]
-        index[part], found[part], doubtful[part] = scan(rows, error[part], bound)
-    if frame.collapsed:
+    index, found, best, row, column = scan(values, error, bound)
+    if frame.collapsed:  # every distance is exactly 0, and none exceeds another
+        return index, found if above is None else torch.zeros_like(found)
+    if len(row) == 0:
         return index, found
-    again = doubtful.nonzero().flatten()
+    doubtful = torch.unique_consecutive(row)
+    if len(row) <= _CROWD * len(doubtful):
+        exact = frame.squares(anchors[row], column)
+        if farthest:
+            exact.neg_()
+        elif above is not None:
+            exact.masked_fill_(exact <= above[row], _INF)
+        # Everybody else is farther than the winner's value and twice the error: beyond `sure`.
+        sure = (best + base + error if not farthest else best - base + error).flatten()
+        lowest = torch.full_like(sure, _INF, dtype=exact.dtype).scatter_reduce_(
+            0, row, exact, "amin"
+        )
+        first = torch.full_like(index, values.shape[1])
+        hit = exact == lowest[row]
+        first.scatter_reduce_(0, row[hit], column[hit], "amin")
+        settled = lowest[doubtful] <= sure[doubtful]
+        index[doubtful[settled]] = first[doubtful[settled]]
+        doubtful = doubtful[~settled]
     step = max(1, _FINE_ELEMENTS // values.shape[1])
-    for start in range(0, len(again), step):
-        some = again[start : start + step]
+    for start in range(0, len(doubtful), step):
+        some = doubtful[start : start + step]
         limit = None if above is None else above[some][:, None]
-        index[some], found[some] = _settle(frame, anchors, which[some], hide, limit, farthest)
+        index[some], found[some] = _settle(frame, looker, some, limit, farthest)
     return index, found
 
 
 def _settle(
-    frame: Frame, anchors: Tensor, rows: Tensor, hide: Hide, above: Tensor | None, farthest: bool
+    frame: Frame, looker: Looker, rows: Tensor, above: Tensor | None, farthest: bool
 ) -> tuple[Tensor, Tensor]:
     """The same search in float64, with direct differences where even that could mislead."""
-    product, who = frame.fine, anchors[rows]
-    error = product.error[who][:, None]
-    values = product.block(who).add_(product.square[who][:, None])
+    product, anchors = frame.fine, looker.anchors[rows]
+    error = product.error[anchors][:, None]
+    values = product.block(anchors).add_(product.square[anchors][:, None])
     sign = -1.0 if farthest else 1.0
     values.mul_(sign)
-    hide(values, rows)
+    looker.hide(values, rows)
 
     def measure(near: Tensor) -> None:
         r, c = near.nonzero(as_tuple=True)
-        values[r, c] = sign * frame.squares(who[r], c)
+        values[r, c] = sign * frame.squares(anchors[r], c)
 
     if above is not None:
         measure((values - above).abs() <= error)
@@ -93,43 +108,58 @@ def _settle(
     return index, values.gather(1, index[:, None]).flatten() < _INF
 
 
-def _scan_cpu(values: Tensor, error: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _scan_cpu(
+    values: Tensor, error: Tensor, bound: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """`_scan` with NumPy, whose argmin takes a tenth of the time of torch's."""
     v, band = values.numpy(), 2 * error.numpy()
-    if low is None:
+    if bound is None:
         index = v.argmin(axis=1)
-        best = np.take_along_axis(v, index[:, None], axis=1)
-        found = best[:, 0] < np.inf
-        doubtful = _crowded(v <= best + band)
+        best = v[np.arange(len(v)), index][:, None]
+        found = best < np.inf
+        near = v <= best + band
+        certain = None
     else:
         # Above the bound a difference is a positive float, whose bits order as unsigned integers;
         # below it the sign bit makes it larger than any of them: no masking pass is needed.
-        gap = v - (low.numpy() - error.numpy())
+        low = bound.numpy()
+        gap = np.subtract(v, low, out=v)
         bits = gap.view(np.uint32 if gap.itemsize == 4 else np.uint64)
         index = bits.argmin(axis=1)
-        best = np.take_along_axis(gap, index[:, None], axis=1)
-        found = (best[:, 0] >= 0) & (best[:, 0] < np.inf)
-        near = bits <= np.abs(best + band).view(bits.dtype)
-        doubtful = _crowded(near) | (best <= band)[:, 0]
-    return tuple(map(torch.from_numpy, (index, found, found & doubtful)))  # type: ignore[return-value]
+        best = gap[np.arange(len(v)), index][:, None]
+        found = (best >= 0) & (best < np.inf)
+        near = bits <= np.where(found, best + band, 0).astype(gap.dtype).view(bits.dtype)
+        certain = best > band
+        best = best + low
+    row, column = _doubtful(near, found, certain)
+    parts = (index, found[:, 0], best, row, column)
+    return tuple(map(torch.from_numpy, parts))  # type: ignore[return-value]
 
 
-def _crowded(near: Array) -> Array:
-    """Rows with more than one True, fast when few are."""
+def _doubtful(near: Array, found: Array, certain: Array | None) -> tuple[Array, Array]:
+    """Entries of the found rows that have more than one near, or one that may not count."""
     rows, columns = near.shape
-    if np.count_nonzero(near) > 4 * rows:
-        return np.asarray(np.count_nonzero(near, axis=1) > 1)
-    return np.asarray(np.bincount(np.flatnonzero(near) // columns, minlength=rows) > 1)
+    row, column = np.divmod(np.flatnonzero(near), columns)
+    doubt = found[:, 0] & (np.bincount(row, minlength=rows) > 1)
+    if certain is not None:
+        doubt |= found[:, 0] & ~certain[:, 0]
+    kept = doubt[row]
+    return row[kept], column[kept]
 
 
-def _scan(values: Tensor, error: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Winner of each row, whether there is one, and whether rounding could have chosen another."""
-    if low is not None:
-        values = values.masked_fill(values <= low - error, _INF)
+def _scan(
+    values: Tensor, error: Tensor, bound: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`(index, found, best, row, column)`: each row's winner, whether there is one, its value, and
+    all entries of the rows in which rounding could have made another one win."""
+    if bound is not None:
+        values = values.masked_fill(values < bound, _INF)
     index = values.argmin(dim=1, keepdim=True)
     best = values.gather(1, index)
     found = best < _INF
-    doubtful = found & ((values <= best + 2 * error).sum(dim=1, keepdim=True) > 1)
-    if low is not None:
-        doubtful |= found & (best <= low + error)
-    return index.flatten(), found.flatten(), doubtful.flatten()
+    near = values <= best + 2 * error
+    doubt = near.sum(dim=1, keepdim=True) > 1
+    if bound is not None:
+        doubt |= best <= bound + 2 * error
+    row, column = (near & doubt & found).nonzero(as_tuple=True)
+    return index.flatten(), found.flatten(), best, row, column

@@ -131,6 +131,8 @@ class Miner:
 
     def _mine(self, block: Block) -> Triplets:
         settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
+        if self.negatives in ("hard", "semihard", "easy"):
+            block.products(block.batch.plain)  # needed anyway: let the positives profit
         rows, positive = choose_positives(self.positives, block, self.epsilon)
         pair, negative = choose_negatives(self.negatives, block, rows, positive, settings)
         rows = rows[pair]

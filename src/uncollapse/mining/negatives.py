@@ -51,11 +51,20 @@ def _semihard(
 ) -> tuple[Tensor, Tensor]:
     """FaceNet §3.2: the nearest negative with d_ap < d_an < d_ap + margin."""
     frame = block.batch.plain
-    above = frame.squares(block.anchors[rows], positive)
-    # One positive an anchor: the pairs are the rows, and nothing is copied.
-    pairs = None if len(rows) == len(block.anchors) and torch.equal(rows, block.every) else rows
-    values = block.products(frame)
-    negative, found = search(frame, values, block.anchors, block.hide, pairs=pairs, above=above)
+    single = rows is block.every
+    above = frame.squares(block.at if single else block.anchors[rows], positive)
+    negative, found = torch.empty_like(rows), torch.empty_like(rows, dtype=torch.bool)
+    if single:
+        values = block.spend_products(frame)
+        negative, found = search(frame, values, block, above=above)
+    else:
+        values, step = block.products(frame), len(block.anchors)
+        for start in range(0, len(rows), step):
+            pairs = slice(start, start + step)
+            part = block.take(rows[pairs])
+            negative[pairs], found[pairs] = search(
+                frame, values[rows[pairs]], part, above=above[pairs]
+            )
     if settings.fallback == "skip":
         distance = frame.squares(block.anchors[rows], negative).sqrt() * frame.scale
         found &= distance < above.sqrt() * frame.scale + settings.margin
@@ -84,7 +93,7 @@ def _distance(block: Block, rows: Tensor, cutoffs: tuple[float, float]) -> tuple
     """Wu et al. 2017 §4: probability ∝ 1/q(d), q(d) ∝ d^(n−2) (1 − d²/4)^((n−3)/2), n the dim."""
     sphere, dim = block.batch.sphere, block.batch.x.shape[1]
     low, high = (c * c / sphere.scale**2 for c in cutoffs)
-    square = block.products(sphere).add_(sphere.coarse.square[block.anchors][:, None])
+    square = block.spend_products(sphere).add_(sphere.coarse.square[block.at][:, None])
     kept = square < high  # what is hidden is at infinity
     square.clamp_(low, min(high, 4 * (1 - 1e-6) / sphere.scale**2)).mul_(sphere.scale**2)
     log_weight = torch.log(square).mul_((2 - dim) / 2)
@@ -103,12 +112,12 @@ def _similar(block: Block, epsilon: float) -> Tensor:
     """Wang et al. 2019 (8): s_an > min s_ap − ε, where a cosine s is 1 − d²/2 on the sphere."""
     sphere = block.batch.sphere
     column = block.extreme_own(sphere, block.valid, farthest=True)
-    farthest = sphere.squares(block.anchors, block.own.gather(1, column[:, None]).flatten())
+    farthest = sphere.squares(block.at, block.own.gather(1, column[:, None]).flatten())
     limit = (farthest + 2 * epsilon / sphere.scale**2)[:, None]
     product = sphere.coarse
-    gap = block.products(sphere)
-    gap -= (limit - product.square[block.anchors][:, None]).to(gap.dtype)
+    gap = block.spend_products(sphere)
+    gap -= (limit - product.square[block.at][:, None]).to(gap.dtype)
     allowed = gap < 0
-    r, c = (gap.abs_() <= product.error[block.anchors][:, None]).nonzero(as_tuple=True)
+    r, c = (gap.abs_() <= product.error[block.at][:, None]).nonzero(as_tuple=True)
     allowed[r, c] = sphere.squares(block.anchors[r], c) < limit[r, 0]
     return allowed

@@ -26,7 +26,7 @@ def choose_positives(kind: str, block: Block, epsilon: float) -> tuple[Tensor, T
         return _one(block, block.pick(block.valid))
     if kind == "semihard":
         negative = block.nearest_negative(frame)
-        limit = frame.squares(block.anchors, negative)
+        limit = frame.squares(block.at, negative)
         violating = block.valid & (block.own_squares_near(frame, limit) > limit[:, None])
         some = violating.any(dim=1, keepdim=True)
         return _one(block, block.pick(torch.where(some, violating, block.valid)))
@@ -34,7 +34,7 @@ def choose_positives(kind: str, block: Block, epsilon: float) -> tuple[Tensor, T
     if kind == "multi_similarity":
         # Wang et al. 2019 (9): s_ap < max s_an + ε, where a cosine s is 1 − d²/2 on the sphere.
         sphere = block.batch.sphere
-        limit = sphere.squares(block.anchors, block.nearest_negative(sphere))
+        limit = sphere.squares(block.at, block.nearest_negative(sphere))
         limit -= 2 * epsilon / sphere.scale**2
         allowed = block.valid & (block.own_squares_near(sphere, limit) > limit[:, None])
     row, column = allowed.nonzero(as_tuple=True)
@@ -48,7 +48,7 @@ def inside_positives(block: Block, rows: Tensor, negative: Tensor) -> Tensor:
     step = max(1, (1 << 21) // block.own.shape[1])
     for start in range(0, len(rows), step):
         part = block.take(rows[start : start + step])
-        limit = frame.squares(part.anchors, negative[start : start + step])
+        limit = frame.squares(part.at, negative[start : start + step])
         nearer = part.valid & (part.own_squares_near(frame, limit) < limit[:, None])
         none = ~nearer.any(dim=1)
         column = part.extreme_own(frame, nearer, farthest=True)

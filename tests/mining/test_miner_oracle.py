@@ -1,0 +1,231 @@
+"""Every positives × negatives pair against float64 loops written from the papers."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncollapse.mining import Miner, NoTripletsWarning, _batch, _frame, _search
+
+POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
+NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
+EVERY = list(product(POSITIVES, NEGATIVES))
+EXAMPLES = 40
+
+
+class Oracle:
+    """What each strategy may pick: all of `many`, or one of `one`."""
+
+    def __init__(self, x, y, margin=0.2, epsilon=0.1, fallback="nearest-outside", keep="all"):
+        x = np.asarray(x, np.float64)
+        self.square = ((x[:, None] - x[None]) ** 2).sum(-1)
+        unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+        self.unit_square = ((unit[:, None] - unit[None]) ** 2).sum(-1)
+        self.y, self.margin, self.epsilon, self.fallback = np.asarray(y), margin, epsilon, fallback
+        self.keep = keep
+
+    def own(self, a):
+        return [j for j in range(len(self.y)) if j != a and self.y[j] == self.y[a]]
+
+    def other(self, a):
+        return [j for j in range(len(self.y)) if self.y[j] != self.y[a]]
+
+    def positives(self, kind, a):
+        """(`many` | `one`, rows)."""
+        d, own, other = self.square[a], self.own(a), self.other(a)
+        if kind in ("easy", "inside"):
+            return "many", [min(own, key=lambda j: (d[j], j))]
+        if kind == "hard":
+            return "many", [min(own, key=lambda j: (-d[j], j))]
+        if kind == "random":
+            return "one", own
+        if kind == "semihard":
+            return "one", [j for j in own if d[j] > min(d[other])] or own
+        if kind == "all":
+            return "many", own
+        s = 1 - self.unit_square[a] / 2
+        return "many", [j for j in own if s[j] < max(s[other]) + self.epsilon]
+
+    def negatives(self, kind, a, p):
+        d, other = self.square[a], self.other(a)
+        if kind == "hard":
+            return "many", [min(other, key=lambda j: (d[j], j))]
+        if kind == "easy":
+            return "many", [min(other, key=lambda j: (-d[j], j))]
+        if kind == "semihard":
+            window = [j for j in other if d[j] > d[p]]
+            if self.fallback == "skip":
+                limit = np.sqrt(d[p]) + self.margin
+                window = [j for j in window if np.sqrt(d[j]) < limit]
+            if not window and self.fallback == "farthest":
+                return "many", [min(other, key=lambda j: (-d[j], j))]
+            return "many", [min(window, key=lambda j: (d[j], j))] if window else []
+        if kind == "random":
+            return "one", other
+        if kind == "distance":
+            return "one", [j for j in other if self.unit_square[a, j] < 1.4**2]
+        if kind == "all":
+            return "many", other
+        s = 1 - self.unit_square[a] / 2
+        return "many", [j for j in other if s[j] > min(s[self.own(a)]) - self.epsilon]
+
+    def inside(self, a, n):
+        d, own = self.square[a], self.own(a)
+        nearer = [j for j in own if d[j] < d[n]]
+        if nearer:
+            return min(nearer, key=lambda j: (-d[j], j))
+        return min(own, key=lambda j: (d[j], j))
+
+    def kept(self, a, p, n):
+        near, far = np.sqrt(self.square[a, p]), np.sqrt(self.square[a, n])
+        return {
+            "all": True,
+            "hard": far <= near,
+            "violating": far < near + self.margin,
+            "semihard": near < far < near + self.margin,
+        }[self.keep]
+
+    def check(self, triplets, positives, negatives):
+        got = sorted(zip(*(index.tolist() for index in triplets), strict=True))
+        assert got == list(zip(*(index.tolist() for index in triplets), strict=True)) or (
+            positives == "inside"
+        ), "triplets come in ascending order"
+        for a in range(len(self.y)):
+            mine = [(p, n) for b, p, n in got if b == a]
+            if not self.own(a) or not self.other(a):
+                assert mine == []
+                continue
+            self.check_anchor(a, mine, positives, negatives)
+
+    def check_anchor(self, a, mine, positives, negatives):
+        how, allowed = self.positives(positives, a)
+        if positives == "inside":
+            how_n, allowed_n = self.negatives(negatives, a, allowed[0])
+            chosen = [n for _, n in mine]
+            self.check_chosen(chosen, how_n, allowed_n)
+            assert all(p == self.inside(a, n) for p, n in mine)
+            return
+        if how == "one":
+            chosen = sorted({p for p, _ in mine})
+            assert len(chosen) <= 1
+            assert set(chosen) <= set(allowed)
+            if not chosen:
+                # The one drawn had no negative: some of the allowed ones have none.
+                assert any(not self.negatives(negatives, a, p)[1] for p in allowed)
+            allowed = chosen
+        for p in allowed:
+            how_n, allowed_n = self.negatives(negatives, a, p)
+            if how_n == "many":
+                allowed_n = [n for n in allowed_n if self.kept(a, p, n)]
+            self.check_chosen([n for q, n in mine if q == p], how_n, allowed_n)
+        assert {p for p, _ in mine} <= set(allowed)
+
+    @staticmethod
+    def check_chosen(chosen, how, allowed):
+        if how == "many":
+            assert sorted(chosen) == sorted(allowed)
+        else:
+            assert len(chosen) == (1 if allowed else 0)
+            assert set(chosen) <= set(allowed)
+
+
+def mine(x, y, *args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoTripletsWarning)
+        return Miner(*args, generator=torch.Generator().manual_seed(7), **kwargs)(x, y)
+
+
+@st.composite
+def batches(draw):
+    """Labelled points of every kind that has misled a miner."""
+    n, dim = draw(st.integers(2, 26)), draw(st.integers(1, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    y = rng.integers(0, draw(st.integers(1, 8)), n)
+    kind = draw(st.sampled_from(["plain", "grid", "far", "tight", "tiny", "copies", "mixed"]))
+    x = rng.standard_normal((n, dim))
+    if kind == "grid":
+        x = np.round(x)
+    elif kind == "far":
+        x = x * 1e-6 + rng.standard_normal(dim) * 10 ** rng.uniform(0, 3)
+    elif kind == "tight":
+        x = 1e-5 * x + rng.standard_normal((9, dim))[y]
+    elif kind == "tiny":
+        x = x * 1e-30
+    elif kind == "copies":
+        x = x[rng.integers(0, max(1, n // 3), n)]
+    elif kind == "mixed":
+        x = 10.0 ** rng.integers(-7, 1, (n, 1)) * x + 100
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    return torch.from_numpy(x).to(dtype), torch.from_numpy(y)
+
+
+@pytest.mark.parametrize(("positives", "negatives"), EVERY)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(batch=batches())
+def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
+    x, y = batch
+    Oracle(x, y).check(mine(x, y, positives, negatives), positives, negatives)
+
+
+@pytest.mark.parametrize("positives", ["easy", "hard", "all", "inside"])
+@pytest.mark.parametrize("fallback", ["farthest", "skip"])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(batch=batches(), margin=st.sampled_from([0.0, 0.2, 1.0, 3.0]))
+def test_semihard_fallbacks_are_those_of_a_float64_loop(positives, fallback, batch, margin):
+    x, y = batch
+    triplets = mine(x, y, positives, "semihard", margin=margin, fallback=fallback)
+    Oracle(x, y, margin, fallback=fallback).check(triplets, positives, "semihard")
+
+
+@pytest.mark.parametrize("keep", ["violating", "hard", "semihard"])
+@pytest.mark.parametrize("negatives", ["all", "hard", "easy"])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(batch=batches(), margin=st.sampled_from([0.0, 0.2, 1.0]))
+def test_kept_triplets_are_those_of_a_float64_loop(keep, negatives, batch, margin):
+    x, y = batch
+    triplets = mine(x, y, "all", negatives, margin=margin, keep=keep)
+    Oracle(x, y, margin, keep=keep).check(triplets, "all", negatives)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_epsilon_widens_multi_similarity_as_in_the_paper(epsilon, seed):
+    rng = np.random.default_rng(seed)
+    x, y = torch.from_numpy(rng.standard_normal((20, 5))), torch.from_numpy(rng.integers(0, 4, 20))
+    triplets = mine(x, y, "multi_similarity", "multi_similarity", epsilon=epsilon)
+    Oracle(x, y, epsilon=epsilon).check(triplets, "multi_similarity", "multi_similarity")
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives"), [e for e in EVERY if e[1] in ("hard", "semihard", "easy")]
+)
+@settings(max_examples=4, deadline=None)
+@given(batch=batches())
+def test_the_path_for_other_devices_gives_the_same(positives, negatives, batch):
+    x, y = batch
+    with pytest.MonkeyPatch.context() as patch:
+        # Torch's own kernels, which serve devices without NumPy views, on the CPU.
+        patch.setattr(_search, "_scan_cpu", _search._scan)
+        patch.setattr(_batch, "first_argmin", lambda values: values.argmin(dim=1))
+        patch.setattr(_frame, "_squared_norms", lambda difference: (difference**2).sum(dim=-1))
+        triplets = mine(x, y, positives, negatives)
+    Oracle(x, y).check(triplets, positives, negatives)
+
+
+@pytest.mark.parametrize(("positives", "negatives"), EVERY)
+@settings(max_examples=4, deadline=None)
+@given(batch=batches())
+def test_large_classes_give_the_same(positives, negatives, batch):
+    x, y = batch
+    with pytest.MonkeyPatch.context() as patch:
+        # Every class counts as large: products about the class's centre, exact where it matters.
+        patch.setattr(_batch, "_SMALL_CLASS", 0)
+        triplets = mine(x, y, positives, negatives)
+    Oracle(x, y).check(triplets, positives, negatives)
