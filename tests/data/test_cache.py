@@ -159,14 +159,16 @@ from uncollapse.data.cache import cached
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef
 source = FileSource([ImageRef(p) for p in sorted(Path(sys.argv[1]).iterdir())], Decoding((6, 6)))
+def say(line):
+    os.write(1, f"{line}\\n".encode())  # one write: lines of several processes do not mix
 def progress(done, total):
-    print("built", flush=True)
+    say("built")
     if sys.argv[2] == "die":
         os.kill(os.getpid(), signal.SIGKILL)
 # Importing takes seconds; forking after it lets the processes really meet.
 children = [] if sys.argv[2] == "die" else [os.fork() for _ in range(2)]
 found = cached(source, "x", progress=progress)
-print(int(found.source.read(torch.arange(len(source))).sum()), flush=True)
+say(int(found.source.read(torch.arange(len(source))).sum()))
 if all(children):
     for child in children:
         os.waitpid(child, 0)

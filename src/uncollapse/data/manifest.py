@@ -73,10 +73,17 @@ def _read(path: Path) -> dict[str, list[Any]]:
         return columns
     if path.suffix != ".csv":
         raise DataError(f"manifest: expected a .csv or .parquet file, got {path.name}")
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    return {name: [row[name] for row in rows] for name in reader.fieldnames or []}
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            heading, *rows = list(csv.reader(file)) or [[]]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a CSV file in UTF-8 ({error})") from None
+    rows = [row for row in rows if row]
+    # A short row has empty cells at its end.
+    return {
+        name: [row[place] if place < len(row) else "" for row in rows]
+        for place, name in enumerate(heading)
+    }
 
 
 def _filled(path: Path, column: str, place: int, value: Any) -> str:

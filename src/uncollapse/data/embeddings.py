@@ -1,0 +1,186 @@
+"""Files of embeddings, of any origin: npz, npy, safetensors, parquet, csv; written and read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uncollapse._check import InputError, points64
+from uncollapse._extras import import_extra
+from uncollapse.data.types import DataError
+
+__all__ = ["Embeddings", "read_embeddings", "write_embeddings"]
+
+Array = np.ndarray[Any, Any]
+_POINTS = ("embeddings", "features", "x", "X")
+_LABELS = ("labels", "label", "y")
+_FINE = ("fine_labels", "fine_label")
+_NAMES = ("names", "name", "path", "paths", "id", "ids")
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Embeddings `[N, dim]`, one row a sample; labels, fine labels and names where known."""
+
+    points: Array
+    labels: Array | None = None
+    fine_labels: Array | None = None
+    names: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def write_embeddings(found: Embeddings, path: str | Path) -> Path:
+    """Write by the file's ending: .npz, .parquet or .safetensors (numbers only: no names)."""
+    target = Path(path)
+    writer = _WRITERS.get(target.suffix)
+    if writer is None:
+        raise InputError("path", target.name, f"a file ending in {', '.join(_WRITERS)}")
+    columns = {
+        name: value for name, value in vars(found).items() if name != "points" and value is not None
+    }
+    aside = target.with_name(f".{os.getpid()}.{target.name}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        writer(aside, found.points.astype(np.float32), columns)
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return target
+
+
+def read_embeddings(path: str | Path, labels: str | Path | None = None) -> Embeddings:
+    """Read embeddings from a file of any origin; `labels` names a second file that holds them.
+
+    Tables (csv, parquet) have a column a dimension, or in parquet one list column, and columns
+    named label, fine_label, name or path; every other numeric column is a dimension.
+    """
+    source = Path(path)
+    reader = _READERS.get(source.suffix)
+    if reader is None:
+        raise InputError("file", source.name, f"a file ending in {', '.join(_READERS)}")
+    if not source.is_file():
+        raise DataError(f"{source}: no such file")
+    arrays = _guarded(reader, source)
+    if labels is not None:
+        beside = _guarded(_READERS.get(Path(labels).suffix, _read_npy), Path(labels))
+        found = _pick(beside, _LABELS)
+        arrays["labels"] = found if found is not None else next(iter(beside.values()))
+    points = _pick(arrays, _POINTS)
+    if points is None:
+        raise DataError(f"{source}: none of {', '.join(_POINTS)}; it holds {', '.join(arrays)}")
+    checked = points64(points, f"{source.name}: embeddings")
+    result = Embeddings(
+        checked, _pick(arrays, _LABELS), _pick(arrays, _FINE), _pick(arrays, _NAMES)
+    )
+    for name in ("labels", "fine_labels", "names"):
+        value = getattr(result, name)
+        if value is not None and (value.ndim != 1 or len(value) != len(checked)):
+            raise DataError(f"{source}: {name} of shape {value.shape} for {len(checked)} rows")
+    return result
+
+
+def _guarded(reader: Callable[[Path], dict[str, Array]], path: Path) -> dict[str, Array]:
+    try:
+        return reader(path)
+    except (ImportError, DataError):
+        raise
+    except Exception as error:  # each format has errors of its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path}: cannot be read ({reason})") from None
+
+
+def _pick(arrays: dict[str, Array], names: tuple[str, ...]) -> Array | None:
+    return next((arrays[name] for name in names if name in arrays), None)
+
+
+def _read_npz(path: Path) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _read_npy(path: Path) -> dict[str, Array]:
+    return {"embeddings": np.load(path, allow_pickle=False)}
+
+
+def _read_safetensors(path: Path) -> dict[str, Array]:
+    from safetensors.numpy import load_file
+
+    return dict(load_file(path))
+
+
+def _read_parquet(path: Path) -> dict[str, Array]:
+    table = import_extra("pyarrow.parquet", extra="parquet").read_table(path)
+    return _from_columns({n: table.column(n).to_pylist() for n in table.column_names})
+
+
+def _read_csv(path: Path) -> dict[str, Array]:
+    import csv
+
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        header, *rows = csv.reader(file)
+    return _from_columns(dict(zip(header, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def _from_columns(columns: dict[str, list[Any]]) -> dict[str, Array]:
+    """Named columns keep their names; a list column, or the numeric rest, is the embeddings."""
+    known = {*_LABELS, *_FINE, *_NAMES}
+    arrays = {name: _labels(values) for name, values in columns.items() if name in known}
+    rest = {name: values for name, values in columns.items() if name not in known}
+    for values in rest.values():
+        if values and isinstance(values[0], list):
+            return arrays | {"embeddings": np.asarray(values, np.float64)}
+    numeric = []
+    for name, values in rest.items():
+        try:
+            numeric.append([float(value) for value in values])
+        except (TypeError, ValueError):
+            raise DataError(f"column {name!r} is neither numbers nor a known name") from None
+    return arrays | ({"embeddings": np.array(numeric).T} if numeric else {})
+
+
+def _labels(values: list[Any]) -> Array:
+    try:
+        return np.array([int(value) for value in values])
+    except (TypeError, ValueError):
+        return np.array([str(value) for value in values])
+
+
+def _write_npz(path: Path, points: Array, columns: dict[str, Array]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, embeddings=points, **columns)  # type: ignore[arg-type]
+
+
+def _write_safetensors(path: Path, points: Array, columns: dict[str, Array]) -> None:
+    from safetensors.numpy import save_file
+
+    numbers = {name: value for name, value in columns.items() if value.dtype.kind in "iub"}
+    save_file({"embeddings": np.ascontiguousarray(points), **numbers}, path)
+
+
+def _write_parquet(path: Path, points: Array, columns: dict[str, Array]) -> None:
+    arrow, parquet = (import_extra(m, extra="parquet") for m in ("pyarrow", "pyarrow.parquet"))
+    flat = arrow.array(points.ravel())
+    lists = arrow.FixedSizeListArray.from_arrays(flat, points.shape[1])
+    data = {"embeddings": lists} | {name: arrow.array(v.tolist()) for name, v in columns.items()}
+    parquet.write_table(arrow.table(data), path)
+
+
+_READERS: dict[str, Callable[[Path], dict[str, Array]]] = {
+    ".npz": _read_npz,
+    ".npy": _read_npy,
+    ".safetensors": _read_safetensors,
+    ".parquet": _read_parquet,
+    ".csv": _read_csv,
+}
+_WRITERS: dict[str, Callable[[Path, Array, dict[str, Array]], None]] = {
+    ".npz": _write_npz,
+    ".safetensors": _write_safetensors,
+    ".parquet": _write_parquet,
+}

@@ -1,0 +1,195 @@
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from uncollapse._check import InputError
+from uncollapse.data import (
+    Compose,
+    LabelledImages,
+    TensorSource,
+    center_crop,
+    horizontal_flip,
+    paper_transform,
+    per_image,
+    random_erasing,
+    random_resized_crop,
+)
+
+SEEDS = st.integers(0, 2**31)
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def ramp(count, height, width):
+    """Images whose pixel at (y, x) holds its own coordinates: channels x, y."""
+    y, x = torch.meshgrid(torch.arange(float(height)), torch.arange(float(width)), indexing="ij")
+    return torch.stack([x, y]).expand(count, 2, height, width).contiguous()
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, st.integers(1, 6), st.integers(1, 7))
+def test_a_flip_mirrors_whole_images_or_leaves_them(seed, count, width):
+    images = torch.rand(count, 3, 4, width, generator=generator(0))
+    flipped = horizontal_flip(images, generator(seed))
+    for before, after in zip(images, flipped, strict=True):
+        mirrored = torch.stack([before[:, :, width - 1 - i] for i in range(width)], dim=2)
+        assert torch.equal(after, before) or torch.equal(after, mirrored)
+
+
+def test_half_of_the_images_are_flipped():
+    images = ramp(4000, 1, 2)
+    share = (horizontal_flip(images, generator(0))[:, 0, 0, 0] == 1).float().mean()
+    assert abs(float(share) - 0.5) < 0.03  # four deviations
+    assert torch.equal(horizontal_flip(images, generator(0), p=0.0), images)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, st.integers(4, 20), st.integers(4, 20), st.integers(1, 12), st.integers(1, 12))
+def test_a_resized_crop_is_an_axis_parallel_box_of_the_image(seed, height, width, tall, wide):
+    images = ramp(3, height, width)
+    crops = random_resized_crop(images, generator(seed), (tall, wide))
+    assert crops.shape == (3, 2, tall, wide)
+    for crop in crops.double():
+        x, y = crop
+        # Columns share an x, rows share a y, both stay inside and ascend.
+        assert torch.allclose(x, x[:1].expand_as(x), atol=1e-4)
+        assert torch.allclose(y, y[:, :1].expand_as(y), atol=1e-4)
+        assert x.min() >= -1e-4
+        assert x.max() <= width - 1 + 1e-4
+        assert (x[0].diff() >= -1e-4).all()
+        assert (y[:, 0].diff() >= -1e-4).all()
+
+
+def test_the_whole_image_at_its_own_size_is_the_image():
+    images = torch.rand(2, 3, 9, 9, generator=generator(1))
+    same = random_resized_crop(images, generator(0), (9, 9), scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    assert torch.allclose(same, images, atol=1e-6)
+
+
+def test_boxes_have_the_area_and_aspect_asked_for():
+    size = 64
+    crops = random_resized_crop(
+        ramp(500, size, size), generator(3), (32, 32), scale=(0.25, 0.25), ratio=(0.5, 2.0)
+    )
+    inside = crops[:, :, 8:24, 8:24].double()  # away from the border's clamping
+    wide = (inside[:, 0, 0, -1] - inside[:, 0, 0, 0]) / 15 * 32
+    tall = (inside[:, 1, -1, 0] - inside[:, 1, 0, 0]) / 15 * 32
+    assert torch.allclose(wide * tall, torch.full_like(wide, 0.25 * size * size), rtol=1e-3)
+    aspect = wide / tall
+    assert aspect.min() >= 0.5 - 1e-3
+    assert aspect.max() <= 2.0 + 1e-3
+    assert abs(float(aspect.log().mean())) < 0.08  # log-uniform about 1; four deviations
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, st.integers(1, 15), st.integers(1, 15))
+def test_erasing_fills_one_box_in_every_channel(seed, height, width):
+    images = torch.rand(4, 3, height, width, generator=generator(0)) + 1
+    erased = random_erasing(images, generator(seed), p=1.0, value=-1.0)
+    for before, after in zip(images, erased, strict=True):
+        gone = after[0] == -1
+        rows, columns = gone.any(1).nonzero(), gone.any(0).nonzero()
+        assert gone[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
+        assert int(gone.sum()) == len(rows) * len(columns) > 0
+        assert torch.equal(after, torch.where(gone, -1.0, before))
+
+
+def test_erasing_happens_with_its_probability_and_area():
+    images = torch.ones(2000, 1, 50, 50)
+    erased = random_erasing(images, generator(0), p=0.3, scale=(0.1, 0.2), ratio=(0.5, 2.0))
+    areas = 1 - erased.mean(dim=(1, 2, 3))
+    assert abs(float((areas > 0).float().mean()) - 0.3) < 0.05
+    hit = areas[areas > 0]
+    assert hit.min() > 0.08
+    assert hit.max() < 0.22
+
+
+def test_the_middle_of_odd_sizes_and_too_large_crops():
+    assert center_crop(ramp(1, 5, 5), (3, 1))[0, 0].tolist() == [[2.0], [2.0], [2.0]]
+    with pytest.raises(InputError, match=r"size: expected at most the images' \(5, 5\)"):
+        center_crop(ramp(1, 5, 5), (6, 5))
+
+
+STEPS = [partial(random_resized_crop, size=(6, 6)), horizontal_flip, random_erasing]
+
+
+def test_augmentation_is_the_same_again_with_the_same_seed_and_another_with_another():
+    images = torch.rand(8, 3, 10, 10, generator=generator(0))
+    first = Compose(STEPS, seed=1)(images)
+    assert torch.equal(first, Compose(STEPS, seed=1)(images))
+    assert not torch.equal(first, Compose(STEPS, seed=2)(images))
+
+
+def test_augmentation_leaves_the_global_random_state_alone():
+    state = torch.get_rng_state()
+    Compose(STEPS)(torch.rand(2, 3, 8, 8, generator=generator(0)))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_augmentation_resumes_where_it_was_saved_also_through_pickle():
+    images = torch.rand(8, 3, 10, 10, generator=generator(0))
+    augment = Compose(STEPS)
+    augment(images)
+    state, copy = augment.state_dict(), pickle.loads(pickle.dumps(augment))
+    wanted = augment(images)
+    other = Compose(STEPS, seed=77)
+    other.load_state_dict(state)
+    assert torch.equal(other(images), wanted)
+    assert torch.equal(copy(images), wanted)
+
+
+def test_any_callable_is_a_step():
+    class Module(nn.Module):
+        def forward(self, batch):
+            return batch + 1
+
+    images = torch.zeros(1, 1, 2, 2)
+    assert float(Compose([Module(), lambda batch: batch * 3, torch.neg])(images).mean()) == -3.0
+    with pytest.raises(InputError, match=r"steps\[1\]: expected a callable"):
+        Compose([torch.neg, "flip"])
+
+
+def test_functions_for_single_images_may_return_an_array_or_a_mapping():
+    images = torch.rand(3, 3, 4, 5, generator=generator(0))
+    shapes = []
+
+    def mirror(image):
+        shapes.append((image.shape, image.dtype))
+        return image[:, ::-1]
+
+    assert torch.equal(per_image(mirror)(images), images.flip(-1))
+    assert shapes == [((4, 5, 3), np.float32)] * 3
+    assert torch.equal(per_image(lambda image: {"image": mirror(image)})(images), images.flip(-1))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_worker_processes_draw_differently_from_each_other():
+    data = LabelledImages(TensorSource(ramp(1, 1, 64)), torch.zeros(1, dtype=torch.long))
+    data.transform = Compose([partial(random_erasing, p=1.0, value=-1.0)])
+    batches = [[0]] * 8
+    for seed in (0, 1):
+        made = [b for b, _ in data.loader(batches, workers=2, generator=generator(seed))]
+        again = [b for b, _ in data.loader(batches, workers=2, generator=generator(seed))]
+        assert all(torch.equal(one, two) for one, two in zip(made, again, strict=True))
+        # Worker 0 gives the even batches, worker 1 the odd ones.
+        assert any(not torch.equal(made[i], made[i + 1]) for i in range(0, 8, 2))
+
+
+def test_the_papers_transforms_crop_what_is_cropped_and_nothing_else():
+    images = torch.rand(2, 3, 256, 256, generator=generator(0))
+    assert paper_transform("cars196", train=True)(images).shape[-2:] == (224, 224)
+    middle = paper_transform("sop", train=False)(images)
+    assert torch.equal(middle, images[..., 16:240, 16:240])
+    for name in ("digits", "mnist-parity", "omniglot"):
+        assert torch.equal(paper_transform(name, train=True)(images), images)
+    people = images[..., :128]
+    assert torch.equal(paper_transform("market1501", train=False)(people), people)
+    assert paper_transform("market1501", train=True)(people).shape == people.shape

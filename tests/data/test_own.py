@@ -1,0 +1,221 @@
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from uncollapse.data import DataError, load
+
+
+@pytest.fixture
+def pets(tmp_path, paint):
+    base = tmp_path / "pets"
+    for seed, name in enumerate(("cat/1.jpg", "cat/2.PNG", "dog/1.webp", "ant/1.jpg")):
+        paint(base / name, seed=seed)
+    (base / "cat" / "Thumbs.db").write_bytes(b"")
+    (base / "notes.txt").write_text("")
+    return base
+
+
+def test_a_folder_is_a_class(pets):
+    data = load("folder", pets, size=16)
+    assert data.shape == (3, 16, 16)
+    assert data.split == "all"
+    assert [data.class_names[label] for label in data.labels.tolist()] == [
+        "ant",
+        "cat",
+        "cat",
+        "dog",
+    ]
+    assert data.fine_labels is None
+    assert sorted(data.report.ignored) == ["cat/Thumbs.db", "pets/notes.txt"]
+
+
+def test_folders_inside_a_class_are_fine_classes(tmp_path, paint):
+    for name in ("cat/black/1.jpg", "cat/white/1.jpg", "dog/black/1.jpg"):
+        paint(tmp_path / "own" / name)
+    data = load("folder", tmp_path / "own", size=8)
+    assert data.labels.tolist() == [0, 0, 1]
+    assert data.fine_labels.tolist() == [0, 1, 2]
+    assert data.fine_names == {0: "cat/black", 1: "cat/white", 2: "dog/black"}
+
+
+def test_split_folders_are_splits_and_classes_keep_their_numbers(tmp_path, paint):
+    for name in ("train/bee/1.jpg", "train/cat/1.jpg", "test/ant/1.jpg", "test/cat/2.jpg"):
+        paint(tmp_path / "own" / name)
+    train = load("folder", tmp_path / "own", size=8)
+    test = load("folder", tmp_path / "own", "test", size=8)
+    assert (train.split, train.labels.tolist(), test.labels.tolist()) == ("train", [1, 2], [0, 2])
+    assert len(load("folder", tmp_path / "own", "all", size=8)) == 4
+    with pytest.raises(DataError, match=r"no split .val. in .*; there is: train, test, all"):
+        load("folder", tmp_path / "own", "val")
+
+
+def test_a_folder_without_images_says_what_is_expected(tmp_path):
+    with pytest.raises(DataError, match=r"(?s)no images in class folders.*<class>/<image>"):
+        load("folder", tmp_path)
+    with pytest.raises(DataError, match="root must be a folder"):
+        load("folder")
+
+
+CSV = """path,label,fine_label,camera,split
+cat/1.jpg,cat,black,1,train
+cat/2.PNG,cat,white,2,train
+dog/1.webp,dog,black,1,test
+gone.jpg,dog,black,3,test
+"""
+
+
+def test_a_csv_manifest_gives_every_column(pets):
+    (pets / "list.csv").write_text("\ufeff" + CSV)
+    train = load("manifest", pets / "list.csv", size=8)
+    assert train.split == "train"
+    assert train.labels.tolist() == [0, 0]
+    assert train.fine_labels.tolist() == [0, 1]
+    assert train.cameras.tolist() == [1, 2]
+    test = load("manifest", pets / "list.csv", "test", size=8)
+    assert test.class_names[int(test.labels[0])] == "dog"
+    assert test.report.missing == ("pets/gone.jpg",)
+    assert len(load("manifest", pets / "list.csv", "all", size=8)) == 3
+
+
+def test_whole_numbers_stay_as_they_are(pets):
+    (pets / "list.csv").write_text("path,label\ncat/1.jpg,-1\ndog/1.webp,1000000007\n")
+    data = load("manifest", pets / "list.csv", size=8)
+    assert (data.split, data.labels.tolist()) == ("all", [-1, 1000000007])
+    assert data.fine_labels is None
+    assert data.cameras is None
+
+
+def test_a_parquet_manifest_gives_the_same(pets):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"path": ["cat/1.jpg", "dog/1.webp"], "label": [4, 9], "camera": [1, 2]})
+    parquet.write_table(table, pets / "list.parquet")
+    data = load("manifest", pets / "list.parquet", size=8)
+    assert (data.labels.tolist(), data.cameras.tolist()) == ([4, 9], [1, 2])
+    (pets / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="not a Parquet file"):
+        load("manifest", pets / "broken.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file,label\na,1\n", "no column 'path'; its columns are file, label"),
+        ("", "no column 'path'; its columns are none"),
+        ("path,label\ncat/1.jpg,\n", "column 'label' is empty in row 1"),
+        ("path,label\ncat/1.jpg\n", "column 'label' is empty in row 1"),
+        ("path,label,camera\ncat/1.jpg,1,left\n", "column 'camera' holds 'left'; expected whole"),
+    ],
+)
+def test_manifests_that_cannot_be_understood_are_refused(pets, text, message):
+    (pets / "list.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        load("manifest", pets / "list.csv")
+
+
+def test_manifests_of_other_kinds_and_missing_splits_are_refused(pets):
+    with pytest.raises(DataError, match=r"root must be a \.csv or \.parquet file"):
+        load("manifest", pets / "none.csv")
+    with pytest.raises(DataError, match=r"expected a \.csv or \.parquet file, got notes\.txt"):
+        load("manifest", pets / "notes.txt")
+    (pets / "list.csv").write_bytes("path,label\nä,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match="not a CSV file in UTF-8"):
+        load("manifest", pets / "list.csv")
+    (pets / "list.csv").write_text(CSV)
+    with pytest.raises(DataError, match="no rows of split 'val'; there is: test, train, all"):
+        load("manifest", pets / "list.csv", "val")
+
+
+FEATURES = np.arange(12, dtype=np.float64).reshape(4, 3)
+
+
+def test_features_from_npz_with_splits_and_words_as_labels(tmp_path):
+    np.savez(
+        tmp_path / "f.npz",
+        features=FEATURES,
+        labels=np.array(["b", "a", "b", "a"]),
+        fine_labels=np.array([5, 6, 7, 8]),
+        cameras=np.array([1, 2, 1, 2]),
+        split=np.array(["train", "test", "train", "train"]),
+    )
+    train = load("arrays", tmp_path / "f.npz")
+    assert (train.shape, train.split, train.labels.tolist()) == ((3,), "train", [1, 1, 0])
+    assert train.class_names == {0: "a", 1: "b"}
+    assert train.fine_labels.tolist() == [5, 7, 8]
+    assert train.cameras.tolist() == [1, 1, 2]
+    assert torch.equal(train[[0]][0], torch.tensor([[0.0, 1.0, 2.0]]))
+    assert len(load("arrays", tmp_path / "f.npz", "all")) == 4
+    with pytest.raises(DataError, match="no rows of split 'val'; there is: test, train, all"):
+        load("arrays", tmp_path / "f.npz", "val")
+
+
+def test_features_from_safetensors_and_npy(tmp_path):
+    save_file({"x": FEATURES, "y": np.arange(4)}, tmp_path / "f.safetensors")
+    assert load("arrays", tmp_path / "f.safetensors").labels.tolist() == [0, 1, 2, 3]
+    np.save(tmp_path / "g.npy", FEATURES)
+    with pytest.raises(DataError, match=r"neither g_labels\.npy or labels\.npy is beside it"):
+        load("arrays", tmp_path / "g.npy")
+    np.save(tmp_path / "g_labels.npy", np.arange(4))
+    assert load("arrays", tmp_path / "g.npy").shape == (3,)
+
+
+def test_a_folder_of_arrays_has_one_file_a_split(tmp_path):
+    np.savez(tmp_path / "train.npz", x=FEATURES, labels=np.arange(4))
+    np.savez(tmp_path / "test.npz", x=FEATURES[:1], labels=np.arange(1))
+    assert len(load("arrays", tmp_path)) == 4
+    test = load("arrays", tmp_path, "test")
+    assert (len(test), test.split) == (1, "test")
+    with pytest.raises(DataError, match=r"none of val\.npz, val\.npy, val\.safetensors"):
+        load("arrays", tmp_path, "val")
+
+
+def test_arrays_of_images_are_scaled_like_any_images(tmp_path):
+    np.savez(tmp_path / "i.npz", images=np.full((2, 1, 4, 4), 255, np.uint8), labels=np.arange(2))
+    data = load("arrays", tmp_path / "i.npz")
+    assert data.shape == (1, 4, 4)
+    assert float(data[[0]][0].max()) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"a": FEATURES}, "none of features.*; it holds a"),
+        ({"x": FEATURES}, "no labels; it holds x"),
+        ({"x": FEATURES, "y": np.arange(3)}, r"labels is int64 of shape \(3,\); expected 4"),
+        ({"x": FEATURES, "y": np.arange(4) / 2}, "labels is float64"),
+        ({"x": FEATURES + np.inf, "y": np.arange(4)}, "x holds NaN or infinity"),
+        ({"x": FEATURES[0], "y": np.arange(3)}, r"expected numbers \[N, D\]"),
+        ({"images": np.zeros((2, 4, 4, 3), np.uint8), "y": np.arange(2)}, "expected numbers"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path, arrays, message):
+    np.savez(tmp_path / "f.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        load("arrays", tmp_path / "f.npz")
+
+
+class Bomb:
+    def __reduce__(self):
+        return (print, ("unpickled",))
+
+
+def test_pickled_arrays_are_never_unpickled(tmp_path, capsys):
+    np.save(tmp_path / "p.npy", np.array([Bomb()], object), allow_pickle=True)
+    np.savez(tmp_path / "p.npz", features=np.array([Bomb()], object), allow_pickle=True)
+    for name in ("p.npy", "p.npz"):
+        with pytest.raises(DataError, match="cannot be read without unpickling"):
+            load("arrays", tmp_path / name)
+    assert capsys.readouterr().out == ""
+
+
+def test_damaged_and_unknown_array_files_are_refused(tmp_path):
+    for name in ("a.npz", "a.npy", "a.safetensors"):
+        (tmp_path / name).write_bytes(b"damaged")
+        with pytest.raises(DataError, match="cannot be read"):
+            load("arrays", tmp_path / name)
+    (tmp_path / "a.pkl").write_bytes(b"")
+    with pytest.raises(DataError, match=r"expected one of \.npz, \.npy, \.safetensors"):
+        load("arrays", tmp_path / "a.pkl")
+    with pytest.raises(DataError, match="root must be a file or folder"):
+        load("arrays")
