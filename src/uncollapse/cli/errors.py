@@ -1,0 +1,62 @@
+"""What a user sees when a command fails: one red line, an exit code, no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+__all__ = ["run"]
+
+USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
+
+# Typer's base of usage errors: click's own or, in newer releases, a copy of it.
+_UsageError = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def run(app: typer.Typer, arguments: Sequence[str]) -> int:
+    """Run the app; return 0, 2 for a user's mistake, 130 for Ctrl-C, 1 for a bug of ours.
+
+    `--debug`, anywhere in the line, lets the exception through with its traceback.
+    """
+    debug = "--debug" in arguments
+    words = [word for word in arguments if word != "--debug"]
+    try:
+        code = typer.main.get_command(app).main(words, "uncollapse", standalone_mode=False)
+    except Exception as error:
+        if debug:
+            raise
+        code, line = _explain(error)
+        if line:
+            console = Console(stderr=True, soft_wrap=True, highlight=False)
+            console.print(f"[red]error: {escape(line)}[/red]")
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    if isinstance(error, typer.Abort):
+        return INTERRUPTED, "interrupted"
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help page was asked for and is shown
+        return 0, ""
+    if isinstance(error, _UsageError):
+        return USER_ERROR, _one_line(error.format_message()) + _where_to_look(error)  # type: ignore[attr-defined]
+    if type(error).__module__.startswith("uncollapse."):  # our own errors are written for people
+        return USER_ERROR, _one_line(str(error))
+    if isinstance(error, OSError):
+        named = f"{error.filename}: " if error.filename else ""
+        return USER_ERROR, _one_line(f"{named}{error.strerror or error}")
+    hint = "this is a bug in uncollapse: run again with --debug and report what it prints"
+    return BUG, _one_line(f"{type(error).__name__}: {error} ({hint})")
+
+
+def _where_to_look(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return f" (see: {context.command_path} --help)" if context is not None else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

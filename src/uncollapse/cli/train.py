@@ -1,0 +1,106 @@
+"""`uncollapse train` and `uncollapse evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from uncollapse.training import Run
+
+__all__ = ["evaluate", "train"]
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="The run as a TOML file.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key: mining.positives=easy."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory.  [default: runs/NAME of the file]")
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the dataset is (data.root).")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in the directory.")
+    ] = False,
+) -> None:
+    """Train an embedding into a run directory; Ctrl-C saves, --resume goes on."""
+    from rich.console import Console
+
+    from uncollapse.training import load_config
+    from uncollapse.training import train as run_training
+
+    overrides = list(changes or [])
+    if data_root is not None:
+        overrides.append(f"data.root={str(data_root)!r}")
+    settings = load_config(config, overrides)
+    run = run_training(settings, out or Path("runs") / config.stem, resume=resume)
+    _show(run, Console())
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    split: Annotated[
+        list[str] | None, typer.Option(help="Splits to evaluate.  [default: the config's]")
+    ] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Where the dataset is.")] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Use the best checkpoint.")
+    ] = False,
+    clustering: Annotated[bool, typer.Option("--clustering", help="NMI as well.")] = False,
+    multiplier: Annotated[
+        int, typer.Option(help="Clusters per class: NMI+ of the EPS paper is 10.", min=1)
+    ] = 1,
+) -> None:
+    """Judge a trained run on any split, by coarse and fine labels."""
+    from rich.console import Console
+
+    from uncollapse import training
+    from uncollapse.training.assemble import load_eval_data
+
+    found = training.Run.open(run)
+    config = found.config
+    if data_root is not None:
+        changed = config.data.model_copy(update={"root": str(data_root)})
+        config = config.model_copy(update={"data": changed})
+    wanted = {"clustering": clustering or multiplier > 1, "multiplier": multiplier}
+    settings = config.evaluate.model_copy(update=wanted)
+    model = found.load_model("best" if best else "last")
+    console = Console()
+    scores: dict[str, float] = {}
+    for name in split or config.data.eval_splits:
+        data = load_eval_data(config, name)
+        with console.status(f"embedding {len(data):,} samples of {name}"):
+            z = training.embed(model, data, batch=settings.batch)
+            result = training.evaluate(z, data, settings)
+        scores |= {f"{name}/{key}": value for key, value in result.items()}
+    console.print(_table(scores))
+
+
+def _show(run: Run, console: Console) -> None:
+    summary = run.summary
+    scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
+    console.print(_table(scores))
+    console.print(f"{summary['status']} at step {summary['step']}: {run.path}", highlight=False)
+
+
+def _table(scores: dict[str, float]) -> object:
+    """Rows are split and kind of label, columns the metrics."""
+    from rich.table import Table
+
+    rows: dict[str, dict[str, float]] = {}
+    for key, value in scores.items():
+        group, _, metric = key.rpartition("/")
+        rows.setdefault(group, {})[metric] = value
+    metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
+    table = Table("split", *metrics)
+    for group, row in rows.items():
+        table.add_row(group, *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics))
+    return table

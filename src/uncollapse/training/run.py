@@ -1,0 +1,95 @@
+"""A run directory as others read it: config, metrics, summary and checkpoints, from its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uncollapse._check import InputError
+from uncollapse.backbones import Embedder
+from uncollapse.training.assemble import build_model
+from uncollapse.training.checkpoint import CheckpointError, CheckpointStore
+from uncollapse.training.config import Config, load_config
+
+__all__ = ["Run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory: `config.toml`, `metrics.jsonl`, `summary.json`, `checkpoints/`."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """A run that exists; the error says what is missing."""
+        run = cls(Path(path))
+        if not run.config_file.is_file():
+            raise InputError("run", f"{path} (no config.toml in it)", "a run directory")
+        return run
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One JSON object a line, in the order of the steps."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary_file(self) -> Path:
+        """Written when the run ends."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The checkpoints kept."""
+        return CheckpointStore(self.path / "checkpoints")
+
+    @property
+    def config(self) -> Config:
+        """The config the run was made with."""
+        return load_config(self.config_file)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """How it ended; empty while it has not."""
+        if not self.summary_file.is_file():
+            return {}
+        found: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps were made."""
+        return self.summary.get("status") == "finished"
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The logged lines; a last line cut short by a crash is left out."""
+        if not self.metrics_file.is_file():
+            return
+        with self.metrics_file.open(encoding="utf-8") as file:
+            for line in file:
+                if line.endswith("\n"):
+                    yield json.loads(line)
+
+    def load_model(self, which: str = "last") -> Embedder:
+        """The trained network in evaluation mode: the `last` checkpoint, or the `best` one."""
+        store = self.checkpoints
+        step = store.best_step() if which == "best" else None
+        if step is not None:
+            checkpoint = store.load(step)
+        else:
+            last, complaints = store.load_last()
+            if last is None:
+                why = "; ".join(complaints) or "none was written"
+                raise CheckpointError(f"{self.path} has no usable checkpoint: {why}")
+            checkpoint = last
+        model = build_model(self.config, checkpoint.state["shape"])
+        model.load_state_dict(dict(checkpoint.weights))
+        return model.eval()

@@ -1,0 +1,149 @@
+"""A run in memory: network, loss, optimiser and batches; a step at a time, saved whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._check import InputError
+from uncollapse.data import Compose, LabelledImages, paper_transform
+from uncollapse.geometry import diameter
+from uncollapse.training.assemble import (
+    build_loss,
+    build_model,
+    build_optimiser,
+    build_sampler,
+    learning_rate,
+    pick_device,
+    seeded,
+)
+from uncollapse.training.checkpoint import Checkpoint
+from uncollapse.training.config import Config
+from uncollapse.training.stream import BatchStream
+
+__all__ = ["Session"]
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Session:
+    """Everything that changes during a run. `advance` makes a step; the rest is saving."""
+
+    def __init__(self, config: Config, data: LabelledImages) -> None:
+        self.config, self.data = config, data
+        self.device = pick_device(config.train.device)
+        if config.train.precision == "float16" and self.device.type != "cuda":
+            given = f"'float16' on {self.device.type}"
+            raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
+        self.class_of = data.label_index
+        self.shape = tuple(_augment(config)(data[:1][0]).shape[1:])
+        self.augment = _augment(config)
+        torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
+        self.model = build_model(config, self.shape).to(self.device).train()
+        self.loss = build_loss(config, data).to(self.device)
+        self.optimiser = build_optimiser(config, self.model, self.loss)
+        self.scaler = torch.amp.GradScaler(
+            self.device.type, enabled=config.train.precision == "float16"
+        )
+        self.stream = self._stream(place=0)
+        self.step = 0
+        self.best = float("-inf")
+        self.log_offset = 0
+
+    def advance(self) -> dict[str, Any]:
+        """One step; returns its loss and, on steps that are logged, the batch's diameter."""
+        self._set_learning_rate()
+        images, rows = next(self.stream)
+        images = self.augment(images).to(self.device, non_blocking=True)
+        labels = self.class_of[rows]
+        dtype = _DTYPES.get(self.config.train.precision)
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
+            z = self.model(images)
+        loss = self._charge(z.float(), labels, rows)
+        self.optimiser.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        clip = self.config.optimiser.clip
+        if clip is not None:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.step += 1
+        values: dict[str, Any] = {"loss": float(loss.detach())}
+        if self.step % self.config.train.log_every == 0:
+            values["diameter"] = diameter(z.detach().float())
+            values["lr"] = self.optimiser.param_groups[0]["lr"]
+        return values
+
+    def is_best(self, score: float | None) -> bool:
+        """Whether this score beats all before it; remembers it if so."""
+        if score is None or not score > self.best:
+            return False
+        self.best = score
+        return True
+
+    def checkpoint(self) -> Checkpoint:
+        """The whole state, as it is between two steps."""
+        state = {
+            "shape": list(self.shape),
+            "loss": self.loss.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "augment": self.augment.state_dict(),
+            "miner": self._miner_generator().get_state(),
+            "torch": torch.get_rng_state(),
+            "place": self.stream.place,
+            "best": self.best,
+            "log_offset": self.log_offset,
+        }
+        if self.device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(self.device)
+        return Checkpoint(self.step, self.model.state_dict(), state)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a saved state."""
+        state = checkpoint.state
+        self.model.load_state_dict(dict(checkpoint.weights))
+        self.loss.load_state_dict(state["loss"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.augment.load_state_dict(state["augment"])
+        self._miner_generator().set_state(state["miner"])
+        torch.set_rng_state(state["torch"])
+        if self.device.type == "cuda" and "cuda" in state:
+            torch.cuda.set_rng_state(state["cuda"], self.device)
+        self.stream = self._stream(place=state["place"])
+        self.step, self.best = checkpoint.step, state["best"]
+        self.log_offset = state["log_offset"]
+
+    def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        labels = labels.to(self.device)
+        inner = getattr(self.loss, "loss", self.loss)
+        if getattr(inner, "beta_per", None) == "sample":
+            return self.loss(z, labels, samples=rows.to(self.device))  # type: ignore[no-any-return]
+        return self.loss(z, labels)  # type: ignore[no-any-return]
+
+    def _set_learning_rate(self) -> None:
+        c = self.config.optimiser
+        factor = learning_rate(self.config, self.step)
+        bases = (c.lr, c.loss_lr or c.lr)
+        for group, base in zip(self.optimiser.param_groups, bases, strict=False):
+            group["lr"] = base * factor
+
+    def _miner_generator(self) -> torch.Generator:
+        inner = getattr(self.loss, "loss", self.loss)
+        generator = getattr(inner.miner, "generator", None)
+        return generator if generator is not None else seeded(self.config, "miner")
+
+    def _stream(self, place: int) -> BatchStream:
+        sampler = build_sampler(self.config, self.data)
+        return BatchStream(self.data, sampler, workers=self.config.data.workers, place=place)
+
+
+def _augment(config: Config) -> Compose:
+    seed = seeded(config, "augment").initial_seed()
+    if config.data.augment == "paper":
+        return paper_transform(config.data.name, train=True, seed=seed)
+    return Compose([], seed=seed)

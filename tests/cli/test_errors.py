@@ -1,0 +1,98 @@
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from uncollapse import __version__
+from uncollapse._check import InputError
+from uncollapse._extras import MissingExtraError
+from uncollapse.cli import app
+from uncollapse.cli.errors import run
+
+
+def app_that_raises(error: BaseException) -> typer.Typer:
+    broken = typer.Typer()
+
+    @broken.command()
+    def go() -> None:
+        raise error
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InputError("p", 0, "at least 1"), 2, "error: p: expected at least 1, got 0\n"),
+        (MissingExtraError("install\nthis"), 2, "error: install this\n"),
+        (FileNotFoundError(2, "No such file", "x.toml"), 2, "error: x.toml: No such file\n"),
+        (typer.Abort(), 130, "error: interrupted\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_failure_is_one_line_and_an_exit_code(error, code, line, capsys):
+    assert run(app_that_raises(error), []) == code
+    assert capsys.readouterr().err == line
+
+
+def test_a_bug_of_ours_says_so_and_how_to_report_it(capsys):
+    assert run(app_that_raises(ZeroDivisionError("x")), []) == 1
+    assert "bug in uncollapse: run again with --debug" in capsys.readouterr().err
+
+
+def test_debug_lets_the_traceback_through():
+    with pytest.raises(InputError):
+        run(app_that_raises(InputError("p", 0, "1")), ["--debug"])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["reproduce", "--seed", "x"], "Invalid value for '--seed'"),
+        (["reproduce", "--no-such-option"], "No such option"),
+        (["train"], "Missing argument"),
+        (["train", "none.toml"], "none.toml: No such file"),
+        (["evaluate", "none"], "run: expected a run directory, got none"),
+        (["reproduce", "fig99"], "fig99"),
+        (["datasets", "nope"], "expected one of 'digits'"),
+    ],
+)
+def test_a_users_mistake_is_one_red_line_with_exit_code_two(words, told, capsys):
+    assert run(app, words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_the_version_is_shown(capsys):
+    assert run(app, ["--version"]) == 0
+    assert capsys.readouterr().out == f"uncollapse {__version__}\n"
+
+
+def test_without_words_the_help_page_is_shown(capsys):
+    assert run(app, []) == 0
+    shown = capsys.readouterr().out
+    assert "Train embeddings that don't collapse" in shown
+    for command in ("train", "evaluate", "datasets", "reproduce"):
+        assert command in shown
+
+
+def test_the_help_page_does_not_load_torch():
+    code = (
+        "import sys; sys.argv = ['uncollapse', '--help']\n"
+        "from uncollapse.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_the_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "uncollapse", "--version"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, f"uncollapse {__version__}\n")
