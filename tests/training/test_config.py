@@ -1,7 +1,6 @@
 import pytest
 
-from uncollapse.training.config import load_config, parse_config
-from uncollapse.training.config import apply_overrides
+from uncollapse.training.config import apply_overrides, load_config, parse_config
 
 
 def test_a_config_survives_the_way_to_toml_and_back(tmp_path):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import clustering, retrieval
+from uncollapse.metrics import retrieval
 from uncollapse.training.config import EvaluateConfig
 
 __all__ = ["embed", "evaluate"]
@@ -61,6 +61,8 @@ def evaluate(
         names = [f"recall@{k}" for k in settings.ks] + ["map@r"]
         found |= {prefix + name: float(by_name[name]) for name in names}
         if settings.clustering:
+            from uncollapse.metrics import clustering
+
             result = clustering(z, labels, multiplier=settings.multiplier).to_dict()
             found[prefix + "nmi"] = float(result["nmi"])
     return found

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from uncollapse.data import LabelledImages
+from uncollapse.samplers.base import SeededBatches
 
-__all__ = ["BatchSampler", "BatchStream"]
-
-
-class BatchSampler(Protocol):
-    """What a sampler has to do: the same epoch number gives the same batches."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch the next iteration runs over."""
-
-    def __iter__(self) -> Iterator[list[int]]: ...
+__all__ = ["BatchStream"]
 
 
 class BatchStream:
@@ -30,11 +21,12 @@ class BatchStream:
     """
 
     def __init__(
-        self, data: LabelledImages, sampler: BatchSampler, *, workers: int = 0, place: int = 0
+        self, data: LabelledImages, sampler: SeededBatches, *, workers: int = 0, place: int = 0
     ) -> None:
-        self.data, self.sampler, self.workers, self.place = data, sampler, workers, place
-        self._ahead: deque[list[int]] = deque()
-        self._batches = self._read()
+        self.data, self.place = data, place
+        epoch, done = divmod(place, len(sampler))
+        sampler.load_state_dict(sampler.state_dict() | {"epoch": epoch, "done": done})
+        self._batches = self._ahead(sampler, workers) if workers else self._read(sampler)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return self
@@ -44,35 +36,29 @@ class BatchStream:
         self.place += 1
         return images, torch.as_tensor(rows)
 
-    def _read(self) -> Iterator[tuple[Tensor, list[int]]]:
-        if self.workers == 0:
-            for rows in self._rows():
-                yield self.data[rows][0], rows
-        for images, _ in self.data.loader(_Recorded(self), workers=self.workers):
-            yield images, self._ahead.popleft()
+    def _read(self, sampler: SeededBatches) -> Iterator[tuple[Tensor, list[int]]]:
+        for rows in _endless(sampler):
+            yield self.data[rows][0], rows
 
-    def _rows(self) -> Iterator[list[int]]:
-        """Row numbers of every batch from `place` on, epoch after epoch."""
-        seen, epoch = 0, 0
-        while True:
-            self.sampler.set_epoch(epoch)
-            before = seen
-            for rows in self.sampler:
-                if seen >= self.place:
-                    yield rows
-                seen += 1
-            if seen == before:
-                raise RuntimeError("the sampler gave no batch")
-            epoch += 1
+    def _ahead(self, sampler: SeededBatches, workers: int) -> Iterator[tuple[Tensor, list[int]]]:
+        asked: deque[list[int]] = deque()
+        for images, _ in self.data.loader(_Remembered(sampler, asked), workers=workers):
+            yield images, asked.popleft()
 
 
-class _Recorded:
-    """The stream's row numbers as a loader's sampler, remembered in the order they were asked."""
+class _Remembered:
+    """The sampler's batches for a loader, remembered in the order they were asked for."""
 
-    def __init__(self, stream: BatchStream) -> None:
-        self.stream = stream
+    def __init__(self, sampler: SeededBatches, asked: deque[list[int]]) -> None:
+        self.sampler, self.asked = sampler, asked
 
     def __iter__(self) -> Iterator[list[int]]:
-        for rows in self.stream._rows():
-            self.stream._ahead.append(rows)
+        for rows in _endless(self.sampler):
+            self.asked.append(rows)
             yield rows
+
+
+def _endless(sampler: SeededBatches) -> Iterator[list[int]]:
+    """Epoch after epoch: at the end of one the sampler goes on to the next."""
+    while True:
+        yield from sampler
