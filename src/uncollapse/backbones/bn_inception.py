@@ -80,7 +80,10 @@ class BNInception(nn.Module):
             pooled = self.peak(x) if name == "5b" else self.smooth(x)
             branches.append(self._run(f"{block}_pool_proj", pooled))
         else:
-            branches.append(self.halve(x))
+            # The strided branches round odd sizes up; one more row and column (0, as low as any
+            # output of a ReLU) makes this one do so too. Even sizes are as in the original.
+            odd = (0, x.shape[3] % 2, 0, x.shape[2] % 2)
+            branches.append(self.halve(nn.functional.pad(x, odd)))
         return torch.cat(branches, dim=1)
 
     def _add(self, name: str, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:

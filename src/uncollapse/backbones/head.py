@@ -1,4 +1,4 @@
-"""From a backbone's features to embeddings: global average pooling and a linear layer, EPS app. C."""
+"""From features to embeddings: global average pooling and a linear layer, EPS appendix C."""
 
 from __future__ import annotations
 

@@ -1,0 +1,208 @@
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from uncollapse._check import InputError
+from uncollapse._extras import MissingExtraError
+from uncollapse.backbones import (
+    FrozenBatchNorm,
+    Head,
+    build,
+    freeze_batch_norm,
+    initialise,
+    resnet18,
+)
+from uncollapse.backbones import registry as module
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_the_head_averages_maps_and_leaves_vectors():
+    head = Head(6, 4)
+    maps = torch.rand(3, 6, 5, 2, generator=generator())
+    by_hand = torch.stack([maps[:, c].flatten(1).sum(1) / 10 for c in range(6)], dim=1)
+    assert torch.allclose(head(maps), head.linear(by_hand), atol=1e-6)
+    assert torch.allclose(head(by_hand), head.linear(by_hand))
+
+
+def test_normalised_embeddings_lie_on_the_unit_sphere():
+    model = build("conv2", dim=7, shape=(1, 16, 16), normalize=True)
+    z = model(torch.rand(5, 1, 16, 16, generator=generator()))
+    assert torch.allclose(z.norm(dim=1), torch.ones(5), atol=1e-6)
+    plain = build("conv2", dim=7, shape=(1, 16, 16))
+    w = plain(torch.rand(5, 1, 16, 16, generator=generator()))
+    assert torch.allclose(z, w / w.norm(dim=1, keepdim=True), atol=1e-6)
+
+
+def test_weights_depend_on_the_generator_only():
+    state = torch.get_rng_state()
+    first = build("conv2", shape=(1, 16, 16), generator=generator(1)).state_dict()
+    torch.manual_seed(99)
+    again = build("conv2", shape=(1, 16, 16), generator=generator(1)).state_dict()
+    torch.set_rng_state(state)
+    other = build("conv2", shape=(1, 16, 16), generator=generator(2)).state_dict()
+    assert all(torch.equal(first[k], again[k]) for k in first)
+    assert not torch.equal(first["head.linear.weight"], other["head.linear.weight"])
+
+
+def test_building_leaves_the_global_random_state_alone():
+    state = torch.get_rng_state()
+    build("mlp", shape=(4,))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_hnm_initialisation_has_the_deviation_of_fan_out():
+    network = initialise(resnet18(), "hnm", generator())
+    for name in ("conv1", "layer2.0.conv1", "layer4.1.conv2"):
+        layer = network.get_submodule(name)
+        fan_out = layer.out_channels * layer.kernel_size[0] ** 2
+        deviation = float(layer.weight.detach().std())
+        assert deviation == pytest.approx((2 / fan_out) ** 0.5, rel=0.03)
+    assert float(network.bn1.weight.detach().min()) == 1.0
+
+
+def test_eps_initialisation_is_uniform_within_the_root_of_fan_in():
+    network = initialise(resnet18(), "eps", generator())
+    weight = network.conv1.weight.detach()
+    bound = (3 * 49) ** -0.5
+    assert 0.98 * bound < float(weight.abs().max()) <= bound
+    assert float(weight.std()) == pytest.approx(bound / 3**0.5, rel=0.02)
+
+
+def test_googlenet_starts_narrow_as_torchvision_does():
+    model = build("googlenet", shape=(3, 32, 32))
+    assert float(model.trunk.conv3.conv.weight.detach().std()) == pytest.approx(0.01, rel=0.02)
+
+
+def test_an_unknown_initialisation_is_refused():
+    with pytest.raises(InputError, match="init: expected one of 'hnm', 'eps', got 'zero'"):
+        build("linear", shape=(3,), init="zero")
+
+
+def test_frozen_batch_norm_stays_frozen_after_train():
+    model = build("resnet18", dim=3, shape=(3, 32, 32), freeze_bn=True).train()
+    layers = [m for m in model.modules() if isinstance(m, FrozenBatchNorm)]
+    assert len(layers) == 20
+    before = [layer.running_mean.clone() for layer in layers]
+    images = torch.rand(4, 3, 32, 32, generator=generator())
+    model.trunk.train()
+    model(images).sum().backward()
+    assert all(torch.equal(a, b.running_mean) for a, b in zip(before, layers, strict=True))
+    assert not any(layer.training or layer.weight.requires_grad for layer in layers)
+    assert model.trunk.conv1.weight.grad is not None
+    assert torch.equal(model(images), model.eval()(images))
+
+
+def test_freezing_keeps_names_values_and_kind_of_input():
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Flatten(), nn.BatchNorm1d(2))
+    net[1].running_mean.fill_(3.0)
+    before = {key: tensor.clone() for key, tensor in net.state_dict().items()}
+    wanted = net.eval()(torch.ones(2, 1, 1, 1))
+    frozen = freeze_batch_norm(net)
+    assert list(frozen.state_dict()) == list(before)
+    assert all(torch.equal(frozen.state_dict()[key], before[key]) for key in before)
+    assert torch.equal(frozen.train()(torch.ones(2, 1, 1, 1)), wanted)
+    assert isinstance(freeze_batch_norm(nn.BatchNorm2d(2)), FrozenBatchNorm)
+
+
+def test_a_perceptron_has_the_hidden_layers_asked_for():
+    model = build("mlp", dim=2, shape=(3, 4, 4), hidden=(10, 7))
+    assert [tuple(p.shape) for p in model.parameters() if p.ndim == 2] == [
+        (10, 48),
+        (7, 10),
+        (2, 7),
+    ]
+    linear = build("linear", dim=2, shape=(9,))
+    assert [tuple(p.shape) for p in linear.parameters()] == [(2, 9), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"name": "resnet"},
+            r"name: expected one of mnist-cnn.*module\.path:function, got 'resnet'",
+        ),
+        ({"name": "linear", "dim": 0}, "dim: expected a whole number of at least 1, got 0"),
+        ({"name": "linear", "shape": (3, 4)}, r"shape: expected \(channels, height, width\)"),
+        ({"name": "resnet18", "shape": (64,)}, "for 'resnet18'"),
+        ({"name": "mlp", "shape": (4,), "hidden": (0,)}, "hidden: expected a whole number"),
+        ({"name": "conv2", "weights": "pretrained"}, "weights: expected a path to a weight file"),
+        ({"name": "no_such_module:net"}, r"name: expected module\.path:function to import"),
+        ({"name": "torch.nn:NoSuchNet"}, r"name: expected module\.path:function to import"),
+        ({"name": "builtins:str"}, "a function that returns a torch.nn.Module"),
+    ],
+)
+def test_impossible_requests_are_refused_by_name(arguments, message):
+    with pytest.raises(InputError, match=message):
+        build(**arguments)
+
+
+@pytest.fixture
+def users(monkeypatch):
+    """A module of the user's, as if it were on the path."""
+    made = types.ModuleType("my_networks")
+    made.tiny = lambda dim: nn.Sequential(nn.Flatten(), nn.Linear(4, dim), nn.BatchNorm1d(dim))
+    monkeypatch.setitem(sys.modules, "my_networks", made)
+    return made
+
+
+def test_a_network_of_the_users_own_is_seeded_normalised_and_frozen_like_ours(users):
+    model = build("my_networks:tiny", dim=3, normalize=True, freeze_bn=True, generator=generator(5))
+    again = build("my_networks:tiny", dim=3, generator=generator(5))
+    assert torch.equal(model.trunk[1].weight, again.trunk[1].weight)
+    z = model.train()(torch.rand(2, 1, 2, 2, generator=generator()))
+    assert torch.allclose(z.norm(dim=1), torch.ones(2), atol=1e-6)
+    assert isinstance(model.trunk[2], FrozenBatchNorm)
+
+
+class FakeTimm(types.ModuleType):
+    """What we use of timm."""
+
+    def __init__(self):
+        super().__init__("timm")
+        self.calls = []
+
+    def list_models(self, pattern="*"):
+        return ["tiny_net"] if "tiny_net".startswith(pattern.strip("*")) else []
+
+    def create_model(self, name, **options):
+        self.calls.append((name, options))
+        trunk = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(options["in_chans"], 6)
+        )
+        trunk.num_features = 6
+        return trunk
+
+
+def test_timm_networks_get_our_head(monkeypatch):
+    fake = FakeTimm()
+    monkeypatch.setitem(sys.modules, "timm", fake)
+    model = build("timm:tiny_net", dim=4, shape=(1, 8, 8), weights="pretrained")
+    assert fake.calls == [("tiny_net", {"pretrained": True, "num_classes": 0, "in_chans": 1})]
+    assert model(torch.rand(2, 1, 8, 8)).shape == (2, 4)
+    again = build("timm:tiny_net", dim=4, shape=(1, 8, 8))
+    assert fake.calls[-1][1]["pretrained"] is False
+    assert torch.equal(model.trunk[2].weight, again.trunk[2].weight)
+    with pytest.raises(InputError, match=r"such as tiny_net, got 'timm:tiny_nets'"):
+        build("timm:tiny_nets", shape=(1, 8, 8))
+
+
+def test_without_timm_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingExtraError, match=r"uncollapse\[timm\]"):
+        build("timm:resnet18")
+
+
+def test_a_timm_whose_torchvision_does_not_fit_is_explained(monkeypatch):
+    def broken(name, extra):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(module, "import_extra", broken)
+    with pytest.raises(ImportError, match="torchvision built for the torch that is installed"):
+        build("timm:resnet18")
