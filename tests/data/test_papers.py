@@ -73,8 +73,10 @@ def test_cub_splits_classes_1_to_100_from_101_to_200(birds):
 def test_cub_converts_grey_birds_and_says_which(birds):
     train = load("cub200", birds)
     assert train.report.converted == {"grey": ("001.Bird/Bird_0002.jpg",)}
-    with pytest.raises(DataError, match=r"strict: 1 converted from grey"):
-        load("cub200", birds, strict=True)
+    for cache in (True, False):
+        with pytest.raises(DataError, match=r"strict: 1 converted from grey"):
+            load("cub200", birds, strict=True, cache=cache)
+    assert load("cub200", birds, split="test", strict=True, cache=False).report.clean
 
 
 def test_missing_and_truncated_images_are_left_out_with_their_labels(birds, truncate):

@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader
 
 from uncollapse._check import InputError
 from uncollapse.data import DataError, LabelledImages, LoadReport, TensorSource
+from uncollapse.samplers import PKSampler
 
 
 @pytest.fixture
@@ -42,6 +43,7 @@ def test_masks_and_slices_choose_rows(data):
 
 
 def test_an_integer_gives_one_sample_and_iteration_ends(data):
+    assert data[torch.tensor(2)][1] == data[np.int64(2)][1] == 5
     image, label = data[-1]
     assert (tuple(image.shape), label) == ((1, 2, 2), 9)
     assert [label for _, label in data] == data.labels.tolist()
@@ -100,6 +102,16 @@ def test_labels_that_do_not_fit_are_refused_by_name():
 
 
 BATCHES = [[0, 3], [5, 1, 2]]
+
+
+def test_our_own_batch_sampler_drives_both_kinds_of_loader(data):
+    stacked = list(DataLoader(data, batch_sampler=PKSampler(data.labels, p=2, k=2, seed=0)))
+    direct = list(data.loader(PKSampler(data.labels, p=2, k=2, seed=0)))
+    assert len(stacked) == len(direct) > 0
+    for (images, labels), (ours, ids) in zip(stacked, direct, strict=True):
+        assert torch.equal(images, ours)
+        assert torch.equal(labels, ids)
+        assert torch.unique(labels, return_counts=True)[1].tolist() == [2, 2]
 
 
 def test_a_loader_with_a_batch_sampler_gives_the_same_as_indexing(data):

@@ -15,7 +15,6 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse.data.images import FileSource, UnreadableImageError
+from uncollapse.data.images import FileSource, Findings, decode_each
 from uncollapse.data.lock import FileLock
 from uncollapse.data.types import DataError
 
@@ -33,7 +32,7 @@ __all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached"]
 Progress = Callable[[int, int], None]
 
 _FORMAT = 1
-_CHUNK = 64  # images decoded between two signs of life
+_SIGN_OF_LIFE = 64  # images decoded between two of them
 
 
 class CacheError(DataError):
@@ -61,7 +60,7 @@ class MappedSource:
             # Copy-on-write: torch wants writable memory, the file must not change.
             pixels = np.memmap(self.path, np.uint8, "c", shape=(self.count, *self.shape))
             self._maps["map"] = torch.from_numpy(pixels)
-        return self._maps["map"][rows]
+        return self._maps["map"].index_select(0, rows)
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def cached(
     error is a terminal.
     """
     folder = cache_folder() if folder is None else folder
-    print_of = fingerprint(source)
+    print_of = _fingerprint(source)
     identity = hashlib.sha256(repr((name, place, source.how)).encode()).hexdigest()[:16]
     manifest = folder / f"{name}-{identity}.json"
     ready = _open(manifest, print_of)
@@ -117,7 +116,7 @@ def cached(
     return ready
 
 
-def fingerprint(source: FileSource) -> str:
+def _fingerprint(source: FileSource) -> str:
     """Digest of the format, the decoding, and each file's path, size and modification time."""
     digest = hashlib.sha256(repr((_FORMAT, source.how)).encode())
     seen: dict[Path, str] = {}
@@ -197,35 +196,19 @@ def _decode_all(
 ) -> dict[str, Any]:
     """Write every readable image to `file` in order; return what the manifest says of them."""
     rows: list[int] = []
-    unreadable: list[str] = []
-    converted: dict[str, list[str]] = {}
-    workers = workers or min(8, os.cpu_count() or 1)
-    with ThreadPoolExecutor(workers) as pool, _shown(progress) as show:
-        for start in range(0, len(source), _CHUNK):
-            chunk = range(start, min(start + _CHUNK, len(source)))
-            for row, result in zip(chunk, pool.map(lambda r: _try(source, r), chunk), strict=True):
-                if isinstance(result, UnreadableImageError):
-                    unreadable.append(str(result))
-                    continue
-                array, was = result
+    findings = Findings()
+    with _shown(progress) as show:
+        for image in decode_each(source, workers):
+            findings.add(source.images[image.row], image)
+            if image.pixels is not None:
                 # Plain writes, not a writable map: a full disk is then an error, not a crash.
-                file.write(array.tobytes())
-                rows.append(row)
-                if was is not None:
-                    converted.setdefault(was, []).append(source.images[row].name)
-            lock.refresh()
-            show(chunk.stop, len(source))
-    shape = [len(rows), *source.shape]
-    return {"shape": shape, "rows": rows, "unreadable": unreadable, "converted": converted}
-
-
-def _try(
-    source: FileSource, row: int
-) -> tuple[np.ndarray[Any, Any], str | None] | UnreadableImageError:
-    try:
-        return source.decode(row)
-    except UnreadableImageError as error:
-        return error
+                file.write(image.pixels.tobytes())
+                rows.append(image.row)
+            done = image.row + 1
+            if done % _SIGN_OF_LIFE == 0 or done == len(source):
+                lock.refresh()
+                show(done, len(source))
+    return {"shape": [len(rows), *source.shape], "rows": rows} | asdict(findings)
 
 
 def _flush(file: BinaryIO) -> None:

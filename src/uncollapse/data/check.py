@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
 from uncollapse.data.cache import Progress
-from uncollapse.data.images import Decoding, FileSource, UnreadableImageError
+from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import Counts, DatasetInfo, Listing
 from uncollapse.data.registry import DATASETS, OWN, describe, list_split
 from uncollapse.data.types import DataError, LoadReport
@@ -48,6 +47,11 @@ class CopyCheck:
     def ok(self) -> bool:
         """Every split is."""
         return all(split.ok for split in self.splits)
+
+    @property
+    def clean(self) -> bool:
+        """Every split is, and nothing would be ignored or converted: what `strict` asks for."""
+        return self.ok and all(split.report.clean for split in self.splits)
 
 
 @dataclass(frozen=True)
@@ -136,22 +140,4 @@ def _decoded(info: DatasetInfo, listing: Listing, progress: Progress | None) -> 
     if isinstance(listing.images, Tensor):
         return LoadReport()
     source = FileSource(listing.images, Decoding((8, 8), info.channels))
-    unreadable: list[str] = []
-    converted: dict[str, list[str]] = {}
-
-    def look(row: int) -> str | UnreadableImageError | None:
-        try:
-            return source.decode(row)[1]
-        except UnreadableImageError as error:
-            return error
-
-    with ThreadPoolExecutor() as pool:
-        for row, was in enumerate(pool.map(look, range(len(source)))):
-            if isinstance(was, UnreadableImageError):
-                unreadable.append(str(was))
-            elif was is not None:
-                converted.setdefault(was, []).append(source.images[row].name)
-            if progress is not None and (row % 64 == 63 or row + 1 == len(source)):
-                progress(row + 1, len(source))
-    named = {mode: tuple(names) for mode, names in converted.items()}
-    return LoadReport(unreadable=tuple(unreadable), converted=named)
+    return inspect_files(source, progress)

@@ -7,8 +7,10 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,21 @@ from torch import Tensor
 
 from uncollapse._check import InputError, check_choice, check_int
 from uncollapse.data.listing import ImageRef
-from uncollapse.data.types import DataError
+from uncollapse.data.types import DataError, LoadReport
 
-__all__ = ["Decoding", "FileSource", "UnreadableImageError", "decode"]
+__all__ = [
+    "Decoded",
+    "Decoding",
+    "FileSource",
+    "Findings",
+    "UnreadableImageError",
+    "decode",
+    "decode_each",
+    "inspect_files",
+]
 
 FITS = ("squash", "cover", "pad")
+_AHEAD = 64  # images decoded ahead of who reads them
 _ALPHA = {"RGBA", "LA", "PA", "RGBa", "La"}
 _GREY = {"1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 _BROKEN = (
@@ -130,6 +142,62 @@ class FileSource:
         if key not in self._zips:
             self._zips[key] = zipfile.ZipFile(image.path)
         return self._zips[key].read(image.member or "")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One image of a source: its pixels and what it was, or why it cannot be decoded."""
+
+    row: int
+    pixels: np.ndarray[Any, Any] | None
+    was: str | None = None
+    error: str = ""
+
+
+@dataclass
+class Findings:
+    """What decoding many images met, by name: the two lists of a `LoadReport`."""
+
+    unreadable: list[str] = field(default_factory=list)
+    converted: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, image: ImageRef, found: Decoded) -> None:
+        """Note one image, if there is anything to note."""
+        if found.pixels is None:
+            self.unreadable.append(found.error)
+        elif found.was is not None:
+            self.converted.setdefault(found.was, []).append(image.name)
+
+
+def decode_each(source: FileSource, workers: int | None = None) -> Iterator[Decoded]:
+    """Decode every image in order, some threads ahead; few are held at a time."""
+    with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(source), _AHEAD):
+            rows = range(start, min(start + _AHEAD, len(source)))
+            yield from pool.map(partial(_attempt, source), rows)
+
+
+def inspect_files(
+    source: FileSource, progress: Callable[[int, int], None] | None = None
+) -> LoadReport:
+    """Decode every image, keep none, and report the unreadable and the converted."""
+    findings = Findings()
+    for image in decode_each(source):
+        findings.add(source.images[image.row], image)
+        done = image.row + 1
+        if progress is not None and (done % _AHEAD == 0 or done == len(source)):
+            progress(done, len(source))
+    return LoadReport(
+        unreadable=tuple(findings.unreadable),
+        converted={mode: tuple(names) for mode, names in findings.converted.items()},
+    )
+
+
+def _attempt(source: FileSource, row: int) -> Decoded:
+    try:
+        return Decoded(row, *source.decode(row))
+    except UnreadableImageError as error:
+        return Decoded(row, None, error=str(error))
 
 
 def _convert(image: Image.Image, channels: int) -> tuple[Image.Image, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -148,9 +149,11 @@ def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Pa
     """
     wanted = list(marker)
     if root is None:
+        shared = os.environ.get("UNCOLLAPSE_DATA")
+        why = f"none of {', '.join(info.folders)} in {shared}" if shared else "no folder given"
         raise DataError(
-            f"{info.name}: no folder given; pass root= or set UNCOLLAPSE_DATA to a folder that "
-            f"holds one folder per dataset. Get it from {info.home}"
+            f"{info.name}: {why}; pass root= or set UNCOLLAPSE_DATA to a folder that holds one "
+            f"folder per dataset. Get it from {info.home}"
         )
     for folder in (root, *(root / name for name in info.folders)):
         if any((folder / name).exists() for name in wanted):

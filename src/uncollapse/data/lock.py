@@ -17,9 +17,10 @@ __all__ = ["FileLock"]
 class FileLock:
     """Hold `path` while inside `with`; waits for another holder.
 
-    A lock is stale when its process is gone (on this machine) or when it was not refreshed for
-    `stale_after` seconds (on another). What is guarded must stay right without the lock: it saves
-    doing work twice, correctness comes from renaming finished files into place.
+    A lock is stale when its process is gone (on this machine), or when it was not refreshed for
+    `stale_after` seconds (from another machine) or ten times that (another process may by now have
+    the number of a dead one). What is guarded must stay right without the lock: it saves doing work
+    twice, correctness comes from renaming finished files into place.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -87,8 +88,8 @@ class FileLock:
             return False  # gone: try to take it
         host, _, rest = self._holder().partition(" ")
         pid = rest.split(" ")[0]
-        if host == socket.gethostname() and pid.isdigit():
-            return not _alive(int(pid))
+        if host == socket.gethostname() and pid.isdigit() and os.name == "posix":
+            return not _alive(int(pid)) or age > 10 * self.stale_after
         return age > self.stale_after
 
     def _break(self) -> None:

@@ -25,7 +25,7 @@ from uncollapse.data import (
 )
 from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
 from uncollapse.data.cache import Progress, cached
-from uncollapse.data.images import Decoding, FileSource
+from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import DatasetInfo, Listing
 from uncollapse.data.types import (
     DataError,
@@ -104,6 +104,9 @@ def load(
             done = cached(files, f"{name}-{listing.split}", place=place, progress=progress)
             source, listing = done.source, listing.select(done.rows)
             report = replace(report, unreadable=done.unreadable, converted=done.converted)
+        elif strict:
+            found = inspect_files(files, progress)
+            report = replace(report, unreadable=found.unreadable, converted=found.converted)
     if strict and not report.clean:
         raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
     if len(source) == 0:
