@@ -1,0 +1,26 @@
+"""Collapse: measured in a snapshot, watched during training, foretold by the radial drift."""
+
+from uncollapse.health.advice import RunSettings
+from uncollapse.health.figures import cdnv, effective_rank, nc1, principal_axes
+from uncollapse.health.measure import measure
+from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.state import VERDICTS, ClassHealth, Health, Histogram, Norms, Reference
+from uncollapse.health.verdict import Thresholds, judge
+
+__all__ = [
+    "VERDICTS",
+    "ClassHealth",
+    "CollapseMonitor",
+    "Health",
+    "Histogram",
+    "Norms",
+    "Reference",
+    "RunSettings",
+    "Thresholds",
+    "cdnv",
+    "effective_rank",
+    "judge",
+    "measure",
+    "nc1",
+    "principal_axes",
+]

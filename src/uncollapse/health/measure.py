@@ -1,0 +1,225 @@
+"""One snapshot of an embedding: every figure of collapse, and what it can and cannot decide."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._check import ArrayLike, check_int, points
+from uncollapse._classes import ClassLayout
+from uncollapse.distances import pairwise_distances, working_dtype
+from uncollapse.geometry import Thickness, class_diameters, diameter, separation
+from uncollapse.health.figures import (
+    Array,
+    cdnv,
+    effective_rank,
+    nc1,
+    principal_axes,
+    spectrum,
+    thickness_bracket,
+)
+from uncollapse.health.sample import balanced_rows
+from uncollapse.health.state import ClassHealth, Health, Histogram, Norms, Reference
+from uncollapse.health.verdict import Thresholds, judge
+
+__all__ = ["figures", "measure", "spread"]
+
+_BINS = 40
+
+
+def measure(
+    embeddings: ArrayLike,
+    labels: ArrayLike | None = None,
+    thresholds: Thresholds | None = None,
+    reference: Health | Reference | float | None = None,
+    *,
+    sample: int = 2048,
+    seed: int = 0,
+) -> Health:
+    """Measure an embedding and say whether it has collapsed.
+
+    All distances are taken about the centre in float64, so neither the place nor the scale of the
+    embedding changes a figure beyond its own rounding, in any dtype. The diameters are exact. What
+    would cost N² is measured on `sample` rows, as even over the classes as they allow, chosen by
+    `seed`; separation is then an upper bound.
+
+    **What one snapshot can decide.** That all rows agree to the precision of their dtype, or to
+    four digits beside their distance from the origin; that unit-length rows share one direction;
+    that classes are points; that few axes are used. **What it cannot:** whether a diameter of 2e-5
+    about the origin is a collapse or a healthy embedding in small units: every ratio inside is the
+    same. That takes a scale to compare with: `reference` (a healthy earlier `Health`, or its
+    diameter), or `Thresholds(margin=...)`. Shrinking and diverging are said only beside a
+    reference. NaN or infinite rows are `diverging`, with all figures NaN.
+
+    >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    >>> labels = torch.arange(60) % 6
+    >>> first = measure(z, labels)
+    >>> first.verdict, measure(z * 1e-6, labels).verdict
+    ('healthy', 'healthy')
+    >>> print(measure(z * 1e-3, labels, reference=first))
+    network-collapse
+      diameter 0.00789: the embedding fell to 0.1 % of its reference scale
+    >>> measure(z * 1e-3 + 300, labels).verdict
+    'network-collapse'
+    """
+    check_int("sample", sample, 8)
+    limits = thresholds or Thresholds()
+    health = figures(embeddings, labels, limits.margin or 0.0, sample, seed)
+    return judge(health, limits, Reference.of(reference))
+
+
+def figures(
+    embeddings: ArrayLike,
+    labels: ArrayLike | None,
+    margin: float,
+    sample: int,
+    seed: int = 0,
+) -> Health:
+    """All figures, not yet judged."""
+    given = (
+        embeddings if isinstance(embeddings, Tensor) else torch.as_tensor(np.asarray(embeddings))
+    )
+    epsilon = torch.finfo(given.dtype).eps if given.is_floating_point() else 0.0
+    if given.ndim == 2 and not bool(torch.isfinite(given.detach()).all()):
+        return _unknown(*given.shape)
+    x = points(given, "embeddings").detach().cpu()
+    layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
+    part = _Part.of(x, layout, sample, seed)
+    size, found = diameter(x), spectrum(part.rows)
+    norms = torch.linalg.vector_norm(x.double(), dim=1)
+    health = Health(
+        n=len(x),
+        dim=x.shape[1],
+        diameter=size,
+        spread=spread(x),
+        centre_norm=float(torch.linalg.vector_norm(x.double().mean(0))),
+        norms=Norms.of(norms),
+        resolution=float(epsilon * norms.max()),
+        effective_rank=effective_rank(found),
+        axes=principal_axes(found),
+        room=min(x.shape[1], len(part.rows) - 1),
+        thickness=thickness_bracket(x, found),
+        between=_histogram(part.between, size),
+        sampled=len(part.rows),
+    )
+    return health if labels is None else _with_classes(health, x, layout, part, margin)
+
+
+def spread(x: Tensor) -> float:
+    """Root mean square distance of two rows, in O(N d): sqrt(2N/(N - 1)) times the deviation."""
+    if len(x) < 2:
+        return 0.0
+    wide = x.detach().to(working_dtype(x))
+    wide = wide - wide[0]  # equal rows give exact zeros, which a rounded mean does not
+    rows = wide - wide.mean(0)
+    largest = float(rows.abs().max())
+    if largest == 0.0:
+        return 0.0
+    return largest * math.sqrt(2 * float((rows / largest).square().sum()) / (len(x) - 1))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows that stand for all in what costs N², with their distances."""
+
+    rows: Tensor
+    ids: Array
+    distance: Array
+    same: Array
+
+    @classmethod
+    def of(cls, x: Tensor, layout: ClassLayout, most: int, seed: int) -> _Part:
+        chosen = balanced_rows(layout.ids, most, np.random.default_rng(seed))
+        rows, ids = x[torch.from_numpy(chosen)], layout.ids[chosen]
+        return cls(rows, ids, pairwise_distances(rows.double()).numpy(), ids[:, None] == ids)
+
+    @property
+    def between(self) -> Array:
+        return self.distance[np.triu(~self.same, 1)]
+
+    @property
+    def within(self) -> Array:
+        return self.distance[np.triu(self.same, 1)]
+
+
+def _with_classes(
+    health: Health, x: Tensor, layout: ClassLayout, part: _Part, margin: float
+) -> Health:
+    agreement, chance = _agreement(part)
+    apart = part.between
+    several = len(np.unique(part.ids)) > 1
+    separated = separation(part.rows, part.ids).margin if several else None
+    residual = _residual_share(part)
+    return replace(
+        health,
+        classes=_classes(
+            x, layout, part, health.diameter, float(np.median(apart)) if several else 0.0
+        ),
+        separation=separated,
+        hard_mined_loss=None if separated is None else max(0.0, margin - separated),
+        agreement=agreement,
+        chance=chance,
+        nc1=nc1(part.rows, part.ids) if several else None,
+        cdnv=cdnv(part.rows, part.ids) if several else None,
+        within_share=residual,
+        within=_histogram(part.within, health.diameter),
+    )
+
+
+def _classes(
+    x: Tensor, layout: ClassLayout, part: _Part, whole: float, apart: float
+) -> tuple[ClassHealth, ...]:
+    tightness = np.full(len(layout.classes), np.nan)
+    order = np.argsort(part.ids, kind="stable")
+    numbers, starts = np.unique(part.ids[order], return_index=True)
+    for number, members in zip(numbers, np.split(order, starts[1:]), strict=True):
+        if len(members) > 1:
+            inside = part.distance[np.ix_(members, members)]
+            pairs = inside[np.triu_indices(len(members), 1)]
+            far = float(np.quantile(pairs, 0.75))
+            tightness[number] = far / apart if apart > 0 else (0.0 if far == 0 else np.inf)
+    sizes = class_diameters(x, layout.ids).values()
+    every = zip(layout.classes.tolist(), layout.counts.tolist(), sizes, tightness, strict=True)
+    return tuple(
+        ClassHealth(label, count, size, size / whole if whole > 0 else 0.0, float(tight))
+        for label, count, size, tight in every
+    )
+
+
+def _agreement(part: _Part) -> tuple[float | None, float | None]:
+    """Share of rows strictly nearer to their own class than to any other; and that of chance."""
+    alone = np.where(np.eye(len(part.ids), dtype=bool), np.inf, part.distance)
+    own = np.where(part.same, alone, np.inf).min(axis=1)
+    other = np.where(part.same, np.inf, alone).min(axis=1)
+    usable = np.isfinite(own) & np.isfinite(other)
+    if not usable.any():
+        return None, None
+    others = (part.same.sum(axis=1)[usable] - 1) / (len(part.ids) - 1)
+    return float((own < other)[usable].mean()), float(others.mean())
+
+
+def _residual_share(part: _Part) -> float:
+    """Share of the variance that lies inside the classes, from squared distances alone."""
+    squares = (part.distance / (part.distance.max() or 1.0)) ** 2
+    counts = part.same.sum(axis=1)
+    inside = float(((squares * part.same).sum(axis=1) / counts).sum())
+    total = float(squares.sum()) / len(squares)
+    return inside / total if total > 0 else 0.0
+
+
+def _histogram(distances: Array, largest: float) -> Histogram:
+    counts, edges = np.histogram(distances, _BINS, (0.0, (largest or 1.0) * (1 + 1e-9)))
+    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
+
+
+def _unknown(n: int, dim: int) -> Health:
+    """The health of rows that are not numbers."""
+    nan = math.nan
+    nothing = Thickness(nan, nan, False, np.zeros(dim))
+    norms = Norms(nan, nan, nan, nan)
+    empty = Histogram((0.0, 1.0), (0,))
+    return Health(n, dim, nan, nan, nan, norms, nan, nan, 0, 0, nothing, empty, 0)

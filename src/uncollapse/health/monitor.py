@@ -1,0 +1,268 @@
+"""Watch an embedding while it trains: every batch a little, now and then everything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uncollapse._check import ArrayLike, InputError, check_int, points
+from uncollapse.distances import working_dtype
+from uncollapse.geometry import diameter
+from uncollapse.health.advice import RunSettings, advise
+from uncollapse.health.measure import figures, spread
+from uncollapse.health.plateau import LossWatch
+from uncollapse.health.reservoir import Reservoir
+from uncollapse.health.state import Health, Norms, Reference
+from uncollapse.health.verdict import Thresholds, judge, percent
+
+__all__ = ["CollapseMonitor"]
+
+_LIGHT_ROWS = 256  # rows of a batch whose diameter is taken at every update
+_STRUCTURAL = ("class-collapse", "dimensional-collapse")  # known only from a full measure
+_SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
+_SLACK = 1.5  # a bad verdict is left only when thresholds this much stricter are met
+
+
+class CollapseMonitor:
+    """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
+
+    Call `update` with each training batch; it costs a percent or two of a small network's step.
+    Scale (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest
+    every `every` updates on a class-balanced reservoir of recent rows. The first state that is not
+    already collapsed is the reference that later scales are compared with; a fall below
+    `collapse_ratio` of the largest healthy scale since is a collapse too.
+
+    **No flapping.** A verdict changes after `patience` updates in a row that disagree with it
+    (full measures, for class and dimensional collapse), and a bad one is left only for a state that
+    would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once.
+
+    **The loss.** Pass it, and a loss that sits at the margin, at softplus(0) = 0.6931, or still at
+    all, is named in the reasons. A loss stuck where a collapsed batch's would be, while the
+    embedding is small beside its start or beside that loss and does not grow, is network-collapse
+    even without a healthy start.
+
+    Embeddings may be gathered from several processes (call it on one of them, or on all with the
+    same batch), of any float dtype, on any device; no gradient is kept.
+
+    Args:
+        loss_fn: read, never called, for the run's settings: ours or pytorch-metric-learning's.
+        miner: the miner, where it is not part of `loss_fn`.
+        settings: what `loss_fn` does not say (batch size and learning rate, say); wins over it.
+        thresholds: when a figure is bad.
+        every: updates between full measures.
+        capacity: rows of the reservoir.
+        age: batches of the reservoir.
+        patience: updates that must agree.
+        reference: the healthy scale, where it is known beforehand (resumed or fine-tuned runs).
+        on_change: called with the health whenever the verdict has changed.
+        seed: of the reservoir's choices.
+
+    >>> monitor = CollapseMonitor(patience=2, settings=RunSettings(positives="hard"))
+    >>> z = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+    >>> labels = torch.arange(32) % 8
+    >>> [monitor.update(z * scale, labels).verdict for scale in (1.0, 0.5, 0.2, 0.1, 0.001)]
+    ['healthy', 'healthy', 'healthy', 'shrinking', 'shrinking']
+    >>> print(monitor.update(z * 1e-3, labels))
+    network-collapse
+      diameter 0.00658: the embedding fell to 0.1 % of its reference scale
+      hard positives mined over 32 samples; diameter fell to 0.1 % of its start in 5 steps; try
+      positives = easy, scale_free = true, or pool = 16
+    """
+
+    def __init__(
+        self,
+        loss_fn: object | None = None,
+        *,
+        miner: object | None = None,
+        settings: RunSettings | None = None,
+        thresholds: Thresholds | None = None,
+        every: int = 50,
+        capacity: int = 256,
+        age: int = 16,
+        patience: int = 3,
+        reference: Health | Reference | float | None = None,
+        on_change: Callable[[Health], None] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.settings = (settings or RunSettings()).known(RunSettings.of(loss_fn, miner))
+        self.thresholds = thresholds or Thresholds()
+        self.every, self.patience = check_int("every", every), check_int("patience", patience)
+        self.on_change = on_change
+        self.reservoir = Reservoir(capacity, age, seed)
+        self.reference = Reference.of(reference)
+        self.health: Health | None = None
+        self.changes: list[tuple[int, str]] = []
+        level, name = self.settings.collapsed_loss or (None, "")
+        self.loss = LossWatch(level, name)
+        self._full: Health | None = None
+        self._updates = self._first_step = self._disagreeing = 0
+        self._peak = 0.0
+        self._rest = math.nan  # diameter when the loss came to rest
+
+    @property
+    def verdict(self) -> str:
+        """The present verdict; healthy before the first update."""
+        return "healthy" if self.health is None else self.health.verdict
+
+    @property
+    def advice(self) -> str:
+        """What to change; empty while healthy."""
+        return "" if self.health is None else self.health.advice
+
+    def update(
+        self,
+        embeddings: Tensor,
+        labels: ArrayLike | None = None,
+        loss: float | Tensor | None = None,
+        step: int | None = None,
+    ) -> Health:
+        """Health after this batch. `step` is the caller's count; by default the updates'.
+
+        Scale and norms are this batch's; the other figures are those of the last full measure.
+        """
+        z = embeddings.detach()
+        if z.ndim != 2:
+            raise InputError(
+                "embeddings", f"shape {tuple(z.shape)}", "a 2-D tensor, one row a sample"
+            )
+        step = self._updates if step is None else step
+        if self._updates == 0:
+            self._first_step = step
+            self.settings = self.settings.known(RunSettings(batch_size=len(z)))
+        self._updates += 1
+        if loss is not None:
+            loss = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+            self.loss.add(loss)
+        finite = bool(torch.isfinite(z).all()) and (loss is None or math.isfinite(loss))
+        if not finite:
+            lost = "embeddings" if loss is None or math.isfinite(loss) else "the loss"
+            return self._settle(_not_finite(z, lost), step, at_once=True)
+        self.reservoir.add(z, labels, step)
+        full = None if (self._updates - 1) % self.every == 0 else self._full
+        structural = full is None
+        if full is None:
+            full = figures(
+                *self.reservoir.rows(), self.thresholds.margin or 0.0, self.reservoir.capacity
+            )
+            self._full = full
+        return self._settle(self._judged(z, full), step, structural=structural)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything seen so far, in plain values and tensors; settings are not part of it."""
+        return {
+            "reservoir": self.reservoir.state_dict(),
+            "reference": None if self.reference is None else asdict(self.reference),
+            "health": None if self.health is None else self.health.to_dict(),
+            "full": None if self._full is None else self._full.to_dict(),
+            "loss": {"count": self.loss.count, "value": self.loss.value},
+            "changes": [list(change) for change in self.changes],
+            "updates": self._updates,
+            "first_step": self._first_step,
+            "disagreeing": self._disagreeing,
+            "peak": self._peak,
+            "rest": self._rest,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the monitor that gave `state` would have."""
+        self.reservoir.load_state_dict(state["reservoir"])
+        self.reference = state["reference"] and Reference(**state["reference"])
+        self.health = state["health"] and Health.from_dict(state["health"])
+        self._full = state["full"] and Health.from_dict(state["full"])
+        self.loss.count, self.loss.value = state["loss"]["count"], state["loss"]["value"]
+        self.changes = [(step, verdict) for step, verdict in state["changes"]]
+        self._updates, self._first_step = state["updates"], state["first_step"]
+        self._disagreeing, self._peak = state["disagreeing"], state["peak"]
+        self._rest = state["rest"]
+
+    def _judged(self, z: Tensor, full: Health) -> Health:
+        """This batch's scale with the last full measure's other figures, judged alone."""
+        seen = replace(full, n=len(z), **light_figures(z))
+        if self.loss.count <= 1:
+            self._rest = seen.diameter
+        limits = self.thresholds if self.verdict == "healthy" else self.thresholds.easier(_SLACK)
+        health = judge(seen, limits, self.reference)
+        if self.reference is None and health.verdict not in ("network-collapse", "diverging"):
+            self.reference = Reference.of(seen)
+            health = judge(seen, limits, self.reference)
+        if health.verdict == "network-collapse":
+            return health
+        if seen.diameter <= limits.collapse_ratio * self._peak:
+            share = percent(seen.diameter / self._peak)
+            reason = f"diameter {seen.diameter:.3g}: {share} of the largest it had while healthy"
+            return replace(health, verdict="network-collapse", reasons=(reason,))
+        if self._loss_says_collapse(health, limits):
+            reason = (
+                f"diameter {seen.diameter:.3g}, and the {self.loss.words}: what it is for a point"
+            )
+            return replace(health, verdict="network-collapse", reasons=(reason, *health.reasons))
+        return health
+
+    def _loss_says_collapse(self, health: Health, limits: Thresholds) -> bool:
+        if not self.loss.at_level:
+            return False
+        if (health.relative_diameter or math.inf) <= limits.shrink_ratio:
+            return True
+        small = health.diameter <= _SMALL_BESIDE_LOSS * self.loss.value
+        long_enough = self.loss.count >= 2 * self.loss.needed + 10
+        grows = not health.diameter <= _SLACK * self._rest
+        return small and long_enough and not grows and not self.settings.scale_free
+
+    def _settle(
+        self, raw: Health, step: int, *, structural: bool = False, at_once: bool = False
+    ) -> Health:
+        """The raw judgement, held back until `patience` updates agree that it has changed."""
+        current, needed = self.verdict, self.patience
+        slow = raw.verdict in _STRUCTURAL or (raw.verdict == "healthy" and current in _STRUCTURAL)
+        if slow:
+            needed = (self.patience + 1) // 2
+        if raw.verdict == current:
+            self._disagreeing = 0
+        elif structural or not slow:
+            self._disagreeing += 1
+        changed = raw.verdict != current and (at_once or self._disagreeing >= needed)
+        if raw.verdict != current and not changed:
+            reasons = () if self.health is None else self.health.reasons
+            raw = replace(raw, verdict=current, reasons=reasons)
+        if changed:
+            self._disagreeing = 0
+            self.changes.append((step, raw.verdict))
+        if raw.verdict == "healthy" and structural:
+            self._peak = max(self._peak, raw.diameter)
+        facts = self._facts(raw, step)
+        self.health = replace(raw, step=step, advice=advise(raw, self.settings, facts))
+        if changed and self.on_change is not None:
+            self.on_change(self.health)
+        return self.health
+
+    def _facts(self, health: Health, step: int) -> tuple[str, ...]:
+        facts = []
+        ratio = health.relative_diameter
+        if ratio is not None and ratio <= self.thresholds.shrink_ratio * _SLACK:
+            steps = step - self._first_step
+            facts.append(f"diameter fell to {percent(ratio)} of its start in {steps} steps")
+        return (*facts, *filter(None, [self.loss.words]))
+
+
+def light_figures(z: Tensor) -> dict[str, Any]:
+    """The figures of scale, in O(N d) and one small product."""
+    x = points(z)
+    norms = torch.linalg.vector_norm(x.to(working_dtype(x)), dim=1)
+    few = x[:: -(-len(x) // _LIGHT_ROWS)]
+    return {
+        "diameter": diameter(few),
+        "spread": spread(x),
+        "centre_norm": float(torch.linalg.vector_norm(x.mean(0, dtype=working_dtype(x)))),
+        "norms": Norms.of(norms),
+        "resolution": torch.finfo(z.dtype).eps * float(norms.max()),
+    }
+
+
+def _not_finite(z: Tensor, lost: str) -> Health:
+    nothing = figures(torch.full_like(z, math.nan), None, 0.0, 8)
+    return replace(nothing, verdict="diverging", reasons=(f"{lost}: NaN or infinite",))

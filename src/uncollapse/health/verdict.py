@@ -1,0 +1,258 @@
+"""From figures to a verdict: thresholds that can be set, and one small rule for each word."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from uncollapse._check import check_number
+from uncollapse.health.state import Health, Reference
+
+__all__ = ["Finding", "Thresholds", "judge", "percent", "scale_ratio"]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """When a figure is bad. All are ratios, so none depends on the embedding's units.
+
+    Args:
+        collapse_ratio: network-collapse below this share of the reference's diameter or spread.
+        shrink_ratio: shrinking below this share.
+        diverge_ratio: diverging above this multiple.
+        offset_ratio: network-collapse when the diameter is below this share of the distance from
+            the origin to the centre: all rows then agree to four digits.
+        lost_ratio: the same, where labels are given and neighbours no longer tell them apart.
+        unit_diameter: network-collapse of embeddings of length 1 below this diameter (of 2).
+        rounding: network-collapse when the diameter is below this many rounding errors of a
+            distance in the dtype given.
+        margin: the margin of a loss that measures in the embedding's own units, where known.
+        margin_ratio: network-collapse below this share of `margin`: such a loss cannot see it.
+        tightness: a class has collapsed when three quarters of its pairs are nearer than this share
+            of the median distance between classes.
+        class_share: class-collapse when at least this share of the classes has.
+        axes_share, axes_most: dimensional-collapse when 99 % of the variance lies on at most
+            1 + axes_share · (room − 1) axes and on at most `axes_most`, and the classes do not
+            explain it (see `judge`).
+
+    >>> Thresholds(collapse_ratio=0.05).collapse_ratio
+    0.05
+    """
+
+    collapse_ratio: float = 0.01
+    shrink_ratio: float = 0.25
+    diverge_ratio: float = 100.0
+    offset_ratio: float = 1e-4
+    lost_ratio: float = 0.02
+    unit_diameter: float = 0.02
+    rounding: float = 2.0
+    margin: float | None = None
+    margin_ratio: float = 0.01
+    tightness: float = 0.05
+    class_share: float = 0.1
+    axes_share: float = 0.2
+    axes_most: int = 4
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                check_number(field.name, value, 0.0)
+        check_number("shrink_ratio", self.shrink_ratio, self.collapse_ratio)
+
+    def easier(self, factor: float) -> Thresholds:
+        """Thresholds that call more states bad, by `factor`: what a bad verdict is left by."""
+        return replace(
+            self,
+            collapse_ratio=self.collapse_ratio * factor,
+            shrink_ratio=self.shrink_ratio * factor,
+            diverge_ratio=self.diverge_ratio / factor,
+            offset_ratio=self.offset_ratio * factor,
+            lost_ratio=self.lost_ratio * factor,
+            unit_diameter=self.unit_diameter * factor,
+            margin_ratio=self.margin_ratio * factor,
+            tightness=self.tightness * factor,
+            class_share=self.class_share / factor,
+        )
+
+
+class Finding(NamedTuple):
+    """A verdict and the reason for it, in words with the numbers."""
+
+    verdict: str
+    reason: str
+
+
+def judge(
+    health: Health, thresholds: Thresholds | None = None, reference: Reference | None = None
+) -> Health:
+    """The same figures with a verdict and all reasons, the deciding one first.
+
+    The order of the words, where several hold: diverging by overflow, network-collapse, diverging,
+    class-collapse, shrinking, dimensional-collapse.
+
+    **Dimensional collapse and classes.** C classes that are nearly points lie on C − 1 axes however
+    healthy they are. So few axes are not held against an embedding whose class means take up all
+    they can (min(C − 1, dim)) and whose classes hold under a tenth of the variance.
+
+    >>> import torch
+    >>> from uncollapse.health import measure
+    >>> health = measure(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)))
+    >>> judge(health, reference=Reference(1e4 * health.diameter)).verdict
+    'network-collapse'
+    """
+    limits = thresholds or Thresholds()
+    relative = None
+    if reference is not None and reference.diameter > 0:
+        relative = health.diameter / reference.diameter
+    rules = (
+        _not_finite(health),
+        _network(health, limits, reference),
+        _diverging(health, limits, reference),
+        _classes(health, limits),
+        _shrinking(health, limits, reference),
+        _dimensions(health, limits),
+    )
+    found = [finding for finding in rules if finding is not None]
+    if len(found) > 1 and found[0].verdict == "network-collapse":
+        found = found[:1]  # what is inside a point is rounding
+    reasons = tuple(finding.reason for finding in found) or _healthy(health, reference)
+    verdict = found[0].verdict if found else "healthy"
+    return replace(health, verdict=verdict, reasons=reasons, relative_diameter=relative)
+
+
+def scale_ratio(health: Health, reference: Reference | None) -> float:
+    """The smaller of diameter and spread over the reference's; NaN without a reference."""
+    if reference is None:
+        return math.nan
+    pairs = (health.diameter, reference.diameter), (health.spread, reference.spread)
+    return min((now / then for now, then in pairs if then > 0), default=math.nan)
+
+
+def _not_finite(health: Health) -> Finding | None:
+    if math.isfinite(health.diameter):
+        return None
+    return Finding("diverging", "embeddings are NaN or infinite")
+
+
+def _network(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
+    size = f"diameter {health.diameter:.3g}"
+    ratio = scale_ratio(health, reference)
+    centre, norms = health.centre_norm, health.norms
+    lost = _structure_lost(health)
+    unit = abs(norms.smallest - 1) < 1e-2 and abs(norms.largest - 1) < 1e-2
+    reason = None
+    if health.n < 2:
+        return None
+    if health.diameter == 0.0:
+        reason = "all embeddings are equal"
+    elif ratio <= limits.collapse_ratio:
+        reason = f"{size}: the embedding fell to {percent(ratio)} of its reference scale"
+    elif health.diameter <= limits.rounding * health.resolution:
+        reason = f"{size} is of the order of one rounding error, {health.resolution:.3g}"
+    elif health.diameter <= limits.offset_ratio * centre:
+        reason = f"{size} is {percent(health.diameter / centre)} of the distance to the origin"
+    elif lost and health.diameter <= limits.lost_ratio * centre:
+        reason = (
+            f"{size} is {percent(health.diameter / centre)} of the distance to the origin, and "
+            f"neighbours share a label no more often ({percent(health.agreement)}) than chance"
+        )
+    elif unit and health.diameter <= limits.unit_diameter:
+        reason = f"{size}: all embeddings of length 1 point the same way"
+    elif limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
+        share = percent(health.diameter / limits.margin)
+        reason = f"{size} is {share} of the margin {limits.margin:g}: the loss cannot see it"
+    return None if reason is None else Finding("network-collapse", reason)
+
+
+def _structure_lost(health: Health) -> bool:
+    if health.agreement is None or health.chance is None or health.chance >= 0.9:
+        return False
+    return (health.agreement - health.chance) / (1 - health.chance) < 0.05
+
+
+def _diverging(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
+    ratio = scale_ratio(health, reference)
+    if not ratio >= limits.diverge_ratio:
+        return None
+    return Finding(
+        "diverging", f"diameter {health.diameter:.3g}: {ratio:.3g} times its reference scale"
+    )
+
+
+def _classes(health: Health, limits: Thresholds) -> Finding | None:
+    known = [one for one in health.classes if not math.isnan(one.tightness)]
+    collapsed = [one for one in known if one.tightness <= limits.tightness]
+    # One class alone has nothing to be tight beside.
+    if len(health.classes) < 2 or not collapsed:
+        return None
+    share = len(collapsed) / len(known)
+    if share < limits.class_share:
+        return None
+    typical = float(np.median([one.tightness for one in collapsed]))
+    ratio = float(np.median([one.ratio for one in collapsed]))
+    return Finding(
+        "class-collapse",
+        f"{len(collapsed)} of {len(known)} classes ({percent(share)}) are nearly points: their "
+        f"pairs lie within {percent(typical)} of the distance between classes "
+        f"(diameter {percent(ratio)} of the whole)",
+    )
+
+
+def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
+    ratio = scale_ratio(health, reference)
+    if not ratio <= limits.shrink_ratio:
+        return None
+    reason = f"diameter {health.diameter:.3g}: {percent(ratio)} of its reference scale is left"
+    return Finding("shrinking", reason)
+
+
+def _dimensions(health: Health, limits: Thresholds) -> Finding | None:
+    few = min(1 + limits.axes_share * (health.room - 1), limits.axes_most)
+    if health.room < 2 or health.axes > few or _explained_by_classes(health):
+        return None
+    axes = "axis holds" if health.axes == 1 else "axes hold"
+    return Finding(
+        "dimensional-collapse",
+        f"{health.axes} of {health.room} possible {axes} 99 % of the variance "
+        f"(effective rank {health.effective_rank:.3g})",
+    )
+
+
+def _explained_by_classes(health: Health) -> bool:
+    if health.within_share is None or len(health.classes) < 2:
+        return False
+    return health.within_share < 0.1 and health.axes >= min(len(health.classes) - 1, health.room)
+
+
+def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
+    first = f"diameter {health.diameter:.3g}"
+    if reference is None:
+        first += " (no reference: whether that is small or large is not decided)"
+    else:
+        first += f", {percent(scale_ratio(health, reference))} of its reference scale"
+    reasons = [first, f"{health.axes} of {health.room} possible axes hold 99 % of the variance"]
+    tight = [one.tightness for one in health.classes if not math.isnan(one.tightness)]
+    if tight and len(health.classes) > 1:
+        reasons.append(
+            f"the tightest of {len(tight)} classes spans {percent(min(tight))} of the distance "
+            "between classes"
+        )
+    return tuple(reasons)
+
+
+def percent(share: float | None) -> str:
+    """A share in words: two digits, however small.
+
+    >>> percent(0.00312), percent(0.5), percent(None)
+    ('0.31 %', '50 %', '?')
+    """
+    return (
+        "?"
+        if share is None
+        else f"{100 * share:.2g} %"
+        if share < 0.995
+        else f"{100 * share:.0f} %"
+    )
