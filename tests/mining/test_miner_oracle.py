@@ -214,7 +214,7 @@ def test_the_path_for_other_devices_gives_the_same(positives, negatives, batch):
         # Torch's own kernels, which serve devices without NumPy views, on the CPU.
         patch.setattr(_search, "_scan_cpu", _search._scan)
         patch.setattr(_batch, "first_argmin", lambda values: values.argmin(dim=1))
-        patch.setattr(_frame, "_squared_norms", lambda difference: (difference**2).sum(dim=-1))
+        patch.setattr(_frame, "squared_norms", lambda difference: (difference**2).sum(dim=-1))
         triplets = mine(x, y, positives, negatives)
     Oracle(x, y).check(triplets, positives, negatives)
 

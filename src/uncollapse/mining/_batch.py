@@ -200,7 +200,7 @@ class Block:
     def _large_class_squares(self, frame: Frame) -> tuple[Tensor, Tensor]:
         """Products about each class's own centre, in the working dtype."""
         layout = self.batch.layout
-        squares = torch.full(self.own.shape, float("inf"), dtype=frame.points.dtype)
+        squares = torch.full(self.own.shape, float("inf"), dtype=frame.centred.dtype)
         squares = squares.to(self.anchors.device)
         error = squares.new_zeros(len(squares), 1)
         ids = torch.from_numpy(layout.ids).to(self.anchors.device)[self.anchors]
@@ -208,7 +208,7 @@ class Block:
         for c in np.unique(ids.cpu().numpy()).tolist():
             rows = (ids == c).nonzero().flatten()
             members = torch.from_numpy(layout.members(c)).to(self.anchors.device)
-            w = frame.points[members]
+            w = frame.given[members].to(squares.dtype) / frame.scale
             w = w - w[0]
             w -= w.mean(dim=0) if bool(w.any()) else 0.0
             norm = (w * w).sum(dim=1)

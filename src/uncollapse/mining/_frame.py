@@ -16,53 +16,49 @@ from torch import Tensor
 
 from uncollapse.distances import working_dtype
 
-__all__ = ["Frame"]
+__all__ = ["Frame", "Product", "squared_norms"]
 
+_SAFE = (1e-12, 1e12)  # squared radii for which no square under- or overflows in float32
 _ELEMENTS = 1 << 19  # differences held at a time: 4 MB in float64
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows over a power of two, so that the farthest is of size 1 at any spread.
+    """The rows `given`, and the same `centred` about their mean in the working dtype.
 
-    `centred` are the rows about their mean, `points` the rows themselves, whose differences are
-    exact; both in the working dtype. A squared distance here is one of `given` over `scale`².
+    `centred` is divided by `scale`, a power of two, where its squares would under- or overflow;
+    squared distances here are those of `given` over `scale`². `norms` are the squared norms of
+    `centred`.
     """
 
     given: Tensor
     centred: Tensor
+    norms: Tensor
     scale: float
 
     @classmethod
     def of(cls, x: Tensor) -> Frame:
-        """Centre and scale the rows; all are exactly 0 if they are equal."""
-        given = x.detach()
+        """Centre the rows, and scale them if need be; equal rows are exactly 0."""
         wide = working_dtype(x)
         # The first row is taken off before the mean: a mean of equal rows is not exactly the row.
-        centred = torch.sub(given, given[0].to(wide)) if wide != x.dtype else given - given[0]
+        centred = torch.sub(x, x[0].to(wide))
         centred -= centred.mean(dim=0)
-        low, high = centred.aminmax()
-        largest = max(-float(low), float(high))
-        scale = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
-        return cls(given, centred.mul_(1 / scale), scale)
+        norms = squared_norms(centred)
+        scale = 1.0
+        if not _SAFE[0] < float(norms.max()) < _SAFE[1]:
+            largest = float(centred.abs().max())
+            scale = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
+            centred *= 1 / scale
+            norms = squared_norms(centred)
+        return cls(x, centred, norms, scale)
 
     @classmethod
     def on_sphere(cls, x: Tensor) -> Frame:
         """The same for the rows divided by their norm; a row of zeros stays at 0."""
-        wide = x.detach().to(working_dtype(x))
+        wide = x.to(working_dtype(x))
         wide = wide / wide.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(wide.dtype).tiny)
         norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
         return cls.of(wide / norm.clamp_min(torch.finfo(wide.dtype).tiny))
-
-    @cached_property
-    def points(self) -> Tensor:
-        """The rows over the scale."""
-        return self.given.to(self.centred.dtype, copy=True).mul_(1 / self.scale)
-
-    @cached_property
-    def norms(self) -> Tensor:
-        """Squared norms of the centred rows, in the working dtype."""
-        return _squared_norms(self.centred)
 
     @cached_property
     def coarse(self) -> Product:
@@ -85,10 +81,10 @@ class Frame:
         step = max(1, _ELEMENTS // (wide * self.centred.shape[1]))
         for start in range(0, len(j), step):
             rows = slice(start, start + step)
-            here = self.points[i][rows] if isinstance(i, slice) else self.points[i[rows]]
-            there = self.points[j[rows].reshape(-1)].view(*j[rows].shape, -1)
+            here = self.given[i][rows] if isinstance(i, slice) else self.given[i[rows]]
+            there = self.given[j[rows].reshape(-1)].to(result.dtype).view(*j[rows].shape, -1)
             there -= here if j.ndim == 1 else here[:, None]
-            result[rows] = _squared_norms(there)
+            result[rows] = squared_norms(there if self.scale == 1.0 else there.mul_(1 / self.scale))
         return result
 
     @property
@@ -105,16 +101,12 @@ class Product:
     """
 
     def __init__(self, rows: Tensor, square: Tensor) -> None:
-        self.rows = rows
-        self.square = square.to(rows.dtype)
+        self.rows, self.square = rows, square.to(rows.dtype)
         self.radius = math.sqrt(float(square.max()))
-        dim = rows.shape[1]
-        unit = torch.finfo(rows.dtype).eps / 2
-        growth = min(dim, 2 * math.sqrt(dim) + 4)
-        norm = square.sqrt()
-        self.error = (unit * self.radius * ((2 * growth + 8) * norm + 4 * self.radius)).to(
-            rows.dtype
-        )
+        dim, unit = rows.shape[1], torch.finfo(rows.dtype).eps / 2
+        growth = 2 * min(dim, 2 * math.sqrt(dim) + 4) + 8
+        norm = self.square.sqrt()
+        self.error = norm.mul_(unit * self.radius * growth).add_(4 * unit * self.radius**2)
 
     def block(self, i: slice | Tensor, out: Tensor | None = None) -> Tensor:
         """Values of the b rows `i` against all rows, `[b, N]`, into `out` where given."""
@@ -123,7 +115,7 @@ class Product:
         return torch.addmm(self.square, some, self.rows.T, alpha=-2.0, out=buffer)
 
 
-def _squared_norms(difference: Tensor) -> Tensor:
+def squared_norms(difference: Tensor) -> Tensor:
     """Sums of squares along the last axis; in the same order of summation whatever the shape."""
     if difference.device.type == "cpu":
         array = difference.numpy()

@@ -40,10 +40,10 @@ def draw_weighted(weights: Tensor, rows: Tensor, generator: torch.Generator | No
     """
     if len(rows) == 0:
         return rows
-    total = torch.cumsum(weights, dim=1, dtype=torch.float64)
+    total = torch.cumsum(weights, dim=1)
     place = ordinals(rows)
     draws = uniform((len(weights), int(place.max()) + 1), generator, weights.device)
-    column = torch.searchsorted(total, draws * total[:, -1:], right=True)
+    column = torch.searchsorted(total, (draws * total[:, -1:]).to(total.dtype), right=True)
     # Rounding can put a draw at the very end; the last column that has a weight is then meant.
     last = torch.searchsorted(total, total[:, -1:].contiguous())
     return torch.minimum(column, last)[rows, place]

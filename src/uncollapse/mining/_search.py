@@ -65,16 +65,11 @@ def search(
             exact.neg_()
         elif above is not None:
             exact.masked_fill_(exact <= above[row], _INF)
-        # Everybody else is farther than the winner's value and twice the error: beyond `sure`.
-        sure = (best + base + error if not farthest else best - base + error).flatten()
-        lowest = torch.full_like(sure, _INF, dtype=exact.dtype).scatter_reduce_(
-            0, row, exact, "amin"
-        )
-        first = torch.full_like(index, values.shape[1])
-        hit = exact == lowest[row]
-        first.scatter_reduce_(0, row[hit], column[hit], "amin")
-        settled = lowest[doubtful] <= sure[doubtful]
-        index[doubtful[settled]] = first[doubtful[settled]]
+        lowest, winner = _lowest(row, column, exact)
+        # Everybody else is farther than the winner's value and twice the error.
+        sure = (best - base if farthest else best + base).add_(error)[doubtful, 0]
+        settled = lowest <= sure
+        index[doubtful[settled]] = winner[settled]
         doubtful = doubtful[~settled]
     step = max(1, _FINE_ELEMENTS // values.shape[1])
     for start in range(0, len(doubtful), step):
@@ -106,6 +101,14 @@ def _settle(
     measure((values <= best + 2 * error) & (values < _INF))
     index = values.argmin(dim=1)
     return index, values.gather(1, index[:, None]).flatten() < _INF
+
+
+def _lowest(row: Tensor, column: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Lowest value of each of the ascending rows, and its column: the first of equals."""
+    r, c, v = (x.cpu().numpy() for x in (row, column, value))
+    order = np.lexsort((c, v, r))
+    order = order[np.flatnonzero(np.diff(r[order], prepend=-1))]
+    return value[order], column[order]
 
 
 def _scan_cpu(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from uncollapse.mining._search import search
 __all__ = ["FALLBACKS", "NEGATIVES", "Settings", "choose_negatives"]
 
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
+_NEVER = 1e30  # a log-weight this far below the others
 FALLBACKS = ("nearest-outside", "farthest", "skip")
 
 
@@ -79,7 +81,7 @@ def _random(block: Block, rows: Tensor) -> Tensor:
     """Uniform over the anchor's negatives; by counting alone where there is no pool."""
     batch = block.batch
     if block.pool is not None:
-        return draw_weighted(block.pool.double(), rows, batch.generator)
+        return draw_weighted(block.pool.float(), rows, batch.generator)
     layout, anchors = batch.layout, block.anchors[rows].cpu()
     ids = torch.from_numpy(layout.ids)[anchors]
     count, start = torch.from_numpy(layout.counts)[ids], torch.from_numpy(layout.starts)[ids]
@@ -94,17 +96,16 @@ def _distance(block: Block, rows: Tensor, cutoffs: tuple[float, float]) -> tuple
     sphere, dim = block.batch.sphere, block.batch.x.shape[1]
     low, high = (c * c / sphere.scale**2 for c in cutoffs)
     square = block.spend_products(sphere).add_(sphere.coarse.square[block.at][:, None])
-    kept = square < high  # what is hidden is at infinity
+    kept = torch.lt(square, high, out=torch.empty_like(square))  # what is hidden is at infinity
     square.clamp_(low, min(high, 4 * (1 - 1e-6) / sphere.scale**2)).mul_(sphere.scale**2)
-    log_weight = torch.log(square).mul_((2 - dim) / 2)
-    log_weight.add_(square.mul_(-0.25).add_(1.0).log_(), alpha=-(dim - 3) / 2)
+    weight = _log_(square.mul(-0.25).add_(1.0)).mul_((3 - dim) / 2)
+    weight.add_(_log_(square), alpha=(2 - dim) / 2)
     # The largest of the row, not of the batch: one close pair elsewhere must not silence it.
-    log_weight.masked_fill_(~kept, -float("inf"))
-    top = log_weight.amax(dim=1, keepdim=True)
-    weight = log_weight.sub_(top).clamp_(min=-80.0).exp_().mul_(kept)
-    some = kept.any(dim=1)
+    weight.add_(torch.sub(kept, 1.0, out=square), alpha=_NEVER)
+    top = weight.amax(dim=1, keepdim=True)
+    weight = _exp_(weight.sub_(top).clamp_(min=-80.0)).mul_(kept)
     negative = draw_weighted(weight, rows, block.batch.generator)
-    pair = some[rows].nonzero().flatten()
+    pair = (top[rows, 0] > -_NEVER / 2).nonzero().flatten()
     return pair, negative[pair]
 
 
@@ -121,3 +122,18 @@ def _similar(block: Block, epsilon: float) -> Tensor:
     r, c = (gap.abs_() <= product.error[block.at][:, None]).nonzero(as_tuple=True)
     allowed[r, c] = sphere.squares(block.anchors[r], c) < limit[r, 0]
     return allowed
+
+
+def _log_(x: Tensor) -> Tensor:
+    """Logarithm in place; NumPy's takes a third of the time of torch's on the CPU."""
+    if x.device.type != "cpu":
+        return x.log_()
+    np.log(x.numpy(), out=x.numpy())
+    return x
+
+
+def _exp_(x: Tensor) -> Tensor:
+    if x.device.type != "cpu":
+        return x.exp_()
+    np.exp(x.numpy(), out=x.numpy())
+    return x
