@@ -37,10 +37,7 @@ def train(
     from uncollapse.training import load_config
     from uncollapse.training import train as run_training
 
-    overrides = list(changes or [])
-    if data_root is not None:
-        overrides.append(f"data.root={str(data_root)!r}")
-    settings = load_config(config, overrides)
+    settings = load_config(config, changes or []).with_root(data_root)
     run = run_training(settings, out or Path("runs") / config.stem, resume=resume)
     _show(run, Console())
 
@@ -51,9 +48,7 @@ def evaluate(
         list[str] | None, typer.Option(help="Splits to evaluate.  [default: the config's]")
     ] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where the dataset is.")] = None,
-    best: Annotated[
-        bool, typer.Option("--best", help="Use the best checkpoint.")
-    ] = False,
+    best: Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")] = False,
     clustering: Annotated[bool, typer.Option("--clustering", help="NMI as well.")] = False,
     multiplier: Annotated[
         int, typer.Option(help="Clusters per class: NMI+ of the EPS paper is 10.", min=1)
@@ -66,10 +61,7 @@ def evaluate(
     from uncollapse.training.assemble import load_eval_data
 
     found = training.Run.open(run)
-    config = found.config
-    if data_root is not None:
-        changed = config.data.model_copy(update={"root": str(data_root)})
-        config = config.model_copy(update={"data": changed})
+    config = found.config.with_root(data_root)
     wanted = {"clustering": clustering or multiplier > 1, "multiplier": multiplier}
     settings = config.evaluate.model_copy(update=wanted)
     model = found.load_model("best" if best else "last")

@@ -176,6 +176,13 @@ class Config(_Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     train: TrainConfig = TrainConfig()
 
+    def with_root(self, root: str | Path | None) -> Config:
+        """The same config with another `data.root`; None leaves it as it is."""
+        if root is None:
+            return self
+        data = self.data.model_copy(update={"root": str(root)})
+        return self.model_copy(update={"data": data})
+
     def to_toml(self) -> str:
         """The resolved config as TOML; keys that are unset are left out."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))

@@ -11,7 +11,7 @@ from typing import Any
 from uncollapse._check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.training.assemble import build_model
-from uncollapse.training.checkpoint import CheckpointError, CheckpointStore
+from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, load_config
 
 __all__ = ["Run"]
@@ -78,18 +78,25 @@ class Run:
                 if line.endswith("\n"):
                     yield json.loads(line)
 
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample as the network sees it: `(C, H, W)` or `(features,)`."""
+        return tuple(self._checkpoint("last").state["shape"])
+
     def load_model(self, which: str = "last") -> Embedder:
         """The trained network in evaluation mode: the `last` checkpoint, or the `best` one."""
-        store = self.checkpoints
-        step = store.best_step() if which == "best" else None
-        if step is not None:
-            checkpoint = store.load(step)
-        else:
-            last, complaints = store.load_last()
-            if last is None:
-                why = "; ".join(complaints) or "none was written"
-                raise CheckpointError(f"{self.path} has no usable checkpoint: {why}")
-            checkpoint = last
+        checkpoint = self._checkpoint(which)
         model = build_model(self.config, checkpoint.state["shape"])
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
+
+    def _checkpoint(self, which: str) -> Checkpoint:
+        store = self.checkpoints
+        step = store.best_step() if which == "best" else None
+        if step is not None:
+            return store.load(step)
+        last, complaints = store.load_last()
+        if last is None:
+            why = "; ".join(complaints) or "none was written"
+            raise CheckpointError(f"{self.path} has no usable checkpoint: {why}")
+        return last

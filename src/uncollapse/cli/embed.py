@@ -1,0 +1,158 @@
+"""`uncollapse embed`, `uncollapse search` and `uncollapse export`: a trained run put to use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from uncollapse.data import LabelledImages
+    from uncollapse.data.embeddings import Embeddings
+    from uncollapse.training import Run
+
+__all__ = ["embed", "export", "search"]
+
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
+SplitOption = Annotated[str, typer.Option(help="A split of the run's dataset.")]
+RootOption = Annotated[Path | None, typer.Option(help="Where the dataset is.")]
+BestOption = Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")]
+
+
+def embed(
+    run: RunArgument,
+    out: Annotated[Path, typer.Option(help="A .npz, .parquet or .safetensors file.")],
+    images: Annotated[
+        list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
+    ] = None,
+    split: SplitOption = "test",
+    data_root: RootOption = None,
+    best: BestOption = False,
+) -> None:
+    """Embed images, or a split of the run's dataset, into a file."""
+    from rich.console import Console
+
+    from uncollapse import training
+    from uncollapse.data.embeddings import write_embeddings
+
+    found = training.Run.open(run)
+    data = _images(found, images, split, data_root)
+    console = Console()
+    with console.status(f"embedding {len(data):,} samples"):
+        points = training.embed(found.load_model("best" if best else "last"), data)
+    path = write_embeddings(_described(points.numpy(), data, known=not images), out)
+    console.print(f"wrote {len(data):,} embeddings to {path}", highlight=False, soft_wrap=True)
+
+
+def search(
+    run: RunArgument,
+    queries: Annotated[list[str], typer.Argument(help="Image files, or row numbers of the split.")],
+    gallery: Annotated[
+        list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
+    ] = None,
+    split: SplitOption = "test",
+    k: Annotated[int, typer.Option("-k", help="How many neighbours.", min=1)] = 8,
+    out: Annotated[Path | None, typer.Option(help="A contact sheet as PNG.")] = None,
+    data_root: RootOption = None,
+    best: BestOption = False,
+) -> None:
+    """Find the nearest neighbours of images, as a table and a contact sheet."""
+    import torch
+    from rich.console import Console
+    from rich.table import Table
+
+    from uncollapse import training
+    from uncollapse.training.search import images_of_files, nearest
+
+    found = training.Run.open(run)
+    model = found.load_model("best" if best else "last")
+    shelf = _images(found, gallery, split, data_root)
+    console = Console()
+    with console.status(f"embedding {len(shelf):,} samples"):
+        points = training.embed(model, shelf)
+    rows = _row_numbers(queries, len(shelf))
+    asked = images_of_files(queries, found) if rows is None else shelf.subset(rows)
+    z = training.embed(model, asked) if rows is None else points[torch.tensor(rows)]
+    hits = nearest(z, points, k, None if rows is None else torch.tensor(rows))
+    known = gallery is None
+    shelf_names = _names(shelf, known)
+    table = Table("query", "rank", "neighbour", "distance")
+    for q, name in enumerate(queries):
+        for rank in range(k):
+            row = int(hits.rows[q, rank])
+            distance = f"{float(hits.distances[q, rank]):.4g}"
+            table.add_row(name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
+    console.print(table)
+    if out is not None:
+        from uncollapse.report.contact_sheet import contact_sheet, save_png
+
+        right = None
+        if rows is not None:
+            right = (shelf.labels[hits.rows] == asked.labels[:, None]).tolist()
+        sheet = contact_sheet(asked.pixels(), [shelf.pixels(r) for r in hits.rows], right)
+        console.print(f"wrote {save_png(sheet, out)}", highlight=False, soft_wrap=True)
+
+
+def export(
+    run: RunArgument,
+    out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
+    best: BestOption = False,
+) -> None:
+    """Export the network to ONNX, and check that it computes the same."""
+    from rich.console import Console
+
+    from uncollapse.training import Run
+    from uncollapse.training.export import export_onnx
+
+    found = Run.open(run)
+    model = found.load_model("best" if best else "last")
+    result = export_onnx(model, found.sample_shape, out)
+    Console().print(
+        f"wrote {result.path}; its outputs differ from torch's by {result.difference:.1e}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -> LabelledImages:
+    from uncollapse.training.assemble import load_eval_data
+    from uncollapse.training.search import images_of_files
+
+    if files:
+        return images_of_files(files, run)
+    return load_eval_data(run.config.with_root(root), split)
+
+
+def _row_numbers(queries: list[str], size: int) -> list[int] | None:
+    """The queries as rows of the gallery, if they all are numbers."""
+    from uncollapse._check import InputError
+
+    if not all(query.isdigit() for query in queries):
+        return None
+    rows = [int(query) for query in queries]
+    if max(rows) >= size:
+        raise InputError("queries", max(rows), f"a row number below {size}")
+    return rows
+
+
+def _names(data: LabelledImages, known: bool) -> list[str]:
+    """How each sample is called in a table: its file, or its row and class."""
+    images = getattr(data.source, "images", None)
+    if images is not None:
+        return [str(image.path) for image in images]
+    classes = [data.class_names.get(int(c), str(int(c))) for c in data.labels]
+    return [f"{row} ({name})" if known else str(row) for row, name in enumerate(classes)]
+
+
+def _described(points: object, data: LabelledImages, known: bool) -> Embeddings:
+    import numpy as np
+
+    from uncollapse.data.embeddings import Embeddings
+
+    array = np.asarray(points)
+    names = np.array(_names(data, known))
+    if not known:
+        return Embeddings(array, names=names)
+    fine = None if data.fine_labels is None else data.fine_labels.numpy()
+    return Embeddings(array, data.labels.numpy(), fine, names)

@@ -1,0 +1,88 @@
+"""A trained network as an ONNX file, checked against the outputs of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from uncollapse._extras import import_extra
+
+__all__ = ["Export", "ExportError", "export_onnx"]
+
+_TOLERANCE = 1e-4  # of the largest output
+
+
+class ExportError(RuntimeError):
+    """A network that cannot be exported, or whose export computes something else."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """The file, and its largest difference from torch relative to the largest output."""
+
+    path: Path
+    difference: float
+
+
+def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> Export:
+    """Write `model` for samples of `shape` (any batch size), run it, and compare with torch.
+
+    The input is `images`, the output `embeddings`. Nothing is left behind when the outputs differ.
+    """
+    for package in ("onnx", "onnxscript"):
+        import_extra(package, extra="onnx")
+    runtime = import_extra("onnxruntime", extra="onnx")
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{os.getpid()}.{target.name}")
+    model = model.eval()
+    generator = torch.Generator().manual_seed(0)
+    samples = torch.rand(3, *shape, generator=generator)
+    try:
+        _write(model, samples[:2], aside)
+        session = runtime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
+        (found,) = session.run(["embeddings"], {"images": samples.numpy()})
+        with torch.no_grad():
+            truth = model(samples)
+        size = float(truth.abs().max()) or 1.0
+        difference = float((torch.from_numpy(found) - truth).abs().max()) / size
+        if not difference <= _TOLERANCE:
+            raise ExportError(f"the exported network differs from torch by {difference:.2g}")
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return Export(target, difference)
+
+
+def _write(model: nn.Module, samples: torch.Tensor, path: Path) -> None:
+    # The exporter prints its stages and warns about its own internals.
+    chatter = logging.getLogger("torch.onnx")
+    level = chatter.level
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        chatter.setLevel(logging.ERROR)
+        try:
+            torch.onnx.export(
+                model,
+                (samples,),
+                str(path),
+                input_names=["images"],
+                output_names=["embeddings"],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                dynamo=True,
+                external_data=False,
+            )
+        except Exception as error:  # the exporter's errors have many types
+            reason = str(error).strip().splitlines()[0]
+            raise ExportError(f"this network cannot be exported to ONNX: {reason}") from error
+        finally:
+            chatter.setLevel(level)
