@@ -1,0 +1,188 @@
+"""The question of EPS §4 asked of a network: what do wrong labels do to its classes?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from uncollapse._check import ArrayLike, InputError, check_int, check_number, class_ids
+from uncollapse.geometry import class_diameters, diameter
+from uncollapse.losses import TripletLoss
+from uncollapse.metrics import retrieval
+from uncollapse.mining import Miner
+from uncollapse.noise import NoiseModel
+from uncollapse.samplers import PKSampler
+
+__all__ = ["NoiseProbe", "ProbeRow", "noise_probe"]
+
+_REGULAR, _EASY = "random", "easy"
+
+
+@dataclass(frozen=True)
+class ProbeRow:
+    """One short training. Classes are those given, not the noisy ones that training saw.
+
+    `class_diameter` is the mean diameter of a class over the diameter of the whole; `within` the
+    same with mean distances to the mean, which no single outlier decides; `recall` and
+    `fine_recall` are recall@1 by labels and by fine labels, if there are any.
+    """
+
+    p: float
+    positives: str
+    class_diameter: float
+    within: float
+    recall: float
+    fine_recall: float | None
+    loss: float
+
+
+@dataclass(frozen=True)
+class NoiseProbe:
+    """The rows of a probe, p by p, regular positives first; prints as a table."""
+
+    rows: tuple[ProbeRow, ...]
+
+    def __str__(self) -> str:
+        head = f"{'p':>5} {'positives':>9} {'class/whole':>11} {'within':>7} {'R@1':>6} {'fine':>6}"
+        return "\n".join([head, *(_line(row) for row in self.rows)])
+
+
+def noise_probe(
+    model: Callable[[], nn.Module],
+    x: Tensor,
+    labels: ArrayLike,
+    p: Sequence[float] = (1.0, 0.9, 0.8, 0.7),
+    *,
+    fine_labels: ArrayLike | None = None,
+    steps: int = 200,
+    k: int = 16,
+    margin: float = 0.2,
+    negatives: str = "semihard",
+    lr: float = 1e-3,
+    seed: int = 0,
+) -> NoiseProbe:
+    """Train briefly with regular and with easy positives at each noise level, and compare.
+
+    Args:
+        model: makes a new network; both trainings of every level start from the same weights.
+        x: samples, `[N, ...]`, as the network takes them.
+        labels: their classes.
+        p: probabilities that a label is right (`uncollapse.noise.NoiseModel`); 1 is no noise.
+        fine_labels: hidden finer classes, only to evaluate: the modes that collapse would merge.
+        steps: optimiser steps (Adam) of each training.
+        k: samples a class in a batch; all classes are in it, up to 16.
+        margin: of the triplet loss.
+        negatives: how `Miner` chooses negatives.
+        lr: learning rate.
+        seed: decides weights, noise, batches and mining; torch's global state is left as it was.
+
+    >>> x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    >>> probe = noise_probe(lambda: nn.Linear(3, 2), x, [0, 1] * 20, [1.0, 0.8], steps=2, k=4)
+    >>> [(row.p, row.positives) for row in probe.rows]
+    [(1.0, 'random'), (1.0, 'easy'), (0.8, 'random'), (0.8, 'easy')]
+    """
+    check_int("steps", steps)
+    check_number("lr", lr, low=0.0)
+    ids, classes = class_ids(labels, len(x), min_classes=2)
+    levels = [check_number("p", level, low=0.0, high=1.0) for level in p]
+    if not levels:
+        raise InputError("p", "no noise level", "at least one")
+    rows = []
+    for level in levels:
+        generator = torch.Generator().manual_seed(seed)
+        noisy = NoiseModel(len(classes), level).sample(torch.from_numpy(ids), generator)
+        for positives in (_REGULAR, _EASY):
+            miner = Miner(positives, negatives, margin=margin, generator=_seeded(seed))
+            loss_fn = TripletLoss(margin=margin, miner=miner)
+            batches = _batches(noisy, min(len(classes), 16), k, seed)
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                network = model()
+                loss = _train(network, x, noisy, loss_fn, batches, steps, lr)
+            rows.append(_judge(_embed(network, x), ids, fine_labels, level, positives, loss))
+    return NoiseProbe(tuple(rows))
+
+
+def _train(
+    network: nn.Module,
+    x: Tensor,
+    labels: Tensor,
+    loss_fn: TripletLoss,
+    batches: Iterator[list[int]],
+    steps: int,
+    lr: float,
+) -> float:
+    """Train in place; the mean loss of the last tenth of the steps."""
+    network.train()
+    optimiser = torch.optim.Adam(network.parameters(), lr=lr)
+    losses = []
+    for _ in range(steps):
+        rows = next(batches)
+        loss = loss_fn(network(x[rows]), labels[rows])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return float(np.mean(losses[-max(1, steps // 10) :]))
+
+
+def _judge(
+    z: Tensor,
+    ids: np.ndarray[tuple[int], np.dtype[np.int64]],
+    fine_labels: ArrayLike | None,
+    p: float,
+    positives: str,
+    loss: float,
+) -> ProbeRow:
+    whole = diameter(z)
+    relative = float(np.mean(list(class_diameters(z, ids).values()))) / whole if whole else 0.0
+    groups = [z[torch.from_numpy(ids == c)] for c in range(int(ids.max()) + 1)]
+    around = float(_spread(z))
+    within = float(torch.stack([_spread(group) for group in groups]).mean())
+    fine = None if fine_labels is None else retrieval(z, fine_labels, ks=(1,)).recall[1]
+    return ProbeRow(
+        p=p,
+        positives=positives,
+        class_diameter=relative,
+        within=within / around if around else 0.0,
+        recall=retrieval(z, ids, ks=(1,)).recall[1],
+        fine_recall=fine,
+        loss=loss,
+    )
+
+
+def _spread(z: Tensor) -> Tensor:
+    distance: Tensor = torch.linalg.vector_norm(z - z.mean(0), dim=1)
+    return distance.mean()
+
+
+@torch.no_grad()
+def _embed(network: nn.Module, x: Tensor) -> Tensor:
+    network.eval()
+    return torch.cat([network(rows) for rows in torch.split(x, 512)]).double()
+
+
+def _batches(labels: Tensor, p: int, k: int, seed: int) -> Iterator[list[int]]:
+    """Endless PK batches of the noisy labels, the same for both trainings."""
+    sampler = PKSampler(labels, p=p, k=k, seed=seed)
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        yield from sampler
+        epoch += 1
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _line(row: ProbeRow) -> str:
+    fine = "-" if row.fine_recall is None else f"{row.fine_recall:.3f}"
+    return (
+        f"{row.p:>5.2f} {row.positives:>9} {row.class_diameter:>11.3f} {row.within:>7.3f} "
+        f"{row.recall:>6.3f} {fine:>6}"
+    )
