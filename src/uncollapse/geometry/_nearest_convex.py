@@ -18,7 +18,8 @@ from uncollapse.geometry._nearest_rows import ConeRows
 __all__ = ["solve_convex_concave"]
 
 _SPARE = 2e-9  # margin asked for beyond alpha: what the cone solver's tolerance may lose
-_SLACK_WEIGHT = 50.0
+_WEIGHTS = (2.0, 10.0)  # of the slack in the first steps: a bad start need not give up its shape
+_FULL_WEIGHT = 50.0
 _CLOSE = 1e-3  # a start this near to the lower bound ends the search for others
 
 Run = tuple[float, Array]  # what it reached (inf: not separated) and where
@@ -44,7 +45,7 @@ def solve_convex_concave(
     runs.sort(key=lambda run: run[0])
     # Only the most promising runs are followed to the end.
     for k in range(min(finalists, len(runs))):
-        runs.append(_descend(step, runs[k][1], bound, 100, 1e-8, rng))
+        runs.append(_descend(step, runs[k][1], bound, 60, 1e-6, rng))
         tick(starts + k + 1, starts + finalists)
     value, z = min(runs, key=lambda run: run[0])
     return z if value < math.inf else None
@@ -55,23 +56,32 @@ def _descend(
 ) -> Run:
     """Steps from one start until they gain less than the tolerance."""
     z, before, reached = start, math.inf, math.inf
-    for _ in range(steps):
-        answer = step(z, rng)
+    for k in range(steps):
+        weight = _WEIGHTS[k] if k < len(_WEIGHTS) else _FULL_WEIGHT
+        answer = step(z, weight, rng)
         if answer is None:
             break
         z, value, slack = answer
-        total = value + _SLACK_WEIGHT * slack
         reached = value if slack <= 1e-6 else math.inf
-        if before - total <= tolerance * total or total <= bound * (1.0 + 1e-8):
+        if reached <= bound * (1.0 + 1e-8):
             break
-        before = total
+        if weight == _FULL_WEIGHT:
+            total = value + weight * slack
+            if before - total <= tolerance * total:
+                break
+            before = total
     return reached, z
 
 
 def _starts(problem: Problem, warm: list[Array], rng: np.random.Generator) -> Iterator[Array]:
-    """Classes shrunk about their jittered means; generic starts get stuck much higher."""
-    yield from warm
+    """Classes shrunk about their jittered means; generic starts get stuck much higher.
+
+    Distances, unlike places, often need to change so little that the points themselves do.
+    """
     x = problem.x
+    if problem.objective == "iso":
+        yield x + 1e-3 * rng.standard_normal(x.shape)
+    yield from warm
     means = problem.class_means(x)
     while True:
         for jitter in (0.0, 0.05, 0.15, 0.4):
@@ -96,7 +106,7 @@ class _Step:
         length = n * dim + n + np.arange(len(within))
         value, slack = n * dim + n + len(within) + np.arange(2)
         self.cost = np.zeros(slack + 1)
-        self.cost[value], self.cost[slack] = 1.0, _SLACK_WEIGHT
+        self.cost[value] = 1.0
         rows = ConeRows(n, dim, len(self.cost))
         goal = problem.alpha + _SPARE + problem.rounding
         distance = problem.distances[i, j]
@@ -126,8 +136,11 @@ class _Step:
         self.settings.verbose = False
         self.settings.max_threads = 1
 
-    def __call__(self, z: Array, rng: np.random.Generator) -> tuple[Array, float, float] | None:
+    def __call__(
+        self, z: Array, weight: float, rng: np.random.Generator
+    ) -> tuple[Array, float, float] | None:
         """The best points for the directions of z, what they reach, and the slack they need."""
+        self.cost[self.slack] = weight
         i, j = self.pairs
         direction = z[i] - z[j]
         norm = np.linalg.norm(direction, axis=1)
