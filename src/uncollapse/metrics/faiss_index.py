@@ -1,0 +1,115 @@
+"""Approximate search for millions of items with faiss, and how much of the exact one it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._check import InputError, check_number
+from uncollapse._extras import import_extra
+from uncollapse.metrics._frame import Side, make_sides
+from uncollapse.metrics._ranks import BEYOND, Task, tie_thresholds
+
+__all__ = ["neighbour_ranks"]
+
+Array = np.ndarray[Any, Any]
+Block = tuple[int, int, Array, Array]
+_SAMPLE = 500
+_BLOCK = 1024
+_DEEPEST = 2048
+
+
+def neighbour_ranks(
+    task: Task, *, depth: int, normalize: bool, ties: str, target: float, seed: int
+) -> tuple[Iterator[Block], float]:
+    """Ranks of the positives found in each query's approximate list, and the list's recall.
+
+    The list is as long as the longest that a metric needs: the largest k or class. Its distances
+    are taken again in float64. A positive that is not in the list has rank `BEYOND`. More cells
+    are visited, twice as many each time, until the sample's recall reaches `target`.
+    """
+    faiss = import_extra("faiss", extra="faiss")
+    check_number("target_recall", target, 0.0, 1.0)
+    if task.queries.device.type != "cpu":
+        raise InputError("index", f"'faiss' with points on {task.queries.device}", "'exact'")
+    depth = max(depth, int(task.counts.max()))
+    if depth > _DEEPEST:
+        raise InputError(
+            "index",
+            f"'faiss' for lists of {depth} (the largest k or class)",
+            f"'exact' for lists over {_DEEPEST}",
+        )
+    sets = [("queries", task.queries, task.query_order)]
+    if task.gallery is not None:
+        sets.append(("gallery", task.gallery, task.gallery_order))
+    sides = make_sides(sets, normalize=normalize, resident=True)
+    x, y = sides[0], sides[-1]
+    # One more for the query itself, which is in its own list when the sets are the same.
+    length = min(depth + (task.gallery is None), y.size)
+    index = _build(faiss, y, seed)
+    recall = _tune(faiss, index, x, y, length, target, seed)
+    return _blocks(index, task, x, y, length, normalize, ties), recall
+
+
+def _build(faiss: Any, y: Side, seed: int) -> Any:
+    """Inverted lists: about 4·sqrt(n) cells, trained on at most 64 points a cell."""
+    values = _narrow(y, 0, y.size)
+    cells = max(1, min(int(4 * np.sqrt(y.size)), y.size // 39))
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(values.shape[1]), values.shape[1], cells)
+    index.own_fields = True
+    index.quantizer.this.disown()
+    index.cp.seed = seed
+    index.cp.max_points_per_centroid = 64
+    index.train(values)
+    index.add(values)
+    return index
+
+
+def _tune(faiss: Any, index: Any, x: Side, y: Side, length: int, target: float, seed: int) -> float:
+    """Raise the number of cells visited until the sample's recall is reached; return it."""
+    generator = np.random.default_rng(seed)
+    sample = np.sort(generator.choice(x.size, min(_SAMPLE, x.size), replace=False))
+    values = np.concatenate([_narrow(x, i, i + 1) for i in sample])
+    flat = faiss.IndexFlatL2(values.shape[1])
+    flat.add(_narrow(y, 0, y.size))
+    _, exact = flat.search(values, length)
+    index.nprobe = min(8, index.nlist)
+    while True:
+        _, found = index.search(values, length)
+        shared = [len(np.intersect1d(a, b)) for a, b in zip(exact, found, strict=True)]
+        recall = sum(shared) / int(exact.size)
+        if recall >= target or index.nprobe >= index.nlist:
+            return recall
+        index.nprobe = min(2 * index.nprobe, index.nlist)
+
+
+def _blocks(
+    index: Any, task: Task, x: Side, y: Side, length: int, normalize: bool, ties: str
+) -> Iterator[Block]:
+    for low in range(0, x.size, _BLOCK):
+        high = min(low + _BLOCK, x.size)
+        _, found = index.search(_narrow(x, low, high), length)
+        own = (found >= task.own_low[low:high, None]) & (found < task.own_high[low:high, None])
+        skip = task.gallery_skip[np.maximum(found, 0)] == task.query_skip[low:high, None]
+        wrong, right = (found >= 0) & ~own, own & ~skip
+        queries = torch.arange(low, high).repeat_interleave(length)
+        squares = x.squares(queries, y, torch.from_numpy(np.maximum(found, 0).ravel()))
+        values = squares.view(found.shape)
+        limits = tie_thresholds(values, x, normalize=normalize, ties=ties).numpy()
+        distance = values.numpy()
+        start = np.concatenate([[0], np.cumsum(task.counts[low:high])])
+        ranks = np.full(start[-1], BEYOND, np.int64)
+        for i in range(high - low):
+            positives = np.sort(limits[i][right[i]])
+            before = np.searchsorted(np.sort(distance[i][wrong[i]]), positives, side="right")
+            ranks[start[i] : start[i] + len(positives)] = before + np.arange(len(positives))
+        yield low, high, start, ranks
+
+
+def _narrow(side: Side, low: int, high: int) -> Array:
+    block: Tensor = side.block(low, high)
+    return np.ascontiguousarray(block.float().numpy())

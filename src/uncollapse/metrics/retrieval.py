@@ -1,0 +1,219 @@
+"""Retrieval quality, exact: recall@k and precision@k (EPS §5), R-precision, MAP@R, MRR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from uncollapse._check import ArrayLike, InputError, check_choice, check_int, class_ids
+from uncollapse.metrics import _ranks
+from uncollapse.metrics._memory import parse_bytes
+from uncollapse.metrics._progress import ProgressOption, progress_reporter
+from uncollapse.metrics._task import joint_ids, make_task, ranked_points, two_sets
+from uncollapse.metrics.faiss_index import neighbour_ranks
+from uncollapse.metrics.results import Result, text_table
+
+__all__ = ["RetrievalResult", "retrieval"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class RetrievalResult(Result):
+    """Means over the queries that have a relevant item; NaN if none has.
+
+    `per_query` holds each mean's terms in the order of the queries, NaN where nothing is relevant.
+    `index_recall` is None for an exact result, else the share of exact neighbours that the
+    approximate index found on a sample.
+    """
+
+    recall: Mapping[int, float]
+    precision: Mapping[int, float]
+    r_precision: float
+    map_at_r: float
+    mrr: float
+    queries: int
+    queries_without_match: int
+    gallery_size: int
+    ties: str
+    index_recall: float | None = None
+    per_query: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers by name: recall@k, precision@k, r_precision, map@r, mrr, and the counts."""
+        numbers: dict[str, Any] = {f"recall@{k}": value for k, value in self.recall.items()}
+        numbers |= {f"precision@{k}": value for k, value in self.precision.items()}
+        numbers |= {"r_precision": self.r_precision, "map@r": self.map_at_r, "mrr": self.mrr}
+        numbers |= {
+            "queries": self.queries,
+            "queries_without_match": self.queries_without_match,
+            "gallery_size": self.gallery_size,
+            "ties": self.ties,
+        }
+        if self.index_recall is not None:
+            numbers["index_recall"] = self.index_recall
+        return numbers
+
+    def __str__(self) -> str:
+        text = text_table(list(self.to_dict().items()))
+        if self.queries_without_match:
+            text += (
+                f"\n{self.queries_without_match} of {self.queries} queries have no relevant item; "
+                "the means leave them out."
+            )
+        return text
+
+
+def retrieval(
+    queries: ArrayLike,
+    query_labels: ArrayLike,
+    gallery: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
+    *,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    normalize: bool = False,
+    ties: str = "pessimistic",
+    max_memory: int | str = "256MB",
+    index: str = "exact",
+    target_recall: float = 0.95,
+    progress: ProgressOption = None,
+    engine: str = "auto",
+    seed: int = 0,
+) -> RetrievalResult:
+    """Rank the gallery by Euclidean distance to each query and score the ranking.
+
+    Without a gallery each query searches all the others. An item is relevant if it has the query's
+    label; labels are integers or strings of any size. With R relevant items at 0-based ranks
+    r_0 < r_1 < ...:
+
+    - recall@k: the share of queries with a relevant item among the first k (r_0 < k);
+    - precision@k: relevant items among the first k, over k (over the gallery's size if smaller);
+    - R-precision: relevant items among the first R, divided by R;
+    - MAP@R: (1/R) Σ over r_i < R of (i + 1)/(r_i + 1);
+    - MRR: 1/(r_0 + 1).
+
+    **Ties.** A wrong item at the same distance as a relevant one comes first (`"pessimistic"`), so
+    a collapsed embedding scores 0, not 1; `"optimistic"` gives the other bound. Squared distances
+    are the same if they differ by less than 1e-12 of their size (for `normalize`, also distances
+    by less than 4e-15).
+
+    **Exact.** A float32 product settles what its error bound allows; the rest is settled by float64
+    differences of the input, so the result is that of float64 arithmetic at any spread and place.
+    Compiled with numba if it is installed (`engine`), with torch otherwise: the same result.
+
+    Parameters beyond the obvious: `normalize` scales rows to norm 1, which ranks by cosine.
+    `max_memory` bounds what is allocated beside the input ("150MB" or bytes). `index="faiss"`
+    searches approximately (millions of items), with `target_recall` of the exact neighbours, and
+    reports the recall it measured on a sample; ranks past its list count as not found. `progress`
+    is True, False, None (a bar on a terminal) or a function(done, total).
+
+    >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
+    >>> result.recall[1], result.map_at_r, result.queries_without_match
+    (1.0, 1.0, 0)
+    >>> retrieval([[1.0]] * 4, [0, 0, 1, 1], ks=(1, 2)).recall  # total collapse
+    {1: 0.0, 2: 0.0}
+    """
+    check_choice("ties", ties, _ranks.TIES)
+    check_choice("index", index, ("exact", "faiss"))
+    budget = parse_bytes(max_memory)
+    ks = _check_ks(ks)
+    if (gallery is None) != (gallery_labels is None):
+        missing = "gallery" if gallery is None else "gallery_labels"
+        raise InputError(missing, "None", "gallery and gallery_labels both, or neither")
+    if gallery is None or gallery_labels is None:
+        x, y = ranked_points(queries, "queries"), None
+        q_ids, _ = class_ids(query_labels, len(x), "query_labels")
+        g_ids, q_skip = q_ids, np.arange(len(x))
+        g_skip, size = q_skip, len(x) - 1
+    else:
+        x, y = two_sets(queries, gallery)
+        q_ids, g_ids = joint_ids(
+            query_labels, len(x), gallery_labels, len(y), ("query_labels", "gallery_labels")
+        )
+        size = len(y)
+        q_skip, g_skip = np.full(len(x), -1), np.arange(size)
+    depth = min(max(ks), max(size, 1))
+    task = make_task(x, q_ids, y, g_ids, q_skip, g_skip, lambda r: np.maximum(r, depth))
+    terms = _Terms(len(x), ks, size)
+    index_recall = None
+    if index == "faiss":
+        blocks, index_recall = neighbour_ranks(
+            task, depth=depth, normalize=normalize, ties=ties, target=target_recall, seed=seed
+        )
+        for low, high, start, ranks in blocks:
+            terms.add(task.query_order[low:high], start, ranks)
+    else:
+        with progress_reporter(progress, "retrieval") as report:
+            for low, high, start, ranks in _ranks.positive_ranks(
+                task, normalize=normalize, ties=ties, engine=engine, max_memory=budget,
+                report=report,
+            ):  # fmt: skip
+                terms.add(task.query_order[low:high], start, ranks)
+    return terms.result(ties, size if y is None else len(g_ids), index_recall)
+
+
+class _Terms:
+    """Each query's share in the means, filled block by block."""
+
+    def __init__(self, queries: int, ks: tuple[int, ...], size: int) -> None:
+        self._ks, self._size = ks, size
+        names = [f"recall@{k}" for k in ks] + [f"precision@{k}" for k in ks]
+        names += ["r_precision", "map@r", "mrr"]
+        self._values = {name: np.full(queries, np.nan) for name in names}
+
+    def add(self, rows: Array, start: Array, ranks: Array) -> None:
+        """Score the queries `rows`, whose positives have `ranks[start[i] : start[i + 1]]`."""
+        counts = np.diff(start)
+        some = counts > 0
+        if not some.any():
+            return
+        rows, counts, first = rows[some], counts[some], start[:-1][some]
+        nearest = ranks[first]
+        for k in self._ks:
+            self._values[f"recall@{k}"][rows] = nearest < k
+            # Ranks ascend, so the first k positives are enough.
+            head = first[:, None] + np.minimum(np.arange(min(k, counts.max())), counts[:, None] - 1)
+            fits = np.arange(head.shape[1]) < counts[:, None]
+            found = ((ranks[head] < k) & fits).sum(1)
+            self._values[f"precision@{k}"][rows] = found / min(k, self._size)
+        hit = ranks < np.repeat(counts, counts)
+        self._values["r_precision"][rows] = np.add.reduceat(hit, first, dtype=np.int64) / counts
+        place = np.arange(1.0, len(ranks) + 1)
+        place -= np.repeat(first, counts)
+        place /= ranks + 1.0
+        self._values["map@r"][rows] = np.add.reduceat(place * hit, first) / counts
+        self._values["mrr"][rows] = np.where(nearest == _ranks.BEYOND, 0.0, 1 / (nearest + 1.0))
+
+    def result(self, ties: str, gallery_size: int, index_recall: float | None) -> RetrievalResult:
+        """The means."""
+        kept = ~np.isnan(self._values["mrr"])
+        mean = {
+            name: float(values[kept].mean()) if kept.any() else float("nan")
+            for name, values in self._values.items()
+        }
+        return RetrievalResult(
+            recall={k: mean[f"recall@{k}"] for k in self._ks},
+            precision={k: mean[f"precision@{k}"] for k in self._ks},
+            r_precision=mean["r_precision"],
+            map_at_r=mean["map@r"],
+            mrr=mean["mrr"],
+            queries=len(kept),
+            queries_without_match=int((~kept).sum()),
+            gallery_size=gallery_size,
+            ties=ties,
+            index_recall=index_recall,
+            per_query=self._values,
+        )
+
+
+def _check_ks(ks: Sequence[int]) -> tuple[int, ...]:
+    try:
+        values = list(ks)
+    except TypeError:
+        raise InputError("ks", repr(ks), "a list of whole numbers of at least 1") from None
+    if not values:
+        raise InputError("ks", "an empty list", "at least one whole number")
+    return tuple(sorted({check_int("ks", k) for k in values}))
