@@ -18,6 +18,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "EvaluateConfig",
+    "GuardConfig",
     "LossConfig",
     "MiningConfig",
     "ModelConfig",
@@ -79,14 +80,26 @@ class MiningConfig(_Section):
     """`[mining]`: which positives, which negatives, and among how many (`pool`).
 
     With neither named, the triplet loss mines easy positives and semi-hard negatives, and the other
-    losses charge all their tuples. With one named, the other is `easy` or `semihard`.
+    losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
+    grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`.
     """
 
     positives: Positives | None = None
     negatives: Negatives | None = None
     pool: int | None = Field(None, ge=2)
+    pool_start: int | None = Field(None, ge=2)
+    pool_steps: int = Field(1000, ge=1)
     margin: float | None = Field(None, ge=0)
     epsilon: float = Field(0.1, ge=0)
+
+
+class GuardConfig(_Section):
+    """`[guard]`: what to do about collapse: nothing, `warn`, `stop` the run, or `rescue` it."""
+
+    action: Literal["off", "warn", "stop", "rescue"] = "warn"
+    every: int = Field(50, ge=1)
+    tolerance: float = Field(0.02, ge=0)
+    probation: int = Field(200, ge=1)
 
 
 class LossConfig(_Section):
@@ -172,6 +185,7 @@ class Config(_Section):
     batch: BatchConfig = BatchConfig()
     mining: MiningConfig = MiningConfig()
     loss: LossConfig = LossConfig()
+    guard: GuardConfig = GuardConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     train: TrainConfig = TrainConfig()

@@ -83,7 +83,7 @@ def _loop(
     c = session.config.train
     if session.step == 0:
         log.write(session, _judge(session, splits))  # the state before training, to compare with
-    while session.step < c.steps and not asked.is_set():
+    while session.step < c.steps and not asked.is_set() and not session.stopped:
         values = session.advance()
         if not math.isfinite(values["loss"]):
             raise TrainingError(
@@ -91,7 +91,9 @@ def _loop(
                 f"{_last_saved(run)}. Try a lower optimiser.lr or optimiser.clip = 1.0"
             )
         last = session.step == c.steps
-        if session.step % c.log_every == 0 or last:
+        if "event" in values:
+            line.note(f"step {session.step}: {values['event']}")
+        if session.step % c.log_every == 0 or last or "event" in values:
             log.write(session, values)
             line.show(session.step, values)
         best = False
@@ -102,6 +104,10 @@ def _loop(
             best = session.is_best(_primary(scores))
         if best or last or session.step % c.checkpoint_every == 0:
             _save(session, run, log, best=best)
+    if session.stopped:
+        log.write(session, _judge(session, splits))
+        _save(session, run, log)
+        return "stopped"
     if asked.is_set() and session.step < c.steps:
         _save(session, run, log)
         line.note(f"interrupted: {_last_saved(run)}; go on with --resume")

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from uncollapse._check import InputError
 from uncollapse.data import Compose, LabelledImages, paper_transform
 from uncollapse.geometry import diameter
+from uncollapse.health import CollapseMonitor, RunSettings
+from uncollapse.health.guard import Guard
 from uncollapse.training.assemble import (
     build_loss,
     build_model,
@@ -47,6 +49,7 @@ class Session:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.train.precision == "float16"
         )
+        self.guard = _guard(self)
         self.stream = self._stream(place=0)
         self.step = 0
         self.best = float("-inf")
@@ -55,6 +58,7 @@ class Session:
     def advance(self) -> dict[str, Any]:
         """One step; returns its loss and, on steps that are logged, the batch's diameter."""
         self._set_learning_rate()
+        self._set_pool()
         images, rows = next(self.stream)
         images = self.augment(images).to(self.device, non_blocking=True)
         labels = self.class_of[rows]
@@ -72,10 +76,18 @@ class Session:
         self.scaler.update()
         self.step += 1
         values: dict[str, Any] = {"loss": float(loss.detach())}
+        if self.guard is not None:
+            events = self.guard.after_step(z.float(), labels, values["loss"], self.step)
+            if events:
+                values["event"] = "; ".join(event.text for event in events)
         if self.step % self.config.train.log_every == 0:
-            values["diameter"] = diameter(z.detach().float())
-            values["lr"] = self.optimiser.param_groups[0]["lr"]
+            values |= self._figures(z)
         return values
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the guard has asked the run to end."""
+        return self.guard is not None and self.guard.stopped
 
     def is_best(self, score: float | None) -> bool:
         """Whether this score beats all before it; remembers it if so."""
@@ -97,6 +109,7 @@ class Session:
             "place": self.stream.place,
             "best": self.best,
             "log_offset": self.log_offset,
+            "guard": None if self.guard is None else self.guard.state_dict(),
         }
         if self.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(self.device)
@@ -115,6 +128,8 @@ class Session:
         if self.device.type == "cuda" and "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self.device)
         self.stream = self._stream(place=state["place"])
+        if self.guard is not None:
+            self.guard.load_state_dict(state["guard"])
         self.step, self.best = checkpoint.step, state["best"]
         self.log_offset = state["log_offset"]
 
@@ -125,9 +140,33 @@ class Session:
             return self.loss(z, labels, samples=rows.to(self.device))  # type: ignore[no-any-return]
         return self.loss(z, labels)  # type: ignore[no-any-return]
 
+    def _figures(self, z: Tensor) -> dict[str, Any]:
+        """What a logged line says beside the loss."""
+        found: dict[str, Any] = {"diameter": diameter(z.detach().float())}
+        health = None if self.guard is None else self.guard.monitor.health
+        if health is not None:
+            found["verdict"] = health.verdict
+            if health.classes:
+                ratios = [c.ratio for c in health.classes]
+                found["class_diameter_ratio"] = sum(ratios) / len(ratios)
+        return found | {"lr": self.optimiser.param_groups[0]["lr"]}
+
+    def _set_pool(self) -> None:
+        """Let the mining pool grow from `pool_start`: hardness comes slowly (HNM §3.3)."""
+        c = self.config.mining
+        miner = getattr(getattr(self.loss, "loss", self.loss), "miner", None)
+        if c.pool_start is None or miner is None or self.step > c.pool_steps:
+            return
+        size = self.config.batch.p * self.config.batch.k
+        end = c.pool or (size if self.config.batch.sampler == "pk" else self.config.batch.size)
+        grown = round(c.pool_start + (end - c.pool_start) * self.step / c.pool_steps)
+        miner.pool = c.pool if self.step == c.pool_steps else min(grown, end)
+
     def _set_learning_rate(self) -> None:
         c = self.config.optimiser
         factor = learning_rate(self.config, self.step)
+        if self.guard is not None:
+            factor *= self.guard.lr_factor
         bases = (c.lr, c.loss_lr or c.lr)
         for group, base in zip(self.optimiser.param_groups, bases, strict=False):
             group["lr"] = base * factor
@@ -140,6 +179,23 @@ class Session:
     def _stream(self, place: int) -> BatchStream:
         sampler = build_sampler(self.config, self.data)
         return BatchStream(self.data, sampler, workers=self.config.data.workers, place=place)
+
+
+def _guard(session: Session) -> Guard | None:
+    c = session.config.guard
+    if c.action == "off":
+        return None
+    settings = RunSettings(lr=session.config.optimiser.lr)
+    monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
+    return Guard(
+        session.model,
+        session.optimiser,
+        session.loss,
+        monitor,
+        action=c.action,
+        tolerance=c.tolerance,
+        probation=c.probation,
+    )
 
 
 def _augment(config: Config) -> Compose:

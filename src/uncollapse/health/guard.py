@@ -1,0 +1,237 @@
+"""Cure a collapse while training: roll back, and go on with a strategy that does not shrink."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._check import ArrayLike, check_choice, check_int, check_number
+from uncollapse.health.drift import drift
+from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.state import Health
+from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
+
+__all__ = ["ACTIONS", "Guard", "GuardEvent"]
+
+ACTIONS = ("warn", "stop", "rescue")
+_ALARMS = ("network-collapse", "shrinking")
+_SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
+
+
+@dataclass(frozen=True)
+class GuardEvent:
+    """Something the guard saw or did, in words."""
+
+    step: int
+    kind: str  # "warning", "stop", "rescue" or "return"
+    text: str
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.text}"
+
+
+class Guard:
+    """Watches a training loop and acts on collapse. Call `after_step` once a step.
+
+    `warn` says it once a verdict; `stop` also asks the loop to end (`guard.stopped`). `rescue`
+    restores the last healthy network and optimiser, then changes the loss to the nearest strategy
+    of a ladder (`health.strategy.ladder`) whose drift, measured on the monitor's reservoir, does
+    not shrink the embedding; a strategy under which it collapsed again is not tried twice. After
+    `probation` healthy steps it goes back to the first choice, if its drift has become safe. A
+    `shrinking` embedding is rescued only if the present strategy's measured drift is what shrinks
+    it.
+
+    Args:
+        model: the network.
+        optimiser: its optimiser; learning rates are multiplied by `guard.lr_factor` by the loop.
+        loss_fn: one of our losses; it is changed in place.
+        monitor: by default a `CollapseMonitor` of the loss.
+        action: `"warn"`, `"stop"` or `"rescue"`.
+        tolerance: drifts up to this count as not shrinking.
+        snapshot_every: steps between copies of a healthy state.
+        probation: healthy steps before the first choice is tried again.
+
+    >>> from uncollapse.losses import TripletLoss
+    >>> from uncollapse.mining import Miner
+    >>> model = nn.Linear(4, 2)
+    >>> optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> guard = Guard(model, optimiser, TripletLoss(0.2, Miner("hard", "hard")))
+    >>> str(guard.strategy), guard.events
+    ('hard x hard', [])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        loss_fn: nn.Module,
+        monitor: CollapseMonitor | None = None,
+        *,
+        action: str = "rescue",
+        tolerance: float = 0.02,
+        snapshot_every: int = 20,
+        probation: int = 200,
+    ) -> None:
+        check_choice("action", action, ACTIONS)
+        self.model, self.optimiser, self.loss_fn = model, optimiser, loss_fn
+        self.monitor = monitor or CollapseMonitor(loss_fn)
+        self.action = action
+        self.tolerance = check_number("tolerance", tolerance, 0.0)
+        self.snapshot_every = check_int("snapshot_every", snapshot_every)
+        self.probation = check_int("probation", probation)
+        self.first = self.strategy = strategy_of(loss_fn)
+        self.events: list[GuardEvent] = []
+        self.stopped = False
+        self._failed: list[Strategy] = []
+        self._since = 0  # healthy steps under a strategy that is not the first
+        self._said = "healthy"
+        self._snapshot: dict[str, Any] | None = None
+        if action == "rescue":
+            self._take_snapshot()
+
+    @property
+    def lr_factor(self) -> float:
+        """What the present strategy multiplies the learning rate by."""
+        return self.strategy.lr_factor
+
+    def after_step(
+        self,
+        embeddings: Tensor,
+        labels: ArrayLike,
+        loss: float | Tensor | None = None,
+        step: int | None = None,
+    ) -> list[GuardEvent]:
+        """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
+        health = self.monitor.update(embeddings, labels, loss, step)
+        before = len(self.events)
+        if health.verdict in _ALARMS:
+            self._alarm(health)
+        elif health.verdict != "healthy":
+            self._say(health)
+        elif self.action == "rescue":
+            self._healthy(health)
+        if health.verdict == "healthy":
+            self._said = "healthy"
+        return self.events[before:]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the parts it was given, the monitor included."""
+        return {
+            "monitor": self.monitor.state_dict(),
+            "strategy": asdict(self.strategy),
+            "failed": [asdict(strategy) for strategy in self._failed],
+            "events": [asdict(event) for event in self.events],
+            "stopped": self.stopped,
+            "since": self._since,
+            "said": self._said,
+            "snapshot": self._snapshot,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the guard that gave `state` would have; the loss gets its strategy."""
+        self.monitor.load_state_dict(state["monitor"])
+        self.strategy = Strategy(**state["strategy"])
+        self._failed = [Strategy(**strategy) for strategy in state["failed"]]
+        self.events = [GuardEvent(**event) for event in state["events"]]
+        self.stopped, self._since = state["stopped"], state["since"]
+        self._said, self._snapshot = state["said"], state["snapshot"]
+        apply_strategy(self.loss_fn, self.strategy)
+
+    def _alarm(self, health: Health) -> None:
+        if self.action != "rescue":
+            if self.action == "stop" and health.verdict == "network-collapse":
+                self.stopped = True
+                self._record(health, "stop", f"stopped: {_words(health)}")
+            self._say(health)
+            return
+        now = self._drift(self.strategy)
+        if health.verdict == "network-collapse" or now > self.tolerance:
+            self._rescue(health, now)
+        else:
+            self._say(health)
+
+    def _say(self, health: Health) -> None:
+        """A warning, once for each change of verdict."""
+        if health.verdict != self._said:
+            self._said = health.verdict
+            self._record(health, "warning", f"{_words(health)} {health.advice}".strip())
+
+    def _healthy(self, health: Health) -> None:
+        step = health.step or 0
+        scale = 1.0 if health.relative_diameter is None else health.relative_diameter
+        if step % self.snapshot_every == 0 and scale >= _SNAPSHOT_ROOM:
+            self._take_snapshot()
+        if self.strategy == self.first:
+            return
+        self._since += 1
+        if self._since % self.probation == 0:
+            value = self._drift(self.first)
+            if value <= self.tolerance:
+                self._change(self.first)
+                text = f"back to {self.first}: its drift is {value:+.3f} now"
+                self._record(health, "return", text)
+
+    def _rescue(self, health: Health, now: float) -> None:
+        if self.strategy not in self._failed:
+            self._failed.append(self.strategy)
+        rungs = [rung for rung in ladder(self.first) if rung not in self._failed]
+        drifts = [(rung, self._drift(rung)) for rung in rungs]
+        chosen = next(((r, d) for r, d in drifts if d <= self.tolerance), None)
+        if chosen is None:  # none is safe: the one that shrinks least, or what is left to try
+            fallback = [(self.strategy, now)]
+            chosen = min(drifts or fallback, key=lambda pair: pair[1])
+        if self._snapshot is not None:
+            self.model.load_state_dict(self._snapshot["model"])
+            self.optimiser.load_state_dict(copy.deepcopy(self._snapshot["optimiser"]))
+            self.monitor.load_state_dict(copy.deepcopy(self._snapshot["monitor"]))
+        text = (
+            f"{_words(health)} Drift of {self.strategy} {now:+.3f}. Rolled back to step "
+            f"{(self._snapshot or {}).get('step', 0)}; going on with {chosen[0]} "
+            f"(drift {chosen[1]:+.3f})"
+        )
+        self._change(chosen[0])
+        self._record(health, "rescue", text)
+
+    def _change(self, strategy: Strategy) -> None:
+        self.strategy, self._since = strategy, 0
+        apply_strategy(self.loss_fn, strategy)
+        known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor"}
+        self.monitor.settings = replace(self.monitor.settings, **known)
+
+    def _drift(self, strategy: Strategy) -> float:
+        """Drift of a strategy on the reservoir; the loss and its generator stay as they were."""
+        rows, labels = self.monitor.reservoir.rows()
+        if labels is None:
+            return 0.0
+        device = next(self.loss_fn.parameters(), rows).device
+        inner: Any = getattr(self.loss_fn, "loss", self.loss_fn)
+        generator = getattr(getattr(inner, "miner", None), "generator", None)
+        state = None if generator is None else generator.get_state()
+        apply_strategy(self.loss_fn, strategy)
+        try:
+            return drift(self.loss_fn, rows.to(device), labels).value
+        finally:
+            apply_strategy(self.loss_fn, self.strategy)
+            if generator is not None:
+                generator.set_state(state)
+
+    def _take_snapshot(self) -> None:
+        self._snapshot = {
+            "step": 0 if self.monitor.health is None else self.monitor.health.step or 0,
+            "model": {k: v.detach().clone() for k, v in self.model.state_dict().items()},
+            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
+            "monitor": copy.deepcopy(self.monitor.state_dict()),
+        }
+
+    def _record(self, health: Health, kind: str, text: str) -> None:
+        self.events.append(GuardEvent(health.step or 0, kind, text))
+
+
+def _words(health: Health) -> str:
+    reasons: Sequence[str] = health.reasons
+    return f"{health.verdict}: {'; '.join(reasons)}."
