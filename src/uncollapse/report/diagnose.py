@@ -1,0 +1,161 @@
+"""Diagnose any embedding: a verdict in words, and one page that shows why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._check import ArrayLike, InputError, check_int, class_ids
+from uncollapse.health import Health, Reference, Thresholds, measure
+from uncollapse.health.figures import spectrum
+from uncollapse.health.sample import balanced_rows
+from uncollapse.report.diagnosis_page import build_page
+from uncollapse.report.markup import percent
+from uncollapse.report.neighbours import Neighbourhood, neighbourhood
+from uncollapse.report.page import Page
+from uncollapse.report.pictures import Images, check_images
+from uncollapse.report.project import project, projection_name
+from uncollapse.report.scores import Scores, score
+
+__all__ = ["Diagnosis", "diagnose"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What was found; prints as a short text, `save` writes the page.
+
+    `health` holds every figure, `scores` retrieval and clustering by each kind of labels (on
+    `scored` rows), `shares` the share of the variance on each axis, `plane` the map and
+    `plane_rows` the rows on it.
+    """
+
+    title: str
+    health: Health
+    scores: tuple[Scores, ...]
+    scored: int
+    shares: Array
+    plane: Array
+    plane_rows: Array
+    plane_name: str
+    labels: Array | None
+    fine_labels: Array | None
+    names: Array | None
+    images: Images | None
+    neighbourhood: Neighbourhood | None
+
+    @property
+    def verdict(self) -> str:
+        """One of the six words, such as `healthy` or `class-collapse`."""
+        return self.health.verdict
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why, in plain words with the numbers."""
+        return self.health.reasons
+
+    def page(self) -> Page:
+        """The page, to add to or to render."""
+        return build_page(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page as one HTML file that needs no network."""
+        return self.page().save(path)
+
+    def __str__(self) -> str:
+        lines = [str(self.health)]
+        for one in self.scores:
+            numbers = ", ".join(f"{name} {percent(value)}" for name, value in one.values.items())
+            lines.append(f"  by {one.kind}: {numbers}")
+        return "\n".join(lines)
+
+
+def diagnose(
+    embeddings: ArrayLike,
+    labels: ArrayLike | None = None,
+    fine_labels: ArrayLike | None = None,
+    images: Images | None = None,
+    *,
+    names: ArrayLike | None = None,
+    title: str = "Embedding diagnosis",
+    reference: Health | Reference | float | None = None,
+    thresholds: Thresholds | None = None,
+    tsne: bool = False,
+    max_rows: int = 10_000,
+    map_rows: int = 2_000,
+    seed: int = 0,
+) -> Diagnosis:
+    """Measure embeddings of any origin, `[N, dim]`, and say whether and how they have collapsed.
+
+    `labels` and `fine_labels` are integers or strings, one a row. `images` (arrays, tensors, paths
+    or Pillow images, one a row) are shown as nearest neighbours; `names` stand in where there are
+    none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
+    small cannot be decided (see `uncollapse.health.measure`). Retrieval and clustering use at most
+    `max_rows` rows, the map `map_rows`; the page says so. The verdict looks at all rows.
+
+    >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    >>> found = diagnose(z, torch.arange(60) % 6)
+    >>> found.verdict, found.scores[0].kind
+    ('healthy', 'label')
+    >>> diagnose(torch.ones(9, 2)).reasons
+    ('all embeddings are equal',)
+    """
+    z = embeddings if isinstance(embeddings, Tensor) else torch.as_tensor(np.asarray(embeddings))
+    z = z.detach().cpu()
+    if z.ndim != 2:
+        raise InputError("embeddings", f"shape {tuple(z.shape)}", "a 2-D array, one row a point")
+    check_int("max_rows", max_rows, 8)
+    check_int("map_rows", map_rows, 8)
+    coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
+    health = measure(z, coarse, thresholds, reference, seed=seed)
+    finite = math.isfinite(health.diameter)
+    ids = _ids(coarse if coarse is not None else fine, len(z))
+    rows = balanced_rows(ids, max_rows, np.random.default_rng(seed))
+    on_map = balanced_rows(ids, map_rows, np.random.default_rng(seed))
+    wide = z.double().numpy()
+    kinds = {"label": coarse, "fine label": fine}
+    enough = finite and len(z) > 2
+    return Diagnosis(
+        title=title,
+        health=health,
+        scores=tuple(
+            score(wide[rows], found[rows], kind, seed=seed)
+            for kind, found in kinds.items()
+            if found is not None and enough and len(np.unique(found)) > 1
+        ),
+        scored=len(rows),
+        shares=spectrum(wide[rows]).shares if enough else np.zeros(0),
+        plane=project(wide[on_map], tsne=tsne, seed=seed) if finite else np.zeros((0, 2)),
+        plane_rows=on_map,
+        plane_name=projection_name(z.shape[1], tsne=tsne),
+        labels=coarse,
+        fine_labels=fine,
+        names=None if names is None else _labels(names, len(z), "names"),
+        images=None if images is None else check_images(images, len(z)),
+        neighbourhood=_neighbourhood(wide, coarse, fine, seed) if enough else None,
+    )
+
+
+def _neighbourhood(z: Array, coarse: Array | None, fine: Array | None, seed: int) -> Neighbourhood:
+    """Queries spread over the finest labels there are, judged by the coarse ones."""
+    found = neighbourhood(z, coarse if fine is None else fine, seed=seed)
+    return found if coarse is None else found.by(coarse)
+
+
+def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
+    if labels is None:
+        return None
+    ids, classes = class_ids(labels, n, name)
+    return classes[ids]
+
+
+def _ids(labels: Array | None, n: int) -> Array:
+    """Class numbers; without labels one class, so that rows are drawn evenly from all."""
+    return np.zeros(n, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]

@@ -1,0 +1,104 @@
+"""What a run logged: curves by name, verdicts over time, and the events on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from uncollapse.report.charts import Series
+from uncollapse.training import Run
+
+__all__ = ["Curve", "History", "key_name", "key_order", "read_history"]
+
+# What is shown first; a key is placed by the first of these words found in it.
+_ORDER = ("loss", "relative_diameter", "diameter", "ratio", "tightness", "modes", "recall@", "map@r")
+_NAMES = {
+    "loss": "Loss",
+    "diameter": "Diameter",
+    "relative_diameter": "Diameter, of its start",
+    "class_diameter": "Class diameter",
+    "lr": "Learning rate",
+    "effective_rank": "Effective rank",
+    "modes_per_class": "Modes per class",
+    "tightness": "Class tightness",
+    "within_share": "Variance inside classes",
+    "hard_mined_loss": "Hard-mined loss",
+    "map@r": "MAP@R",
+    "nmi": "NMI",
+    "nc1": "NC1",
+    "cdnv": "CDNV",
+}
+
+
+@dataclass
+class Curve:
+    """Values of one key over the steps."""
+
+    steps: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+    def series(self, name: str) -> Series:
+        """The curve as a line of a chart."""
+        return Series(name, self.steps, self.values)
+
+
+@dataclass(frozen=True)
+class History:
+    """`events` are (step, text), with each change of the logged verdict among them."""
+
+    curves: dict[str, Curve]
+    events: Sequence[tuple[int, str]]
+    verdict: str | None = None
+
+    def last(self, key: str) -> float | None:
+        """The last finite value of a key."""
+        found = self.curves.get(key)
+        values = [v for v in found.values if math.isfinite(v)] if found else []
+        return values[-1] if values else None
+
+
+def read_history(run: Run) -> History:
+    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events."""
+    curves: dict[str, Curve] = {}
+    events: list[tuple[int, str]] = []
+    verdict: str | None = None
+    for line in run.metrics():
+        step = int(line.get("step", 0))
+        for key, value in line.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
+                curve = curves.setdefault(key, Curve())
+                curve.steps.append(step)
+                curve.values.append(float(value))
+        if isinstance(line.get("event"), str):
+            events.append((step, line["event"]))
+        now = line.get("verdict")
+        if isinstance(now, str):
+            if now != verdict and (verdict is not None or now != "healthy"):
+                events.append((step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}"))
+            verdict = now
+    return History(curves, events, verdict)
+
+
+def key_name(key: str) -> str:
+    """A logged key as a person would say it.
+
+    >>> key_name("test/fine/recall@1"), key_name("train/map@r"), key_name("my_thing")
+    ('R@1, fine labels, test', 'MAP@R, train', 'My thing')
+    """
+    *groups, metric = key.split("/")
+    name = _NAMES.get(metric) or metric.replace("recall@", "R@").replace("_", " ")
+    name = name if "@" in name else name[:1].upper() + name[1:]
+    said = ["fine labels" if group == "fine" else group for group in reversed(groups)]
+    return ", ".join([name, *said])
+
+
+def key_order(key: str) -> tuple[int, str]:
+    """Where a key stands among the curves: what tells of collapse first.
+
+    >>> sorted(["test/recall@1", "lr", "diameter", "loss"], key=key_order)
+    ['loss', 'diameter', 'test/recall@1', 'lr']
+    """
+    metric = key.rpartition("/")[2]
+    place = next((i for i, word in enumerate(_ORDER) if word in metric), len(_ORDER))
+    return place + (metric == "lr"), key
