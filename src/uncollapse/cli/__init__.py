@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from uncollapse.cli import datasets, embed, reproduce, train
+from uncollapse.cli import datasets, embed, forecast, reproduce, train
 from uncollapse.cli.errors import run
 
 __all__ = ["app", "main"]
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("evaluate")(train.evaluate)
+app.command("forecast")(forecast.command)
 app.command("embed")(embed.embed)
 app.command("search")(embed.search)
 app.command("export")(embed.export)

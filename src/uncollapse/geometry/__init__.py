@@ -1,5 +1,8 @@
 """Mathematics of labelled point sets: the quantities of the hard-negative-mining paper (HNM)."""
 
+from uncollapse.geometry.bound import diameter_lower_bound
+from uncollapse.geometry.claims import Claim, check_claims
+from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameter import class_diameters, diameter, set_distance
 from uncollapse.geometry.hausdorff import hausdorff, hausdorff_like, sup_displacement
 from uncollapse.geometry.isometry import (
@@ -8,6 +11,7 @@ from uncollapse.geometry.isometry import (
     isometric_error,
     near_isometry_epsilon,
 )
+from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
 from uncollapse.geometry.separation import (
     Separation,
     hard_mined_loss,
@@ -17,12 +21,17 @@ from uncollapse.geometry.separation import (
 from uncollapse.geometry.thickness import Thickness, iap_constant, thickness
 
 __all__ = [
+    "Claim",
     "Isometry",
+    "NearestSeparated",
     "Separation",
     "Thickness",
     "best_isometry",
+    "check_claims",
     "class_diameters",
     "diameter",
+    "diameter_lower_bound",
+    "gradient_descent_separated",
     "hard_mined_loss",
     "hausdorff",
     "hausdorff_like",
@@ -30,6 +39,7 @@ __all__ = [
     "is_triplet_separated",
     "isometric_error",
     "near_isometry_epsilon",
+    "nearest_separated",
     "separation",
     "set_distance",
     "sup_displacement",

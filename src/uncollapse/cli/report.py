@@ -1,0 +1,33 @@
+"""`uncollapse report`: one page about a run, or several side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN...")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page.  [default: report.html in the run, or here for several]"),
+    ] = None,
+    rows: Annotated[
+        int, typer.Option(help="Samples to embed again for verdict, maps and pictures.", min=8)
+    ] = 1500,
+) -> None:
+    """Write a self-contained HTML page: verdict, curves, config, maps, pictures."""
+    from rich.console import Console
+
+    from uncollapse.report import run_report
+
+    console = Console(highlight=False)
+    if out is None:
+        out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
+    with console.status(f"reading {len(runs)} run{'s' * (len(runs) > 1)}"):
+        written = run_report(runs, out, rows=rows)
+    console.print(f"wrote {written}", markup=False, soft_wrap=True)

@@ -1,0 +1,112 @@
+"""A forecast from a run's config: its data, its network at initialisation, its loss."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.table import Table
+from torch import nn
+
+from uncollapse._check import InputError
+from uncollapse.health.forecast import Cell, Forecast, forecast
+from uncollapse.losses import TripletLoss
+from uncollapse.training.assemble import build_loss, build_model, load_data
+from uncollapse.training.checkpoint import write_text
+from uncollapse.training.config import Config
+
+__all__ = ["fit_c", "forecast_run", "forecast_table", "save_forecast"]
+
+_COLOURS = {"none": "green", "some": "yellow", "high": "red"}
+
+
+def forecast_run(
+    config: Config,
+    p: Sequence[int],
+    k: Sequence[int],
+    dim: Sequence[int] | None = None,
+    *,
+    c: float = 2.0,
+    probe_steps: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Forecast:
+    """Ask `health.forecast` about a config's own data, network and triplet loss."""
+    data = load_data(config, config.data.train_split)
+    loss = build_loss(config, data)
+    if not isinstance(loss, TripletLoss):
+        raise InputError("loss.name", repr(config.loss.name), "'triplet', untrimmed")
+    shape = tuple(data[:1][0].shape[1:])
+
+    def network(width: int) -> nn.Module:
+        model = config.model.model_copy(update={"dim": width})
+        return build_model(config.model_copy(update={"model": model}), shape)
+
+    return forecast(
+        network,
+        data,
+        p,
+        k,
+        dim or [config.model.dim],
+        loss_fn=loss,
+        c=c,
+        probe_steps=probe_steps,
+        probe_lr=config.optimiser.lr,
+        seed=config.seed,
+        progress=progress,
+    )
+
+
+def forecast_table(found: Forecast) -> Table:
+    """A row for each batch shape and dimension: the own strategy, then the others' drifts."""
+    own = found.cells[0].strategy
+    others = list(dict.fromkeys(cell.strategy for cell in found.alternatives))
+    table = Table(title=f"drift of {own} at initialisation, and of its alternatives")
+    for name in ("P", "K", "dim", "drift", "risk", "diameter", "bound (17)", *map(str, others)):
+        table.add_column(name, justify="right")
+    drifts = {(c.p, c.k, c.dim, c.strategy): c for c in found.alternatives}
+    for cell in found.cells:
+        colour = _COLOURS[cell.risk]
+        table.add_row(
+            str(cell.p),
+            str(cell.k),
+            str(cell.dim),
+            f"{cell.drift:+.2f} ± {cell.spread:.2f}",
+            f"[{colour}]{cell.risk}[/{colour}]",
+            f"{cell.diameter:.3g}",
+            f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
+            *(_coloured(drifts[cell.p, cell.k, cell.dim, other]) for other in others),
+        )
+    return table
+
+
+def save_forecast(found: Forecast, folder: Path) -> list[Path]:
+    """The table as CSV, in `folder`."""
+    rows = found.to_rows()
+    text = io.StringIO()
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(text, fields)
+    writer.writeheader()
+    writer.writerows(rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "forecast.csv"
+    write_text(path, text.getvalue())
+    return [path]
+
+
+def fit_c(runs: Sequence[tuple[float, float, float]]) -> float:
+    """The smallest c for which (17) held in finished runs of `(diameter before, loss, after)`.
+
+    >>> fit_c([(4.0, 1.0, 3.0), (4.0, 2.0, 1.0)])
+    1.5
+    """
+    usable = [(before - after) / loss for before, loss, after in runs if loss > 0]
+    if not usable:
+        raise InputError("runs", "none with a loss above 0", "finished runs that started mixed")
+    return max(0.0, *usable)
+
+
+def _coloured(cell: Cell) -> str:
+    colour = _COLOURS[cell.risk]
+    return f"[{colour}]{cell.drift:+.2f}[/{colour}]"
