@@ -1,3 +1,5 @@
+import copy
+import pickle
 import sys
 import types
 
@@ -108,6 +110,32 @@ def test_freezing_keeps_names_values_and_kind_of_input():
     assert all(torch.equal(frozen.state_dict()[key], before[key]) for key in before)
     assert torch.equal(frozen.train()(torch.ones(2, 1, 1, 1)), wanted)
     assert isinstance(freeze_batch_norm(nn.BatchNorm2d(2)), FrozenBatchNorm)
+
+
+class NormThenReLU(nn.BatchNorm2d):
+    """A layer of another library that does more than normalise."""
+
+    def forward(self, x):
+        return torch.relu(super().forward(x))
+
+
+def test_freezing_keeps_what_other_kinds_of_batch_norm_do_besides():
+    net = nn.Sequential(NormThenReLU(1), nn.BatchNorm2d(1, track_running_stats=False))
+    frozen = freeze_batch_norm(net).train()
+    assert frozen[0](torch.tensor([[[[-1.0, 2.0]]]])).flatten().tolist() == pytest.approx(
+        [0, 2], 1e-4
+    )
+    assert isinstance(frozen[0], NormThenReLU)
+    assert not frozen[0].training
+    assert not frozen[1].training
+    assert not any(p.requires_grad for p in frozen.parameters())
+
+
+def test_frozen_models_can_be_frozen_again_copied_and_pickled():
+    model = freeze_batch_norm(build("mnist-cnn", dim=2, shape=(1, 8, 8), freeze_bn=True))
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert isinstance(again.train().trunk.bn1, FrozenBatchNorm)
+        assert not again.trunk.bn1.training
 
 
 def test_a_perceptron_has_the_hidden_layers_asked_for():

@@ -1,4 +1,5 @@
 import errno
+import io
 import json
 import os
 import pickle
@@ -143,6 +144,36 @@ def test_a_disk_that_fills_while_writing_leaves_nothing_and_keeps_the_old_cache(
     with pytest.raises(CacheError, match="disk is full"):
         cached(source_of(files), "x")
     assert leftovers(cache_of_its_own) == [before.source.path.name]
+
+
+def test_a_disk_that_fills_at_the_very_end_leaves_no_pixels_either(
+    files, monkeypatch, cache_of_its_own
+):
+    calls = []
+
+    def full_at_last(file):
+        calls.append(file)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache, "_flush", full_at_last)
+    with pytest.raises(CacheError, match="disk is full"):
+        cached(source_of(files), "x")
+    assert list(cache_of_its_own.iterdir()) == []
+
+
+def test_on_a_terminal_a_bar_is_drawn_and_elsewhere_nothing(files, monkeypatch, capsys):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.sys, "stderr", screen)
+        cached(source_of(files), "x")
+    assert "decoding images" in screen.getvalue()
+    cached(source_of(files), "y")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(files, monkeypatch, tmp_path):

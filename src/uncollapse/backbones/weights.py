@@ -26,6 +26,12 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
     A torch file is read with `weights_only=True`: a file that needs arbitrary pickle is refused. A
     wrapping `state_dict` or `model` entry and the prefix `module.` are removed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"state_dict": {"module.w": torch.ones(2)}}, f"{folder}/weights.pth")
+    ...     read_weights(f"{folder}/weights.pth")
+    {'w': tensor([1., 1.])}
     """
     path = Path(path)
     if not path.is_file():

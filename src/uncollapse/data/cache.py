@@ -74,7 +74,11 @@ class Cached:
 
 
 def cache_folder() -> Path:
-    """`UNCOLLAPSE_CACHE`, or `~/.cache/uncollapse`."""
+    """`UNCOLLAPSE_CACHE`, or `~/.cache/uncollapse`.
+
+    >>> cache_folder().is_absolute() or "UNCOLLAPSE_CACHE" in os.environ
+    True
+    """
     return Path(os.environ.get("UNCOLLAPSE_CACHE") or "~/.cache/uncollapse").expanduser()
 
 
@@ -94,6 +98,18 @@ def cached(
     processes: one builds, the others wait and read. Images that cannot be decoded are left out and
     named. `progress(done, total)` is told while building; by default a bar is drawn when standard
     error is a terminal.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from uncollapse.data.images import Decoding
+    >>> from uncollapse.data.listing import ImageRef
+    >>> with tempfile.TemporaryDirectory() as scratch:
+    ...     file = Path(scratch, "a.png")
+    ...     Image.new("RGB", (4, 4), (9, 9, 9)).save(file)
+    ...     source = FileSource([ImageRef(file)], Decoding(size=(2, 2)))
+    ...     found = cached(source, "example", folder=Path(scratch, "cache"))
+    >>> int(found.source.read(torch.tensor([0])).max())
+    9
     """
     folder = cache_folder() if folder is None else folder
     print_of = _fingerprint(source)
@@ -178,6 +194,9 @@ def _build(
             file.write(json.dumps(entry).encode())
             _flush(file)
         os.replace(aside, manifest)
+    except BaseException:
+        pixels.unlink(missing_ok=True)
+        raise
     finally:
         aside.unlink(missing_ok=True)
     for old in manifest.parent.glob(f"{manifest.stem}-*"):

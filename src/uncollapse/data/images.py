@@ -170,7 +170,12 @@ class Findings:
 
 
 def decode_each(source: FileSource, workers: int | None = None) -> Iterator[Decoded]:
-    """Decode every image in order, some threads ahead; few are held at a time."""
+    """Decode every image in order, some threads ahead; few are held at a time.
+
+    >>> source = FileSource([ImageRef(Path("nowhere.png"))], Decoding((8, 8)))
+    >>> [(image.row, image.pixels) for image in decode_each(source)]
+    [(0, None)]
+    """
     with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(source), _AHEAD):
             rows = range(start, min(start + _AHEAD, len(source)))
@@ -180,7 +185,12 @@ def decode_each(source: FileSource, workers: int | None = None) -> Iterator[Deco
 def inspect_files(
     source: FileSource, progress: Callable[[int, int], None] | None = None
 ) -> LoadReport:
-    """Decode every image, keep none, and report the unreadable and the converted."""
+    """Decode every image, keep none, and report the unreadable and the converted.
+
+    >>> source = FileSource([ImageRef(Path("nowhere.png"))], Decoding((8, 8)))
+    >>> len(inspect_files(source).unreadable)
+    1
+    """
     findings = Findings()
     for image in decode_each(source):
         findings.add(source.images[image.row], image)

@@ -176,8 +176,8 @@ def paper_transform(name: str, *, train: bool, seed: int = 0) -> Compose:
 def _resolve(info: DatasetInfo, root: str | Path | None) -> Path | None:
     """The folder given, or `UNCOLLAPSE_DATA` where it holds the dataset."""
     if root is not None:
-        return Path(root).expanduser()
-    shared = Path(os.environ.get("UNCOLLAPSE_DATA") or os.devnull).expanduser()
+        return Path(root).expanduser().absolute()
+    shared = Path(os.environ.get("UNCOLLAPSE_DATA") or os.devnull).expanduser().absolute()
     return shared if any((shared / name).is_dir() for name in info.folders) else None
 
 

@@ -19,7 +19,15 @@ _NAMES_SHOWN = 10
 
 
 def render_survey(found: Iterable[Survey]) -> RenderableType:
-    """A table of the datasets: what is found where, beside the official counts."""
+    """A table of the datasets: what is found where, beside the official counts.
+
+    >>> from rich.console import Console
+    >>> from uncollapse.data.check import survey
+    >>> with (console := Console(width=120)).capture() as shown:
+    ...     console.print(render_survey(survey()))
+    >>> "cub200" in shown.get()
+    True
+    """
     table = Table(title="Datasets")
     for column in ("name", "what", "found", "where"):
         table.add_column(column, overflow="fold")
@@ -35,7 +43,15 @@ def render_survey(found: Iterable[Survey]) -> RenderableType:
 
 
 def render_info(info: DatasetInfo) -> RenderableType:
-    """Where to get a dataset, its licence, its splits and the layout expected."""
+    """Where to get a dataset, its licence, its splits and the layout expected.
+
+    >>> from rich.console import Console
+    >>> from uncollapse.data.registry import describe
+    >>> with (console := Console(width=120)).capture() as shown:
+    ...     console.print(render_info(describe("sop")))
+    >>> "59,551 images, 11,318 classes" in shown.get()
+    True
+    """
     lines = [f"[bold]{info.name}[/bold]  {escape(info.title)}"]
     lines += [f"  get it from  {escape(info.home)}", f"  licence      {escape(info.licence)}"]
     for split in info.splits:
@@ -45,7 +61,15 @@ def render_info(info: DatasetInfo) -> RenderableType:
 
 
 def render_check(result: CopyCheck) -> RenderableType:
-    """A dataset's information and what was found of it, file by file where something is wrong."""
+    """A dataset's information and what was found of it, file by file where something is wrong.
+
+    >>> from rich.console import Console
+    >>> from uncollapse.data.check import check
+    >>> with (console := Console(width=120)).capture() as shown:
+    ...     console.print(render_check(check("digits")))
+    >>> "complete" in shown.get()
+    True
+    """
     parts: list[RenderableType] = [render_info(result.info), ""]
     if result.origin is None:
         return Group(*parts, f"[red]✗[/red] {escape(result.splits[0].error or 'no copy found')}")
