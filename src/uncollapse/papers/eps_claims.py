@@ -6,27 +6,22 @@ import csv
 from dataclasses import astuple
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from uncollapse.noise import ClaimCheck, check_claims_eps
+from uncollapse.papers._item import Item, Request
 
-__all__ = ["claims_eps"]
+__all__ = ["CLAIMS_EPS"]
 
 HEADER = ("where", "the paper says", "status", "what is true", "computed here")
 _COLOURS = {"true": "green", "true if": "yellow", "false": "red", "misprint": "magenta"}
 
 
-def claims_eps(out: Path, scale: str = "laptop", console: Console | None = None) -> list[Path]:
-    """Print the truth table, save it as markdown and CSV, and return the files written.
-
-    Every scale computes the same: it takes seconds.
-    """
+def _make(request: Request) -> list[Path]:
     rows = check_claims_eps()
-    (console or Console()).print(_table(rows))
-    out.mkdir(parents=True, exist_ok=True)
-    markdown, comma = out / "claims-eps.md", out / "claims-eps.csv"
+    request.console.print(_table(rows))
+    markdown, comma = request.out / "claims-eps.md", request.out / "claims-eps.csv"
     lines = [HEADER, ("---",) * len(HEADER), *(astuple(row) for row in rows)]
     markdown.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
     with comma.open("w", newline="", encoding="utf-8") as file:
@@ -46,3 +41,12 @@ def _table(rows: list[ClaimCheck]) -> Table:
         )
         table.add_row(where, says, status, truth, evidence)
     return table
+
+
+CLAIMS_EPS = Item(
+    name="claims-eps",
+    summary="EPS §3, §4, appendices A and B: what is true, with the conditions and the numbers",
+    needs="nothing",
+    time="seconds",
+    make=_make,
+)

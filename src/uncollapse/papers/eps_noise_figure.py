@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._check import check_choice
 from uncollapse._extras import import_extra
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise import (
@@ -21,44 +20,35 @@ from uncollapse.noise import (
     minimise,
     smallest_m,
 )
+from uncollapse.papers._draw import COLOURS, INK, MARKERS, save
+from uncollapse.papers._item import Item, Request
 
-__all__ = ["fig_noise"]
+__all__ = ["FIG_NOISE"]
 
-# Colours that differ for every kind of colour vision, and a mark of its own for each class.
-COLOURS = ("#0072B2", "#D55E00", "#009E73")
-MARKS = ("o", "s", "^")
-GREY = "#555555"
 LEVELS = (0.65, 0.8, 0.95)
 # starts and steps of the minimisation; samples a class
-SCALES = {"smoke": (1, 60, 4), "laptop": (6, 1000, 8), "paper": (24, 4000, 8)}
+SCALES = {"laptop": (6, 1000, 8), "smoke": (1, 60, 4), "paper": (24, 4000, 8)}
 
 
-def fig_noise(out: Path, scale: str = "laptop") -> list[Path]:
-    """Draw the minimisers and the crossing of one blob and two modes; return the files written."""
-    check_choice("scale", scale, SCALES)
+def _make(request: Request) -> list[Path]:
     new_figure = import_extra("matplotlib.figure", "plots").Figure
-    out.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, figure in (
-        (
-            "noise-minimisers",
-            _minimisers(new_figure(figsize=(8.6, 11.6), layout="constrained"), *SCALES[scale]),
-        ),
-        ("noise-crossing", _crossings(new_figure(figsize=(10, 7.6), layout="constrained"))),
-    ):
-        for suffix in ("png", "svg"):
-            files.append(out / f"{name}.{suffix}")
-            figure.savefig(files[-1], dpi=150)
-    return files
+    found = new_figure(figsize=(8.6, 11.6), layout="constrained")
+    _minimisers(found, request.seed, *SCALES[request.scale])
+    crossing = new_figure(figsize=(10, 7.6), layout="constrained")
+    _crossings(crossing)
+    out = request.out
+    return save(found, out, "noise-minimisers") + save(crossing, out, "noise-crossing")
 
 
-def _minimisers(figure: Any, starts: int, steps: int, size: int) -> Any:
+def _minimisers(figure: Any, seed: int, starts: int, steps: int, size: int) -> None:
     """Best embeddings found in the plane: a row a loss and a number of classes, a column a p."""
     rows = [(t, loss) for t in (2, 3) for loss in ("triplet", "eps-triplet")]
     axes = figure.subplots(len(rows), len(LEVELS))
     for axis_row, (t, loss) in zip(axes, rows, strict=True):
         for axis, p in zip(axis_row, LEVELS, strict=True):
-            best = minimise(loss, NoiseModel(t, p), t * size, 2, starts=starts, steps=steps)
+            g = torch.Generator().manual_seed(seed)
+            model = NoiseModel(t, p)
+            best = minimise(loss, model, t * size, 2, starts=starts, steps=steps, generator=g)
             _scatter(axis, best)
             widest = float(best.class_diameters.max())
             axis.set_title(f"p = {p:g}, widest class {widest:.2f} α", fontsize=10)
@@ -71,7 +61,6 @@ def _minimisers(figure: Any, starts: int, steps: int, size: int) -> Any:
         "A label is right with probability p. The bar is α long; ×k marks k samples on one point.",
         fontsize=11,
     )
-    return figure
 
 
 def _scatter(axis: Any, best: Minimum) -> None:
@@ -84,7 +73,7 @@ def _scatter(axis: Any, best: Minimum) -> None:
             places[:, 1],
             s=26 + 7 * (counts - 1),
             color=COLOURS[c],
-            marker=MARKS[c],
+            marker=MARKERS[c],
             label=f"class {c + 1}",
             alpha=0.85,
             edgecolors="white",
@@ -100,7 +89,7 @@ def _scatter(axis: Any, best: Minimum) -> None:
                     fontsize=8,
                     color=COLOURS[c],
                 )
-    axis.plot([-0.95 * reach, -0.95 * reach + 1], [-0.92 * reach] * 2, color=GREY, linewidth=2.5)
+    axis.plot([-0.95 * reach, -0.95 * reach + 1], [-0.92 * reach] * 2, color=INK, linewidth=2.5)
     axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
 
 
@@ -112,7 +101,7 @@ def _groups(z: torch.Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]
     return z.numpy()[chosen], counts
 
 
-def _crossings(figure: Any) -> Any:
+def _crossings(figure: Any) -> None:
     """Expected loss of one blob and of two modes against n and p, with M marked."""
     axes = figure.subplots(2, 2)
     for axis, claim, name in ((axes[0, 0], 1, "triplet"), (axes[0, 1], 2, "margin, β = α")):
@@ -122,7 +111,6 @@ def _crossings(figure: Any) -> Any:
     for axis in axes.flat:
         axis.title.set_fontsize(11)
     figure.suptitle("One blob or two modes: which costs less under label noise?", fontsize=13)
-    return figure
 
 
 def _losses_against_n(axis: Any, claim: int, name: str) -> None:
@@ -132,9 +120,9 @@ def _losses_against_n(axis: Any, claim: int, name: str) -> None:
     axis.plot(sizes, one, color=COLOURS[0], marker="o", label="one blob (collapsed)")
     axis.plot(sizes, two, color=COLOURS[1], marker="s", linestyle="--", label="two modes")
     m = smallest_m(claim, noise.p, 2)
-    axis.axvline(m, color=GREY, linestyle=":")
+    axis.axvline(m, color=INK, linestyle=":")
     axis.annotate(
-        f"M = {m}", (m, axis.get_ylim()[1]), xytext=(5, -14), textcoords="offset points", color=GREY
+        f"M = {m}", (m, axis.get_ylim()[1]), xytext=(5, -14), textcoords="offset points", color=INK
     )
     axis.set(
         title=f"Easy positives, {name}: t = 2, p = 0.8",
@@ -156,7 +144,7 @@ def _ratio_against_n(axis: Any) -> None:
         axis.plot(sizes, ratios, color=COLOURS[colour], marker=mark, markersize=4, label=name)
         at = ratios[int(np.searchsorted(sizes, m))]
         axis.plot(m, at, marker="*", markersize=15, color=COLOURS[colour], markeredgecolor="black")
-    axis.axhline(1, color=GREY, linestyle=":")
+    axis.axhline(1, color=INK, linestyle=":")
     axis.set_xscale("log")
     axis.set(
         title="Easy positives, triplet: M (star) grows with t; p = 0.8",
@@ -178,7 +166,7 @@ def _ratio_against_p(axis: Any) -> None:
             one, two = (_loss(1, noise, n, modes, easy=easy) for modes in (1, 2))
             ratios.append(two / one)
         axis.plot(levels, ratios, color=COLOURS[colour], linestyle=style, label=name)
-    axis.axhline(1, color=GREY, linestyle=":")
+    axis.axhline(1, color=INK, linestyle=":")
     axis.set(
         title=f"Triplet: only easy positives prefer modes; t = 2, n = {n}",
         xlabel="p, probability of a right label",
@@ -194,3 +182,13 @@ def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = Tru
     if claim == 1:
         return float(expected_eps_triplet(z, labels, noise))
     return float(expected_eps_margin(z, labels, noise, beta=1.0))
+
+
+FIG_NOISE = Item(
+    name="fig-noise",
+    summary="EPS §4: what label noise does to the best embedding, with and without easy positives",
+    needs="the extra 'plots'",
+    time="a minute",
+    make=_make,
+    scales=tuple(SCALES),
+)
