@@ -32,7 +32,7 @@ def command(
     from rich.progress import Progress
 
     from uncollapse.training import load_config
-    from uncollapse.training.forecasting import forecast_run, forecast_table, save_forecast
+    from uncollapse.training.forecasting import forecast_run, forecast_tables, save_forecast
 
     settings = load_config(config, changes or []).with_root(data_root)
     console = Console()
@@ -47,7 +47,7 @@ def command(
             probe_steps=probe,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    console.print(forecast_table(found))
+    console.print(*forecast_tables(found), sep="\n")
     console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)
     console.print(
         "HNM (17) with c = 2 is a forecast, not a guarantee: real training has violated it."

@@ -11,13 +11,13 @@ from rich.table import Table
 from torch import nn
 
 from uncollapse._check import InputError
-from uncollapse.health.forecast import Cell, Forecast, forecast
+from uncollapse.health.forecast import Forecast, forecast
 from uncollapse.losses import TripletLoss
 from uncollapse.training.assemble import build_loss, build_model, load_data
 from uncollapse.training.checkpoint import write_text
 from uncollapse.training.config import Config
 
-__all__ = ["fit_c", "forecast_run", "forecast_table", "save_forecast"]
+__all__ = ["fit_c", "forecast_run", "forecast_tables", "save_forecast"]
 
 _COLOURS = {"none": "green", "some": "yellow", "high": "red"}
 
@@ -58,27 +58,37 @@ def forecast_run(
     )
 
 
-def forecast_table(found: Forecast) -> Table:
-    """A row for each batch shape and dimension: the own strategy, then the others' drifts."""
-    own = found.cells[0].strategy
-    others = list(dict.fromkeys(cell.strategy for cell in found.alternatives))
-    table = Table(title=f"drift of {own} at initialisation, and of its alternatives")
-    for name in ("P", "K", "dim", "drift", "risk", "diameter", "bound (17)", *map(str, others)):
-        table.add_column(name, justify="right")
-    drifts = {(c.p, c.k, c.dim, c.strategy): c for c in found.alternatives}
+def forecast_tables(found: Forecast) -> list[Table]:
+    """The own strategy for each batch shape and dimension; then its alternatives, in short."""
+    own = Table(title=f"{found.cells[0].strategy}, at initialisation")
+    for name in ("P", "K", "dim", "drift", "diameter", "loss", "bound (17)", "risk"):
+        own.add_column(name, justify="right")
     for cell in found.cells:
         colour = _COLOURS[cell.risk]
-        table.add_row(
+        own.add_row(
             str(cell.p),
             str(cell.k),
             str(cell.dim),
-            f"{cell.drift:+.2f} ± {cell.spread:.2f}",
-            f"[{colour}]{cell.risk}[/{colour}]",
+            f"{cell.drift:+.3f} ± {cell.spread:.3f}",
             f"{cell.diameter:.3g}",
+            f"{cell.loss:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
-            *(_coloured(drifts[cell.p, cell.k, cell.dim, other]) for other in others),
+            f"[{colour}]{cell.risk}[/{colour}]",
         )
-    return table
+    if not found.alternatives:
+        return [own]
+    others = Table("strategy", "largest drift", "shrinks in", title="alternatives, same shapes")
+    for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
+        cells = [cell for cell in found.alternatives if cell.strategy == strategy]
+        worst = max(cells, key=lambda cell: cell.drift)
+        shrinking = sum(cell.risk != "none" for cell in cells)
+        colour = _COLOURS[worst.risk]
+        others.add_row(
+            str(strategy),
+            f"[{colour}]{worst.drift:+.3f}[/{colour}]",
+            f"{shrinking} of {len(cells)} shapes",
+        )
+    return [own, others]
 
 
 def save_forecast(found: Forecast, folder: Path) -> list[Path]:
@@ -105,8 +115,3 @@ def fit_c(runs: Sequence[tuple[float, float, float]]) -> float:
     if not usable:
         raise InputError("runs", "none with a loss above 0", "finished runs that started mixed")
     return max(0.0, *usable)
-
-
-def _coloured(cell: Cell) -> str:
-    colour = _COLOURS[cell.risk]
-    return f"[{colour}]{cell.drift:+.2f}[/{colour}]"

@@ -1,0 +1,89 @@
+import pytest
+import torch
+from torch import nn
+
+from uncollapse.health.forecast import forecast
+from uncollapse.health.probe import probe
+from uncollapse.losses import TripletLoss
+from uncollapse.mining import Miner
+
+
+class Noise:
+    """Samples that say nothing of their labels: the hardest data there is."""
+
+    def __init__(self, classes: int = 12, each: int = 20, dim: int = 16) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.labels = torch.arange(classes).repeat_interleave(each)
+        self.samples = torch.randn(len(self.labels), dim, generator=generator)
+
+    def __getitem__(self, rows):
+        return self.samples[rows], self.labels[rows]
+
+
+def network(dim: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, dim))
+
+
+def test_drift_grows_with_the_batch_and_falls_with_the_dimension():
+    found = forecast(network, Noise(), p=[2, 4, 8], k=[8], dim=[4, 16, 64], alternatives=False)
+    drift = {(c.p, c.dim): c.drift for c in found.cells}
+    assert drift[2, 16] < drift[4, 16] < drift[8, 16]
+    assert drift[8, 4] > drift[8, 16] > drift[8, 64] > 0
+
+
+def test_alternatives_that_do_not_shrink_are_found_and_recommended():
+    found = forecast(network(8), Noise(), p=[8], k=[4, 8])
+    assert all(cell.risk != "none" for cell in found.cells)
+    by_name = {str(cell.strategy): cell for cell in found.alternatives if cell.k == 8}
+    assert abs(by_name["hard x hard, scale-free"].drift) < 1e-5
+    assert by_name["easy x semihard"].drift < 0
+    assert found.recommended.risk == "none"
+    assert "every shape shrinks" in found.reason
+    assert "forecast, not a guarantee" in str(found)
+
+
+def test_the_loss_and_the_network_are_left_as_they_were():
+    model, loss = network(8), TripletLoss(0.2, Miner("hard", "hard"))
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    forecast(model, Noise(), p=[4], k=[4], loss_fn=loss, probe_steps=10)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert (loss.miner.positives, loss.scale_free) == ("hard", False)
+
+
+def test_the_bound_is_diameter_minus_c_times_the_hardest_loss():
+    (cell,) = forecast(network(8), Noise(), p=[4], k=[4], alternatives=False, c=0.5).cells
+    assert cell.bound == pytest.approx(cell.diameter - 0.5 * cell.loss)
+    (row,) = forecast(network(8), Noise(), p=[4], k=[4], alternatives=False).to_rows()
+    assert {"p", "k", "dim", "drift", "bound", "risk", "strategy"} <= row.keys()
+
+
+def test_shapes_the_data_cannot_fill_are_left_out():
+    found = forecast(network(8), Noise(classes=4), p=[2, 4, 8], k=[2], alternatives=False)
+    assert [cell.p for cell in found.cells] == [2, 4]
+    with pytest.raises(ValueError, match="p: expected at least one P"):
+        forecast(network(8), Noise(classes=4), p=[8], k=[2])
+
+
+def test_a_probe_tells_learning_from_shrinking():
+    def batches(learnable: bool):
+        generator = torch.Generator().manual_seed(1)
+        labels = torch.arange(8).repeat_interleave(4)
+        centres = torch.randn(8, 16, generator=generator)
+        while True:
+            noise = torch.randn(32, 16, generator=generator)
+            yield (3 * centres[labels] + noise if learnable else noise), labels
+
+    loss = TripletLoss(0.2, Miner("hard", "hard"))
+    learns = probe(network(8), loss, batches(True), 60, lr=1e-2)
+    shrinks = probe(network(8), loss, batches(False), 60, lr=1e-2)
+    assert not learns.collapsing
+    assert shrinks.collapsing
+    assert shrinks.score > learns.score
+
+
+def test_dimensions_need_a_function_and_a_function_needs_dimensions():
+    with pytest.raises(ValueError, match="model: expected a function from a dimension"):
+        forecast(network(8), Noise(), dim=[4])
+    with pytest.raises(ValueError, match="dim: expected a list of dimensions"):
+        forecast(network, Noise())
