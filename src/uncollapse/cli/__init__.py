@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from uncollapse.cli import datasets, embed, forecast, reproduce, train
+from uncollapse.cli import datasets, demo, diagnose, embed, forecast, report, reproduce, train
 from uncollapse.cli.errors import run
 
 __all__ = ["app", "main"]
@@ -18,7 +18,6 @@ Train embeddings that don't collapse.
 Embeddings collapse: the loss sits exactly at the margin, every class is one blob. uncollapse
 measures it, explains it and avoids it.
 
-[bold]Start here:[/bold]  uncollapse reproduce --list   then   uncollapse reproduce fig4
 """
 
 app = typer.Typer(
@@ -28,14 +27,22 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(train.train)
-app.command("evaluate")(train.evaluate)
-app.command("forecast")(forecast.command)
-app.command("embed")(embed.embed)
-app.command("search")(embed.search)
-app.command("export")(embed.export)
-app.command("datasets")(datasets.command)
-app.command("reproduce")(reproduce.command)
+
+_START, _RUNS, _USE = "Start here", "Train and judge", "Use and look up"
+for _name, _function, _panel in (
+    ("demo", demo.command, _START),
+    ("diagnose", diagnose.command, _START),
+    ("forecast", forecast.command, _START),
+    ("train", train.train, _RUNS),
+    ("evaluate", train.evaluate, _RUNS),
+    ("report", report.command, _RUNS),
+    ("embed", embed.embed, _USE),
+    ("search", embed.search, _USE),
+    ("export", embed.export, _USE),
+    ("datasets", datasets.command, _USE),
+    ("reproduce", reproduce.command, _USE),
+):
+    app.command(_name, rich_help_panel=_panel)(_function)
 
 
 def main() -> None:

@@ -90,7 +90,8 @@ def search(
         right = None
         if rows is not None:
             right = (shelf.labels[hits.rows] == asked.labels[:, None]).tolist()
-        sheet = contact_sheet(asked.pixels(), [shelf.pixels(r) for r in hits.rows], right)
+        found_images = [list(shelf.pixels(row)) for row in hits.rows]
+        sheet = contact_sheet(list(asked.pixels()), found_images, right)
         console.print(f"wrote {save_png(sheet, out)}", highlight=False, soft_wrap=True)
 
 

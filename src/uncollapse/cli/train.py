@@ -34,12 +34,15 @@ def train(
     """Train an embedding into a run directory; Ctrl-C saves, --resume goes on."""
     from rich.console import Console
 
+    from uncollapse.report import write_report
     from uncollapse.training import load_config
     from uncollapse.training import train as run_training
 
     settings = load_config(config, changes or []).with_root(data_root)
     run = run_training(settings, out or Path("runs") / config.stem, resume=resume)
-    _show(run, Console())
+    console = Console()
+    _show(run, console)
+    console.print(f"report: {write_report(run)}", highlight=False, soft_wrap=True)
 
 
 def evaluate(
