@@ -7,23 +7,20 @@ O(N²·min(K, log K)) time after three N × N products, and O(N·(K + block)) me
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from uncollapse.losses._blocks import BLOCK, CLOSE, FAR, cross_class
 from uncollapse.losses._classwise import SortedClasses
 from uncollapse.losses._counting import HingeCount, SoftCount
+from uncollapse.losses._engine import compiled
 from uncollapse.losses._frame import Frame
 
 __all__ = ["Charge", "all_triplets"]
-
-_NUMBA_FROM = 128  # rows from which loading the compiled kernel is worth it
 
 
 class Charge(NamedTuple):
@@ -56,28 +53,26 @@ def all_triplets(
         flat = math.log1p(math.exp(margin)) if soft else max(margin, 0.0)
         return nothing if window else Charge(flat, nothing.gradient)
     rows, z = frame.rows[classes.order], frame.z[classes.order]
-    positive = classes.distances(rows, z.dtype)
+    positive = classes.distances(rows, z.dtype, engine)
+    kernels = compiled(rows, engine)
     if soft:
         count: SoftCount | HingeCount = SoftCount(positive, frame.unit, margin)
-        gradient = cross_class(z, rows, classes, count)
-        tuples = classes.triplets
     else:
         count = HingeCount(positive, frame.unit, margin, window)
-        kernel = _kernel(engine, z)
-        if kernel is None:
-            gradient = cross_class(z, rows, classes, count)
-        else:
-            gradient = _compiled(kernel, z, rows, classes, count)
-        tuples = count.active if nonzero or window else classes.triplets
+    if kernels is not None and isinstance(count, HingeCount):
+        gradient = _hinge(kernels.hinge_rows, z, rows, classes, count)
+    else:
+        gradient = cross_class(z, rows, classes, count)
+    tuples = count.active if nonzero or window else classes.triplets
     if tuples == 0:
         return nothing
-    gradient += classes.gradient(rows, count.pull, positive)
+    gradient += classes.gradient(rows, count.pull, positive, engine)
     result = torch.empty_like(gradient)
     result[classes.order] = gradient.div_(tuples)
     return Charge(count.total / tuples, result)
 
 
-def _compiled(
+def _hinge(
     kernel: Callable[..., float],
     z: Tensor,
     rows: Tensor,
@@ -87,12 +82,12 @@ def _compiled(
     """`cross_class(z, rows, classes, count)` with the compiled kernel between the products."""
     n = len(z)
     norm = torch.linalg.vecdot(z, z)
-    number = np.dtype(str(z.dtype).removeprefix("torch.")).type
+    number = z.numpy().dtype.type
     margin = number(min(count.margin / count.unit, FAR / 10))
     buffer = torch.empty(min(BLOCK, n), n, dtype=z.dtype)
     total, direct = torch.zeros(n, dtype=rows.dtype), torch.zeros_like(rows)
     result = torch.zeros_like(z)
-    shared = [x.numpy() for x in (classes.low, classes.high, count.positive)]
+    shared = [*classes.bounds, count.positive.numpy()]
     out = [x.numpy() for x in (rows, count.pull, total, direct)]
     settings = (margin, count.window, number(CLOSE[z.dtype]), number(FAR))
     for start in range(0, n, BLOCK):
@@ -102,19 +97,3 @@ def _compiled(
         result[start:stop].addmm_(slope, z, alpha=-1.0)
         result.addmm_(slope.T, z[start:stop], alpha=-1.0)
     return direct.add_(result).addcmul_(total[:, None], z.to(rows.dtype))
-
-
-def _kernel(engine: str, z: Tensor) -> Any:
-    small = len(z) < _NUMBA_FROM and engine == "auto"
-    if engine == "torch" or small or z.device.type != "cpu":
-        return None
-    return _load_kernel()
-
-
-@functools.cache
-def _load_kernel() -> Any:
-    try:
-        from uncollapse.losses._numba import hinge_rows
-    except ImportError:
-        return None
-    return hinge_rows

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from uncollapse.losses._classwise import SortedClasses
 
-__all__ = ["BLOCK", "CLOSE", "FAR", "cross_class"]
+__all__ = ["BLOCK", "CLOSE", "FAR", "cross_class", "pull_apart"]
 
-BLOCK = 128  # anchors at a time: a block of distances stays in the second-level cache
+BLOCK = 256  # anchors at a time: larger blocks leave the cache, smaller ones waste the product
 FAR = 1e18  # stands for the distance of what is not a negative
 # A squared distance below this share of |x|² + |y|² is taken from direct differences: the product
 # keeps too few digits of it, for the distance and for its gradient.
@@ -54,7 +54,7 @@ def cross_class(
         slope = weigh(start, stop, distance)
         if close is not None:
             charge = torch.where(distance[close] > 0, slope[close] / distance[close], 0.0)
-            _pull(direct, rows, close[0] + start, close[1], charge.to(rows.dtype))
+            pull_apart(direct, rows, close[0] + start, close[1], charge.to(rows.dtype))
             slope[close] = 0.0
             distance[close] = FAR
         slope.div_(distance)
@@ -63,6 +63,15 @@ def cross_class(
         result[start:stop].addmm_(slope, z, alpha=-1.0)
         result.addmm_(slope.T, z[start:stop], alpha=-1.0)
     return direct.add_(result).addcmul_(total[:, None], z.to(rows.dtype))
+
+
+def pull_apart(result: Tensor, rows: Tensor, i: Tensor, j: Tensor, slope: Tensor) -> None:
+    """Add the gradient of Σ slope |rows_i - rows_j|² / 2 to `result`, by direct differences."""
+    chunk = max(1, _ELEMENTS // rows.shape[1])
+    parts = (torch.split(index, chunk) for index in (i, j, slope))
+    for a, b, s in zip(*parts, strict=True):
+        force = (rows[a] - rows[b]).mul_(s[:, None])
+        result.index_add_(0, a, force).index_add_(0, b, force, alpha=-1)
 
 
 def _close(
@@ -83,11 +92,3 @@ def _direct(rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
     chunk = max(1, _ELEMENTS // rows.shape[1])
     parts = zip(torch.split(i, chunk), torch.split(j, chunk), strict=True)
     return torch.cat([torch.linalg.vector_norm(rows[a] - rows[b], dim=1) for a, b in parts])
-
-
-def _pull(result: Tensor, rows: Tensor, i: Tensor, j: Tensor, slope: Tensor) -> None:
-    chunk = max(1, _ELEMENTS // rows.shape[1])
-    parts = (torch.split(index, chunk) for index in (i, j, slope))
-    for a, b, s in zip(*parts, strict=True):
-        force = (rows[a] - rows[b]).mul_(s[:, None])
-        result.index_add_(0, a, force).index_add_(0, b, force, alpha=-1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from uncollapse._classes import ClassLayout
 from uncollapse.distances import pairwise_distances
+from uncollapse.losses._engine import compiled
 
 __all__ = ["SortedClasses"]
 
@@ -57,6 +59,11 @@ class SortedClasses:
         return self.sizes[-1]
 
     @property
+    def bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """`low` and `high` as arrays, for the compiled kernels."""
+        return self.low.numpy(), self.high.numpy()
+
+    @property
     def triplets(self) -> int:
         """Number of (anchor, positive, negative) triplets of the batch."""
         n = len(self.order)
@@ -72,18 +79,30 @@ class SortedClasses:
         own = torch.arange(start, stop, device=self.low.device)[:, None]
         return torch.where(column < self.high[start:stop, None], column, own)
 
-    def distances(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    def distances(self, rows: Tensor, dtype: torch.dtype, engine: str = "auto") -> Tensor:
         """Table of the distances inside the classes, -inf where an entry is not real."""
         table = torch.full(self.real.shape, -torch.inf, dtype=dtype, device=rows.device)
+        kernels = compiled(rows, engine)
+        if kernels is not None:
+            kernels.class_distances(rows.numpy(), *self.bounds, table.numpy())
+            return table
         for start, stop, column in self._small(rows.shape[1]):
-            gap = rows[column] - rows[start:stop, None]
+            gap = rows[column].sub_(rows[start:stop, None])
             table[start:stop, : column.shape[1]] = torch.linalg.vector_norm(gap, dim=2).to(dtype)
         for low, high in self._large():
             table[low:high, : high - low] = pairwise_distances(rows[low:high]).to(dtype)
         return table.masked_fill_(~self.real, -torch.inf)
 
-    def gradient(self, rows: Tensor, weight: Tensor, distance: Tensor) -> Tensor:
+    def gradient(
+        self, rows: Tensor, weight: Tensor, distance: Tensor, engine: str = "auto"
+    ) -> Tensor:
         """Gradient of Σ weight · distance over a table; a pair at distance 0 adds 0."""
+        kernels = compiled(rows, engine)
+        if kernels is not None:
+            result = torch.zeros_like(rows)
+            tables = (weight.numpy(), distance.numpy(), result.numpy())
+            kernels.class_gradient(rows.numpy(), *self.bounds, *tables)
+            return result
         slope = torch.where(self.real & (distance > 0), weight / distance, 0.0).to(rows.dtype)
         result = torch.zeros_like(rows)
         place = torch.arange(len(rows), device=rows.device) - self.low
@@ -91,8 +110,8 @@ class SortedClasses:
             # Pair (i, j) pulls on i with the slope of (i, j) and with that of (j, i).
             both = slope[start:stop, : column.shape[1]] + slope[column, place[start:stop, None]]
             both.masked_fill_(~self.real[start:stop, : column.shape[1]], 0.0)
-            gap = rows[start:stop, None] - rows[column]
-            result[start:stop] = torch.bmm(both[:, None], gap)[:, 0]
+            gap = rows[column].sub_(rows[start:stop, None])
+            result[start:stop] = torch.bmm(both[:, None], gap)[:, 0].neg_()
         for low, high in self._large():
             own = slope[low:high, : high - low]
             both = own + own.T

@@ -55,6 +55,7 @@ class SoftCount:
         self.positive, self.unit, self.margin = positive, unit, margin
         self.pull = torch.zeros_like(positive)
         self.total = 0.0
+        self.active = int((positive > -torch.inf).sum())
 
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
         """Minus the sum of the sigmoids each negative of these anchors takes part in."""

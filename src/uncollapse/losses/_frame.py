@@ -45,10 +45,10 @@ class Frame:
         # The first row goes first: equal rows then give exact zeros, which a rounded mean does not.
         rows = wide - wide[0]
         rows -= rows.mean(dim=0)
-        largest = float(rows.abs().max())
-        if largest == 0.0 or bool((wide == wide[0]).all()):
-            zero = torch.zeros_like(rows)
-            return cls(wide, zero, zero.to(embeddings.dtype), 0.0, inverse)
+        low, high = torch.aminmax(rows)
+        largest = max(float(high), -float(low))
+        if largest == 0.0:
+            return cls(wide, rows, rows.to(embeddings.dtype), 0.0, inverse)
         unit = math.ldexp(1.0, math.frexp(largest)[1])
         rows /= unit
         return cls(wide, rows, rows.to(embeddings.dtype), unit, inverse)
@@ -64,9 +64,7 @@ class Frame:
 def attach(embeddings: Tensor, value: float | Tensor, gradient: Tensor) -> Tensor:
     """A scalar of the embeddings' dtype, whose backward pass hands `gradient` to the embeddings."""
     scalar = torch.as_tensor(value, dtype=embeddings.dtype, device=embeddings.device)
-    limit = torch.finfo(embeddings.dtype).max  # 1 / a tiny spread may not fit: stay finite
-    narrow = gradient.clamp(-limit, limit).to(embeddings.dtype)
-    return _Attach.apply(embeddings, scalar, narrow)  # type: ignore[no-any-return,no-untyped-call]
+    return _Attach.apply(embeddings, scalar, gradient.to(embeddings.dtype))  # type: ignore[no-any-return,no-untyped-call]
 
 
 def unit_rows(x: Tensor, normalize: bool) -> Tensor:

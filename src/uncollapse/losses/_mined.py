@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from uncollapse.distances import pairwise_distances
 from uncollapse.losses._all_triplets import Charge
+from uncollapse.losses._engine import compiled
 from uncollapse.losses._frame import Frame
 from uncollapse.mining import Triplets
 
@@ -15,13 +18,22 @@ __all__ = ["mined_triplets"]
 
 
 def mined_triplets(
-    frame: Frame, triplets: Triplets, margin: float, *, soft: bool, reduction: str
+    frame: Frame,
+    triplets: Triplets,
+    margin: float,
+    *,
+    soft: bool,
+    reduction: str,
+    engine: str = "auto",
 ) -> Charge:
     """Loss of the triplets given and its gradient; O(T·d), or O(N²) where T is larger than that."""
     if len(triplets.anchor) == 0:
         return Charge(0.0, torch.zeros_like(frame.rows))
     if 2 * len(triplets.anchor) > len(frame.rows) ** 2:
         return _many(frame, triplets, margin, soft, reduction)
+    kernels = compiled(frame.rows, engine)
+    if kernels is not None:
+        return _compiled(kernels, frame, triplets, margin, soft, reduction)
     anchor, positive, negative = triplets
     middle = frame.rows[anchor]
     pull, push = middle - frame.rows[positive], middle - frame.rows[negative]
@@ -32,6 +44,19 @@ def mined_triplets(
     gradient = torch.zeros_like(frame.rows)
     gradient.index_add_(0, positive, pull, alpha=-1).index_add_(0, negative, push)
     return Charge(value, gradient.index_add_(0, anchor, pull.sub_(push)))
+
+
+def _compiled(
+    kernels: Any, frame: Frame, triplets: Triplets, margin: float, soft: bool, reduction: str
+) -> Charge:
+    rows, index = frame.rows.numpy(), [x.numpy() for x in triplets]
+    near, far = torch.empty(2, len(triplets.anchor), dtype=frame.rows.dtype)
+    kernels.triplet_distances(rows, *index, near.numpy(), far.numpy())
+    value, weight = _reduce((near - far) * frame.unit + margin, soft, reduction)
+    gradient = torch.zeros_like(frame.rows)
+    pairs = (near.numpy(), far.numpy(), weight.numpy(), gradient.numpy())
+    kernels.triplet_gradient(rows, *index, *pairs)
+    return Charge(value, gradient)
 
 
 def _many(frame: Frame, triplets: Triplets, margin: float, soft: bool, reduction: str) -> Charge:

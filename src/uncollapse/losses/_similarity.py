@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from uncollapse.losses._all_triplets import Charge
-from uncollapse.losses._blocks import cross_class
+from uncollapse.losses._blocks import BLOCK, CLOSE, pull_apart
 from uncollapse.losses._classwise import SortedClasses
 from uncollapse.losses._frame import Frame
 
 __all__ = ["Rules", "multi_similarity"]
+
+_NONE = -1e30  # exponent of what is not a negative
 
 
 class Rules(NamedTuple):
@@ -33,74 +35,110 @@ def multi_similarity(
 ) -> Charge:
     """Mean over the rows of Wang et al. 2019 (14), and its gradient with respect to y.
 
-    `frame` is of normalised embeddings; a cosine is 1 - d²/2.
+    `frame` is of normalised embeddings, whose cosines are s = 1 - d²/2.
     """
     rows, z = frame.rows[classes.order], frame.z[classes.order]
+    n = len(z)
+    unit2 = frame.unit**2
     positive = classes.distances(rows, z.dtype)
-    count = _SimilarityCount(positive, frame.unit, alpha, beta, base, rules)
-    gradient = cross_class(z, rows, classes, count)
-    gradient += classes.gradient(rows, count.pull, positive)
-    n = len(rows)
-    result = torch.empty_like(gradient)
-    result[classes.order] = gradient.div_(n)
-    return Charge(count.total / n, result)
-
-
-class _SimilarityCount:
-    """`cross_class`'s weigh: derivatives by distance of the loss of a block of anchors."""
-
-    def __init__(
-        self, positive: Tensor, unit: float, alpha: float, beta: float, base: float, rules: Rules
-    ) -> None:
-        self.positive, self.unit, self.rules = positive, unit, rules
-        self.alpha, self.beta, self.base = alpha, beta, base
-        self.real = positive > -torch.inf
-        cosine = 1.0 - 0.5 * (unit * positive).square()
-        self.cosine = torch.where(self.real, cosine, torch.inf)
-        self.pull = torch.zeros_like(positive)
-        self.total = 0.0
-
-    def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
-        near, real = self.cosine[start:stop], self.real[start:stop]
-        # Exponents β(s - λ) of the negatives, from the distances in one pass.
-        offset = distance.new_full((1, 1), self.beta * (1.0 - self.base))
-        curve = -0.5 * self.beta * self.unit**2
-        exponent = torch.addcmul(offset, distance, distance, value=curve)
-        highest = _row_max(exponent)
-        shift = highest.clamp(min=0.0)
-        weight = exponent.sub_(shift).clamp_(min=-80.0).exp_()  # exp is slow where it underflows
-        some = highest > -1e20
-        if self.rules.negatives == "multi_similarity":  # s_an > min s_ap - ε
-            least = near.amin(1, keepdim=True) - self.rules.epsilon
-            limit = (2.0 * (1.0 - least)).clamp_(min=0.0).sqrt_().div_(self.unit)
-            kept = distance < limit
-            some = some & (self.beta * (least - self.base) < highest)
-            weight.mul_(kept)
-        chosen = self._positives(near, real, highest)
-        if self.rules.both:
+    real = positive > -torch.inf
+    near = torch.where(real, 1.0 - 0.5 * unit2 * positive.square(), torch.inf)
+    least = near.amin(1, keepdim=True) - rules.epsilon
+    # β(s_ij - λ) = level_i + (β unit² z_i·z_j + curve_j), curve = -β unit² |z|²/2.
+    norm = torch.linalg.vecdot(z, z)
+    curve = (-0.5 * beta * unit2) * norm
+    level = (curve + beta * (1.0 - base))[:, None]
+    pull, charge = torch.zeros_like(positive), torch.zeros(n, 1, dtype=z.dtype, device=z.device)
+    gradient, direct = torch.zeros_like(z), torch.zeros_like(rows)
+    weight_sum = torch.zeros(n, dtype=z.dtype, device=z.device)
+    buffers = torch.empty(2, min(BLOCK, n), n, dtype=z.dtype, device=z.device)
+    for start in range(0, n, BLOCK):
+        stop = min(n, start + BLOCK)
+        here = slice(start, stop)
+        weight, mask = buffers[0, : stop - start], buffers[1, : stop - start]
+        torch.addmm(curve, z[here], z.T, alpha=beta * unit2, out=weight)
+        weight.scatter_(1, classes.columns(start, stop), _NONE)
+        highest = _row_max(weight) + level[here]
+        close = _close(weight, highest, level[here], norm, start, beta, base, unit2)
+        some = highest > _NONE / 2
+        chosen = _positives(rules, near[here], real[here], highest / beta + base)
+        if rules.negatives == "multi_similarity":  # s_an > min s_ap - ε
+            bound = beta * (least[here] - base)
+            some = some & (highest > bound)
+        if rules.both:
             chosen &= some
             some = some & chosen.any(1, keepdim=True)
-        weight.mul_(some)
-        floor = torch.exp(-shift)  # the 1 of log(1 + Σ), in the same scale
-        whole = weight.sum(1, keepdim=True).add_(floor)
-        lift = torch.where(chosen, -self.alpha * (near - self.base), -torch.inf)
-        top = lift.amax(1, keepdim=True).clamp_(min=0.0)
-        part = torch.exp(lift - top)
-        sum_ = part.sum(1, keepdim=True) + torch.exp(-top)
-        loss = (torch.log(sum_) + top) / self.alpha + (torch.log(whole) + shift) / self.beta
-        self.total += float(loss.sum(dtype=torch.float64))
-        # dL/dd = -(unit · d) dL/ds, for y as unit · rows.
-        own = torch.where(chosen, self.positive[start:stop], 0.0)
-        self.pull[start:stop] = part / sum_ * own * self.unit
-        return weight.div_(whole).mul_(distance).mul_(-self.unit)
+        shift = torch.where(some, highest, 0.0).clamp_(min=0.0)
+        if rules.negatives == "multi_similarity":
+            torch.gt(weight, bound - level[here], out=mask)
+        weight.add_(torch.where(some, level[here] - shift, _NONE))
+        weight.clamp_(min=-80.0).exp_()  # exp is slow where it underflows
+        if rules.negatives == "multi_similarity":
+            weight.mul_(mask)
+        total = weight.sum(1, keepdim=True)
+        whole = total + torch.exp(-shift)  # the 1 of log(1 + Σ), in the same scale
+        loss, pull[here] = _pulled(near[here], chosen, alpha, base)
+        charge[here] = loss + torch.where(some, (torch.log(whole) + shift) / beta, 0.0)
+        weight.mul_(torch.where(some, 1.0 / whole, 0.0))
+        if close is not None:
+            pull_apart(direct, rows, close[0] + start, close[1], -weight[close].to(rows.dtype))
+            weight[close] = 0.0
+            total = weight.sum(1, keepdim=True) * torch.where(some, whole, 1.0)
+        weight_sum[here] += torch.where(some, total / whole, 0.0)[:, 0]
+        weight_sum += weight.sum(0)
+        gradient[here].addmm_(weight, z)
+        gradient.addmm_(weight.T, z[here])
+    # y = unit · rows and ds/dy_i = y_j - y_i, so the products are of unit · rows.
+    result = direct.add_(gradient).addcmul_(weight_sum[:, None], z.to(rows.dtype), value=-1.0)
+    distance = torch.where(real, positive, 0.0)
+    result += classes.gradient(rows, pull * distance, distance)
+    ordered = torch.empty_like(result)
+    ordered[classes.order] = result.mul_(frame.unit / n)
+    return Charge(float(charge.sum(dtype=torch.float64)) / n, ordered)
 
-    def _positives(self, near: Tensor, real: Tensor, highest: Tensor) -> Tensor:
-        if self.rules.positives == "easy":  # EPS §4.3
-            nearest = torch.where(real, near, -torch.inf).argmax(1, keepdim=True)
-            return torch.zeros_like(real).scatter_(1, nearest, True) & real
-        if self.rules.positives == "multi_similarity":  # s_ap < max s_an + ε
-            return real & (near < highest / self.beta + self.base + self.rules.epsilon)
-        return real.clone()
+
+def _positives(rules: Rules, near: Tensor, real: Tensor, highest: Tensor) -> Tensor:
+    """Which entries of the table of positives are charged; `highest` is the largest s_an."""
+    if rules.positives == "easy":  # EPS §4.3
+        nearest = torch.where(real, near, -torch.inf).argmax(1, keepdim=True)
+        return torch.zeros_like(real).scatter_(1, nearest, True).logical_and_(real)
+    if rules.positives == "multi_similarity":  # s_ap < max s_an + ε
+        return real & (near < highest + rules.epsilon)
+    return real.clone()
+
+
+def _pulled(near: Tensor, chosen: Tensor, alpha: float, base: float) -> tuple[Tensor, Tensor]:
+    """log(1 + Σ exp(-α(s - λ)))/α over the positives of each row, and minus its derivatives."""
+    exponent = torch.where(chosen, -alpha * (near - base), -torch.inf)
+    shift = exponent.amax(1, keepdim=True).clamp_(min=0.0)
+    part = torch.exp(exponent - shift)
+    whole = part.sum(1, keepdim=True) + torch.exp(-shift)
+    return (torch.log(whole) + shift) / alpha, part / whole
+
+
+def _close(
+    weight: Tensor,
+    highest: Tensor,
+    level: Tensor,
+    norm: Tensor,
+    start: int,
+    beta: float,
+    base: float,
+    unit2: float,
+) -> tuple[Tensor, Tensor] | None:
+    """Negatives too close beside the spread of the batch for a product to tell the difference.
+
+    |z_i - z_j|² <= share (|z_i|² + |z_j|²), with |z_i - z_j|² from β(s_ij - λ).
+    """
+    share = CLOSE[weight.dtype]
+    own = norm[start : start + len(weight), None]
+    top = beta * (1.0 - base)  # exponent at distance 0
+    scale = 0.5 * beta * unit2
+    if bool((top - highest > scale * share * (own + norm.max())).all()):
+        return None
+    limit = top - level - scale * share * (own + norm)
+    rows, columns = (weight >= limit).nonzero(as_tuple=True)
+    return (rows, columns) if len(rows) else None
 
 
 def _row_max(x: Tensor) -> Tensor:

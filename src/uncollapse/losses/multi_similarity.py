@@ -35,18 +35,16 @@ def multi_similarity_loss(
     """
     x = points(embeddings, "embeddings")
     rules = None if indices_tuple is not None else _rules(miner)
-    layout = ClassLayout.of(labels, len(x))
-    if rules is not None:
-        with torch.no_grad(), full_precision(x):
-            frame = Frame.of(x, normalize=True)
-            if frame.unit > 0:
-                classes = SortedClasses.of(layout, x.device)
-                if rules.both and classes.triplets == 0 and miner is not None:
-                    miner(frame.y, labels)  # says, once, why
-                value, gradient = multi_similarity(frame, classes, alpha, beta, base, rules)
-                return attach(x, value, frame.pull_back(gradient))
-    loss = MultiSimilarityLoss(alpha, beta, base, miner)
-    return loss.reduce(loss.elements(embeddings, labels, indices_tuple))
+    frame = Frame.of(x, normalize=True)
+    if rules is None or frame.unit == 0.0:
+        loss = MultiSimilarityLoss(alpha, beta, base, miner)
+        return loss.reduce(loss.elements(embeddings, labels, indices_tuple))
+    classes = SortedClasses.of(ClassLayout.of(labels, len(x)), x.device)
+    if miner is not None and classes.triplets == 0:
+        miner(frame.y, labels)  # says, once, why
+    with torch.no_grad(), full_precision(x):
+        value, gradient = multi_similarity(frame, classes, alpha, beta, base, rules)
+    return attach(x, value, frame.pull_back(gradient))
 
 
 class MultiSimilarityLoss(TupleLoss):

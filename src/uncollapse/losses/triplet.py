@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from uncollapse.losses._elements import (
     nonzero_mean,
 )
 from uncollapse.losses._frame import Frame, attach, full_precision, unit_rows
+from uncollapse.losses._hardest import hardest_pairs
 from uncollapse.losses._mined import mined_triplets
 from uncollapse.losses._pairs import pair_distances
 from uncollapse.losses._scale_free import scale_free as over_mean_distance
@@ -69,7 +70,11 @@ def triplet_loss(
                 return all_triplets(
                     seen, classes, margin, soft=soft, window=whole.window, nonzero=whole.nonzero
                 )
-            chosen = _triplets(seen.y, labels, indices_tuple, miner, reduction)
+            chosen = None
+            if indices_tuple is None and _is_hardest(miner):
+                chosen = hardest_pairs(seen, SortedClasses.of(layout, x.device), miner.positives)
+            if chosen is None or len(chosen.anchor) == 0:
+                chosen = _triplets(seen.y, labels, indices_tuple, miner, reduction)
             return mined_triplets(seen, chosen, margin, soft=soft, reduction=reduction)
 
         if scale_free and classes is not None:
@@ -77,6 +82,9 @@ def triplet_loss(
         else:
             value, gradient = charge(frame)
         gradient = frame.pull_back(gradient)
+        if scale_free:  # 1 / a tiny spread may not fit: stay finite
+            limit = torch.finfo(x.dtype).max
+            gradient = gradient.clamp(-limit, limit)
     return attach(x, value, gradient)
 
 
@@ -197,6 +205,13 @@ def _whole(miner: MinerLike | None, margin: float, soft: bool, reduction: str) -
         return None
     # Kept are triplets with a positive loss, so both means are the same.
     return _Whole(nonzero=True, window=keep == "semihard")
+
+
+def _is_hardest(miner: MinerLike | None) -> TypeGuard[Miner]:
+    """Whether each anchor has one positive, easy or hard, and the nearest negative."""
+    if type(miner) is not Miner or miner.pool is not None or miner.keep != "all":
+        return False
+    return miner.positives in ("easy", "hard") and miner.negatives == "hard"
 
 
 def _triplets(
