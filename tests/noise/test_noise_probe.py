@@ -36,6 +36,8 @@ def test_easy_positives_keep_modes_that_regular_ones_merge_at_every_noise_level(
     noisy_regular, noisy_easy = probe.rows[2:]
     assert noisy_easy.within > 1.5 * noisy_regular.within
     assert noisy_easy.fine_recall > noisy_regular.fine_recall
+    assert noisy_easy.modes == 3.0  # each class keeps its three
+    assert noisy_easy.modes >= noisy_regular.modes
 
 
 def test_a_probe_repeats_itself_and_leaves_the_global_state_alone():
@@ -51,8 +53,9 @@ def test_a_probe_prints_as_a_table():
     x, labels, fine = modes(60)
     text = str(noise_probe(network, x, labels, [1.0], fine_labels=fine, steps=1, k=4))
     lines = text.splitlines()
-    assert lines[0].split() == ["p", "positives", "class/whole", "within", "R@1", "fine"]
-    assert [line.split()[:2] for line in lines[1:]] == [["1.00", "random"], ["1.00", "easy"]]
+    assert lines[0].split()[:5] == ["p", "positives", "class/whole", "within", "modes"]
+    assert [line.split()[:2] for line in lines[1:]] == [["1", "random"], ["1", "easy"]]
+    assert len({len(line) for line in lines}) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from uncollapse._check import ArrayLike, InputError, check_int, check_number, class_ids
 from uncollapse.geometry import class_diameters, diameter
 from uncollapse.losses import TripletLoss
-from uncollapse.metrics import retrieval
+from uncollapse.metrics.modes import modes_per_class
+from uncollapse.metrics.retrieval import retrieval
 from uncollapse.mining import Miner
 from uncollapse.noise import NoiseModel
 from uncollapse.samplers import PKSampler
@@ -27,14 +28,16 @@ class ProbeRow:
     """One short training. Classes are those given, not the noisy ones that training saw.
 
     `class_diameter` is the mean diameter of a class over the diameter of the whole; `within` the
-    same with mean distances to the mean, which no single outlier decides; `recall` and
-    `fine_recall` are recall@1 by labels and by fine labels, if there are any.
+    same with mean distances to the mean, which no single outlier decides; `modes` the mean number
+    of modes a class keeps (`metrics.modes_per_class`, told by the fine labels if there are any);
+    `recall` and `fine_recall` are recall@1 by labels and by fine labels.
     """
 
     p: float
     positives: str
     class_diameter: float
     within: float
+    modes: float
     recall: float
     fine_recall: float | None
     loss: float
@@ -47,8 +50,8 @@ class NoiseProbe:
     rows: tuple[ProbeRow, ...]
 
     def __str__(self) -> str:
-        head = f"{'p':>5} {'positives':>9} {'class/whole':>11} {'within':>7} {'R@1':>6} {'fine':>6}"
-        return "\n".join([head, *(_line(row) for row in self.rows)])
+        head = ("p", "positives", "class/whole", "within", "modes", "R@1", "fine R@1")
+        return "\n".join(_line(cells) for cells in (head, *map(_cells, self.rows)))
 
 
 def noise_probe(
@@ -149,6 +152,7 @@ def _judge(
         positives=positives,
         class_diameter=relative,
         within=within / around if around else 0.0,
+        modes=modes_per_class(z, ids, fine_labels).mean,
         recall=retrieval(z, ids, ks=(1,)).recall[1],
         fine_recall=fine,
         loss=loss,
@@ -180,9 +184,12 @@ def _seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _line(row: ProbeRow) -> str:
-    fine = "-" if row.fine_recall is None else f"{row.fine_recall:.3f}"
-    return (
-        f"{row.p:>5.2f} {row.positives:>9} {row.class_diameter:>11.3f} {row.within:>7.3f} "
-        f"{row.recall:>6.3f} {fine:>6}"
-    )
+def _cells(row: ProbeRow) -> tuple[str, ...]:
+    numbers = (row.class_diameter, row.within, row.modes, row.recall, row.fine_recall)
+    shown = ("-" if x is None else f"{x:.3f}" for x in numbers)
+    return (f"{row.p:g}", row.positives, *shown)
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    widths = (5, 10, 12, 7, 6, 6, 9)
+    return "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))

@@ -89,8 +89,8 @@ def _printed_formulas() -> list[ClaimCheck]:
             "§4.3, appendix B",
             "the easy positive is the nearest in C_a, which holds a",
             "misprint",
-            "C_a without a; else the loss only pushes and no label matters",
-            f"8 points all α apart, a in C_a: loss {spread:.1f} for any labels",
+            "C_a without a; else nothing is pulled, and samples α apart cost nothing",
+            f"8 points all α apart, in two classes, a in C_a: loss {spread:.1f}",
         ),
     ]
 
