@@ -70,12 +70,12 @@ def check_claims(
 
     >>> for claim in check_claims([[0.0], [3.0], [-1.0]], [0, 0, 1]):
     ...     print(claim.name, claim.status)
-    Theorem 3.2, lower holds
-    Theorem 3.2, upper holds
-    Theorem 3.3, lower holds
-    Theorem 3.3, upper holds
-    Corollary 3.4, lower holds
-    Corollary 3.4, upper holds
+    Thm 3.2, lower holds
+    Thm 3.2, upper holds
+    Thm 3.3, lower holds
+    Thm 3.3, upper holds
+    Cor. 3.4, lower holds
+    Cor. 3.4, upper holds
     (16) holds
     (17) vacuous
     """
@@ -93,18 +93,18 @@ def check_claims(
 def _equivalences(loss: Bracket, iso: Bracket, haus: Bracket, c: float) -> list[Claim]:
     always = "It is proved for every margin."
     return [
-        _claim("Theorem 3.2, lower", "d_iso <= 2 d_haus", iso, _times(2.0, haus), always),
-        _claim("Theorem 3.3, lower", "L <= 2 d_iso", loss, _times(2.0, iso), always),
-        _claim("Theorem 3.3, upper", "d_iso <= 2 L", iso, _times(2.0, loss)),
-        _claim("Corollary 3.4, lower", "L <= 4 d_haus", loss, _times(4.0, haus), always),
+        _claim("Thm 3.2, lower", "d_iso <= 2 d_haus", iso, _times(2.0, haus), always),
+        _claim("Thm 3.3, lower", "L <= 2 d_iso", loss, _times(2.0, iso), always),
+        _claim("Thm 3.3, upper", "d_iso <= 2 L", iso, _times(2.0, loss)),
+        _claim("Cor. 3.4, lower", "L <= 4 d_haus", loss, _times(4.0, haus), always),
         # (16) and (17) together say d_haus <= (c/2) L.
-        _claim("Corollary 3.4, upper", f"d_haus <= {c / 2:g} L", haus, _times(c / 2, loss)),
+        _claim("Cor. 3.4, upper", f"d_haus <= {c / 2:g} L", haus, _times(c / 2, loss)),
     ]
 
 
 def _thick(x: ArrayLike, iso: Bracket, haus: Bracket) -> Claim:
     """d_haus <= c d_iso with c = c_n diam/θ, of which c_n is not explicit: tried with c_n = 1."""
-    name, statement = "Theorem 3.2, upper", "d_haus <= (diam/θ) d_iso"
+    name, statement = "Thm 3.2, upper", "d_haus <= (diam/θ) d_iso"
     width, extent = thickness(x), diameter(x)
     if width.upper == 0.0:
         flat = "The points are flat (thickness 0): the theorem's constant is infinite."

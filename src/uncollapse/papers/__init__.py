@@ -1,1 +1,38 @@
-"""Placeholder."""
+"""The papers' figures, tables and claims, by name."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from uncollapse._check import InputError
+from uncollapse.papers._item import Item, Request
+from uncollapse.papers.hnm import HNM_ITEMS
+
+__all__ = ["ITEMS", "Item", "Request", "get_item", "listing_table"]
+
+ITEMS: dict[str, Item] = {item.name: item for item in HNM_ITEMS}
+
+
+def get_item(name: str) -> Item:
+    """The item of that name, or an error that lists the names.
+
+    >>> get_item("fig4").name
+    'fig4'
+    """
+    if name not in ITEMS:
+        raise InputError("item", repr(name), "one of " + ", ".join(ITEMS))
+    return ITEMS[name]
+
+
+def listing_table() -> Table:
+    """All items as a table for the terminal.
+
+    >>> listing_table().row_count == len(ITEMS)
+    True
+    """
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "what it makes", "needs", "time"):
+        table.add_column(heading, no_wrap=heading in ("name", "time"))
+    for item in ITEMS.values():
+        table.add_row(f"[bold]{item.name}[/bold]", item.summary, item.needs, item.time)
+    return table

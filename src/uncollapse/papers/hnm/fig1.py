@@ -1,0 +1,45 @@
+"""HNM Fig. 1: an anchor, a positive, a negative, and the triplet-separated boundary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from uncollapse.geometry.separation import separation
+from uncollapse.papers._draw import COLOURS, boundary, caption, frame, panels, reach, save, scatter
+from uncollapse.papers._item import Item, Request
+from uncollapse.papers.hnm._marks import hardest_triplet, segment, tags
+from uncollapse.papers.hnm._toy import NAMES, separated_pair
+
+__all__ = ["FIG1"]
+
+
+def _make(request: Request) -> list[Path]:
+    x, ids = separated_pair(request.seed, 0.25)
+    margin = separation(x, ids).margin
+    # The triplet is drawn for class A, whose boundary is shown.
+    anchor, positive, negative = hardest_triplet(x, ids, of_class=0)
+    figure, (axis,) = panels(1, 7.0)
+    corners = frame(axis, [x, reach(x[ids == 0])])
+    boundary(axis, x[ids == 0], COLOURS[0], corners)
+    near, far = segment(axis, x, anchor, positive, "-"), segment(axis, x, anchor, negative, "--")
+    scatter(axis, x, ids, NAMES)
+    words = {anchor: "anchor", positive: "positive", negative: "negative"}
+    tags(axis, x, words, [(x[anchor], x[positive]), (x[anchor], x[negative])])
+    caption(
+        figure,
+        f"An anchor with its farthest positive (solid, {near:.2f}) and its nearest negative "
+        f"(dashed, {far:.2f}). The dashed contour is the triplet-separated boundary of class A: "
+        "(5) with margin 0 for all its points. Class B lies outside it, so every triplet with an "
+        f"anchor in class A has loss 0. Over both classes the separation is {margin:.2f}.",
+        95,
+    )
+    return save(figure, request.out, "fig1")
+
+
+FIG1 = Item(
+    name="fig1",
+    summary="HNM Fig. 1: a triplet and the triplet-separated boundary of a class",
+    needs="the extra 'plots'",
+    time="seconds",
+    make=_make,
+)
