@@ -6,11 +6,13 @@ from rich.table import Table
 
 from uncollapse._check import InputError
 from uncollapse.papers._item import Item, Request
+from uncollapse.papers.eps_claims import CLAIMS_EPS
+from uncollapse.papers.eps_noise_figure import FIG_NOISE
 from uncollapse.papers.hnm import HNM_ITEMS
 
 __all__ = ["ITEMS", "Item", "Request", "get_item", "listing_table"]
 
-ITEMS: dict[str, Item] = {item.name: item for item in HNM_ITEMS}
+ITEMS: dict[str, Item] = {item.name: item for item in (*HNM_ITEMS, CLAIMS_EPS, FIG_NOISE)}
 
 
 def get_item(name: str) -> Item:
