@@ -1,6 +1,8 @@
 """Collapse: measured in a snapshot, watched during training, foretold by the radial drift."""
 
 from uncollapse.health.advice import RunSettings
+from uncollapse.health.drift import Drift, drift
+from uncollapse.health.drift_table import DriftRow, drift_table
 from uncollapse.health.figures import cdnv, effective_rank, nc1, principal_axes
 from uncollapse.health.measure import measure
 from uncollapse.health.monitor import CollapseMonitor
@@ -11,6 +13,8 @@ __all__ = [
     "VERDICTS",
     "ClassHealth",
     "CollapseMonitor",
+    "Drift",
+    "DriftRow",
     "Health",
     "Histogram",
     "Norms",
@@ -18,6 +22,8 @@ __all__ = [
     "RunSettings",
     "Thresholds",
     "cdnv",
+    "drift",
+    "drift_table",
     "effective_rank",
     "judge",
     "measure",

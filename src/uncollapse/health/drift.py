@@ -1,0 +1,128 @@
+"""Radial drift: whether a loss pulls an embedding towards one point, before any training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._check import ArrayLike, InputError, check_int, class_ids, points
+from uncollapse.distances import centre, pairwise_distances
+
+__all__ = ["Drift", "drift"]
+
+LossFn = Callable[[Tensor, ArrayLike], Tensor]
+Batch = tuple[Tensor, ArrayLike]
+
+_LEFT_OUT = 0.25  # share of the rows that each resample leaves out
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Drift of a loss, its standard deviation over batches, and the loss over the mean distance.
+
+    `spread` is NaN where one batch was measured once. During a collapse `relative_loss` does not
+    fall while the diameter does.
+    """
+
+    value: float
+    spread: float
+    relative_loss: float
+
+
+def drift(
+    loss_fn: LossFn,
+    embeddings: Tensor | Sequence[Batch],
+    labels: ArrayLike | None = None,
+    *,
+    normalized: bool = False,
+    resamples: int = 0,
+    seed: int = 0,
+) -> Drift:
+    """<Z_c, ∇L> / mean pairwise distance, for any `loss_fn(embeddings, labels)`.
+
+    Under gradient flow d/dt |Z_c|² = −2 <Z_c, ∇L>, with Z_c the batch about its centre. So positive
+    drift pulls everything towards one point, negative spreads it, and 0 is indifferent to scale.
+    For a triplet hinge it is, by Euler's identity, the mean over triplets of d_ap − d_an, counting
+    only active ones, over the mean distance; for a scale-free loss it is 0. Positive drift is
+    necessary for collapse, not sufficient: shrinking stops if the relative loss reaches 0 first.
+
+    One backward pass, to the embeddings alone: parameters of the loss get no gradient. A miner's
+    own random generator moves on as in any call.
+
+    Args:
+        loss_fn: ours, pytorch-metric-learning's, or any callable that gives a scalar.
+        embeddings: one batch `[N, dim]` with its `labels`, or several as `[(embeddings, labels)]`:
+            the value is then their mean and the spread their standard deviation.
+        normalized: the model ends in an L2 normalisation. Rows are normalised here and ∇L is
+            projected onto the sphere's tangents: the pull towards one direction.
+        resamples: for one batch, estimate the spread by this many runs that each leave out a
+            quarter of every class (a delete-d jackknife).
+        seed: of the resamples.
+
+    >>> from uncollapse.losses import TripletLoss
+    >>> z, labels = torch.tensor([[0.0], [3.0], [1.0]]), [0, 0, 1]
+    >>> round(drift(TripletLoss(margin=0.2), z, labels).value, 6)  # (3 - 1 + 3 - 2) / 2, over 2
+    0.75
+    >>> abs(drift(TripletLoss(margin=0.2, scale_free=True), z, labels).value) < 1e-6
+    True
+    """
+    if labels is None:
+        if isinstance(embeddings, Tensor) or len(embeddings) == 0:
+            raise InputError("labels", None, "one label a row, or several (embeddings, labels)")
+        measured = [_one(loss_fn, z, y, normalized) for z, y in embeddings]
+        value, relative = np.mean(measured, axis=0).tolist()
+        deviation = np.std([one[0] for one in measured], ddof=1) if len(measured) > 1 else math.nan
+        return Drift(value, float(deviation), relative)
+    if not isinstance(embeddings, Tensor):
+        raise InputError("embeddings", type(embeddings).__name__, "a tensor where labels are given")
+    value, relative = _one(loss_fn, embeddings, labels, normalized)
+    check_int("resamples", resamples, 0)
+    if resamples < 2:
+        return Drift(value, math.nan, relative)
+    rng = np.random.default_rng(seed)
+    subsets = [_leave_out(embeddings, labels, rng) for _ in range(resamples)]
+    values = [_one(loss_fn, z, y, normalized)[0] for z, y in subsets]
+    return Drift(value, float(np.std(values)) * math.sqrt((1 - _LEFT_OUT) / _LEFT_OUT), relative)
+
+
+def _one(loss_fn: LossFn, z: Tensor, labels: ArrayLike, normalized: bool) -> tuple[float, float]:
+    """Drift and relative loss of one batch; 0 for a batch that is one point."""
+    leaf = points(z, "embeddings", min_rows=2).detach()
+    if normalized:
+        leaf = torch.nn.functional.normalize(leaf, dim=1)
+    leaf = leaf.clone().requires_grad_(True)
+    with torch.enable_grad():
+        loss = loss_fn(leaf, labels)
+    gradient = torch.zeros_like(leaf)
+    if loss.requires_grad:
+        found = torch.autograd.grad(loss, leaf, allow_unused=True)[0]
+        gradient = gradient if found is None else found
+    rows = centre(leaf)
+    slope = gradient.to(rows.dtype)
+    if normalized:
+        unit = leaf.detach().to(slope.dtype)
+        slope = slope - (slope * unit).sum(1, keepdim=True) * unit
+    pairs = len(rows) * (len(rows) - 1)
+    mean = float(pairwise_distances(rows).sum()) / pairs
+    if mean == 0.0:
+        return 0.0, math.inf if float(loss.detach()) > 0 else 0.0
+    return float((rows * slope).sum()) / mean, float(loss.detach()) / mean
+
+
+def _leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:
+    """The batch without a quarter of each class, as nearly as its size allows."""
+    ids, _ = class_ids(labels, len(z))
+    order = rng.permutation(len(z))
+    order = order[np.argsort(ids[order], kind="stable")]
+    # A random phase, so that classes of two or three lose a member a quarter of the time each.
+    kept = np.floor((np.arange(len(z)) + rng.random()) * (1 - _LEFT_OUT))
+    keep = np.sort(order[np.diff(kept, prepend=-1) > 0])
+    chosen = torch.from_numpy(keep)
+    names = labels if isinstance(labels, Tensor) else np.asarray(labels)
+    rows = chosen.to(names.device) if isinstance(names, Tensor) else keep
+    return z[chosen.to(z.device)], names[rows]

@@ -1,0 +1,98 @@
+"""The drift of every loss with every miner of the library on one batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from uncollapse._check import ArrayLike, class_ids
+from uncollapse.health.drift import Drift, LossFn, drift
+from uncollapse.losses import (
+    ContrastiveLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    ProxyNCALoss,
+    SupConLoss,
+    TripletLoss,
+)
+from uncollapse.mining import Miner, NoTripletsWarning
+from uncollapse.mining.negatives import NEGATIVES
+from uncollapse.mining.positives import POSITIVES
+
+__all__ = ["LOSSES", "DriftRow", "drift_table"]
+
+
+class Maker(NamedTuple):
+    """Makes a loss of (miner, classes, dim); `normalized` for a loss that lives on the sphere."""
+
+    make: Callable[[Miner | None, int, int], LossFn]
+    normalized: bool = False
+
+
+LOSSES: Mapping[str, Maker] = {
+    "triplet, margin 0.2": Maker(lambda miner, c, d: TripletLoss(0.2, miner)),
+    "triplet, margin 0": Maker(lambda miner, c, d: TripletLoss(0.0, miner)),
+    "triplet, soft": Maker(lambda miner, c, d: TripletLoss(0.0, miner, soft=True)),
+    "triplet, scale-free": Maker(lambda miner, c, d: TripletLoss(0.2, miner, scale_free=True)),
+    "triplet, normalised": Maker(lambda miner, c, d: TripletLoss(0.2, miner), True),
+    "contrastive": Maker(lambda miner, c, d: ContrastiveLoss(1.0, miner)),
+    "N-pair": Maker(lambda miner, c, d: NPairLoss(miner)),
+    "margin, normalised": Maker(lambda miner, c, d: MarginLoss(miner=miner), True),
+    "multi-similarity": Maker(lambda miner, c, d: MultiSimilarityLoss(miner=miner), True),
+    "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
+    "ProxyNCA": Maker(
+        lambda miner, c, d: ProxyNCALoss(
+            c, d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+}
+
+
+class DriftRow(NamedTuple):
+    """One line: `positives` and `negatives` are None for the loss without a miner."""
+
+    loss: str
+    positives: str | None
+    negatives: str | None
+    drift: Drift
+
+
+def drift_table(
+    embeddings: Tensor,
+    labels: ArrayLike,
+    *,
+    losses: Mapping[str, Maker] = LOSSES,
+    positives: Sequence[str] = POSITIVES,
+    negatives: Sequence[str] = NEGATIVES,
+    seed: int = 0,
+) -> list[DriftRow]:
+    """Drift of each loss without a miner, and with each choice of positives and negatives.
+
+    Losses on the sphere are measured there, by tangent gradients. Miners draw from `seed`.
+
+    >>> z = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+    >>> rows = drift_table(z, torch.arange(12) % 3, positives=["easy", "hard"], negatives=["hard"])
+    >>> [(r.positives, r.drift.value > 0) for r in rows if r.loss == "triplet, margin 0.2"]
+    [(None, True), ('easy', True), ('hard', True)]
+    """
+    ids = torch.from_numpy(class_ids(labels, len(embeddings))[0])
+    choices: list[tuple[str | None, str | None]] = [(None, None)]
+    choices += [(p, n) for p in positives for n in negatives]
+    rows = []
+    for name, maker in losses.items():
+        for p, n in choices:
+            generator = torch.Generator().manual_seed(seed)
+            miner = None if p is None or n is None else Miner(p, n, generator=generator)
+            loss_fn = maker.make(miner, int(ids.max()) + 1, embeddings.shape[1])
+            with warnings.catch_warnings():
+                # A strict window may be empty: the drift is then 0, which the table shows.
+                warnings.simplefilter("ignore", NoTripletsWarning)
+                found = drift(loss_fn, embeddings, ids, normalized=maker.normalized)
+            rows.append(DriftRow(name, p, n, found))
+    return rows
