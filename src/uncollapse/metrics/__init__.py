@@ -6,18 +6,38 @@ from uncollapse.metrics.clustering import (
     normalized_mutual_information,
     pairwise_f1,
 )
+from uncollapse.metrics.confidence import (
+    Interval,
+    SeedComparison,
+    SeedSummary,
+    compare_seeds,
+    confidence,
+    over_seeds,
+)
+from uncollapse.metrics.fine import FineResult, fine_evaluation
 from uncollapse.metrics.kmeans import KMeansResult, kmeans
+from uncollapse.metrics.modes import ModesResult, modes_per_class
 from uncollapse.metrics.reid import ReidResult, reid
 from uncollapse.metrics.retrieval import RetrievalResult, retrieval
 
 __all__ = [
     "ClusteringResult",
+    "FineResult",
+    "Interval",
     "KMeansResult",
+    "ModesResult",
     "ReidResult",
     "RetrievalResult",
+    "SeedComparison",
+    "SeedSummary",
     "clustering",
+    "compare_seeds",
+    "confidence",
+    "fine_evaluation",
     "kmeans",
+    "modes_per_class",
     "normalized_mutual_information",
+    "over_seeds",
     "pairwise_f1",
     "reid",
     "retrieval",
