@@ -1,14 +1,16 @@
 """What a person sees: diagnoses, run reports and comparisons, each one self-contained HTML page."""
 
-from uncollapse.report.comparison import comparison_page, comparison_rows
+from uncollapse.report.comparison import Comparison, compare, comparison_page, comparison_rows
 from uncollapse.report.contact_sheet import contact_sheet
 from uncollapse.report.diagnose import Diagnosis, diagnose
 from uncollapse.report.page import Page
 from uncollapse.report.runs import run_report, write_report
 
 __all__ = [
+    "Comparison",
     "Diagnosis",
     "Page",
+    "compare",
     "comparison_page",
     "comparison_rows",
     "contact_sheet",

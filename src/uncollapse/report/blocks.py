@@ -53,9 +53,7 @@ def figures(values: Mapping[str, object]) -> Html:
     >>> figures({"dim": 8})
     '<dl class="figures"><div><dt>dim</dt><dd>8</dd></div></dl>'
     """
-    parts = (
-        f"<div><dt>{esc(k)}</dt><dd>{esc(_shown(v))}</dd></div>" for k, v in values.items()
-    )
+    parts = (f"<div><dt>{esc(k)}</dt><dd>{esc(_shown(v))}</dd></div>" for k, v in values.items())
     return Html(f'<dl class="figures">{"".join(parts)}</dl>')
 
 
@@ -72,20 +70,22 @@ def table(
     `first` shows that many rows and a switch for the rest. `sortable` adds sorting by column where
     scripts run.
     """
-    numeric = [
-        bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(head))
-    ]
+    numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(head))]
     hidden = first is not None and len(rows) > first + 2
-    heads = "".join(f'<th scope="col"{_class("n" * n)}>{esc(h)}</th>' for h, n in zip(head, numeric, strict=True))
+    heads = "".join(
+        f'<th scope="col"{_class(_head(h, n))}>{esc(h)}</th>'
+        for h, n in zip(head, numeric, strict=True)
+    )
     lines = []
     for i, row in enumerate(rows):
         cells = [_cell(cell, "th" if j == 0 else "td", numeric[j]) for j, cell in enumerate(row)]
         more = hidden and i >= (first or 0)
         lines.append(f"<tr{_class('more' * more)}>{''.join(cells)}</tr>")
     label = caption or ", ".join(head)
+    words = f"<caption>{esc(caption)}</caption>" if caption else ""
     inside = (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{esc(label)}">'
-        f"<table{_class('sortable' * sortable)}>{f'<caption>{esc(caption)}</caption>' * bool(caption)}"
+        f"<table{_class('sortable' * sortable)}>{words}"
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
     if not hidden:
@@ -128,6 +128,11 @@ def _shown(value: object) -> object:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return number(value)
     return value
+
+
+def _head(text: str, numeric: bool) -> str:
+    """Long headings wrap, but not word by word."""
+    return " ".join(kind for kind, holds in (("n", numeric), ("w", len(text) > 16)) if holds)
 
 
 def _class(name: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from PIL import Image, ImageDraw
 
 from uncollapse._check import InputError
-from uncollapse.report.pictures import picture_of, thumbnail
+from uncollapse.report.pictures import Images, picture_of, thumbnail
 
-__all__ = ["contact_sheet"]
+__all__ = ["contact_sheet", "save_png"]
 
 # Frames differ by colour, by their line (whole or broken) and by the sign in the corner.
 _RIGHT, _WRONG, _PLAIN = "#11834f", "#c0261c", "#8a93a3"
@@ -17,22 +19,24 @@ _FRAME, _GAP, _AFTER_QUERY, _BADGE = 3, 6, 14, 20
 
 
 def contact_sheet(
-    queries: Sequence[object],
-    neighbours: Sequence[Sequence[object]],
-    right: Sequence[Sequence[bool | None]],
+    queries: Images,
+    neighbours: Sequence[Images],
+    right: Sequence[Sequence[bool | None]] | None = None,
     *,
     cell: int = 72,
 ) -> Image.Image:
     """A row a query: the query first, then its neighbours, nearest first.
 
     A neighbour that is right has a whole green frame and a tick, a wrong one a broken red frame and
-    a cross; None, where that is not known, a thin grey one. Images are anything `picture_of` takes.
-    The ground is transparent.
+    a cross; where `right` is None, in whole or in part, a thin grey one. Images are anything
+    `picture_of` takes. The ground is transparent.
 
     >>> grey = Image.new("L", (28, 28), 128)
     >>> contact_sheet([grey], [[grey, grey]], [[True, False]]).size
     (256, 84)
     """
+    if right is None:
+        right = [[None] * len(row) for row in neighbours]
     if not len(queries) == len(neighbours) == len(right) or not len(queries):
         given = f"{len(queries)} queries, {len(neighbours)} rows, {len(right)} rows of marks"
         raise InputError("queries", given, "as many queries as rows of neighbours and of marks")
@@ -43,12 +47,27 @@ def contact_sheet(
     draw = ImageDraw.Draw(sheet)
     for i, (query, row, marks) in enumerate(zip(queries, neighbours, right, strict=True)):
         if len(row) != len(marks):
-            raise InputError("right", f"{len(marks)} marks in row {i}", f"{len(row)}, one a neighbour")
+            raise InputError(
+                "right", f"{len(marks)} marks in row {i}", f"{len(row)}, one a neighbour"
+            )
         top = i * step + _GAP // 2
         _place(sheet, draw, query, (0, top), cell, None)
         for j, (neighbour, mark) in enumerate(zip(row, marks, strict=True), 1):
             _place(sheet, draw, neighbour, (j * step + _AFTER_QUERY, top), cell, mark)
     return sheet
+
+
+def save_png(sheet: Image.Image, path: str | Path) -> Path:
+    """Write the picture as PNG, aside and then renamed; folders are made."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        sheet.save(aside, "PNG")
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return target
 
 
 def _place(

@@ -21,7 +21,7 @@ from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
 from uncollapse.report.pictures import Images, check_images
 from uncollapse.report.project import project, projection_name
-from uncollapse.report.scores import Scores, score
+from uncollapse.report.scores import Scores, score, with_modes
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -116,10 +116,13 @@ def diagnose(
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
     health = measure(z, coarse, thresholds, reference, seed=seed)
     finite = math.isfinite(health.diameter)
+    wide = z.double().numpy()
     ids = _ids(coarse if coarse is not None else fine, len(z))
     rows = balanced_rows(ids, max_rows, np.random.default_rng(seed))
     on_map = balanced_rows(ids, map_rows, np.random.default_rng(seed))
-    wide = z.double().numpy()
+    if coarse is not None:
+        some = None if fine is None else fine[rows]
+        health = with_modes(health, wide[rows], coarse[rows], some, seed=seed)
     kinds = {"label": coarse, "fine label": fine}
     enough = finite and len(z) > 2
     return Diagnosis(
@@ -153,7 +156,8 @@ def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
     if labels is None:
         return None
     ids, classes = class_ids(labels, n, name)
-    return classes[ids]
+    found: Array = classes[ids]
+    return found
 
 
 def _ids(labels: Array | None, n: int) -> Array:

@@ -31,9 +31,7 @@ def build_page(found: Diagnosis) -> Page:
     classes = f", {len(health.classes):,} classes" if health.classes else ""
     page = Page(found.title, f"{health.n:,} embeddings of {health.dim:,} dimensions{classes}")
     words = verdict_words(health.verdict)
-    page.add(
-        words.headline, _verdict(found), anchor="verdict", tone=words.tone, glyph=words.glyph
-    )
+    page.add(words.headline, _verdict(found), anchor="verdict", tone=words.tone, glyph=words.glyph)
     if not math.isfinite(health.diameter):
         return page
     page.add("Distances and dimensions", _spread(found), anchor="distances")
@@ -111,10 +109,10 @@ def figure_table(health: Health) -> Html:
         )
     known: list[tuple[str, float | None, str]] = [
         ("separation", health.separation, "nearest negative minus farthest positive, at its worst"),
-        ("agreement", health.agreement, f"nearest neighbour has the label; chance {percent(health.chance)}"),
+        ("agreement", health.agreement, f"of nearest neighbours; chance {percent(health.chance)}"),
         ("variance inside classes", health.within_share, "share of all variance"),
-        ("NC1", health.nc1, "within-class over between-class variability; 0 when classes are points"),
-        ("CDNV", health.cdnv, "class variance over squared class distance; 0 when classes are points"),
+        ("NC1", health.nc1, "within-class over between-class variability; 0: points"),
+        ("CDNV", health.cdnv, "class variance over squared class distance; 0: points"),
     ]  # fmt: skip
     shares = ("agreement", "variance inside classes")
     lines += [
@@ -122,7 +120,7 @@ def figure_table(health: Health) -> Html:
         for name, value, text in known
         if value is not None
     ]
-    rows = [[_explained(name, text), value] for name, value, text in lines]
+    rows = [[_explained(name, text), _kept(value)] for name, value, text in lines]
     return table(["figure", "value"], rows)
 
 
@@ -159,7 +157,7 @@ def _spread(found: Diagnosis) -> Html:
                 percent=True,
             )
         )
-    return grid(parts, wide=True)
+    return grid(parts)
 
 
 def _map(found: Diagnosis) -> Html:
@@ -190,6 +188,11 @@ def _neighbours(found: Diagnosis) -> Html:
 
 def _explained(name: str, text: str) -> Html:
     return Html(f"{esc(name)}<small>{esc(text)}</small>" if text else esc(name))
+
+
+def _kept(value: object) -> Html:
+    said = number(value) if isinstance(value, int | float) else value
+    return Html(f'<span class="keep">{esc(said)}</span>')
 
 
 def _bracket(lower: float, upper: float) -> str:

@@ -12,7 +12,16 @@ from uncollapse.training import Run
 __all__ = ["Curve", "History", "key_name", "key_order", "read_history"]
 
 # What is shown first; a key is placed by the first of these words found in it.
-_ORDER = ("loss", "relative_diameter", "diameter", "ratio", "tightness", "modes", "recall@", "map@r")
+_ORDER = (
+    "loss",
+    "relative_diameter",
+    "diameter",
+    "ratio",
+    "tightness",
+    "modes",
+    "recall@",
+    "map@r",
+)
 _NAMES = {
     "loss": "Loss",
     "diameter": "Diameter",
@@ -75,7 +84,9 @@ def read_history(run: Run) -> History:
         now = line.get("verdict")
         if isinstance(now, str):
             if now != verdict and (verdict is not None or now != "healthy"):
-                events.append((step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}"))
+                events.append(
+                    (step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}")
+                )
             verdict = now
     return History(curves, events, verdict)
 

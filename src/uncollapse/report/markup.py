@@ -56,12 +56,12 @@ def number(value: float | int | None, digits: int = 3) -> str:
 def percent(share: float | None) -> str:
     """A share of one in per cent, with three digits at most.
 
-    >>> percent(0.98765), percent(0.0001234), percent(None)
-    ('98.8 %', '0.0123 %', '–')
+    >>> [percent(share).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 1.2e-4)]
+    ['98.8_%', '0.012_%']
     """
     if share is None or math.isnan(share):
         return "–"
-    return f"{number(100 * float(share))} %"
+    return f"{number(100 * float(share))}\N{NO-BREAK SPACE}%"
 
 
 def short_id(*parts: object) -> str:

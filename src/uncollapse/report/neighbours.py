@@ -75,11 +75,10 @@ def neighbour_pictures(
     found: Neighbourhood, images: Images, *, kind: str = "label", title: str = ""
 ) -> Html:
     """A contact sheet: the query in the first column, ✓ right and ✗ wrong."""
-    unknown: list[list[bool | None]] = [[None] * found.rows.shape[1]] * len(found.queries)
     sheet = contact_sheet(
         [images[int(q)] for q in found.queries],
         [[images[int(r)] for r in row] for row in found.rows],
-        unknown if found.right is None else found.right.tolist(),
+        None if found.right is None else found.right.tolist(),
     )
     words = found.words(kind)
     return picture(sheet, words, title or words, words if title else "")

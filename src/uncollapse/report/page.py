@@ -13,9 +13,7 @@ from uncollapse.report.style import CSS, SCRIPT
 __all__ = ["Page", "Section"]
 
 # Even a mistake of ours cannot make the page fetch something.
-_POLICY = (
-    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-)
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,9 @@ class Page:
     lead: str = ""
     sections: list[Section] = field(default_factory=list)
 
-    def add(self, title: str, body: Html, *, anchor: str = "", tone: str = "", glyph: str = "") -> None:
+    def add(
+        self, title: str, body: Html, *, anchor: str = "", tone: str = "", glyph: str = ""
+    ) -> None:
         """Append a section; an empty body is left out."""
         if body:
             name = anchor or "-".join(title.lower().split())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from uncollapse.report.blocks import grid, table
 from uncollapse.report.charts import Event, curves
-from uncollapse.report.history import History, key_name, key_order
+from uncollapse.report.history import Curve, History, key_name, key_order
 from uncollapse.report.markup import Html
 
 __all__ = ["curve_grid", "event_table", "numbered_events"]
@@ -32,7 +32,7 @@ def curve_grid(named: Mapping[str, History], events: Sequence[Sequence[Event]]) 
     """One run: a chart for each metric, its k's together. Several: a chart for each key."""
     marked = [event for part in events for event in part][:_FLAGS]
     keys = sorted({key for one in named.values() for key in one.curves}, key=key_order)
-    keys = [key for key in keys if key not in _HIDDEN]
+    keys = [key for key in keys if key not in _HIDDEN and not _constant_rate(key, named)]
     charts = []
     if len(named) == 1:
         history = next(iter(named.values()))
@@ -43,9 +43,8 @@ def curve_grid(named: Mapping[str, History], events: Sequence[Sequence[Event]]) 
     else:
         for members in _families(keys).values():
             key = members[0]  # of several k only the first: runs are what is compared
-            series = [
-                one.curves[key].series(name) for name, one in named.items() if key in one.curves
-            ]
+            # A run without this key keeps its place, so that each has one colour on the page.
+            series = [one.curves.get(key, Curve()).series(name) for name, one in named.items()]
             charts.append(curves(key_name(key), series, events=marked, percent=_is_share(key)))
     return grid(charts)
 
@@ -78,6 +77,13 @@ def _families(keys: Sequence[str]) -> dict[str, list[str]]:
 
 def _family_name(stem: str) -> str:
     return key_name(stem.replace("recall@", "recall@k").replace("precision@", "precision@k"))
+
+
+def _constant_rate(key: str, named: Mapping[str, History]) -> bool:
+    """A learning rate that never changes: the config says it."""
+    if key != "lr":
+        return False
+    return all(len(set(one.curves[key].values)) < 2 for one in named.values() if key in one.curves)
 
 
 def _is_share(key: str) -> bool:

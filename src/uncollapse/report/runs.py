@@ -11,12 +11,12 @@ import numpy as np
 
 from uncollapse._check import InputError
 from uncollapse.health import Health
-from uncollapse.report.blocks import Cell, figures, grid, note, paragraph, table, unfold
+from uncollapse.report.blocks import figures, grid, note, paragraph, table, unfold
 from uncollapse.report.charts import scatter
 from uncollapse.report.config_table import config_differences, config_table
 from uncollapse.report.diagnosis_page import class_table, distance_chart, verdict_body
 from uncollapse.report.history import History, read_history
-from uncollapse.report.markup import Html, join, percent
+from uncollapse.report.markup import Html, esc, join, percent
 from uncollapse.report.neighbours import neighbour_pictures, neighbourhood, picture_key
 from uncollapse.report.page import Page
 from uncollapse.report.project import project, projection_name
@@ -39,9 +39,7 @@ def run_report(
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     if not opened:
         raise InputError("runs", "none", "at least one run directory")
-    views = [
-        _View(name, run, rows, seed) for name, run in zip(_names(opened), opened, strict=True)
-    ]
+    views = [_View(name, run, rows, seed) for name, run in zip(_names(opened), opened, strict=True)]
     return _page(views).save(path)
 
 
@@ -105,8 +103,8 @@ def _page(views: list[_View]) -> Page:
     events = numbered_events([view.history for view in views])
     named = {view.name: view.history for view in views}
     page.add("Curves", Html(curve_grid(named, events) + event_table(named, events)))
-    page.add("Maps before and after training", _per_run(views, _maps), anchor="maps")
-    page.add("Distances and classes", _per_run(views, _distances), anchor="classes")
+    page.add("Maps before and after training", _maps(views), anchor="maps")
+    page.add("Distances and classes", _distances(views), anchor="classes")
     page.add("Nearest neighbours", _pictures(views), anchor="neighbours")
     configs = {view.name: view.run.config for view in views}
     page.add("Config", config_differences(configs) if several else config_table(first.run.config))
@@ -135,7 +133,9 @@ def _add_verdicts(page: Page, views: list[_View]) -> None:
     rows = []
     for view in views:
         values = _summary(view)
-        rows.append([view.name, badge(view.verdict), view.status, *(values.get(n, "–") for n in names)])
+        rows.append(
+            [view.name, badge(view.verdict), view.status, *(values.get(n, "–") for n in names)]
+        )
     reasons = [[v.name, v.health.reasons[0] if v.health else str(v.snapshot)] for v in views]
     body = table(["run", "verdict", "status", *names], rows) + table(["run", "why"], reasons)
     page.add(
@@ -150,13 +150,13 @@ def _add_verdicts(page: Page, views: list[_View]) -> None:
 def _summary(view: _View) -> dict[str, object]:
     shown: dict[str, object] = {}
     if view.recall is not None:
-        shown[f"R@{min(view.run.config.evaluate.ks)}"] = Cell(percent(view.recall), view.recall).shown
+        shown[f"R@{min(view.run.config.evaluate.ks)}"] = percent(view.recall)
     health = view.health
     if health is None:
         return shown
     shown["diameter"] = health.diameter
     if health.relative_diameter is not None:
-        shown["of its start"] = percent(health.relative_diameter)
+        shown["diameter, of its start"] = percent(health.relative_diameter)
     ratios = [one.ratio for one in health.classes if one.count > 1]
     if ratios:
         shown["median class diameter, of the whole"] = percent(float(np.median(ratios)))
@@ -166,36 +166,31 @@ def _summary(view: _View) -> dict[str, object]:
     return shown
 
 
-def _per_run(views: list[_View], draw: object) -> Html:
+def _maps(views: list[_View]) -> Html:
     parts: list[Html] = []
     for view in views:
-        heading = Html(f"<h3>{join([view.name])}</h3>") if len(views) > 1 else Html("")
-        body = draw(view.snapshot) if isinstance(view.snapshot, Snapshot) else note(view.snapshot)  # type: ignore[operator]
-        parts += [heading, body]
+        found = view.snapshot
+        if len(views) > 1:
+            parts.append(Html(f"<h3>{esc(view.name)}</h3>"))
+        if isinstance(found, str) or not found.finite:
+            parts.append(note(found if isinstance(found, str) else "The embedding is not finite."))
+            continue
+        small = projection_name(found.after.shape[1])
+        both = (("Before", found.before), ("After", found.after))
+        parts.append(
+            grid((scatter(t, project(z), found.finest, small=small) for t, z in both), wide=True)
+        )
     return join(parts)
 
 
-def _maps(found: Snapshot) -> Html:
-    if not found.finite:
-        return note("The embedding is not finite: there is nothing to draw.")
-    labels = found.finest
-    classes, counts = np.unique(labels, return_counts=True)
-    order = classes[np.sort(np.argsort(-counts, kind="stable")[:12])]
-    small = projection_name(found.after.shape[1])
-    return grid(
-        (
-            scatter(title, project(z), labels, small=small, order=order)
-            for title, z in (("Before", found.before), ("After", found.after))
-        ),
-        wide=True,
-    )
-
-
-def _distances(found: Snapshot) -> Html:
-    if not found.finite:
-        return Html("")
-    chart = grid([distance_chart(found.health, "Distances after training")], wide=True)
-    return Html(chart + unfold("Classes, the most collapsed first", class_table(found.health)))
+def _distances(views: list[_View]) -> Html:
+    charts, tables = [], []
+    for view in views:
+        if isinstance(view.snapshot, Snapshot) and view.snapshot.finite:
+            health, name = view.snapshot.health, f"{view.name}: d" if len(views) > 1 else "D"
+            charts.append(distance_chart(health, f"{name}istances after training"))
+            tables.append(unfold(f"{name}iameters of the classes", class_table(health)))
+    return Html(grid(charts) + join(tables))
 
 
 def _pictures(views: list[_View]) -> Html:
@@ -225,7 +220,7 @@ def _made(views: list[_View]) -> Html:
         rows.append(
             [
                 view.name,
-                Html(f"<code>{join([view.run.path])}</code>"),
+                Html(f"<code>{esc(view.run.path)}</code>"),
                 view.run.config.seed,
                 ", ".join(f"{k} {v}" for k, v in versions.items()) or "–",
             ]

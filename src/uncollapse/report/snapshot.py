@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from uncollapse._check import InputError
 from uncollapse.data import DataError, LabelledImages
 from uncollapse.health import Health, measure
 from uncollapse.health.sample import balanced_rows
+from uncollapse.report.scores import with_modes
 from uncollapse.training import CheckpointError, Run, embed
 from uncollapse.training.assemble import build_model, load_eval_data
 
@@ -76,17 +77,38 @@ def take_snapshot(run: Run, split: str, *, rows: int = 1500, seed: int = 0) -> S
     try:
         data = load_eval_data(config, split)
         trained = run.load_model("last")
-        untrained = build_model(config, run.sample_shape).eval()
+        untrained = build_model(config, run.sample_shape)
     except (DataError, CheckpointError, InputError, OSError, ImportError) as error:
         return f"Nothing could be embedded from {split}: {' '.join(str(error).split())}"
     fine = data.fine_labels
     ids = torch.unique(data.labels if fine is None else fine, return_inverse=True)[1].numpy()
     chosen = data.subset(torch.from_numpy(balanced_rows(ids, rows, np.random.default_rng(seed))))
     batch = config.evaluate.batch
+    if config.model.weights is None and not config.model.freeze_bn:
+        _settle(untrained, chosen, batch)
     before, after = (embed(model, chosen, batch=batch) for model in (untrained, trained))
     labels = _named(chosen.labels, chosen.class_names)
     health = measure(after, labels, reference=measure(before, labels))
+    finest = None if chosen.fine_labels is None else chosen.fine_labels.numpy()
+    health = with_modes(health, after.numpy(), labels, finest, seed=seed)
     return Snapshot(split, chosen, len(data), before, after, health)
+
+
+@torch.no_grad()
+def _settle(model: nn.Module, data: LabelledImages, batch: int) -> None:
+    """Give an untrained network batch-norm statistics such as its first training step sees.
+
+    With those it is built with, its scale is not the one training starts from.
+    """
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = 1.0  # those of the one batch
+        norm.train()
+    model(data[: max(batch, 256)][0])
+    model.eval()
 
 
 def _named(labels: Tensor, names: Mapping[int, str]) -> Array:

@@ -71,7 +71,7 @@ nav a { display: inline-block; padding: .25rem 0; }
 .grid { display: grid; gap: 1.25rem; margin-top: .75rem; align-items: start;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
 .grid.wide { grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
-figure { margin: 0; min-width: 0; max-width: 34rem; }
+figure { margin: 0; min-width: 0; max-width: 32rem; } figure.chart { max-width: 26rem; }
 figcaption { font-weight: 600; line-height: 1.3; margin-bottom: .25rem; overflow-wrap: anywhere; }
 figcaption small { display: block; font-weight: 400; font-size: .85rem; }
 figure > svg, figure > img { display: block; width: 100%; height: auto; }
@@ -83,8 +83,8 @@ svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap:
 svg .event { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 2 3; }
 svg .flag { fill: var(--ink); } svg text.flag-text { fill: var(--card); font-weight: 700;
   font-size: 11px; }
-svg text.on { fill: var(--ink); font-weight: 700; font-size: 14px; paint-order: stroke;
-  stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
+svg text.on { fill: var(--ink); font-weight: 700; font-size: 12px; paint-order: stroke;
+  stroke: var(--card); stroke-width: 3px; stroke-linejoin: round; }
 svg text.cell { fill: var(--ink); }
 .legend { list-style: none; margin: .25rem 0 0; padding: 0; display: flex; flex-wrap: wrap;
   gap: .1rem .9rem; font-size: .85rem; }
@@ -102,7 +102,8 @@ table { border-collapse: collapse; font-size: .95rem; min-width: min(100%, 20rem
 caption { text-align: left; color: var(--soft); font-size: .85rem; padding-bottom: .35rem; }
 th, td { text-align: left; padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n { white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
 thead button { font: inherit; color: inherit; background: none; border: 0; padding: .2rem 0;
   cursor: pointer; text-align: inherit; }
@@ -111,7 +112,8 @@ th[aria-sort=ascending] button::after { content: " ↑"; opacity: 1; }
 th[aria-sort=descending] button::after { content: " ↓"; opacity: 1; }
 tbody th { font-weight: 600; overflow-wrap: break-word; }
 tbody small { display: block; font-weight: 400; color: var(--soft); font-size: .85rem; }
-td b { font-weight: 700; }
+td b { font-weight: 700; } .keep { white-space: nowrap; }
+thead .w { min-width: 8rem; }
 details { margin-top: .5rem; } summary { cursor: pointer; color: var(--link); padding: .35rem 0; }
 footer { color: var(--soft); font-size: .85rem; padding-bottom: 2rem; }
 

@@ -31,15 +31,15 @@ _WORDS = {
         "✗",
         "bad",
         "Network collapse: all embeddings have gone to one point",
-        "What helps: easy positives or semi-hard negatives in place of hard with hard; a scale-free "
-        "loss; fewer samples to mine over; a lower learning rate.",
+        "What helps: easy positives or semi-hard negatives in place of hard with hard; a "
+        "scale-free loss; fewer samples to mine over; a lower learning rate.",
     ),
     "class-collapse": VerdictWords(
         "✗",
         "bad",
         "Class collapse: classes have become points",
-        "What is inside a class can no longer be told apart. What helps: easy positives, which pull "
-        "a sample only to the nearest of its class, so that a class may keep several modes.",
+        "What is inside a class can no longer be told apart. What helps: easy positives, which "
+        "pull a sample only to the nearest of its class, so that a class may keep several modes.",
     ),
     "dimensional-collapse": VerdictWords(
         "✗",

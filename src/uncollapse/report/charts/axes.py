@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from uncollapse.report.markup import Html, esc, join, number, short_id
+from uncollapse.report.markup import percent as say_percent
 
 __all__ = ["DASHES", "MARKS", "Frame", "Scale", "figure", "legend", "mark"]
 
-# Drawn at 400 units wide and shown at 300 to 540 pixels: 12 units of text stay readable.
-WIDTH, HEIGHT = 400, 250
+# Drawn at 340 units wide and shown at 300 to 416 pixels: 12 units of text stay readable.
+WIDTH, HEIGHT = 340, 220
+
+_NOTHING = Html("")
 
 # A series is told by its dash and its mark as well as by its colour.
 DASHES = ("", "7 4", "2 4", "9 3 2 3", "12 5", "4 2", "1 5", "14 3 2 3 2 3")
@@ -44,6 +47,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
+        """The place of a value, to a tenth of a unit."""
         low, high = self._inner(self.low), self._inner(self.high)
         share = (self._inner(value) - low) / ((high - low) or 1.0)
         return round(self.start + share * (self.end - self.start), 1)
@@ -52,8 +56,8 @@ class Scale:
         """Round values inside the range."""
         if self.log:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
-            step = max(1, math.ceil((last - first + 1) / most))
-            found = [10.0**e for e in range(first, last + 1, step)]
+            every = max(1, math.ceil((last - first + 1) / most))
+            found = [10.0**e for e in range(first, last + 1, every)]
             if len(found) > 1:
                 return found
         span = (self.high - self.low) or 1.0
@@ -99,7 +103,7 @@ class Frame:
     @staticmethod
     def area(height: int = HEIGHT) -> tuple[tuple[int, int], tuple[int, int]]:
         """Where x runs and where y runs: room is left for the numbers."""
-        return (46, WIDTH - 10), (height - 38, 18)
+        return (46, WIDTH - 16), (height - 36, 18)
 
     def axes(self, x_label: str, *, x_ticks: bool = True, percent: bool = False) -> Html:
         """Grid, numbers and the title of the x axis (the figure's caption names y)."""
@@ -107,29 +111,38 @@ class Frame:
         parts = []
         for value in self.y.ticks(5):
             at = self.y(value)
-            text = f"{number(100 * value)} %" if percent else number(value)
+            text = say_percent(value) if percent else _tick(value)
             parts.append(f'<path class="grid-line" d="M{left} {at}H{right}"/>')
             parts.append(f'<text x="{left - 6}" y="{at + 4}" text-anchor="end">{text}</text>')
         for value in self.x.ticks(6) if x_ticks else ():
             at = self.x(value)
             parts.append(f'<path class="axis" d="M{at} {bottom}v4"/>')
-            parts.append(f'<text x="{at}" y="{bottom + 17}" text-anchor="middle">{number(value)}</text>')
+            parts.append(
+                f'<text x="{at}" y="{bottom + 17}" text-anchor="middle">{_tick(value)}</text>'
+            )
         parts.append(f'<path class="axis" d="M{left} {bottom}H{right}"/>')
         middle = (left + right) / 2
         parts.append(
-            f'<text x="{middle}" y="{bottom + 33}" text-anchor="middle">{esc(x_label)}</text>'
+            f'<text x="{middle}" y="{bottom + 32}" text-anchor="middle">{esc(x_label)}</text>'
         )
         return Html("".join(parts))
 
 
 def figure(
-    title: str, description: str, body: Html, *, small: str = "", below: Html = Html(""), height: int = HEIGHT
+    title: str,
+    description: str,
+    body: Html,
+    *,
+    small: str = "",
+    below: Html = _NOTHING,
+    height: int = HEIGHT,
+    kind: str = "chart",
 ) -> Html:
     """A captioned drawing; `description` is what it shows, in words, for who does not see it."""
     name = short_id(title, description, body)
     caption = f"{esc(title)}{f'<small>{esc(small)}</small>' * bool(small)}"
     return Html(
-        f"<figure><figcaption>{caption}</figcaption>"
+        f'<figure class="{kind}"><figcaption>{caption}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{name}-t {name}-d">'
         f'<title id="{name}-t">{esc(title)}</title><desc id="{name}-d">{esc(description)}</desc>'
         f"{body}</svg>{below}</figure>"
@@ -152,3 +165,11 @@ def mark(kind: str, x: float, y: float, colour: int, size: float = 1.0) -> Html:
         f'<path d="{MARKS[kind]}" transform="translate({x:g} {y:g}){scale}" '
         f'fill="var(--s{colour})"/>'
     )
+
+
+def _tick(value: float) -> str:
+    """A short number: there is room for six signs beside an axis."""
+    if 0 < abs(value) < 0.001:
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{value / 1000:g}k" if abs(value) >= 10_000 else number(value)

@@ -30,7 +30,7 @@ def bars(
     count = len(values)
     x = Scale(0.5, count + 0.5, *across)
     frame = Frame(x, Scale(0.0, max(max(values), 1e-12) * 1.08, *up))
-    parts = [frame.axes(x_label, x_ticks=False, percent=percent)]
+    parts: list[str] = [frame.axes(x_label, x_ticks=False, percent=percent)]
     step = max(1, round(count / 8))
     room = (across[1] - across[0]) / count
     for i, value in enumerate(values, 1):

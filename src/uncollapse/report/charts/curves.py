@@ -61,13 +61,16 @@ def curves(
     if percent:
         y = Scale(0.0, max(1.0, max(values)), *up)
     frame = Frame(x, y)
-    parts = [frame.axes(x_label, percent=percent)]
-    for event in events:
-        parts.append(_event(frame, event))
+    parts: list[str] = [frame.axes(x_label, percent=percent)]
+    parts += _events(frame, events)
     for i, one in enumerate(finite):
         parts.append(_line(frame, one, i))
-    words = [_words(one) for one in finite] + [f"{e.flag} at {number(e.x)}: {e.text}" for e in events]
-    names = legend((one.name, _sample(i)) for i, one in enumerate(finite) if len(finite) > 1)
+    words = [_words(one) for one in finite] + [
+        f"{e.flag} at {number(e.x)}: {e.text}" for e in events
+    ]
+    names = legend(
+        (one.name, _sample(i)) for i, one in enumerate(finite) if one.y and len(finite) > 1
+    )
     scale = "logarithmic scale" if y.log else ""
     return figure(
         title,
@@ -121,14 +124,25 @@ def _height(point: tuple[float, float]) -> float:
     return point[1]
 
 
-def _event(frame: Frame, event: Event) -> str:
-    at, top = frame.x(event.x), frame.y.end
-    wide = 7 + 7 * len(event.flag)
-    return (
-        f'<path class="event" d="M{at} {top}V{frame.y.start}"/>'
-        f'<rect class="flag" x="{at - wide / 2}" y="{top - 15}" width="{wide}" height="15" rx="4"/>'
-        f'<text class="flag-text" x="{at}" y="{top - 4}" text-anchor="middle">{esc(event.flag)}</text>'
-    )
+def _events(frame: Frame, events: Sequence[Event]) -> list[str]:
+    """A line at each event; those too near each other share a flag."""
+    top = frame.y.end
+    groups: list[list[Event]] = []
+    for event in sorted(events, key=lambda e: e.x):
+        if groups and frame.x(event.x) - frame.x(groups[-1][0].x) < 22:
+            groups[-1].append(event)
+        else:
+            groups.append([event])
+    drawn = [f'<path class="event" d="M{frame.x(e.x)} {top}V{frame.y.start}"/>' for e in events]
+    for group in groups:
+        flag = group[0].flag if len(group) == 1 else f"{group[0].flag}–{group[-1].flag}"
+        at, wide = frame.x(group[0].x), 7 + 7 * len(flag)
+        drawn.append(
+            f'<rect class="flag" x="{at - wide / 2}" y="{top - 15}" width="{wide}" height="15" '
+            f'rx="4"/><text class="flag-text" x="{at}" y="{top - 4}" '
+            f'text-anchor="middle">{esc(flag)}</text>'
+        )
+    return drawn
 
 
 def _sample(i: int) -> Html:

@@ -36,9 +36,7 @@ def heatmap(
     parts, words = [], []
     for i, (name, row) in enumerate(zip(rows, values, strict=True)):
         y = top + i * tall
-        parts.append(
-            f'<text x="{left - 8}" y="{y + 20}" text-anchor="end">{esc(name)}</text>'
-        )
+        parts.append(f'<text x="{left - 8}" y="{y + 20}" text-anchor="end">{esc(name)}</text>')
         words.append(f"{row_label} {name}: " + ", ".join(number(v) for v in row))
         for j, value in enumerate(row):
             shade = (value - low) / ((high - low) or 1.0) if math.isfinite(value) else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from uncollapse.health import Histogram
 from uncollapse.report.charts.axes import DASHES, Frame, Scale, figure, legend
-from uncollapse.report.markup import Html, number
+from uncollapse.report.markup import Html, number, percent
 
 __all__ = ["histogram"]
 
@@ -26,7 +26,7 @@ def histogram(title: str, kinds: Mapping[str, Histogram], *, x_label: str, small
     edges = [edge for one in kinds.values() for edge in one.edges]
     tallest = max(max(values) for values in shares.values())
     frame = Frame(Scale(min(edges), max(edges), *across), Scale(0.0, 1.08 * tallest, *up))
-    parts = [frame.axes(x_label, percent=True)]
+    parts: list[str] = [frame.axes(x_label, percent=True)]
     words = []
     for i, (name, values) in enumerate(shares.items()):
         outline = _outline(frame, kinds[name].edges, values)
@@ -34,7 +34,7 @@ def histogram(title: str, kinds: Mapping[str, Histogram], *, x_label: str, small
         best = values.index(max(values))
         low, high = kinds[name].edges[best : best + 2]
         words.append(
-            f"{name}: most between {number(low)} and {number(high)} ({number(100 * values[best])} %)"
+            f"{name}: most between {number(low)} and {number(high)} ({percent(values[best])})"
         )
     entries = ((name, _sample(i)) for i, name in enumerate(shares))
     return figure(title, ". ".join(words), Html("".join(parts)), small=small, below=legend(entries))

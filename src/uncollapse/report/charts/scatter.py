@@ -55,7 +55,9 @@ def scatter(
             f'<text class="on" x="{x:.0f}" y="{y - 4:.0f}" text-anchor="middle">{esc(sign)}</text>'
         )
     total = 0 if labels is None else len(np.unique(labels))
-    words = f"{len(xy):,} points" + (f" of {total:,} {word}{'es' * (word == 'class')}" * bool(total))
+    words = f"{len(xy):,} points" + (
+        f" of {total:,} {word}{'es' * (word == 'class')}" * bool(total)
+    )
     if total > len(groups):
         words += f"; the {len(groups)} with most points are named, the others grey"
     entries = (
@@ -64,7 +66,13 @@ def scatter(
     )
     text = ", ".join(part for part in (small, words) if part)
     return figure(
-        title, f"A map of {words}", Html("".join(parts)), small=text, below=legend(entries), height=_SIZE
+        title,
+        f"A map of {words}",
+        Html("".join(parts)),
+        small=text,
+        below=legend(entries),
+        height=_SIZE,
+        kind="map",
     )
 
 
@@ -101,15 +109,15 @@ def _kind(i: int) -> str:
 def _cloud(name: str, part: str, points: Array, kind: str, colour: int, opacity: float) -> str:
     """All points of a class as one path with a mark at each of its corners."""
     key = f"{name}-{part}"
-    size = 1.0 if len(points) < 400 else 0.8
+    size = 0.9 if len(points) < 300 else 0.7
     path = "L".join(f"{x:g} {y:g}" for x, y in points)
     ends = "".join(f' marker-{at}="url(#{key})"' for at in ("start", "mid", "end"))
     if len(points) == 1:
         ends = f' marker-start="url(#{key})"'
     return (
         f'<defs><marker id="{key}" overflow="visible" markerUnits="userSpaceOnUse">'
-        f'<path d="{MARKS[kind]}" transform="scale({size})" fill="var(--s{colour})"/></marker></defs>'
-        f'<path d="M{path}" fill="none" stroke="none" opacity="{opacity}"{ends}/>'
+        f'<path d="{MARKS[kind]}" transform="scale({size})" fill="var(--s{colour})"/></marker>'
+        f'</defs><path d="M{path}" fill="none" stroke="none" opacity="{opacity}"{ends}/>'
     )
 
 
@@ -122,5 +130,6 @@ def _rule(unit: float) -> str:
     return (
         f'<rect x=".5" y=".5" width="{_SIZE - 1}" height="{_SIZE - 1}" rx="8" fill="none" '
         f'class="grid-line"/><path class="axis" d="M{end:.1f} {_SIZE - 14}v4H{_SIZE - 10}v-4" '
-        f'fill="none"/><text x="{_SIZE - 10}" y="{_SIZE - 18}" text-anchor="end">{number(length)}</text>'
+        f'fill="none"/><text x="{_SIZE - 10}" y="{_SIZE - 18}" text-anchor="end">'
+        f"{number(length)}</text>"
     )
