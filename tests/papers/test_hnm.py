@@ -10,7 +10,7 @@ from rich.console import Console
 from uncollapse._check import InputError
 from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import ITEMS, get_item, listing_table
-from uncollapse.papers._draw import reach
+from uncollapse.papers._draw import edge, reach
 from uncollapse.papers.hnm._examples import concentric_simplices
 from uncollapse.papers.hnm._marks import hardest_triplet
 from uncollapse.papers.hnm._toy import five_points, separated_pair, twenty_points
@@ -105,6 +105,15 @@ def test_the_box_around_a_boundary_reaches_as_far_as_the_farthest_positive():
     box = reach(np.array([[0.0, 0.0], [3.0, 4.0]]), alpha=1.0)
     assert box.min(axis=0).tolist() == [-6.0, -6.0]
     assert box.max(axis=0).tolist() == [9.0, 10.0]
+
+
+def test_the_boundary_of_a_class_is_where_the_tightest_anchor_is_just_satisfied():
+    points = np.random.default_rng(0).standard_normal((4, 2))
+    for z in edge(points, alpha=0.3)[::7]:
+        room = min(
+            np.linalg.norm(x - z) - np.linalg.norm(x - y) - 0.3 for x in points for y in points
+        )
+        assert room == pytest.approx(0.0, abs=1e-9)
 
 
 def test_concentric_simplices_are_regular_and_concentric():

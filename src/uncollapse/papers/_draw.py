@@ -20,6 +20,7 @@ __all__ = [
     "arrows",
     "boundary",
     "caption",
+    "edge",
     "frame",
     "panels",
     "reach",
@@ -105,6 +106,17 @@ def reach(points: Array, alpha: float = 0.0) -> Array:
     """Corners of the box around the triplet-separated boundary of a class."""
     radius = (pairwise_distances(points).numpy().max(axis=1) + alpha)[:, None]
     return np.vstack([points - radius, points + radius])
+
+
+def edge(points: Array, alpha: float = 0.0) -> Array:
+    """Points along the triplet-separated boundary of a class: arcs about its members."""
+    radius = pairwise_distances(points).numpy().max(axis=1) + alpha
+    turn = np.linspace(0.0, 2.0 * np.pi, 120, endpoint=False)
+    circle = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    arcs = (points[:, None] + radius[:, None, None] * circle).reshape(-1, 2)
+    room = (pairwise_distances(arcs, points).numpy() - radius).min(axis=1)
+    outer: Array = arcs[room >= -1e-9 * radius.max()]
+    return outer
 
 
 def boundary(

@@ -10,7 +10,7 @@ from uncollapse._extras import import_extra
 from uncollapse.distances import pairwise_distances
 from uncollapse.papers._draw import INK
 
-__all__ = ["curly_brace", "hardest_triplet", "segment", "tags"]
+__all__ = ["along", "curly_brace", "hardest_triplet", "segment", "tags"]
 
 Array = np.ndarray[Any, Any]
 
@@ -35,11 +35,17 @@ def segment(axis: Any, x: Array, i: int, j: int, style: str) -> float:
     return float(np.linalg.norm(x[i] - x[j]))
 
 
-def tags(axis: Any, x: Array, words: dict[int, str], lines: list[tuple[Array, Array]]) -> None:
-    """A word beside each of these points, where it keeps clear of points, lines and other words."""
+def along(x: Array, i: int, j: int) -> Array:
+    """Points on the line between two rows."""
+    share = np.linspace(0.0, 1.0, 25)[:, None]
+    line: Array = x[i] + share * (x[j] - x[i])
+    return line
+
+
+def tags(axis: Any, x: Array, words: dict[int, str], avoid: list[Array]) -> None:
+    """A word beside each of these points, clear of all points, of what to avoid, of other words."""
     span = max(float(np.ptp(limits)) for limits in (axis.get_xlim(), axis.get_ylim()))
-    along = np.linspace(0.0, 1.0, 25)[:, None]
-    taken = np.vstack([x, *(a + along * (b - a) for a, b in lines)])
+    taken = np.vstack([x, *avoid])
     turn = np.arange(16) * np.pi / 8
     for row, word in words.items():
         # A word is wider than high: it needs more room to the sides.

@@ -5,9 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from uncollapse.geometry.separation import separation
-from uncollapse.papers._draw import COLOURS, boundary, caption, frame, panels, reach, save, scatter
+from uncollapse.papers._draw import (
+    COLOURS,
+    boundary,
+    caption,
+    edge,
+    frame,
+    panels,
+    reach,
+    save,
+    scatter,
+)
 from uncollapse.papers._item import Item, Request
-from uncollapse.papers.hnm._marks import hardest_triplet, segment, tags
+from uncollapse.papers.hnm._marks import along, hardest_triplet, segment, tags
 from uncollapse.papers.hnm._toy import NAMES, separated_pair
 
 __all__ = ["FIG1"]
@@ -24,7 +34,8 @@ def _make(request: Request) -> list[Path]:
     near, far = segment(axis, x, anchor, positive, "-"), segment(axis, x, anchor, negative, "--")
     scatter(axis, x, ids, NAMES)
     words = {anchor: "anchor", positive: "positive", negative: "negative"}
-    tags(axis, x, words, [(x[anchor], x[positive]), (x[anchor], x[negative])])
+    lines = [along(x, anchor, positive), along(x, anchor, negative)]
+    tags(axis, x, words, [*lines, edge(x[ids == 0])])
     caption(
         figure,
         f"An anchor with its farthest positive (solid, {near:.2f}) and its nearest negative "

@@ -12,7 +12,7 @@ from uncollapse.geometry.isometry import best_isometry
 from uncollapse.geometry.nearest import nearest_separated
 from uncollapse.papers._draw import COLOURS, INK, caption, frame, panels, save, scatter
 from uncollapse.papers._item import Item, Request
-from uncollapse.papers.hnm._marks import curly_brace, hardest_triplet, segment, tags
+from uncollapse.papers.hnm._marks import along, curly_brace, hardest_triplet, segment, tags
 from uncollapse.papers.hnm._toy import NAMES, five_points
 
 __all__ = ["FIG3"]
@@ -83,7 +83,8 @@ def _triplet_panel(
     far = segment(axis, x, anchor, negative, "--")
     scatter(axis, x, ids, NAMES)
     words = {anchor: "anchor", positive: "positive", negative: "negative"}
-    tags(axis, x, words, [(x[anchor], x[positive]), (x[anchor], x[negative])])
+    lines = [along(x, anchor, positive), along(x, anchor, negative)]
+    tags(axis, x, words, lines)
     _bars(axis, [("positive", near, "-"), ("negative", far, "--")], base, extent)
     return near, far
 
