@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from uncollapse._check import InputError
 from uncollapse.geometry.separation import hard_mined_loss
-from uncollapse.mining import Miner, NoTripletsWarning, hardest_triplet
+from uncollapse.mining import Miner, NoTripletsWarning, _fast, hardest_triplet
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
@@ -300,7 +300,12 @@ def brute(x, y):
 @pytest.mark.parametrize("classes", [2, 90])
 @pytest.mark.parametrize("kind", ["plain", "collapsed", "tight", "quantised", "equal"])
 @pytest.mark.parametrize("dim", [3, 128])
-def test_large_batches_near_collapse_are_chosen_as_in_float64(classes, kind, dim):
+@pytest.mark.parametrize("with_numba", [True, False])
+def test_large_batches_near_collapse_are_chosen_as_in_float64(
+    classes, kind, dim, with_numba, monkeypatch
+):
+    if not with_numba:
+        monkeypatch.setattr(_fast, "kernels", None)
     x, y = points(540, dim, classes, seed=dim)
     if kind == "collapsed":
         x = 1e-6 * x + torch.randn(dim, generator=generator(1))
@@ -311,6 +316,7 @@ def test_large_batches_near_collapse_are_chosen_as_in_float64(classes, kind, dim
     elif kind == "equal":
         x = torch.full_like(x, 0.1)
     easy, hard, negative, farthest, beyond, found = brute(x, y)
+    assert _fast.kernels is not None or not with_numba
     for name, expected in (("easy", easy), ("hard", hard)):
         triplets = Miner(name, "hard")(x, y)
         assert np.array_equal(triplets.positive.numpy(), expected)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncollapse.mining import Miner, NoTripletsWarning, _batch, _frame, _search
+from uncollapse.mining import Miner, NoTripletsWarning, _batch, _fast, _frame, _search
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
@@ -173,6 +173,19 @@ def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
     Oracle(x, y).check(mine(x, y, positives, negatives), positives, negatives)
 
 
+@pytest.mark.parametrize("positives", ["easy", "hard", "inside"])
+@pytest.mark.parametrize("negatives", ["hard", "semihard", "easy"])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(batch=batches())
+def test_without_numba_the_triplets_are_the_same(positives, negatives, batch):
+    x, y = batch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_fast, "kernels", None)
+        triplets = mine(x, y, positives, negatives)
+    assert all(map(torch.equal, triplets, mine(x, y, positives, negatives)))
+    Oracle(x, y).check(triplets, positives, negatives)
+
+
 @pytest.mark.parametrize("positives", ["easy", "hard", "all", "inside"])
 @pytest.mark.parametrize("fallback", ["farthest", "skip"])
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -212,6 +225,7 @@ def test_the_path_for_other_devices_gives_the_same(positives, negatives, batch):
     x, y = batch
     with pytest.MonkeyPatch.context() as patch:
         # Torch's own kernels, which serve devices without NumPy views, on the CPU.
+        patch.setattr(_fast, "kernels", None)
         patch.setattr(_search, "_scan_cpu", _search._scan)
         patch.setattr(_batch, "first_argmin", lambda values: values.argmin(dim=1))
         patch.setattr(_frame, "squared_norms", lambda difference: (difference**2).sum(dim=-1))
@@ -227,5 +241,6 @@ def test_large_classes_give_the_same(positives, negatives, batch):
     with pytest.MonkeyPatch.context() as patch:
         # Every class counts as large: products about the class's centre, exact where it matters.
         patch.setattr(_batch, "_SMALL_CLASS", 0)
+        patch.setattr(_fast, "kernels", None)
         triplets = mine(x, y, positives, negatives)
     Oracle(x, y).check(triplets, positives, negatives)

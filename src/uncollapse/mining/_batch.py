@@ -13,7 +13,7 @@ from torch import Tensor
 from uncollapse._classes import ClassLayout
 from uncollapse.mining._frame import Frame
 from uncollapse.mining._random import draw_pool, uniform
-from uncollapse.mining._search import search
+from uncollapse.mining._search import scan, search
 
 __all__ = ["Batch", "Block"]
 
@@ -92,15 +92,19 @@ class Block:
         """Row numbers of the block."""
         return torch.arange(len(self.anchors), device=self.anchors.device)
 
+    def bare_products(self, frame: Frame) -> Tensor:
+        """Coarse products with all rows, in a buffer that the batch has for one block at a time."""
+        buffers, key = self.batch.buffers, id(frame)
+        if key not in buffers:
+            shape = self.batch.step, self.batch.layout.size
+            buffers[key] = frame.coarse.rows.new_empty(shape)
+        return frame.coarse.block(self.at, buffers[key])
+
     def products(self, frame: Frame) -> Tensor:
         """Coarse products with what may not be chosen at infinity; do not change them."""
         key = id(frame)
         if key not in self.held:
-            if key not in self.batch.buffers:
-                self.batch.buffers[key] = frame.coarse.rows.new_empty(
-                    self.batch.step, self.batch.layout.size
-                )
-            values = frame.coarse.block(self.at, self.batch.buffers[key])
+            values = self.bare_products(frame)
             self.own_coarse[key] = values.gather(1, self.own)
             self.hide(values)
             self.held[key] = values
@@ -128,6 +132,12 @@ class Block:
         mask = torch.ones(shape, dtype=torch.bool, device=self.anchors.device)
         mask.scatter_(1, self.own, False)
         return mask.scatter_(1, self.anchors[:, None], False)
+
+    def at_own(self, table: Tensor, rows: Tensor, column: Tensor) -> Tensor:
+        """`table[rows, column]` for a table that is `own` or goes with it."""
+        if rows is self.every:
+            return table.gather(1, column[:, None]).flatten()
+        return table[rows, column]
 
     def own_squares(self, frame: Frame) -> tuple[Tensor, Tensor]:
         """Squared distances to `own`, and a bound `[b, 1]` of their error (0: exact)."""
@@ -160,10 +170,9 @@ class Block:
             return self._extreme_exact(frame, allowed, farthest)
         values = self.own_coarse[key]
         values = (-values if farthest else values).masked_fill(~allowed, float("inf"))
-        column = first_argmin(values)
-        limit = values.gather(1, column[:, None]) + 2 * frame.coarse.error[self.at][:, None]
-        doubtful = ((values <= limit).sum(dim=1) > 1).nonzero().flatten()
-        if len(doubtful) and not frame.collapsed:
+        column, _, _, row, _ = scan(values, frame.coarse.error[self.at][:, None], None)
+        if len(row) and not frame.collapsed:
+            doubtful = torch.from_numpy(np.unique(row)).to(column.device)
             part = self.take(doubtful)
             column[doubtful] = part._extreme_exact(frame, allowed[doubtful], farthest)
         return column

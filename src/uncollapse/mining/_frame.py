@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances import working_dtype
+from uncollapse.mining import _fast
 
 __all__ = ["Frame", "Product", "squared_norms"]
 
@@ -39,11 +40,7 @@ class Frame:
     @classmethod
     def of(cls, x: Tensor) -> Frame:
         """Centre the rows, and scale them if need be; equal rows are exactly 0."""
-        wide = working_dtype(x)
-        # The first row is taken off before the mean: a mean of equal rows is not exactly the row.
-        centred = torch.sub(x, x[0].to(wide))
-        centred -= centred.mean(dim=0)
-        norms = squared_norms(centred)
+        centred, norms = _centred(x)
         scale = 1.0
         if not _SAFE[0] < float(norms.max()) < _SAFE[1]:
             largest = float(centred.abs().max())
@@ -81,8 +78,9 @@ class Frame:
         step = max(1, _ELEMENTS // (wide * self.centred.shape[1]))
         for start in range(0, len(j), step):
             rows = slice(start, start + step)
-            here = self.given[i][rows] if isinstance(i, slice) else self.given[i[rows]]
-            there = self.given[j[rows].reshape(-1)].to(result.dtype).view(*j[rows].shape, -1)
+            here = self.given[i][rows] if isinstance(i, slice) else _rows(self.given, i[rows])
+            there = _rows(self.given, j[rows].reshape(-1)).to(result.dtype)
+            there = there.view(*j[rows].shape, -1)
             there -= here if j.ndim == 1 else here[:, None]
             result[rows] = squared_norms(there if self.scale == 1.0 else there.mul_(1 / self.scale))
         return result
@@ -113,6 +111,24 @@ class Product:
         some = self.rows[i]
         buffer = None if out is None else out[: len(some)]
         return torch.addmm(self.square, some, self.rows.T, alpha=-2.0, out=buffer)
+
+
+def _centred(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows minus their mean, and their squared norms, in the working dtype."""
+    if _fast.kernels is not None and x.device.type == "cpu":
+        centred, norms = map(torch.from_numpy, _fast.kernels.centre(x.numpy()))
+        return centred, norms
+    # The first row is taken off before the mean: a mean of equal rows is not exactly the row.
+    centred = torch.sub(x, x[0].to(working_dtype(x)))
+    centred -= centred.mean(dim=0)
+    return centred, squared_norms(centred)
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """`x[index]`; on the CPU by NumPy, in a tenth of torch's time."""
+    if x.device.type == "cpu":
+        return torch.from_numpy(x.numpy().take(index.numpy(), axis=0))
+    return x[index]
 
 
 def squared_norms(difference: Tensor) -> Tensor:

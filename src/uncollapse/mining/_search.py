@@ -16,7 +16,7 @@ from torch import Tensor
 
 from uncollapse.mining._frame import Frame
 
-__all__ = ["Looker", "search"]
+__all__ = ["Looker", "scan", "search"]
 
 Array = np.ndarray[Any, Any]
 
@@ -40,43 +40,60 @@ def search(
     values: Tensor,
     looker: Looker,
     *,
-    above: Tensor | None = None,
+    beyond: tuple[Tensor, Tensor] | None = None,
     farthest: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Nearest column of each row whose squared distance exceeds `above`: `(index, found)`.
+    """Nearest column of each row, if asked only `beyond` another: `(index, found)`.
 
-    `values` are the frame's coarse products of the looker's rows, `[b, N]`, hidden as it says. They
-    are overwritten where `above`, `[b]` in squared distance, is given. With `farthest` they are of
-    opposite sign.
+    `values` are the frame's coarse products of the looker's rows, `[b, N]`, hidden as it says; with
+    `farthest` they are of opposite sign. `beyond` are for each row a row of the batch, `[b]`, whose
+    distance must be exceeded, and the coarse product with it; the values are then overwritten.
     """
     product, anchors = frame.coarse, looker.anchors
-    error, base = product.error[looker.at][:, None], product.square[looker.at][:, None]
-    bound = None if above is None else (above[:, None] - base).to(values.dtype).sub_(error)
-    scan = _scan_cpu if values.device.type == "cpu" else _scan
+    error = product.error[looker.at][:, None]
+    bound = None if beyond is None else beyond[1][:, None] - 2 * error
     index, found, best, row, column = scan(values, error, bound)
     if frame.collapsed:  # every distance is exactly 0, and none exceeds another
-        return index, found if above is None else torch.zeros_like(found)
+        return index, found if beyond is None else torch.zeros_like(found)
     if len(row) == 0:
         return index, found
-    doubtful = torch.unique_consecutive(row)
-    if len(row) <= _CROWD * len(doubtful):
-        exact = frame.squares(anchors[row], column)
+    runs = np.flatnonzero(np.diff(row, prepend=-1))  # the doubtful rows, each a run of entries
+    doubtful = torch.from_numpy(row[runs]).to(anchors.device)
+    above = None if beyond is None else frame.squares(anchors[doubtful], beyond[0][doubtful])
+    if len(row) <= _CROWD * len(runs):
+        who = anchors[torch.from_numpy(row).to(anchors.device)]
+        exact = frame.squares(who, torch.from_numpy(column).to(anchors.device)).cpu().numpy()
         if farthest:
-            exact.neg_()
+            exact = -exact
         elif above is not None:
-            exact.masked_fill_(exact <= above[row], _INF)
-        lowest, winner = _lowest(row, column, exact)
+            limit = np.repeat(above.cpu().numpy(), np.diff(runs, append=len(row)))
+            exact = np.where(exact > limit, exact, np.inf)
+        order = np.lexsort((column, exact, row))[runs]  # the first of each run: of equals too
+        index[doubtful] = torch.from_numpy(column[order]).to(anchors.device)
         # Everybody else is farther than the winner's value and twice the error.
-        sure = (best - base if farthest else best + base).add_(error)[doubtful, 0]
-        settled = lowest <= sure
-        index[doubtful[settled]] = winner[settled]
-        doubtful = doubtful[~settled]
+        base = product.square[looker.at].flatten()[doubtful]
+        sure = best.flatten()[doubtful] + error.flatten()[doubtful] + (-base if farthest else base)
+        unsettled = torch.from_numpy(exact[order]).to(sure.device) > sure
+        doubtful, above = doubtful[unsettled], None if above is None else above[unsettled]
     step = max(1, _FINE_ELEMENTS // values.shape[1])
     for start in range(0, len(doubtful), step):
-        some = doubtful[start : start + step]
-        limit = None if above is None else above[some][:, None]
-        index[some], found[some] = _settle(frame, looker, some, limit, farthest)
+        rows = doubtful[start : start + step]
+        limits = None if above is None else above[start : start + step][:, None]
+        index[rows], found[rows] = _settle(frame, looker, rows, limits, farthest)
     return index, found
+
+
+def scan(
+    values: Tensor, error: Tensor, bound: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Array, Array]:
+    """`(index, found, best, row, column)`: each row's lowest value not below the bound, and doubts.
+
+    The last two list, for the rows in which values off by up to `error` (and a bound by twice that)
+    could have made another one win, all entries that could.
+    """
+    if values.device.type == "cpu":
+        return _scan_cpu(values, error, bound)
+    return _scan(values, error, bound)
 
 
 def _settle(
@@ -103,17 +120,9 @@ def _settle(
     return index, values.gather(1, index[:, None]).flatten() < _INF
 
 
-def _lowest(row: Tensor, column: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Lowest value of each of the ascending rows, and its column: the first of equals."""
-    r, c, v = (x.cpu().numpy() for x in (row, column, value))
-    order = np.lexsort((c, v, r))
-    order = order[np.flatnonzero(np.diff(r[order], prepend=-1))]
-    return value[order], column[order]
-
-
 def _scan_cpu(
     values: Tensor, error: Tensor, bound: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Array, Array]:
     """`_scan` with NumPy, whose argmin takes a tenth of the time of torch's."""
     v, band = values.numpy(), 2 * error.numpy()
     if bound is None:
@@ -132,11 +141,11 @@ def _scan_cpu(
         best = gap[np.arange(len(v)), index][:, None]
         found = (best >= 0) & (best < np.inf)
         near = bits <= np.where(found, best + band, 0).astype(gap.dtype).view(bits.dtype)
-        certain = best > band
+        certain = best > 2 * band
         best = best + low
     row, column = _doubtful(near, found, certain)
-    parts = (index, found[:, 0], best, row, column)
-    return tuple(map(torch.from_numpy, parts))  # type: ignore[return-value]
+    winner, exists, value = map(torch.from_numpy, (index, found[:, 0], best))
+    return winner, exists, value, row, column
 
 
 def _doubtful(near: Array, found: Array, certain: Array | None) -> tuple[Array, Array]:
@@ -152,9 +161,8 @@ def _doubtful(near: Array, found: Array, certain: Array | None) -> tuple[Array, 
 
 def _scan(
     values: Tensor, error: Tensor, bound: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`(index, found, best, row, column)`: each row's winner, whether there is one, its value, and
-    all entries of the rows in which rounding could have made another one win."""
+) -> tuple[Tensor, Tensor, Tensor, Array, Array]:
+    """`scan` with torch, for devices without a NumPy view."""
     if bound is not None:
         values = values.masked_fill(values < bound, _INF)
     index = values.argmin(dim=1, keepdim=True)
@@ -163,6 +171,6 @@ def _scan(
     near = values <= best + 2 * error
     doubt = near.sum(dim=1, keepdim=True) > 1
     if bound is not None:
-        doubt |= best <= bound + 2 * error
+        doubt |= best <= bound + 4 * error
     row, column = (near & doubt & found).nonzero(as_tuple=True)
-    return index.flatten(), found.flatten(), best, row, column
+    return index.flatten(), found.flatten(), best, row.cpu().numpy(), column.cpu().numpy()

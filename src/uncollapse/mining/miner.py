@@ -11,8 +11,9 @@ from torch import Tensor
 from uncollapse._check import ArrayLike, InputError, check_choice, check_int, check_number, points
 from uncollapse._classes import ClassLayout
 from uncollapse.mining._batch import Batch, Block
-from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings, choose_negatives
-from uncollapse.mining.positives import POSITIVES, choose_positives, inside_positives
+from uncollapse.mining._compose import choose
+from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings
+from uncollapse.mining.positives import POSITIVES, inside_positives
 from uncollapse.mining.triplets import Triplets
 
 __all__ = ["Miner", "NoTripletsWarning"]
@@ -131,16 +132,13 @@ class Miner:
 
     def _mine(self, block: Block) -> Triplets:
         settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
-        if self.negatives in ("hard", "semihard", "easy"):
-            block.products(block.batch.plain)  # needed anyway: let the positives profit
-        rows, positive = choose_positives(self.positives, block, self.epsilon)
-        pair, negative = choose_negatives(self.negatives, block, rows, positive, settings)
-        rows = rows[pair]
+        rows, column, negative = choose(self.positives, self.negatives, block, settings)
         if self.positives == "inside":
             positive = inside_positives(block, rows, negative)
         else:
-            positive = positive[pair]
-        triplets = Triplets(block.anchors[rows], positive, negative)
+            positive = block.at_own(block.own, rows, column)
+        anchors = block.anchors if rows is block.every else block.anchors[rows]
+        triplets = Triplets(anchors, positive, negative)
         return triplets if self.keep == "all" else self._filtered(block, triplets)
 
     def _filtered(self, block: Block, triplets: Triplets) -> Triplets:

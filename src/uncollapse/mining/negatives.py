@@ -30,17 +30,20 @@ class Settings:
 
 
 def choose_negatives(
-    kind: str, block: Block, rows: Tensor, positive: Tensor, settings: Settings
-) -> tuple[Tensor, Tensor]:
-    """`(pair, negative)`: the negatives of the pairs (`rows[t]`, `positive[t]`), t ascending."""
-    every = torch.arange(len(rows), device=rows.device)
+    kind: str, block: Block, rows: Tensor, column: Tensor, settings: Settings
+) -> tuple[Tensor | None, Tensor]:
+    """`(pair, negative)`: negatives of the pairs of `rows` with `own[rows, column]`, in order.
+
+    A pair of None stands for all, one negative each.
+    """
     if kind in ("hard", "easy"):
         frame = block.batch.plain
-        return every, block.nearest_negative(frame, farthest=kind == "easy")[rows]
+        negative = block.nearest_negative(frame, farthest=kind == "easy")
+        return None, negative if rows is block.every else negative[rows]
     if kind == "semihard":
-        return _semihard(block, rows, positive, settings)
+        return _semihard(block, rows, column, settings)
     if kind == "random":
-        return every, _random(block, rows)
+        return None, _random(block, rows)
     if kind == "distance":
         return _distance(block, rows, settings.cutoffs)
     allowed = block.negatives() if kind == "all" else _similar(block, settings.epsilon)
@@ -49,30 +52,36 @@ def choose_negatives(
 
 
 def _semihard(
-    block: Block, rows: Tensor, positive: Tensor, settings: Settings
-) -> tuple[Tensor, Tensor]:
+    block: Block, rows: Tensor, column: Tensor, settings: Settings
+) -> tuple[Tensor | None, Tensor]:
     """FaceNet §3.2: the nearest negative with d_ap < d_an < d_ap + margin."""
     frame = block.batch.plain
-    single = rows is block.every
-    above = frame.squares(block.at if single else block.anchors[rows], positive)
-    negative, found = torch.empty_like(rows), torch.empty_like(rows, dtype=torch.bool)
-    if single:
+    positive = block.at_own(block.own, rows, column)
+    values = block.products(frame)
+    coarse = block.at_own(block.own_coarse[id(frame)], rows, column)
+    if rows is block.every:
         values = block.spend_products(frame)
-        negative, found = search(frame, values, block, above=above)
+        negative, found = search(frame, values, block, beyond=(positive, coarse))
     else:
-        values, step = block.products(frame), len(block.anchors)
-        for start in range(0, len(rows), step):
-            pairs = slice(start, start + step)
-            part = block.take(rows[pairs])
-            negative[pairs], found[pairs] = search(
-                frame, values[rows[pairs]], part, above=above[pairs]
-            )
+        negative, found = torch.empty_like(rows), torch.empty_like(rows, dtype=torch.bool)
+        for start in range(0, len(rows), len(block.anchors)):
+            pairs = slice(start, start + len(block.anchors))
+            part, beyond = block.take(rows[pairs]), (positive[pairs], coarse[pairs])
+            negative[pairs], found[pairs] = search(frame, values[rows[pairs]], part, beyond=beyond)
     if settings.fallback == "skip":
-        distance = frame.squares(block.anchors[rows], negative).sqrt() * frame.scale
-        found &= distance < above.sqrt() * frame.scale + settings.margin
+        anchors = block.anchors[rows]
+        near = frame.squares(anchors, positive).sqrt() * frame.scale
+        found &= frame.squares(anchors, negative).sqrt() * frame.scale < near + settings.margin
     elif settings.fallback == "farthest" and not bool(found.all()):
         farthest = block.nearest_negative(frame, farthest=True)[rows]
-        return torch.arange(len(rows), device=rows.device), torch.where(found, negative, farthest)
+        return None, torch.where(found, negative, farthest)
+    return _where(found, negative)
+
+
+def _where(found: Tensor, negative: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The pairs that have a negative."""
+    if bool(found.all()):
+        return None, negative
     pair = found.nonzero().flatten()
     return pair, negative[pair]
 
@@ -91,7 +100,9 @@ def _random(block: Block, rows: Tensor) -> Tensor:
     return batch.order[place.to(batch.device)]
 
 
-def _distance(block: Block, rows: Tensor, cutoffs: tuple[float, float]) -> tuple[Tensor, Tensor]:
+def _distance(
+    block: Block, rows: Tensor, cutoffs: tuple[float, float]
+) -> tuple[Tensor | None, Tensor]:
     """Wu et al. 2017 §4: probability ∝ 1/q(d), q(d) ∝ d^(n−2) (1 − d²/4)^((n−3)/2), n the dim."""
     sphere, dim = block.batch.sphere, block.batch.x.shape[1]
     low, high = (c * c / sphere.scale**2 for c in cutoffs)
@@ -105,8 +116,7 @@ def _distance(block: Block, rows: Tensor, cutoffs: tuple[float, float]) -> tuple
     top = weight.amax(dim=1, keepdim=True)
     weight = _exp_(weight.sub_(top).clamp_(min=-80.0)).mul_(kept)
     negative = draw_weighted(weight, rows, block.batch.generator)
-    pair = (top[rows, 0] > -_NEVER / 2).nonzero().flatten()
-    return pair, negative[pair]
+    return _where(top[rows, 0] > -_NEVER / 2, negative)
 
 
 def _similar(block: Block, epsilon: float) -> Tensor:

@@ -13,23 +13,23 @@ POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_simil
 
 
 def choose_positives(kind: str, block: Block, epsilon: float) -> tuple[Tensor, Tensor]:
-    """`(row, positive)`: for rows of the block, ascending, the positives chosen.
+    """`(row, column)`: for rows of the block, ascending, the columns of `own` chosen.
 
     `inside` waits for its negative (`inside_positives`); until then it stands on the nearest.
     """
     frame = block.batch.plain
     if kind in ("easy", "inside"):  # EPS §4.3
-        return _one(block, block.nearest_own(frame))
+        return block.every, block.nearest_own(frame)
     if kind == "hard":
-        return _one(block, block.extreme_own(frame, block.valid, farthest=True))
+        return block.every, block.extreme_own(frame, block.valid, farthest=True)
     if kind == "random":
-        return _one(block, block.pick(block.valid))
+        return block.every, block.pick(block.valid)
     if kind == "semihard":
         negative = block.nearest_negative(frame)
         limit = frame.squares(block.at, negative)
         violating = block.valid & (block.own_squares_near(frame, limit) > limit[:, None])
         some = violating.any(dim=1, keepdim=True)
-        return _one(block, block.pick(torch.where(some, violating, block.valid)))
+        return block.every, block.pick(torch.where(some, violating, block.valid))
     allowed = block.valid
     if kind == "multi_similarity":
         # Wang et al. 2019 (9): s_ap < max s_an + ε, where a cosine s is 1 − d²/2 on the sphere.
@@ -38,7 +38,7 @@ def choose_positives(kind: str, block: Block, epsilon: float) -> tuple[Tensor, T
         limit -= 2 * epsilon / sphere.scale**2
         allowed = block.valid & (block.own_squares_near(sphere, limit) > limit[:, None])
     row, column = allowed.nonzero(as_tuple=True)
-    return row, block.own[row, column]
+    return row, column
 
 
 def inside_positives(block: Block, rows: Tensor, negative: Tensor) -> Tensor:
@@ -56,7 +56,3 @@ def inside_positives(block: Block, rows: Tensor, negative: Tensor) -> Tensor:
             column[none] = part.take(none.nonzero().flatten()).nearest_own(frame)
         chosen[start : start + step] = part.own.gather(1, column[:, None]).flatten()
     return chosen
-
-
-def _one(block: Block, column: Tensor) -> tuple[Tensor, Tensor]:
-    return block.every, block.own.gather(1, column[:, None]).flatten()

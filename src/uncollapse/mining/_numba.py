@@ -1,0 +1,158 @@
+"""The common choices in one pass over a block of products, where numba is installed.
+
+For small batches the time goes into calling, not computing: here are two calls in place of forty.
+As in `_search`, whoever is within the rounding error of the winner is measured by direct
+differences; rows where that is a crowd are only marked, for `_search` to decide.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+__all__ = ["centre", "choose"]
+
+Array = np.ndarray[Any, Any]
+
+_CROWD = 16  # measured at most in a row
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def centre(x: Array) -> tuple[Array, Array]:
+    """Rows minus their mean in float64, and their squared norms; equal rows are exactly 0."""
+    n, dim = x.shape
+    first, mean = x[0].astype(np.float64), np.zeros(dim)
+    centred, norms = np.empty((n, dim)), np.empty(n)
+    for i in range(n):
+        for k in range(dim):
+            centred[i, k] = x[i, k] - first[k]
+            mean[k] += centred[i, k]
+    mean /= n
+    for i in range(n):
+        total = 0.0
+        for k in range(dim):
+            centred[i, k] -= mean[k]
+            total += centred[i, k] * centred[i, k]
+        norms[i] = total
+    return centred, norms
+
+
+@numba.njit(cache=True, nogil=True)
+def choose(
+    values: Array,
+    own: Array,
+    real: Array,
+    first: int,
+    error: Array,
+    norms: Array,
+    x: Array,
+    scale: float,
+    hard: bool,
+    semihard: bool,
+) -> tuple[Array, Array, Array, Array]:
+    """`(column, negative, found, doubtful)` for the rows of the batch `x` from `first` on.
+
+    `column` of `own` is the nearest positive (the farthest if `hard`), `negative` the nearest
+    negative (`semihard`: beyond that positive). `values` are the coarse products, with their
+    `error` and the squared `norms` they lack; they are overwritten.
+    """
+    rows = len(values)
+    column, negative = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    found, doubtful = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+    for i in range(rows):
+        line, band, anchor = values[i], 2 * error[i], first + i
+        column[i], doubtful[i] = _positive(line, own[i], real[i], band, x, anchor, scale, hard)
+        positive = own[i, column[i]]
+        low = line[positive] - band if semihard else -np.inf
+        for k in range(own.shape[1]):
+            line[own[i, k]] = np.inf
+        line[anchor] = np.inf
+        nearest, second, j = _two_lowest(line, low)
+        negative[i], found[i] = j, nearest < np.inf
+        if found[i] and (second <= nearest + band or (semihard and nearest <= low + 2 * band)):
+            above = _square(x, anchor, positive, scale) if semihard else -1.0
+            j, exact = _measured(line, low, nearest + band, above, x, anchor, scale)
+            negative[i] = j
+            # Everybody else is farther than the winner's value and twice the error.
+            doubtful[i] |= j < 0 or exact > nearest + norms[i] + error[i]
+    return column, negative, found, doubtful
+
+
+@numba.njit(cache=True, nogil=True)
+def _positive(
+    line: Array,
+    own: Array,
+    real: Array,
+    band: float,
+    x: Array,
+    anchor: int,
+    scale: float,
+    hard: bool,
+) -> tuple[int, bool]:
+    """Column of the nearest (farthest if `hard`) positive, and whether that is in doubt."""
+    sign = -1.0 if hard else 1.0
+    best = second = np.inf
+    column = 0
+    for k in range(len(own)):
+        v = sign * line[own[k]]
+        if real[k] and v < second:
+            if v < best:
+                best, second, column = v, best, k
+            else:
+                second = v
+    if second > best + band:
+        return column, False
+    count, lowest = 0, np.inf
+    for k in range(len(own)):
+        if real[k] and sign * line[own[k]] <= best + band:
+            count += 1
+            exact = sign * _square(x, anchor, own[k], scale)
+            if exact < lowest:
+                lowest, column = exact, k
+            if count > _CROWD:
+                return column, True
+    return column, False
+
+
+@numba.njit(cache=True, nogil=True)
+def _two_lowest(line: Array, low: float) -> tuple[float, float, int]:
+    """The two lowest values above `low`, and the place of the first."""
+    best = second = np.inf
+    place = 0
+    for j in range(len(line)):
+        v = line[j]
+        if v < second and v > low:
+            if v < best:
+                second, best, place = best, v, j
+            else:
+                second = v
+    return best, second, place
+
+
+@numba.njit(cache=True, nogil=True)
+def _measured(
+    line: Array, low: float, high: float, above: float, x: Array, anchor: int, scale: float
+) -> tuple[int, float]:
+    """Nearest column beyond `above`, of those with a value within (low, high]; -1 for a crowd."""
+    place, lowest, count = 0, np.inf, 0
+    for j in range(len(line)):
+        if low < line[j] <= high:
+            count += 1
+            if count > _CROWD:
+                return -1, np.inf
+            exact = _square(x, anchor, j, scale)
+            if above < exact < lowest:
+                place, lowest = j, exact
+    return place, lowest
+
+
+@numba.njit(cache=True, nogil=True)
+def _square(x: Array, i: int, j: int, scale: float) -> float:
+    """Squared distance of two rows over `scale`² by direct differences in float64."""
+    total = 0.0
+    for k in range(x.shape[1]):
+        difference = (np.float64(x[i, k]) - np.float64(x[j, k])) / scale
+        total += difference * difference
+    return total
