@@ -1,6 +1,7 @@
 """uncollapse: train embeddings that don't collapse.
 
-The names below are loaded when first used, so that the command line starts at once.
+All public names of the packages below are here too (`uc.Miner`, `uc.TripletLoss`, `uc.diameter`).
+They are loaded when first used, so that the command line starts at once.
 """
 
 from __future__ import annotations
@@ -11,43 +12,43 @@ from typing import TYPE_CHECKING
 from uncollapse._version import __version__
 
 if TYPE_CHECKING:
-    from uncollapse.distances import paired_distances, pairwise_distances  # noqa: F401
-    from uncollapse.geometry import *  # noqa: F403
+    from uncollapse.data import LabelledImages, load
+    from uncollapse.distances import paired_distances, pairwise_distances
+    from uncollapse.geometry import *
+    from uncollapse.health import *
+    from uncollapse.losses import *
+    from uncollapse.metrics import *
+    from uncollapse.mining import *
+    from uncollapse.report import Diagnosis, diagnose
+    from uncollapse.samplers import *
+    from uncollapse.training import Config, Run, embed, evaluate, load_config, parse_config, train
 
-_HOMES = {
-    "distances": ["paired_distances", "pairwise_distances"],
-    "geometry": [
-        "Isometry",
-        "Separation",
-        "Thickness",
-        "best_isometry",
-        "class_diameters",
-        "diameter",
-        "hard_mined_loss",
-        "hausdorff",
-        "hausdorff_like",
-        "iap_constant",
-        "is_triplet_separated",
-        "isometric_error",
-        "near_isometry_epsilon",
-        "separation",
-        "set_distance",
-        "sup_displacement",
-        "thickness",
-    ],
+_WHOLE = ("geometry", "mining", "losses", "samplers", "metrics", "health")
+_PARTS = {
+    "data": ("LabelledImages", "load"),
+    "distances": ("paired_distances", "pairwise_distances"),
+    "report": ("Diagnosis", "diagnose"),
+    "training": ("Config", "Run", "embed", "evaluate", "load_config", "parse_config", "train"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = ["__version__", *_HOME_OF]
+_MODULES = (*_WHOLE, *_PARTS, "backbones", "noise", "papers")
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'uncollapse' has no attribute {name!r}")
-    value = getattr(import_module(f"uncollapse.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+    if name in _MODULES:
+        return import_module(f"uncollapse.{name}")
+    if name == "__all__":
+        return __dir__()
+    home = next((part for part, names in _PARTS.items() if name in names), None)
+    for package in [home] if home else _WHOLE if not name.startswith("_") else ():
+        module = import_module(f"uncollapse.{package}")
+        if home or name in module.__all__:
+            value: object = getattr(module, name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'uncollapse' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    whole = [name for p in _WHOLE for name in import_module(f"uncollapse.{p}").__all__]
+    parts = [name for names in _PARTS.values() for name in names]
+    return sorted(["__version__", *whole, *parts])

@@ -71,7 +71,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
     digits = {"val": "0-5 (seen)", "test": "6-9 (unseen)"}
     table = Table("method", "digits", title="No label but odd or even was used in training")
-    for name in ("R@1 by digit", "R@1 odd/even", "class diameter", "modes per class"):
+    for name in ("R@1 by digit", "R@1 odd/even", "class / whole diameter", "modes per class"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
@@ -79,7 +79,11 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             digits[row["split"]],
             f"{row['fine/recall@1']:.1%}",
             f"{row['recall@1']:.1%}",
-            f"{row['class_ratio']:.2f} of all",
-            f"{row['modes']:.1f}",
+            _number(row["class_ratio"], ".2f"),
+            _number(row["modes"], ".1f"),
         )
     return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
