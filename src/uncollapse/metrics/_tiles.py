@@ -44,7 +44,9 @@ def own_squares(
     x_skip: Tensor, y_skip: Tensor, start: Tensor, out: Tensor,
 ) -> None:  # fmt: skip
     """Sorted exact squared distances from each query of [low, high) to its positives."""
-    bounds = torch.nonzero(own_low[low + 1 : high] != own_low[low : high - 1]).flatten() + 1
+    # A query whose class is not in the gallery has an empty range where the next class begins.
+    new = (own_low[low:high].diff() != 0) | (own_high[low:high].diff() != 0)
+    bounds = torch.nonzero(new).flatten() + 1
     groups = [low, *(low + bounds).tolist(), high]
     for a, b in pairwise(groups):
         first, last = int(own_low[a]), int(own_high[a])

@@ -59,9 +59,7 @@ def _build(faiss: Any, y: Side, seed: int) -> Any:
     """Inverted lists: about 4·sqrt(n) cells, trained on at most 64 points a cell."""
     values = _narrow(y, 0, y.size)
     cells = max(1, min(int(4 * np.sqrt(y.size)), y.size // 39))
-    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(values.shape[1]), values.shape[1], cells)
-    index.own_fields = True
-    index.quantizer.this.disown()
+    index = faiss.index_factory(values.shape[1], f"IVF{cells},Flat")
     index.cp.seed = seed
     index.cp.max_points_per_centroid = 64
     index.train(values)

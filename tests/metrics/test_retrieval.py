@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+from uncollapse._check import InputError
+from uncollapse.metrics import RetrievalResult, _ranks, retrieval
+
+ENGINES = ["numba", "torch"]
+
+
+def scores(result: RetrievalResult) -> dict[str, float]:
+    return {k: v for k, v in result.to_dict().items() if isinstance(v, float)}
+
+
+def cloud(seed, n=90, d=6, classes=7, spread=1.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    x = rng.normal(size=(classes, d))[labels] * spread + rng.normal(size=(n, d))
+    return x, labels
+
+
+CLOUDS = {
+    "plain": lambda x: x,
+    "ties and duplicates": lambda x: np.round(x),
+    "one point": lambda x: np.zeros_like(x) + 3.25,
+    "few points": lambda x: np.sign(x[:, :1]) * np.ones_like(x),
+    "spread 1e-4 far away": lambda x: x * 1e-4 + 10,
+    "spread 1e-6 far away": lambda x: x * 1e-6 + 1000,
+    "two tight groups far apart": lambda x: x * 1e-6 + np.sign(x[:, :1]),
+    "one far outlier": lambda x: np.where(np.arange(len(x))[:, None] == 3, 1e5, x * 1e-3),
+    "tiny": lambda x: x * 1e-30,
+    "huge": lambda x: x * 1e30,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", CLOUDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_metric_equals_the_float64_loop(kind, dtype, engine, retrieval_oracle):
+    x, labels = cloud(1)
+    x = CLOUDS[kind](x).astype(dtype)
+    for ties in ("pessimistic", "optimistic"):
+        found = retrieval(x, labels, ties=ties, engine=engine)
+        assert scores(found) == pytest.approx(retrieval_oracle(x, labels, ties=ties), abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(2, 40),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.sampled_from([1.0, 2.0, 1e9]),
+    st.booleans(),
+)
+def test_ties_duplicates_and_singletons_agree_with_the_loop(
+    engine, retrieval_oracle, seed, n, d, classes, grid, separate
+):
+    rng = np.random.default_rng(seed)
+    x = np.round(rng.normal(size=(n, d)) * grid) / grid
+    labels = rng.integers(0, classes, n)
+    half = max(1, n // 2)
+    split = (x[half:], labels[half:]) if separate and n > half else ()
+    queries = (x[:half], labels[:half]) if split else (x, labels)
+    for ties in ("pessimistic", "optimistic"):
+        expected = retrieval_oracle(*queries, *split, ties=ties)
+        result = retrieval(*queries, *split, ties=ties, engine=engine)
+        if expected:
+            assert scores(result) == pytest.approx(expected, abs=1e-12)
+        else:
+            assert result.queries_without_match == len(queries[0])
+            assert math.isnan(result.mrr)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_several_tiles_and_several_strips_agree_with_the_loop(
+    engine, retrieval_oracle, monkeypatch
+):
+    x, labels = cloud(2, n=230, classes=5)
+    expected = retrieval_oracle(x, labels)
+    monkeypatch.setattr(_ranks, "_TILE", 37)
+    whole = retrieval(x, labels, engine=engine)
+    monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)  # now few queries fit together
+    plan = []
+    original = _ranks._plan
+    monkeypatch.setattr(_ranks, "_plan", lambda *a: plan.append(original(*a)) or plan[-1])
+    strips = retrieval(x, labels, engine=engine)
+    assert len(plan[0].strips) > 3
+    assert scores(whole) == pytest.approx(expected, abs=1e-12)
+    assert scores(strips) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_streamed_copy_gives_the_same_result(engine, monkeypatch):
+    x, labels = cloud(3, n=200, d=300)
+    original = _ranks._plan
+    monkeypatch.setattr(_ranks, "_plan", lambda *a: original(*a)._replace(resident=False))
+    streamed = retrieval(x, labels, engine=engine)
+    monkeypatch.undo()
+    assert streamed == retrieval(x, labels, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_large_classes_agree_with_the_loop(engine, retrieval_oracle):
+    x, labels = cloud(4, n=300, d=3, classes=2)
+    expected = retrieval_oracle(x, labels)
+    assert scores(retrieval(x, labels, engine=engine)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_reduced_precision_products_do_not_change_the_result():
+    x, labels = cloud(5)
+    x = x.astype(np.float32)
+    exact = retrieval(x, labels)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert _ranks.narrow_dtype() == torch.float64
+        assert retrieval(x, labels, engine="torch") == exact
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_it_agrees_with_pytorch_metric_learning():
+    x, labels = cloud(6, n=400, d=16, classes=20)
+    x = x.astype(np.float32)
+    names = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_reciprocal_rank")
+    calculator = AccuracyCalculator(include=names, k=399, device=torch.device("cpu"))
+    theirs = calculator.get_accuracy(torch.from_numpy(x), torch.from_numpy(labels))
+    ours = retrieval(x, labels)
+    found = (ours.precision[1], ours.r_precision, ours.map_at_r, ours.mrr)
+    assert found == pytest.approx([theirs[name] for name in names], abs=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_total_collapse_scores_zero_and_one_only_if_asked(engine, normalize):
+    x = torch.full((60, 8), 0.3)
+    labels = np.arange(60) % 6
+    worst = retrieval(x, labels, normalize=normalize, engine=engine)
+    assert max(*worst.recall.values(), worst.r_precision, worst.map_at_r) == 0.0
+    best = retrieval(x, labels, ties="optimistic", normalize=normalize, engine=engine)
+    assert best.recall[1] == best.map_at_r == 1.0
+
+
+def test_collapse_of_parallel_rows_counts_as_ties_when_normalised():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=16) * rng.uniform(0.1, 9, (40, 1))
+    assert retrieval(x, np.arange(40) % 4, normalize=True).recall[1] == 0.0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("spread", "place"), [(1e-4, 0.0), (1e-4, 100.0), (1e-6, 1000.0)])
+def test_perfect_classes_inside_a_tiny_spread_score_one(engine, spread, place):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 8)
+    x = np.eye(10)[labels] + 0.01 * rng.normal(size=(80, 10))
+    result = retrieval(place + spread * x, labels, engine=engine)
+    assert result.recall[1] == result.map_at_r == result.mrr == 1.0
+
+
+def test_perfect_float32_classes_at_spread_1e_4_score_one():
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(5), 6)
+    x = (1 + 1e-4 * (np.eye(5)[labels] + 0.05 * rng.normal(size=(30, 5)))).astype(np.float32)
+    assert retrieval(x, labels).map_at_r == 1.0
+
+
+def test_normalising_ranks_by_cosine(retrieval_oracle):
+    x, labels = cloud(7)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    result = retrieval(x, labels, normalize=True)
+    assert scores(result) == pytest.approx(retrieval_oracle(unit, labels), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([2**62, 2**62 + 1], [2**62 + 1, 2**62]),
+        (["a" * 300, "b"], ["b", "a" * 300]),
+        (np.array([1, 2], np.uint64), np.array([2, 1], np.int64)),
+        ([True, False], [False, True]),
+    ],
+)
+def test_labels_of_any_size_and_kind_are_told_apart(first, second):
+    result = retrieval([[0.0], [1.0]], first, [[1.0], [0.0]], second, ks=(1,))
+    assert result.recall[1] == 1.0
+
+
+def test_queries_without_a_relevant_item_are_counted_and_left_out():
+    result = retrieval([[0.0], [1.0], [9.0]], ["a", "a", "alone"], ks=(1,))
+    assert (result.queries, result.queries_without_match, result.recall[1]) == (3, 1, 1.0)
+    assert "1 of 3 queries have no relevant item; the means leave them out." in str(result)
+    assert np.isnan(result.per_query["mrr"]).tolist() == [False, False, True]
+
+
+def test_a_k_beyond_the_gallery_finds_everything():
+    result = retrieval([[0.0], [1.0], [9.0]], ["a", "b", "a"], ks=(1, 50))
+    assert result.recall == {1: 0.0, 50: 1.0}
+    assert result.precision[50] == 0.5  # 1 relevant of the 2 other items
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_class_missing_from_the_gallery_does_not_disturb_the_next_one(engine):
+    result = retrieval([[0.0], [0.0]], [3, 4], [[1.0], [0.0]], [2, 4], ks=(1,), engine=engine)
+    assert result.per_query["mrr"].tolist()[1] == 1.0
+    assert result.queries_without_match == 1
+
+
+def test_one_point_alone_has_no_score():
+    result = retrieval([[1.0, 2.0]], [0])
+    assert result.queries_without_match == 1
+    assert math.isnan(result.recall[1])
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    x, labels = cloud(8)
+    x = np.round(x)
+    order = np.random.default_rng(0).permutation(len(x))
+    a, b = retrieval(x, labels), retrieval(x[order], labels[order])
+    assert scores(a) == pytest.approx(scores(b), abs=1e-12)
+    assert np.array_equal(a.per_query["mrr"][order], b.per_query["mrr"])
+
+
+def test_half_precision_and_integer_embeddings_are_ranked():
+    x, labels = cloud(9)
+    half = torch.from_numpy(x).to(torch.bfloat16)
+    assert retrieval(half, labels) == retrieval(half.float(), labels)
+    whole = np.round(x).astype(np.int64)
+    assert retrieval(whole, labels) == retrieval(whole.astype(np.float64), labels)
+
+
+def test_progress_is_reported_up_to_the_total():
+    seen: list[tuple[int, int]] = []
+    x, labels = cloud(10)
+    retrieval(x, labels, progress=lambda done, total: seen.append((done, total)))
+    assert seen
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_a_progress_bar_goes_to_stderr_if_asked(capsys):
+    x, labels = cloud(11)
+    retrieval(x, labels, progress=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_memory_that_cannot_do_is_refused_with_what_would():
+    x, labels = cloud(12)
+    with pytest.raises(InputError, match=r"max_memory: expected at least \d+ MB here, got 1 MB"):
+        retrieval(x, labels, max_memory="1MB")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ks": ()}, "ks: expected at least one whole number"),
+        ({"ks": 3}, "ks: expected a list"),
+        ({"ks": (0,)}, "ks: expected a whole number of at least 1, got 0"),
+        ({"ks": (1.5,)}, "ks: expected a whole number"),
+        ({"ties": "none"}, "ties: expected one of 'pessimistic', 'optimistic', got 'none'"),
+        ({"index": "annoy"}, "index: expected one of 'exact', 'faiss'"),
+        ({"engine": "cuda"}, "engine: expected one of"),
+        ({"max_memory": "lots"}, "max_memory: expected bytes"),
+        ({"max_memory": True}, "max_memory: expected bytes"),
+        ({"progress": 3}, "progress: expected True, False, None or a function"),
+        ({"gallery": [[1.0]]}, "gallery_labels: expected gallery and gallery_labels both"),
+        ({"gallery": [[1.0, 2.0]], "gallery_labels": [1]}, "gallery: expected 1 as in queries"),
+        ({"gallery": [[1.0]], "gallery_labels": ["a"]}, "gallery_labels: expected labels of one"),
+        ({"query_labels": [1]}, "query_labels: expected 2, one for each row, got 1 labels"),
+        ({"queries": [[1.0], [math.nan]]}, "queries: expected finite numbers, got NaN or .* row 1"),
+        ({"queries": [[0.0], [1.0]], "normalize": True}, "queries: expected rows that have a norm"),
+    ],
+)
+def test_bad_input_names_the_argument_the_value_and_what_is_allowed(change, message):
+    arguments = {"queries": [[1.0], [2.0]], "query_labels": [0, 1], **change}
+    with pytest.raises(InputError, match=message):
+        retrieval(**arguments)
+
+
+def test_nan_rows_are_named():
+    x = np.zeros((9, 2))
+    x[[2, 5], 1] = np.nan
+    with pytest.raises(InputError, match="NaN or infinity in rows 2, 5"):
+        retrieval(x, np.arange(9) % 3)
