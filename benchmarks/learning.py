@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 
 import torch
-from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
 from pytorch_metric_learning import losses, miners
 from torch import Tensor
 from torch.nn import functional
 
+from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
 from uncollapse.losses import MultiSimilarityLoss, TripletLoss
 from uncollapse.mining import Miner
 

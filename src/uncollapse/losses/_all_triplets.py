@@ -63,7 +63,9 @@ def all_triplets(
         gradient = _hinge(kernels.hinge_rows, z, rows, classes, count)
     else:
         gradient = cross_class(z, rows, classes, count)
-    tuples = count.active if nonzero or window else classes.triplets
+    tuples = classes.triplets
+    if isinstance(count, HingeCount) and (nonzero or window):
+        tuples = count.active
     if tuples == 0:
         return nothing
     gradient += classes.gradient(rows, count.pull, positive, engine)
@@ -87,9 +89,10 @@ def _hinge(
     buffer = torch.empty(min(BLOCK, n), n, dtype=z.dtype)
     total, direct = torch.zeros(n, dtype=rows.dtype), torch.zeros_like(rows)
     result = torch.zeros_like(z)
-    shared = [*classes.bounds, count.positive.numpy()]
+    low = count.positive if count.low is None else count.low
+    shared = [*classes.bounds, count.positive.numpy(), low.numpy()]
     out = [x.numpy() for x in (rows, count.pull, total, direct)]
-    settings = (margin, count.window, number(CLOSE[z.dtype]), number(FAR))
+    settings = (margin, count.low is not None, number(CLOSE[z.dtype]), number(FAR))
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
         slope = torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=buffer[: stop - start])

@@ -10,6 +10,7 @@ from uncollapse.losses._blocks import FAR
 
 __all__ = ["HingeCount", "SoftCount"]
 
+_TIE = {torch.float32: 2e-6, torch.float64: 1e-12}  # relative error of a distance
 _PASSES = 24  # positives up to this many by one comparison each, more by bisection
 
 
@@ -21,7 +22,9 @@ class HingeCount:
     """
 
     def __init__(self, positive: Tensor, unit: float, margin: float, window: bool) -> None:
-        self.positive, self.unit, self.margin, self.window = positive, unit, margin, window
+        self.positive, self.unit, self.margin = positive, unit, margin
+        # The semi-hard loss jumps by the margin at d_an = d_ap: rounding must not decide a tie.
+        self.low = positive * (1 + _TIE[positive.dtype]) if window else None
         # Beyond FAR / 10 every triplet is active and the sum would swallow the distances.
         self.limit = positive + min(margin / unit, FAR / 10)
         self.pull = torch.zeros_like(positive)
@@ -30,7 +33,7 @@ class HingeCount:
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
         """Minus the number of positives each negative of these anchors is charged with."""
         rule = _by_passes if self.positive.shape[1] <= _PASSES else _by_bisection
-        low = self.positive[start:stop] if self.window else None
+        low = None if self.low is None else self.low[start:stop]
         weight, self.pull[start:stop] = rule(distance, self.limit[start:stop], low)
         self.push += float(torch.linalg.vecdot(weight, distance).sum(dtype=torch.float64))
         return weight.neg_()
@@ -55,7 +58,6 @@ class SoftCount:
         self.positive, self.unit, self.margin = positive, unit, margin
         self.pull = torch.zeros_like(positive)
         self.total = 0.0
-        self.active = int((positive > -torch.inf).sum())
 
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
         """Minus the sum of the sigmoids each negative of these anchors takes part in."""

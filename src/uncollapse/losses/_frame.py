@@ -91,7 +91,10 @@ class _Attach(torch.autograd.Function):
         return value.clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "this loss has no second derivative: create_graph=True was asked for"
+            )
         (gradient,) = ctx.saved_tensors
         return gradient * upstream, None, None

@@ -139,6 +139,7 @@ def hinge_rows(
     low: Array,  # [N] first column of each row's class
     high: Array,  # [N] last column + 1
     positive: Array,  # [N, K] distances to the positives, -inf where there is none
+    above: Array,  # [N, K] what a negative must be farther than, with `window`
     margin: Any,  # in units of z, a scalar of z's dtype
     window: bool,
     share: Any,  # what counts as close, see _blocks.CLOSE
@@ -180,7 +181,7 @@ def hinge_rows(
         size = high[i] - low[i]
         if size <= _PASSES:
             for k in range(size):
-                least = positive[i, k] if window else -one
+                least = above[i, k] if window else -one
                 most = positive[i, k] + margin
                 hits = zero
                 if most > zero:
@@ -190,7 +191,7 @@ def hinge_rows(
                         hits += hit
                 pull[i, k] = hits
         else:
-            _bisect(row, positive[i, :size], margin, window, weight, pull[i])
+            _bisect(row, positive[i, :size], above[i, :size], margin, window, weight, pull[i])
         own = 0.0
         for j in range(n):
             push += np.float64(weight[j] * row[j])
@@ -227,12 +228,18 @@ def _add_force(gradient: Array, rows: Array, i: int, j: int, slope: float) -> No
 
 @_fast
 def _bisect(
-    row: Array, positive: Array, margin: Any, window: bool, weight: Array, pull: Array
+    row: Array,
+    positive: Array,
+    above: Array,
+    margin: Any,
+    window: bool,
+    weight: Array,
+    pull: Array,
 ) -> None:
     """Counts of one anchor with many positives, from each negative's place among them."""
     order = np.argsort(positive)
-    ordered = positive[order]
-    limit = ordered + margin
+    limit = positive[order] + margin
+    ordered = above[order]
     width = len(order)
     below = np.zeros(width + 1, np.int64)
     for j in range(len(row)):

@@ -30,6 +30,8 @@ def chosen_pairs(
 
 def pair_distances(y: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Distances of rows i to rows j: direct, or out of the N × N matrix if that is smaller."""
+    if len(i) == 0:
+        return y[i].sum(1)
     if len(i) * y.shape[1] > len(y) ** 2:
         return pairwise_distances(y)[i, j]
     return paired_distances(y[i], y[j])

@@ -61,7 +61,7 @@ def multi_similarity(
         highest = _row_max(weight) + level[here]
         close = _close(weight, highest, level[here], norm, start, beta, base, unit2)
         some = highest > _NONE / 2
-        chosen = _positives(rules, near[here], real[here], highest / beta + base)
+        chosen = _positives(rules, positive[here], near[here], real[here], highest / beta + base)
         if rules.negatives == "multi_similarity":  # s_an > min s_ap - ε
             bound = beta * (least[here] - base)
             some = some & (highest > bound)
@@ -97,10 +97,12 @@ def multi_similarity(
     return Charge(float(charge.sum(dtype=torch.float64)) / n, ordered)
 
 
-def _positives(rules: Rules, near: Tensor, real: Tensor, highest: Tensor) -> Tensor:
+def _positives(
+    rules: Rules, distance: Tensor, near: Tensor, real: Tensor, highest: Tensor
+) -> Tensor:
     """Which entries of the table of positives are charged; `highest` is the largest s_an."""
-    if rules.positives == "easy":  # EPS §4.3
-        nearest = torch.where(real, near, -torch.inf).argmax(1, keepdim=True)
+    if rules.positives == "easy":  # EPS §4.3; distances, as cosines near 1 cannot be told apart
+        nearest = torch.where(real, distance, torch.inf).argmin(1, keepdim=True)
         return torch.zeros_like(real).scatter_(1, nearest, True).logical_and_(real)
     if rules.positives == "multi_similarity":  # s_ap < max s_an + ε
         return real & (near < highest + rules.epsilon)

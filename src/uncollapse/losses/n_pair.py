@@ -52,7 +52,7 @@ class NPairLoss(TupleLoss):
 
     Args:
         miner: chooses the positive pairs.
-        normalize: divide embeddings by their norms first.
+        normalize: divide embeddings by their norms first; PML does, Sohn does not.
         l2: weight of (|f|² + |f⁺|²) / 2, mean over the pairs.
 
     >>> from uncollapse.mining import Miner

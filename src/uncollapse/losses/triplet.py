@@ -234,4 +234,4 @@ def _over_mean(y: Tensor) -> Tensor:
     """Rows over their mean distance, on the graph; unchanged if all are equal."""
     pairs = max(len(y) * (len(y) - 1), 1)
     mean = pairwise_distances(y).sum() / pairs
-    return y if float(mean) == 0.0 else (y - y[0].detach()) / mean
+    return y if float(mean.detach()) == 0.0 else (y - y[0].detach()) / mean

@@ -1,0 +1,93 @@
+"""Slow float64 oracles, written from the papers, and batches that are hard on distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+Batch = tuple[Tensor, Tensor]
+
+
+def distances(y: Tensor) -> Tensor:
+    """All distances by direct differences, with subgradient 0 at 0."""
+    square = (y[:, None] - y[None]).square().sum(-1)
+    return torch.where(square > 0, square, torch.ones_like(square)).sqrt() * (square > 0)
+
+
+def unit(x: Tensor) -> Tensor:
+    norm = x.square().sum(1, keepdim=True)
+    return x / torch.where(norm > 0, norm, torch.ones_like(norm)).sqrt()
+
+
+def triplets(labels: Tensor) -> list[tuple[int, int, int]]:
+    rows = range(len(labels))
+    return [
+        (a, p, n)
+        for a in rows
+        for p in rows
+        for n in rows
+        if a != p and labels[a] == labels[p] and labels[a] != labels[n]
+    ]
+
+
+def oracle(loss: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor]:
+    """Value and gradient in float64."""
+    wide = x.detach().double().requires_grad_()
+    value = loss(wide)
+    gradient = torch.zeros_like(wide)
+    if value.requires_grad:
+        (gradient,) = torch.autograd.grad(value, wide, allow_unused=True)
+    return value.item(), torch.zeros_like(wide) if gradient is None else gradient
+
+
+def measured(loss: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor]:
+    """Value and gradient of the product's loss; its gradient has the input's dtype."""
+    leaf = x.detach().clone().requires_grad_()
+    value = loss(leaf)
+    value.backward()
+    assert leaf.grad is not None
+    assert leaf.grad.dtype == x.dtype
+    return value.item(), leaf.grad.double()
+
+
+def assert_same(
+    ours: Callable[[Tensor], Tensor],
+    theirs: Callable[[Tensor], Tensor],
+    x: Tensor,
+    tolerance: float = 1e-5,
+) -> None:
+    value, gradient = measured(ours, x)
+    true_value, true_gradient = oracle(theirs, x)
+    scale = max(float(true_gradient.norm()), 1e-3)
+    np.testing.assert_allclose(value, true_value, rtol=tolerance, atol=tolerance)
+    assert float((gradient - true_gradient).norm()) <= tolerance * scale
+
+
+@st.composite
+def batches(draw: st.DrawFn, grid: bool = False) -> Batch:
+    """Float64 rows with labels: duplicates, singletons, one class, tight, far from the origin.
+
+    `grid` puts them on whole numbers, so that distances tie exactly.
+    """
+    n, dim = draw(st.integers(1, 10)), draw(st.integers(1, 4))
+    seed = draw(st.integers(0, 2**31))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, draw(st.integers(1, 4)), (n,), generator=generator)
+    if grid:
+        x = torch.randint(-2, 3, (n, dim), generator=generator).double()
+    else:
+        x = torch.randn(n, dim, generator=generator, dtype=torch.float64)
+        kind = draw(st.sampled_from(["plain", "duplicates", "tight classes", "offset", "equal"]))
+        if kind == "duplicates":
+            x = x[torch.randint(0, max(n // 2, 1), (n,), generator=generator)]
+        elif kind == "tight classes":
+            x = 1e-4 * x + torch.randn(4, dim, generator=generator, dtype=torch.float64)[labels]
+        elif kind == "offset":
+            x = 1e-3 * x + 5.0
+        elif kind == "equal":
+            x = x[:1].expand(n, dim).clone()
+    return x, labels

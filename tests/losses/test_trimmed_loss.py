@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from losses.loss_oracles import measured
+from uncollapse._check import InputError
+from uncollapse.losses import (
+    ContrastiveLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    ProxyNCALoss,
+    SupConLoss,
+    TrimmedLoss,
+    TripletLoss,
+)
+from uncollapse.mining import Miner
+
+LOSSES = [
+    ContrastiveLoss(),
+    TripletLoss(0.5),
+    TripletLoss(0.5, soft=True, scale_free=True, normalize=True, reduction="nonzero"),
+    MarginLoss(nu=0.1),
+    MultiSimilarityLoss(),
+    ProxyNCALoss(3, 4),
+    NPairLoss(),
+    SupConLoss(),
+]
+
+
+def batch():
+    x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return x, torch.arange(12) // 4
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("on", ["all", "positives"])
+def test_keeping_everything_is_the_loss_itself(loss, on):
+    x, labels = batch()
+    a = measured(lambda z: loss(z, labels), x)
+    b = measured(lambda z: TrimmedLoss(loss, 1.0, on)(z, labels), x)
+    assert a[0] == pytest.approx(b[0], rel=1e-9)
+    torch.testing.assert_close(a[1], b[1], rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_trimming_on_all_keeps_the_smallest_losses(loss):
+    x, labels = batch()
+    elements = loss.elements(x, labels)
+    kept = int(0.4 * len(elements.loss))
+    smallest = elements.loss.detach().sort().values[:kept]
+    trimmed = TrimmedLoss(loss, 0.4)(x, labels)
+    expected = loss.reduce(elements.take(elements.loss.detach() <= smallest[-1]))
+    assert trimmed.item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", [ContrastiveLoss(2.0), MarginLoss()])
+def test_trimming_positives_keeps_every_negative_pair(loss):
+    x, labels = batch()
+    elements = loss.elements(x, labels)
+    negative = elements.pull == -torch.inf
+    near = elements.pull[~negative].sort().values[: int(0.5 * 36)]
+    expected = loss.reduce(elements.take(negative | (elements.pull <= near[-1])))
+    assert TrimmedLoss(loss, 0.5, "positives")(x, labels).item() == pytest.approx(expected.item())
+
+
+def test_trimming_positives_of_triplets_keeps_those_with_the_nearest_positives():
+    x = torch.tensor([[0.0], [1.0], [5.0], [8.0]])
+    loss = TrimmedLoss(TripletLoss(20.0), 0.5, "positives")
+    # Kept: anchors 0 and 1, whose positive is at 1; their losses 1 - d + 20.
+    assert loss(x, [0, 0, 1, 1]).item() == pytest.approx(21 - (5 + 8 + 4 + 7) / 4)
+
+
+def test_keeping_nothing_costs_a_differentiable_zero():
+    x, labels = batch()
+    for loss in LOSSES:
+        if not getattr(loss, "nu", 0):
+            value, gradient = measured(lambda z, f=loss: TrimmedLoss(f, 0.0)(z, labels), x)
+            assert value == 0.0
+            assert not gradient.any()
+
+
+def test_a_miner_or_a_tuple_names_what_is_trimmed():
+    x, labels = batch()
+    miner = Miner("random", "random", generator=torch.Generator().manual_seed(0))
+    chosen = miner(x, labels)
+    by_tuple = TrimmedLoss(TripletLoss(0.5), 0.5)(x, labels, chosen)
+    miner.generator.manual_seed(0)
+    by_miner = TrimmedLoss(TripletLoss(0.5, miner), 0.5)(x, labels)
+    assert by_tuple == by_miner
+
+
+def test_impossible_settings_are_named():
+    with pytest.raises(InputError, match="fraction: expected"):
+        TrimmedLoss(TripletLoss(), 1.5)
+    with pytest.raises(InputError, match="'all', 'positives'"):
+        TrimmedLoss(TripletLoss(), 0.5, on="negatives")
+    with pytest.raises(InputError, match="loss: expected"):
+        TrimmedLoss(torch.nn.MSELoss(), 0.5)

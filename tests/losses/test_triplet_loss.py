@@ -1,0 +1,398 @@
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning import losses as pml_losses
+from pytorch_metric_learning import miners as pml_miners
+from torch.nn import functional
+
+from losses.loss_oracles import assert_same, batches, distances, measured, oracle, triplets, unit
+from uncollapse._check import InputError
+from uncollapse._classes import ClassLayout
+from uncollapse.losses import TripletLoss, triplet_loss
+from uncollapse.losses._all_triplets import all_triplets
+from uncollapse.losses._classwise import SortedClasses
+from uncollapse.losses._frame import Frame
+from uncollapse.losses._hardest import hardest_pairs
+from uncollapse.losses._mined import mined_triplets
+from uncollapse.mining import Miner, NoTripletsWarning, Triplets
+
+pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
+
+
+def excesses(x, labels, margin, normalize=False, scale_free=False):
+    d = distances(unit(x) if normalize else x)
+    n = len(x)
+    if scale_free and n > 1 and float(d.detach().max()) > 0:
+        d = d / (d.sum() / (n * (n - 1)))
+    found = triplets(labels)
+    if not found:
+        return x.sum() * torch.zeros(0, dtype=x.dtype)
+    return torch.stack([d[a, p] - d[a, k] + margin for a, p, k in found])
+
+
+def reduced(excess, soft=False, reduction="mean"):
+    loss = functional.softplus(excess) if soft else excess.clamp(min=0)
+    if len(loss) == 0:
+        return loss.sum()
+    if reduction == "max":
+        return loss.max()
+    count = int((loss > 0).sum()) if reduction == "nonzero" else len(loss)
+    return loss.sum() / max(count, 1)
+
+
+@given(
+    batches(),
+    st.sampled_from(["mean", "nonzero", "max"]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=70, deadline=None)
+def test_all_triplets_equal_the_definition(batch, reduction, soft, scale_free, normalize):
+    x, labels = batch
+
+    def truth(wide):
+        return reduced(excesses(wide, labels, 0.3, normalize, scale_free), soft, reduction)
+
+    loss = TripletLoss(
+        0.3, soft=soft, scale_free=scale_free, normalize=normalize, reduction=reduction
+    )
+    if reduction == "max":  # several triplets may be the hardest: any of their gradients is right
+        assert measured(lambda z: loss(z, labels), x)[0] == pytest.approx(
+            oracle(truth, x)[0], abs=1e-9
+        )
+    else:
+        assert_same(lambda z: loss(z, labels), truth, x, 1e-7)
+
+
+@given(batches(grid=True), st.sampled_from([0.0, 1.0]), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_ties_and_margin_zero_keep_the_value(batch, margin, soft):
+    x, labels = batch
+    value, gradient = measured(lambda z: triplet_loss(z, labels, margin=margin, soft=soft), x)
+    assert value == pytest.approx(float(reduced(excesses(x, labels, margin), soft)), abs=1e-12)
+    assert bool(torch.isfinite(gradient).all())
+
+
+@given(
+    batches(), st.sampled_from(["hard", "easy", "inside"]), st.sampled_from(["hard", "semihard"])
+)
+@settings(max_examples=60, deadline=None)
+def test_mined_triplets_equal_the_definition_on_the_same_triplets(batch, positives, negatives):
+    x, labels = batch
+    miner = Miner(positives, negatives)
+    chosen = miner(x, labels)
+
+    def truth(wide):
+        if len(chosen.anchor) == 0:
+            return wide.sum() * 0
+        d = distances(wide)
+        return reduced(d[chosen.anchor, chosen.positive] - d[chosen.anchor, chosen.negative] + 0.3)
+
+    assert_same(lambda z: triplet_loss(z, labels, margin=0.3, miner=miner), truth, x, 1e-7)
+    assert_same(lambda z: triplet_loss(z, labels, chosen, margin=0.3), truth, x, 1e-7)
+
+
+def clouds(n=200, k=4, dim=16, seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    labels = (torch.arange(n) // k)[torch.randperm(n, generator=g)]
+    x = torch.randn(n, dim, generator=g, dtype=torch.float64)
+    return (x + torch.randn(n, dim, generator=g, dtype=torch.float64)[labels]).to(dtype), labels
+
+
+@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numba_and_torch_count_alike(k, window, dtype):
+    pytest.importorskip("numba")
+    x, labels = clouds(k=k, dtype=dtype)
+    x[:6] = x[0]  # duplicates across classes
+    x[10:30] = x[10] + 1e-5 * x[10:30]  # and close pairs
+    frame = Frame.of(x, normalize=True)
+    classes = SortedClasses.of(ClassLayout.of(labels, len(x)), x.device)
+    torch_, numba = (
+        all_triplets(frame, classes, 0.2, window=window, engine=e) for e in ("torch", "numba")
+    )
+    # In float32 a triplet at the hinge's kink, or at the window's lower edge, may count or not.
+    exact = dtype == torch.float64
+    assert torch_.value == pytest.approx(numba.value, rel=1e-10 if exact else 1e-4)
+    apart = float((torch_.gradient - numba.gradient).norm() / torch_.gradient.norm())
+    assert apart <= (1e-10 if exact else 5e-3)
+
+
+@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("engine", ["torch", "numba"])
+def test_large_and_small_classes_equal_the_definition(k, window, engine):
+    x, labels = clouds(n=120, k=k, dtype=torch.float64)
+
+    def truth(wide):
+        d = distances(wide)
+        same = labels[:, None] == labels
+        kept = (same & ~torch.eye(len(x), dtype=torch.bool))[:, :, None] & ~same[:, None]
+        excess = (d[:, :, None] - d[:, None]) + 0.5
+        if window:
+            kept = kept & (d[:, None] > d[:, :, None]) & (excess > 0)
+        return excess[kept].clamp(min=0).mean()
+
+    frame = Frame.of(x, normalize=False)
+    classes = SortedClasses.of(ClassLayout.of(labels, len(x)), x.device)
+    value, gradient = all_triplets(frame, classes, 0.5, window=window, engine=engine)
+    true_value, true_gradient = oracle(truth, x)
+    assert value == pytest.approx(true_value, rel=1e-10)
+    torch.testing.assert_close(gradient, true_gradient, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("keep", ["all", "violating", "semihard"])
+@pytest.mark.parametrize("reduction", ["mean", "nonzero"])
+def test_fused_mining_equals_the_listed_triplets(keep, reduction):
+    x, labels = clouds(n=60, dtype=torch.float64)
+    miner = Miner("all", "all", margin=0.4, keep=keep)
+    loss = TripletLoss(0.4, miner, reduction=reduction)
+    fused = measured(lambda z: loss(z, labels), x)
+    listed = measured(lambda z: loss(z, labels, miner(x, labels)), x)
+    assert fused[0] == pytest.approx(listed[0], rel=1e-10)
+    torch.testing.assert_close(fused[1], listed[1], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("positives", ["easy", "hard"])
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6])
+def test_the_hardest_pairs_of_the_loss_are_the_miners(positives, spread):
+    pytest.importorskip("numba")
+    x, labels = clouds(n=240, k=5)
+    labels[7] = 999  # a class of one
+    x = 3.0 + spread * x
+    x[3], x[50] = x[100], x[100]
+    frame = Frame.of(x, normalize=False)
+    classes = SortedClasses.of(ClassLayout.of(labels, len(x)), x.device)
+    ours = hardest_pairs(frame, classes, positives)
+    assert ours is not None
+    for mine, theirs in zip(ours, Miner(positives, "hard")(x, labels), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_numba_and_torch_charge_mined_triplets_alike():
+    pytest.importorskip("numba")
+    x, labels = clouds(n=60)
+    x[1] = x[0]
+    frame = Frame.of(x, normalize=True)
+    chosen = Miner("easy", "hard")(frame.y, labels)
+    for soft in (False, True):
+        for reduction in ("mean", "nonzero", "max"):
+            a, b = (
+                mined_triplets(frame, chosen, 0.2, soft=soft, reduction=reduction, engine=engine)
+                for engine in ("torch", "numba")
+            )
+            assert a.value == pytest.approx(b.value, rel=1e-12)
+            torch.testing.assert_close(a.gradient, b.gradient, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("miner", [None, Miner("hard", "hard"), Miner("easy", "hard")])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("noise", [1e-1, 1e-3, 1e-5, 1e-7])
+def test_float32_gradient_is_right_near_collapse(miner, normalize, noise):
+    g = torch.Generator().manual_seed(1)
+    labels = torch.arange(32) // 4
+    x = 1.0 + noise * torch.randn(32, 64, generator=g)
+
+    def truth(wide):
+        if miner is None:
+            return reduced(excesses(wide, labels, 0.2, normalize))
+        y = unit(wide) if normalize else wide
+        t = miner(y, labels)
+        d = distances(y)
+        return reduced(d[t.anchor, t.positive] - d[t.anchor, t.negative] + 0.2)
+
+    loss = TripletLoss(0.2, miner, normalize=normalize)
+    value, gradient = measured(lambda z: loss(z, labels), x)
+    true_value, true_gradient = oracle(truth, x)
+    assert value == pytest.approx(true_value, rel=1e-5)
+    assert float((gradient - true_gradient).norm()) <= 1e-5 * float(true_gradient.norm())
+
+
+@pytest.mark.parametrize("miner", [None, Miner("hard", "hard")])
+def test_tight_classes_far_apart_keep_their_gradient_in_float32(miner):
+    g = torch.Generator().manual_seed(2)
+    labels = torch.arange(24) // 4
+    x = 1e-6 * torch.randn(24, 32, generator=g) + torch.randn(6, 32, generator=g)[labels]
+    # Rounded to float32 first: the oracle is of the numbers the loss is given.
+
+    def truth(wide):
+        if miner is None:
+            return reduced(excesses(wide, labels, 20.0))
+        t = miner(x, labels)
+        d = distances(wide)
+        return reduced(d[t.anchor, t.positive] - d[t.anchor, t.negative] + 20.0)
+
+    assert_same(lambda z: triplet_loss(z, labels, margin=20.0, miner=miner), truth, x, 1e-5)
+
+
+def test_many_mined_triplets_go_through_the_matrix_with_the_same_result():
+    x, labels = clouds(n=20, dtype=torch.float64)
+    chosen = Miner("all", "all")(x, labels)
+    few = Triplets(*(index[:50] for index in chosen))
+    repeated = Triplets(*(index[:50].repeat(20) for index in chosen))
+    a = measured(lambda z: triplet_loss(z, labels, few), x)
+    b = measured(lambda z: triplet_loss(z, labels, repeated), x)
+    assert a[0] == pytest.approx(b[0], rel=1e-12)
+    torch.testing.assert_close(a[1], b[1], rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("miner", [None, Miner("hard", "hard"), Miner("easy", "semihard")])
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_scale_free_loss_has_no_radial_drift_at_any_spread(miner, soft):
+    g = torch.Generator().manual_seed(3)
+    labels = torch.arange(16) // 4
+    shape = torch.randn(16, 8, generator=g)
+    values = []
+    for spread in (1e3, 1.0, 1e-10, 1e-20, 1e-30):
+        x = (spread * shape).requires_grad_()
+        loss = TripletLoss(0.2, miner, soft=soft, scale_free=True)(x, labels)
+        loss.backward()
+        gradient = x.grad.double() * spread
+        assert bool(torch.isfinite(x.grad).all())
+        centred = (x.detach() / spread).double()
+        centred -= centred.mean(0)
+        drift = float((centred * gradient).sum())
+        assert abs(drift) <= 1e-6 * float(centred.norm() * gradient.norm())
+        values.append(loss.item())
+    assert values == pytest.approx([values[1]] * 5, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale_free", [False, True])
+@pytest.mark.parametrize(
+    ("soft", "margin", "value"), [(0, 0.2, 0.2), (1, 0.0, 0.6931), (0, 0.0, 0.0)]
+)
+@pytest.mark.parametrize("miner", [None, Miner("hard", "hard"), Miner("easy", "hard")])
+def test_when_all_coincide_the_loss_is_the_margin_and_the_gradient_zero(
+    scale_free, soft, margin, value, miner
+):
+    for row in (torch.zeros(1, 5), torch.full((1, 5), 0.1)):
+        x = row.repeat(12, 1)
+        loss = TripletLoss(margin, miner, soft=bool(soft), scale_free=scale_free)
+        got, gradient = measured(lambda z, f=loss: f(z, [0, 0, 0, 1, 1, 1] * 2), x)
+        assert got == pytest.approx(value, abs=1e-4)
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2], [5]])
+@pytest.mark.parametrize("miner", [None, Miner("easy", "hard"), Miner("all", "all")])
+@pytest.mark.parametrize("scale_free", [False, True])
+def test_a_batch_without_a_triplet_costs_a_differentiable_zero(labels, miner, scale_free):
+    x = torch.randn(len(labels), 3)
+    loss = TripletLoss(0.2, miner, scale_free=scale_free)
+    value, gradient = measured(lambda z: loss(z, labels), x)
+    assert value == 0.0
+    assert not gradient.any()
+
+
+@pytest.mark.filterwarnings("default::uncollapse.mining.NoTripletsWarning")
+@pytest.mark.parametrize("words", [("easy", "hard"), ("all", "all")])
+def test_a_batch_without_a_triplet_is_warned_of_once_and_says_why(words):
+    loss = TripletLoss(0.2, Miner(*words))
+    with pytest.warns(NoTripletsWarning, match="all 3 samples have one label"):
+        loss(torch.randn(3, 2), [0, 0, 0])
+    with warnings.catch_warnings(record=True) as second:
+        loss(torch.randn(3, 2), [0, 0, 0])
+    assert not second
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_in_gives_a_half_precision_gradient(dtype):
+    x, labels = clouds(n=24)
+    half = x.to(dtype)
+    value, gradient = measured(lambda z: triplet_loss(z, labels), half)
+    true_value, true_gradient = measured(lambda z: triplet_loss(z, labels), half.float())
+    assert value == pytest.approx(true_value, rel=1e-6)
+    torch.testing.assert_close(gradient.to(dtype), true_gradient.to(dtype))
+
+
+@pytest.mark.parametrize("miner", [None, Miner("easy", "hard")])
+def test_autocast_changes_nothing(miner):
+    x, labels = clouds(n=24)
+    x = 1.0 + 1e-4 * x
+    loss = TripletLoss(0.2, miner, scale_free=True)
+    plain = measured(lambda z: loss(z, labels), x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = measured(lambda z: loss(z, labels), x)
+    assert plain[0] == cast[0]
+    assert torch.equal(plain[1], cast[1])
+
+
+@pytest.mark.parametrize("options", [{}, {"soft": True}, {"scale_free": True}, {"normalize": True}])
+def test_gradcheck_passes_in_float64(options):
+    x, labels = clouds(n=10, k=3, dim=3, dtype=torch.float64)
+    loss = TripletLoss(0.7, **options)
+    assert torch.autograd.gradcheck(lambda z: loss(z, labels), x.requires_grad_())
+
+
+def test_a_second_derivative_is_refused_clearly():
+    x, labels = clouds(n=12)
+    x.requires_grad_()
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(triplet_loss(x, labels), x, create_graph=True)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_all_triplets_equal_pml(soft):
+    x, labels = clouds(n=40)
+    theirs = pml_losses.TripletMarginLoss(margin=0.3, smooth_loss=soft)
+    ours = TripletLoss(0.3, soft=soft, normalize=True, reduction="nonzero")
+    a, b = (measured(lambda z, f=f: f(z, labels), x) for f in (ours, theirs))
+    assert a[0] == pytest.approx(b[0], abs=1e-5)
+    torch.testing.assert_close(a[1], b[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (Miner("hard", "hard"), pml_miners.BatchHardMiner()),
+        (Miner("easy", "hard"), pml_miners.BatchEasyHardMiner("easy", "hard")),
+        (
+            Miner("all", "all", margin=0.2, keep="semihard"),
+            pml_miners.TripletMarginMiner(0.2, "semihard"),
+        ),
+    ],
+)
+def test_mined_triplets_equal_pml_and_pml_tuples_are_taken(ours, theirs):
+    x, labels = clouds(n=48)
+    loss = TripletLoss(0.2, ours, normalize=True, reduction="nonzero")
+    pml = pml_losses.TripletMarginLoss(margin=0.2)
+    mined = theirs(x, labels)
+    a = measured(lambda z: loss(z, labels), x)
+    b = measured(lambda z: pml(z, labels, mined), x)
+    c = measured(lambda z: loss(z, labels, mined), x)
+    assert a[0] == pytest.approx(b[0], abs=1e-5)
+    assert c[0] == pytest.approx(b[0], abs=1e-5)
+    torch.testing.assert_close(a[1], b[1], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(c[1], b[1], rtol=1e-4, atol=1e-6)
+
+
+def test_near_collapse_pml_differs_because_its_float32_distances_do():
+    x = 1.0 + 1e-5 * torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(32) // 4
+    truth = oracle(lambda z: reduced(excesses(z, labels, 0.2, normalize=True)), x)[1]
+    ours = measured(lambda z: triplet_loss(z, labels, normalize=True), x)[1]
+    theirs = measured(lambda z: pml_losses.TripletMarginLoss(margin=0.2)(z, labels), x)[1]
+    assert float((ours - truth).norm() / truth.norm()) < 1e-5
+    assert float((theirs - truth).norm() / truth.norm()) > 0.5
+
+
+def test_the_maximum_is_the_hardest_triplets_loss():
+    x = torch.tensor([[0.0], [1.0], [3.0], [3.5]])
+    assert triplet_loss(x, [0, 0, 1, 1], margin=2.0, reduction="max").item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("margin", [-0.1, math.nan, "0.2"])
+def test_an_impossible_margin_is_named(margin):
+    with pytest.raises(InputError, match="margin: expected"):
+        TripletLoss(margin)
+
+
+def test_an_unknown_reduction_lists_the_known_ones():
+    with pytest.raises(InputError, match="'mean', 'nonzero', 'max'"):
+        TripletLoss(reduction="sum")
