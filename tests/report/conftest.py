@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from uncollapse.training import Run, parse_config, train
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _FLAGS = (
     "--headless=new",
@@ -153,3 +155,25 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened = Browser(program, tmp_path_factory.mktemp("chromium"))
     yield opened
     opened.close()
+
+
+def _train(folder: Path, **mining: str) -> Run:
+    settings = {
+        "data": {"name": "digits"},
+        "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
+        "batch": {"p": 4, "k": 4},
+        "mining": mining,
+        "train": {"steps": 6, "log_every": 2, "evaluate_every": 3, "tensorboard": "off"},
+        "evaluate": {"ks": [1, 4], "max_samples": 100},
+    }
+    return train(parse_config(settings), folder)
+
+
+@pytest.fixture(scope="session")
+def easy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _train(tmp_path_factory.mktemp("runs") / "easy", positives="easy", negatives="hard")
+
+
+@pytest.fixture(scope="session")
+def hard_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _train(tmp_path_factory.mktemp("runs") / "hard", positives="hard", negatives="hard")

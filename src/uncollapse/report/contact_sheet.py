@@ -33,7 +33,7 @@ def contact_sheet(
 
     >>> grey = Image.new("L", (28, 28), 128)
     >>> contact_sheet([grey], [[grey, grey]], [[True, False]]).size
-    (256, 84)
+    (260, 84)
     """
     if right is None:
         right = [[None] * len(row) for row in neighbours]

@@ -46,7 +46,7 @@ def number(value: float | int | None, digits: int = 3) -> str:
         return f"{value:,}"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if 1e3 <= abs(value) < 1e7:
+    if 999.5 <= abs(value) < 1e7:  # where three digits would be written as 1e3
         return f"{value:,.0f}"
     text = f"{value:.{digits}g}"
     mantissa, found, exponent = text.partition("e")

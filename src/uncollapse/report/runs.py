@@ -36,7 +36,8 @@ def run_report(
     Verdicts, maps and pictures come from at most `rows` samples of each run's first evaluation
     split, embedded again; where the data or the checkpoint is not there, a sentence says so.
     """
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    found = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    opened = list({run.path.resolve(): run for run in found}.values())  # one that is named twice
     if not opened:
         raise InputError("runs", "none", "at least one run directory")
     views = [_View(name, run, rows, seed) for name, run in zip(_names(opened), opened, strict=True)]

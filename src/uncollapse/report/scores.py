@@ -57,8 +57,8 @@ def with_modes(
     Counted by the fine labels if there are any; without, only for up to twenty classes.
 
     >>> from uncollapse.health import measure
-    >>> z, labels = np.array([[0.0], [0.1], [4.0], [4.1], [9.0], [9.1]]), np.array([0] * 4 + [1] * 2)
-    >>> fine = np.array([0, 0, 1, 1, 2, 2])
+    >>> z = np.array([[0.0], [0.1], [4.0], [4.1], [9.0], [9.1]])
+    >>> labels, fine = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
     >>> with_modes(measure(z, labels), z, labels, fine).modes_per_class
     {0: 2, 1: 1}
     """

@@ -1,0 +1,87 @@
+"""`uncollapse diagnose`: files of any origin, a verdict, a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from uncollapse.cli import app
+from uncollapse.cli.errors import run
+
+
+@pytest.fixture
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(5), 12)
+    return rng.normal(size=(5, 6))[labels] + 1e-3 * rng.normal(size=(60, 6)), labels
+
+
+def test_a_verdict_is_printed_and_the_page_written(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    z, labels = arrays
+    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels)
+    page = tmp_path / "out" / "page.html"
+    assert run(app, ["diagnose", str(tmp_path / "z.npz"), "--html", str(page), "--tsne"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("class-collapse\n")
+    assert f"wrote {page}" in said
+    text = page.read_text(encoding="utf-8")
+    assert "t-SNE of 6 dimensions" in text
+    assert "<h1>z.npz</h1>" in text
+
+
+def test_labels_fine_labels_and_images_come_from_files_beside(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    z, labels = arrays
+    np.save(tmp_path / "z.npy", z)
+    np.save(tmp_path / "y.npy", labels)
+    np.save(tmp_path / "fine.npy", labels * 2 + np.arange(60) % 2)
+    np.save(tmp_path / "pictures.npy", np.zeros((60, 8, 8), np.uint8))
+    words = ["diagnose", str(tmp_path / "z.npy"), "--labels", str(tmp_path / "y.npy")]
+    words += ["--fine-labels", str(tmp_path / "fine.npy")]
+    words += ["--images", str(tmp_path / "pictures.npy"), "--html", str(tmp_path / "page.html")]
+    assert run(app, words) == 0
+    assert "by fine label:" in capsys.readouterr().out
+    assert "data:image/png" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_names_in_the_file_find_pictures_in_a_folder(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path
+):
+    z, labels = arrays
+    names = [f"{i}.png" for i in range(60)]
+    for name in names:
+        Image.new("L", (4, 4)).save(tmp_path / name)
+    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels, names=np.array(names))
+    words = ["diagnose", str(tmp_path / "z.npz"), "--images", str(tmp_path)]
+    assert run(app, [*words, "--html", str(tmp_path / "page.html")]) == 0
+    assert "data:image/png" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_reference_decides_about_the_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    np.save(tmp_path / "z.npy", 1e-6 * np.random.default_rng(0).normal(size=(30, 4)))
+    assert run(app, ["diagnose", str(tmp_path / "z.npy"), "--reference", "4.0"]) == 0
+    assert capsys.readouterr().out.startswith("network-collapse")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing.npz"], "no such file"),
+        (["z.txt"], "a file ending in"),
+        (["z.npy", "--images", "."], "the file has no names"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    np.save("z.npy", np.eye(5))
+    assert run(app, ["diagnose", *words]) == 2
+    assert message in capsys.readouterr().err
