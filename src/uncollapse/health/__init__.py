@@ -6,6 +6,7 @@ from uncollapse.health.drift_table import DriftRow, drift_table
 from uncollapse.health.figures import cdnv, effective_rank, nc1, principal_axes
 from uncollapse.health.measure import measure
 from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.noise_probe import NoiseProbe, noise_probe
 from uncollapse.health.state import VERDICTS, ClassHealth, Health, Histogram, Norms, Reference
 from uncollapse.health.verdict import Thresholds, judge
 
@@ -17,6 +18,7 @@ __all__ = [
     "DriftRow",
     "Health",
     "Histogram",
+    "NoiseProbe",
     "Norms",
     "Reference",
     "RunSettings",
@@ -28,5 +30,6 @@ __all__ = [
     "judge",
     "measure",
     "nc1",
+    "noise_probe",
     "principal_axes",
 ]

@@ -46,6 +46,7 @@ class CollapseMonitor:
     embedding is small beside its start or beside that loss and does not grow, is network-collapse
     even without a healthy start.
 
+    What the loss sees is judged: where it is known to normalise, rows are normalised first.
     Embeddings may be gathered from several processes (call it on one of them, or on all with the
     same batch), of any float dtype, on any device; no gradient is kept.
 
@@ -126,6 +127,8 @@ class CollapseMonitor:
         Scale and norms are this batch's; the other figures are those of the last full measure.
         """
         z = embeddings.detach()
+        if self.settings.normalize:
+            z = torch.nn.functional.normalize(z, dim=-1)
         if z.ndim != 2:
             raise InputError(
                 "embeddings", f"shape {tuple(z.shape)}", "a 2-D tensor, one row a sample"

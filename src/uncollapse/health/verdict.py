@@ -90,8 +90,9 @@ def judge(
 ) -> Health:
     """The same figures with a verdict and all reasons, the deciding one first.
 
-    The order of the words, where several hold: diverging by overflow, network-collapse, diverging,
-    class-collapse, shrinking, dimensional-collapse.
+    The order of the words, where several hold: not finite, network-collapse, diverging,
+    class-collapse, shrinking, dimensional-collapse; but a fall in scale that the loss of axes
+    explains (by sqrt(axes / room)) comes after the loss of axes.
 
     **Dimensional collapse and classes.** C classes that are nearly points lie on C − 1 axes however
     healthy they are. So few axes are not held against an embedding whose class means take up all
@@ -112,8 +113,7 @@ def judge(
         _network(health, limits, reference),
         _diverging(health, limits, reference),
         _classes(health, limits),
-        _shrinking(health, limits, reference),
-        _dimensions(health, limits),
+        *_scale_and_axes(health, limits, reference),
     )
     found = [finding for finding in rules if finding is not None]
     if len(found) > 1 and found[0].verdict == "network-collapse":
@@ -199,6 +199,16 @@ def _classes(health: Health, limits: Thresholds) -> Finding | None:
         f"pairs lie within {percent(typical)} of the distance between classes "
         f"(diameter {percent(ratio)} of the whole)",
     )
+
+
+def _scale_and_axes(
+    health: Health, limits: Thresholds, reference: Reference | None
+) -> list[Finding | None]:
+    scale, axes = _shrinking(health, limits, reference), _dimensions(health, limits)
+    explained = math.sqrt(health.axes / max(health.room, 1))
+    if axes and scale_ratio(health, reference) > limits.shrink_ratio * explained:
+        return [axes, scale]
+    return [scale, axes]
 
 
 def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
