@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from uncollapse._check import InputError
+from uncollapse.data import load
 from uncollapse.report import run_report, write_report
 from uncollapse.report.history import read_history
-from uncollapse.report.snapshot import Snapshot, take_snapshot
+from uncollapse.report.snapshot import Snapshot, settle, take_snapshot
 from uncollapse.training import Run
 from uncollapse.training.assemble import build_model
 
@@ -115,6 +116,21 @@ def test_the_map_before_training_is_that_of_the_networks_first_weights(easy_run:
     assert found.health.relative_diameter is not None
     assert len(found.data) == 50
     assert found.sampled == "50 of 599 samples of test"
+
+
+def test_an_untrained_network_with_batch_norm_is_measured_as_training_first_sees_it():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2)
+    )
+    data = load("digits", split="test")
+    settle(model, data, batch=256)
+    images = data[torch.linspace(0, len(data) - 1, 256).long()][0]
+    with torch.no_grad():
+        settled = model(images)
+        seen = model.train()(images)
+    assert not torch.equal(settled, torch.zeros_like(settled))
+    torch.testing.assert_close(settled, seen, rtol=0.01, atol=1e-3)
 
 
 def test_no_run_and_no_such_run_are_clear_errors(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from uncollapse.report.comparison import Comparison, compare, comparison_page, comparison_rows
 from uncollapse.report.contact_sheet import contact_sheet
-from uncollapse.report.diagnose import Diagnosis, diagnose
+from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
 from uncollapse.report.runs import run_report, write_report
 

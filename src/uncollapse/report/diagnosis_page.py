@@ -17,7 +17,7 @@ from uncollapse.report.scores import score_table
 from uncollapse.report.words import verdict_words
 
 if TYPE_CHECKING:
-    from uncollapse.report.diagnose import Diagnosis
+    from uncollapse.report.diagnosis import Diagnosis
 
 __all__ = ["build_page", "class_table", "distance_chart", "figure_table", "verdict_body"]
 

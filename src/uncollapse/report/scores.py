@@ -80,11 +80,14 @@ def score_table(scores: list[Scores], rows: int, total: int) -> Html:
         [one.kind, *(Cell(percent(one.values.get(n)), one.values.get(n)) for n in names)]
         for one in scores
     ]
-    text = (
-        "R@k: share of samples with one of their label among the k nearest. "
-        f"NMI: agreement of k-means with as many clusters as classes; NMI+ with {MULTIPLIER} times "
-        "as many, which does not punish a class for having several modes."
-    )
+    text = "R@k: share of samples with one of their label among the k nearest."
+    if "NMI" in names:
+        text += " NMI: agreement of the labels with k-means, as many clusters as classes."
+    if "NMI+" in names:
+        text += (
+            f" NMI+: with {MULTIPLIER} times as many clusters, which does not punish a class for "
+            "having several modes."
+        )
     if rows < total:
         text += f" On {rows:,} of {total:,} rows, classes as even as they allow."
     return Html(table(["by", *names], lines) + note(text))

@@ -19,7 +19,7 @@ from uncollapse.report.scores import with_modes
 from uncollapse.training import CheckpointError, Run, embed
 from uncollapse.training.assemble import build_model, load_eval_data
 
-__all__ = ["Snapshot", "take_snapshot"]
+__all__ = ["Snapshot", "settle", "take_snapshot"]
 
 Array = np.ndarray[Any, Any]
 
@@ -85,7 +85,7 @@ def take_snapshot(run: Run, split: str, *, rows: int = 1500, seed: int = 0) -> S
     chosen = data.subset(torch.from_numpy(balanced_rows(ids, rows, np.random.default_rng(seed))))
     batch = config.evaluate.batch
     if config.model.weights is None and not config.model.freeze_bn:
-        _settle(untrained, chosen, batch)
+        settle(untrained, chosen, batch)
     before, after = (embed(model, chosen, batch=batch) for model in (untrained, trained))
     labels = _named(chosen.labels, chosen.class_names)
     health = measure(after, labels, reference=measure(before, labels))
@@ -95,7 +95,7 @@ def take_snapshot(run: Run, split: str, *, rows: int = 1500, seed: int = 0) -> S
 
 
 @torch.no_grad()
-def _settle(model: nn.Module, data: LabelledImages, batch: int) -> None:
+def settle(model: nn.Module, data: LabelledImages, batch: int) -> None:
     """Give an untrained network batch-norm statistics such as its first training step sees.
 
     With those it is built with, its scale is not the one training starts from.
@@ -107,7 +107,8 @@ def _settle(model: nn.Module, data: LabelledImages, batch: int) -> None:
         norm.reset_running_stats()
         norm.momentum = 1.0  # those of the one batch
         norm.train()
-    model(data[: max(batch, 256)][0])
+    rows = torch.linspace(0, len(data) - 1, min(len(data), max(batch, 256))).long()
+    model(data[rows][0])  # rows from end to end: sets are often sorted by class
     model.eval()
 
 

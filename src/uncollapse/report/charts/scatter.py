@@ -26,12 +26,8 @@ def scatter(
     labels: Array | None = None,
     *,
     small: str = "",
-    word: str = "class",
-    order: Array | None = None,
 ) -> Html:
     """Points `[N, 2]`, both axes alike. At most twelve classes get a colour; the rest is grey.
-
-    `order` lists the classes to be named first, so that maps beside each other agree.
 
     >>> chart = scatter("map", np.array([[0.0, 0.0], [1.0, 1.0]]), np.array(["a", "b"]))
     >>> chart.count("<marker "), "2 points" in chart
@@ -39,7 +35,7 @@ def scatter(
     """
     xy = np.asarray(points, np.float64)
     placed, unit = _placed(xy)
-    classes = [] if labels is None else _named(labels, order)
+    classes = [] if labels is None else _named(labels)
     groups = [(str(c), placed[labels == c]) for c in classes] if labels is not None else []
     rest = placed if labels is None else placed[~np.isin(labels, classes)]
     name = short_id(title, placed.tobytes(), *classes)
@@ -55,9 +51,7 @@ def scatter(
             f'<text class="on" x="{x:.0f}" y="{y - 4:.0f}" text-anchor="middle">{esc(sign)}</text>'
         )
     total = 0 if labels is None else len(np.unique(labels))
-    words = f"{len(xy):,} points" + (
-        f" of {total:,} {word}{'es' * (word == 'class')}" * bool(total)
-    )
+    words = f"{len(xy):,} points" + f" of {total:,} class{'es' * (total > 1)}" * bool(total)
     if total > len(groups):
         words += f"; the {len(groups)} with most points are named, the others grey"
     entries = (
@@ -85,11 +79,8 @@ def _placed(xy: Array) -> tuple[Array, float]:
     return place.round(1), unit
 
 
-def _named(labels: Array, order: Array | None) -> list[Any]:
+def _named(labels: Array) -> list[Any]:
     classes, counts = np.unique(labels, return_counts=True)
-    if order is not None:
-        known = set(classes.tolist())
-        return [c for c in order.tolist() if c in known][:_NAMED]
     largest = np.argsort(-counts, kind="stable")[:_NAMED]
     return list(np.sort(classes[largest]).tolist())
 
