@@ -78,6 +78,8 @@ def search(
     known = gallery is None
     shelf_names = _names(shelf, known)
     table = Table("query", "rank", "neighbour", "distance")
+    for column in table.columns:
+        column.overflow = "fold"  # a long path is broken, not cut
     for q, name in enumerate(queries):
         for rank in range(k):
             row = int(hits.rows[q, rank])

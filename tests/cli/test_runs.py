@@ -1,0 +1,130 @@
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from uncollapse.cli import app
+from uncollapse.cli.errors import run
+from uncollapse.data.embeddings import read_embeddings
+
+CONFIG = """
+[data]
+name = "digits"
+[model]
+backbone = "mlp"
+dim = 4
+hidden = [16]
+[batch]
+p = 5
+k = 4
+[train]
+steps = 12
+evaluate_every = 6
+checkpoint_every = 6
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "run.toml").write_text(CONFIG)
+    words = ["train", str(folder / "run.toml"), "--out", str(folder / "run")]
+    assert run(app, words) == 0
+    return folder / "run"
+
+
+def test_train_leaves_a_run_directory_with_a_report(trained):
+    assert json.loads((trained / "summary.json").read_text())["status"] == "finished"
+    assert "<html" in (trained / "report.html").read_text()
+
+
+def test_training_twice_into_one_folder_needs_resume(trained, capsys):
+    words = ["train", str(trained.parent / "run.toml"), "--out", str(trained)]
+    assert run(app, words) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert run(app, [*words, "--resume"]) == 0
+
+
+def test_set_overrides_a_key_and_refuses_an_unknown_one(trained, tmp_path, capsys):
+    file = str(trained.parent / "run.toml")
+    words = ["train", file, "--out", str(tmp_path / "run")]
+    assert run(app, [*words, "--set", "minning.positives=easy"]) == 2
+    assert "did you mean 'mining'" in capsys.readouterr().err
+    assert run(app, [*words, "--set", "train.steps=1", "--set", "mining.positives=hard"]) == 0
+    assert 'positives = "hard"' in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_evaluate_shows_a_table_for_any_split(trained, capsys):
+    assert run(app, ["evaluate", str(trained), "--split", "train", "--clustering"]) == 0
+    shown = capsys.readouterr().out
+    assert "recall@1" in shown
+    assert "nmi" in shown
+
+
+@pytest.mark.parametrize("ending", ["npz", "parquet", "safetensors"])
+def test_embed_writes_a_file_that_can_be_read(trained, tmp_path, ending):
+    out = tmp_path / f"z.{ending}"
+    assert run(app, ["embed", str(trained), "--out", str(out)]) == 0
+    found = read_embeddings(out)
+    assert found.points.shape == (599, 4)
+    assert len(np.unique(found.labels)) == 10
+
+
+def test_search_finds_neighbours_and_draws_a_contact_sheet(trained, tmp_path, capsys):
+    sheet = tmp_path / "sheet.png"
+    words = ["search", str(trained), "0", "5", "-k", "3", "--out", str(sheet)]
+    assert run(app, words) == 0
+    assert capsys.readouterr().out.count("│") > 20
+    with Image.open(sheet) as image:
+        assert image.width > image.height
+
+
+def test_search_takes_image_files_and_a_gallery_of_them(trained, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    for name in ("a", "b", "c"):
+        pixels = rng.integers(0, 255, (8, 8), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    query = str(tmp_path / "a.png")
+    assert run(app, ["search", str(trained), query, "--gallery", str(tmp_path), "-k", "2"]) == 0
+    shown = "".join(capsys.readouterr().out.split()).replace("│", "")
+    assert "a.png" in shown
+    assert run(app, ["search", str(trained), str(tmp_path / "none.png")]) == 2
+    assert "no such image file" in capsys.readouterr().err
+    assert run(app, ["search", str(trained), "99999"]) == 2
+    assert "a row number below 599" in capsys.readouterr().err
+
+
+def test_export_writes_an_onnx_file_that_computes_the_same(trained, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "model.onnx"
+    assert run(app, ["export", str(trained), "--out", str(out)]) == 0
+    assert "differ from torch's by" in capsys.readouterr().out
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_forecast_shows_risks_and_a_recommendation(trained, tmp_path, capsys):
+    file = str(trained.parent / "run.toml")
+    words = ["forecast", file, "--p", "2,5", "--k", "4", "--dim", "4,16", "--out", str(tmp_path)]
+    assert run(app, [*words, "--set", "mining.positives=hard"]) == 0
+    shown = capsys.readouterr().out
+    assert "recommended" in shown
+    assert "not a guarantee" in shown
+    assert (tmp_path / "forecast.csv").read_text().count("\n") > 4
+    assert run(app, ["forecast", file, "--p", "two"]) == 2
+    assert "--p: expected whole numbers" in capsys.readouterr().err
+
+
+def test_datasets_lists_what_is_found(capsys):
+    assert run(app, ["datasets"]) == 0
+    assert "digits" in capsys.readouterr().out
+    assert run(app, ["datasets", "digits", "--strict"]) == 0
+
+
+def test_the_demo_compares_two_runs_and_ends_with_the_page(tmp_path, capsys):
+    pytest.importorskip("mlxtend")
+    assert run(app, ["demo", "--out", str(tmp_path), "--steps", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "easy positives" in shown
+    assert "report.html" in shown
+    assert (tmp_path / "report.html").stat().st_size > 10_000
