@@ -19,8 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)  ## see what the toolkit does, in a few minutes
-	$(BIN)/uncollapse reproduce fig4 --out out/demo
-	$(BIN)/uncollapse reproduce claims-hnm --out out/demo
+	$(BIN)/uncollapse demo --out out/demo
 
 test: lint      ## lint, types, floors, doctests, tests, coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term
