@@ -8,16 +8,16 @@ O(N²·min(K, log K)) time after three N × N products, and O(N·(K + block)) me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from uncollapse.losses._blocks import BLOCK, CLOSE, FAR, cross_class
+from uncollapse.losses._blocks import CLOSE, FAR, cross_class
 from uncollapse.losses._classwise import SortedClasses
 from uncollapse.losses._counting import HingeCount, SoftCount
 from uncollapse.losses._engine import compiled
+from uncollapse.losses._forces import BLOCK, Forces
 from uncollapse.losses._frame import Frame
 
 __all__ = ["Charge", "all_triplets"]
@@ -60,7 +60,7 @@ def all_triplets(
     else:
         count = HingeCount(positive, frame.unit, margin, window)
     if kernels is not None and isinstance(count, HingeCount):
-        gradient = _hinge(kernels.hinge_rows, z, rows, classes, count)
+        gradient = _hinge(kernels, z, rows, classes, count)
     else:
         gradient = cross_class(z, rows, classes, count)
     tuples = classes.triplets
@@ -75,7 +75,7 @@ def all_triplets(
 
 
 def _hinge(
-    kernel: Callable[..., float],
+    kernels: Any,
     z: Tensor,
     rows: Tensor,
     classes: SortedClasses,
@@ -86,17 +86,17 @@ def _hinge(
     norm = torch.linalg.vecdot(z, z)
     number = z.numpy().dtype.type
     margin = number(min(count.margin / count.unit, FAR / 10))
-    buffer = torch.empty(min(BLOCK, n), n, dtype=z.dtype)
-    total, direct = torch.zeros(n, dtype=rows.dtype), torch.zeros_like(rows)
-    result = torch.zeros_like(z)
+    forces, direct = Forces(z, kernels), torch.zeros_like(rows)
     low = count.positive if count.low is None else count.low
     shared = [*classes.bounds, count.positive.numpy(), low.numpy()]
-    out = [x.numpy() for x in (rows, count.pull, total, direct)]
+    out = [x.numpy() for x in (rows, count.pull, direct)]
     settings = (margin, count.low is not None, number(CLOSE[z.dtype]), number(FAR))
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
-        slope = torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=buffer[: stop - start])
-        count.push += kernel(slope.numpy(), norm.numpy(), start, *shared, *settings, *out)
-        result[start:stop].addmm_(slope, z, alpha=-1.0)
-        result.addmm_(slope.T, z[start:stop], alpha=-1.0)
-    return direct.add_(result).addcmul_(total[:, None], z.to(rows.dtype))
+        slope = forces.block(start, stop)
+        torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=slope)
+        count.push += kernels.hinge_rows(
+            slope.numpy(), norm.numpy(), start, *shared, *settings, *out
+        )
+        forces.add(start, stop, slope)
+    return direct.add_(forces.gradient())

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from uncollapse.losses._classwise import SortedClasses
+from uncollapse.losses._forces import BLOCK, Forces
 
-__all__ = ["BLOCK", "CLOSE", "FAR", "cross_class", "pull_apart"]
+__all__ = ["CLOSE", "FAR", "cross_class", "pull_apart"]
 
-BLOCK = 256  # anchors at a time: larger blocks leave the cache, smaller ones waste the product
 FAR = 1e18  # stands for the distance of what is not a negative
 # A squared distance below this share of |x|² + |y|² is taken from direct differences: the product
 # keeps too few digits of it, for the distance and for its gradient.
@@ -39,13 +39,11 @@ def cross_class(
     n = len(z)
     norm = torch.linalg.vecdot(z, z)
     share, widest = CLOSE[z.dtype], float(norm.max())
-    buffer = torch.empty(min(BLOCK, n), n, dtype=z.dtype, device=z.device)
-    result, direct = torch.zeros_like(z), torch.zeros_like(rows)
-    total = torch.zeros(n, dtype=rows.dtype, device=z.device)
+    forces, direct = Forces(z), torch.zeros_like(rows)
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
         own = norm[start:stop, None]
-        square = torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=buffer[: stop - start])
+        square = torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=forces.block(start, stop))
         square.add_(own).scatter_(1, classes.columns(start, stop), FAR * FAR)
         close = _close(square, share, own, norm, widest)
         distance = square.clamp_(min=_TINY).sqrt_()
@@ -57,12 +55,8 @@ def cross_class(
             pull_apart(direct, rows, close[0] + start, close[1], charge.to(rows.dtype))
             slope[close] = 0.0
             distance[close] = FAR
-        slope.div_(distance)
-        total[start:stop] += slope.sum(1)
-        total += slope.sum(0)
-        result[start:stop].addmm_(slope, z, alpha=-1.0)
-        result.addmm_(slope.T, z[start:stop], alpha=-1.0)
-    return direct.add_(result).addcmul_(total[:, None], z.to(rows.dtype))
+        forces.add(start, stop, slope.div_(distance))
+    return direct.add_(forces.gradient())
 
 
 def pull_apart(result: Tensor, rows: Tensor, i: Tensor, j: Tensor, slope: Tensor) -> None:

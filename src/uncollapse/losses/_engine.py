@@ -24,7 +24,7 @@ def compiled(rows: Tensor, engine: str = "auto") -> Any:
 @functools.cache
 def _load() -> Any:
     try:
-        from uncollapse.losses import _numba
+        from uncollapse.losses import _compiled
     except ImportError:
         return None
-    return _numba
+    return _compiled

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances import working_dtype
+from uncollapse.losses._engine import compiled
 
 __all__ = ["Frame", "attach", "full_precision", "unit_rows"]
 
@@ -36,6 +37,9 @@ class Frame:
     @classmethod
     def of(cls, embeddings: Tensor, normalize: bool) -> Frame:
         """Frame of `[N, d]` embeddings, N >= 1."""
+        kernels = compiled(embeddings)
+        if kernels is not None:
+            return cls._compiled(kernels, embeddings.detach(), normalize)
         wide = embeddings.detach().to(working_dtype(embeddings))
         inverse = None
         if normalize:
@@ -53,9 +57,24 @@ class Frame:
         rows /= unit
         return cls(wide, rows, rows.to(embeddings.dtype), unit, inverse)
 
+    @classmethod
+    def _compiled(cls, kernels: Any, x: Tensor, normalize: bool) -> Frame:
+        y, rows = torch.empty(2, *x.shape, dtype=torch.float64)
+        z, inverse = torch.empty_like(x), torch.empty(len(x), 1, dtype=torch.float64)
+        out = (y.numpy(), rows.numpy(), z.numpy(), inverse.numpy())
+        unit = kernels.frame_rows(x.contiguous().numpy(), normalize, *out)
+        return cls(y, rows, z, unit, inverse if normalize else None)
+
     def pull_back(self, gradient: Tensor) -> Tensor:
-        """Gradient with respect to the embeddings, from the one with respect to `unit · rows`."""
+        """Gradient with respect to the embeddings, from the one with respect to `unit · rows`.
+
+        May write the result over what it is given.
+        """
         if self.inverse_norm is None:
+            return gradient
+        kernels = compiled(self.rows)
+        if kernels is not None:
+            kernels.tangent(gradient.numpy(), self.y.numpy(), self.inverse_norm.numpy())
             return gradient
         radial = (gradient * self.y).sum(dim=1, keepdim=True)
         return (gradient - radial * self.y) * self.inverse_norm

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from uncollapse.losses._blocks import BLOCK
 from uncollapse.losses._classwise import SortedClasses
 from uncollapse.losses._engine import compiled
+from uncollapse.losses._forces import BLOCK
 from uncollapse.losses._frame import Frame
 from uncollapse.mining import Triplets
 

@@ -11,7 +11,7 @@ from uncollapse.losses._classwise import SortedClasses
 from uncollapse.losses._elements import Elements, IndicesTuple, MinerLike, TupleLoss, mean_or_zero
 from uncollapse.losses._frame import Frame, attach, full_precision, unit_rows
 from uncollapse.losses._pairs import chosen_pairs, cosines, pair_mask
-from uncollapse.losses._similarity import Rules, multi_similarity
+from uncollapse.losses._similarity import Rules, Weights, multi_similarity
 from uncollapse.mining import Miner
 
 __all__ = ["MultiSimilarityLoss", "multi_similarity_loss"]
@@ -43,7 +43,7 @@ def multi_similarity_loss(
     if miner is not None and classes.triplets == 0:
         miner(frame.y, labels)  # says, once, why
     with torch.no_grad(), full_precision(x):
-        value, gradient = multi_similarity(frame, classes, alpha, beta, base, rules)
+        value, gradient = multi_similarity(frame, classes, Weights(alpha, beta, base), rules)
     return attach(x, value, frame.pull_back(gradient))
 
 

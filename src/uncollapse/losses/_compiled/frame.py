@@ -1,0 +1,55 @@
+"""The frame of a batch and the way back, as `_frame.Frame`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from uncollapse.losses._compiled._base import Array, fast
+
+__all__ = ["frame_rows", "tangent"]
+
+
+@fast
+def frame_rows(x: Array, normalize: bool, y: Array, rows: Array, z: Array, inverse: Array) -> float:
+    """Fill y, rows, z and the inverse norms; returns the unit."""
+    n, dim = x.shape
+    for i in range(n):
+        scale = 1.0
+        if normalize:
+            norm = 0.0
+            for k in range(dim):
+                norm += np.float64(x[i, k]) ** 2
+            scale = 1.0 / np.sqrt(norm) if norm > 0 else 0.0
+        inverse[i, 0] = scale
+        for k in range(dim):
+            y[i, k] = np.float64(x[i, k]) * scale
+    mean = np.zeros(dim)
+    for i in range(n):
+        for k in range(dim):
+            rows[i, k] = y[i, k] - y[0, k]
+            mean[k] += rows[i, k]
+    largest = 0.0
+    for i in range(n):
+        for k in range(dim):
+            rows[i, k] -= mean[k] / n
+            largest = max(largest, abs(rows[i, k]))
+    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 0.0
+    over = 1.0 / unit if largest > 0 else 0.0
+    for i in range(n):
+        for k in range(dim):
+            rows[i, k] *= over
+            z[i, k] = rows[i, k]
+    return unit
+
+
+@fast
+def tangent(gradient: Array, y: Array, inverse: Array) -> None:
+    """Take the part along y out of each row, and multiply by the inverse norm, in place."""
+    for i in range(len(y)):
+        radial = 0.0
+        for k in range(y.shape[1]):
+            radial += gradient[i, k] * y[i, k]
+        for k in range(y.shape[1]):
+            gradient[i, k] = (gradient[i, k] - radial * y[i, k]) * inverse[i, 0]

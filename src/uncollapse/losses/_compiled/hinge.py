@@ -1,0 +1,114 @@
+"""All triplets of a block of anchors, as `_blocks.cross_class` with `_counting.HingeCount`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from uncollapse.losses._compiled._base import Array, add_force, fast, square
+
+__all__ = ["hinge_rows"]
+
+_PASSES = 24  # positives up to this many by one comparison each, more by bisection
+
+
+@fast
+def hinge_rows(
+    value: Array,  # [B, N] |z_j|² - 2 z_i·z_j on entry, slopes w / d on exit
+    norm: Array,  # [N] |z|²
+    start: int,  # first anchor of the block
+    low: Array,  # [N] first column of each row's class
+    high: Array,  # [N] last column + 1
+    positive: Array,  # [N, K] distances to the positives, -inf where there is none
+    above: Array,  # [N, K] what a negative must be farther than, with `window`
+    margin: Any,  # in units of z, a scalar of z's dtype
+    window: bool,
+    share: Any,  # what counts as close, see _blocks.CLOSE
+    far: Any,
+    rows: Array,  # [N, d] float64
+    pull: Array,  # [N, K] out: negatives charged to each positive
+    direct: Array,  # [N, d] float64, += gradient of the close pairs
+) -> float:
+    """Charge a block of anchors; returns the sum of the charged distances to negatives."""
+    block, n = value.shape
+    zero, one = value.dtype.type(0), value.dtype.type(1)
+    weight = np.empty(n, value.dtype)
+    near = np.empty(n, np.int64)
+    push = 0.0
+    for b in range(block):
+        i = start + b
+        row, mine = value[b], norm[i]
+        count = zero
+        for j in range(n):
+            count += one if row[j] + mine <= share * (mine + norm[j]) else zero
+        for j in range(low[i], high[i]):
+            count -= one if row[j] + mine <= share * (mine + norm[j]) else zero
+        found = 0
+        if count > zero:
+            for j in range(n):
+                outside = j < low[i] or j >= high[i]
+                if outside and row[j] + mine <= share * (mine + norm[j]):
+                    near[found] = j
+                    found += 1
+        for j in range(n):
+            row[j] = np.sqrt(max(row[j] + mine, zero))
+            weight[j] = zero
+        for f in range(found):
+            j = near[f]
+            row[j] = np.sqrt(square(rows[i], rows[j]))
+        for j in range(low[i], high[i]):
+            row[j] = far
+        size = high[i] - low[i]
+        if size <= _PASSES:
+            for k in range(size):
+                least = above[i, k] if window else -one
+                most = positive[i, k] + margin
+                hits = zero
+                if most > zero:
+                    for j in range(n):
+                        hit = one if (least < row[j]) & (row[j] < most) else zero
+                        weight[j] += hit
+                        hits += hit
+                pull[i, k] = hits
+        else:
+            _bisect(row, positive[i, :size], above[i, :size], margin, window, weight, pull[i])
+        for j in range(n):
+            push += np.float64(weight[j] * row[j])
+        for f in range(found):
+            j = near[f]
+            if row[j] > 0:
+                add_force(direct, rows, i, j, -np.float64(weight[j]) / row[j])
+            weight[j] = zero
+            row[j] = far
+        for j in range(n):
+            row[j] = -weight[j] / row[j]
+    return push
+
+
+@fast
+def _bisect(
+    row: Array,
+    positive: Array,
+    above: Array,
+    margin: Any,
+    window: bool,
+    weight: Array,
+    pull: Array,
+) -> None:
+    """Counts of one anchor with many positives, from each negative's place among them."""
+    order = np.argsort(positive)
+    limit = positive[order] + margin
+    ordered = above[order]
+    width = len(order)
+    below = np.zeros(width + 1, np.int64)
+    for j in range(len(row)):
+        place = np.searchsorted(limit, row[j], side="right")
+        passed = np.searchsorted(ordered, row[j], side="left") if window else width
+        below[place] += 1
+        below[passed] -= 1
+        weight[j] = max(passed - place, 0)
+    running = 0
+    for k in range(width):
+        running += below[k]
+        pull[order[k]] = max(running, 0)
