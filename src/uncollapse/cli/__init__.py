@@ -52,7 +52,7 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from uncollapse import __version__
+        from uncollapse._version import __version__
 
         typer.echo(f"uncollapse {__version__}")
         raise typer.Exit
