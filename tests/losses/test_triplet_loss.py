@@ -168,8 +168,7 @@ def test_the_hardest_pairs_of_the_loss_are_the_miners(positives, spread):
     x = 3.0 + spread * x
     x[3], x[50] = x[100], x[100]
     frame = Frame.of(x, normalize=False)
-    classes = SortedClasses.of(ClassLayout.of(labels, len(x)), x.device)
-    ours = hardest_pairs(frame, classes, positives)
+    ours = hardest_pairs(frame, ClassLayout.of(labels, len(x)), positives)
     assert ours is not None
     for mine, theirs in zip(ours, Miner(positives, "hard")(x, labels), strict=True):
         assert torch.equal(mine, theirs)
@@ -187,8 +186,8 @@ def test_numba_and_torch_charge_mined_triplets_alike():
                 mined_triplets(frame, chosen, 0.2, soft=soft, reduction=reduction, engine=engine)
                 for engine in ("torch", "numba")
             )
-            assert a.value == pytest.approx(b.value, rel=1e-12)
-            torch.testing.assert_close(a.gradient, b.gradient, rtol=1e-10, atol=1e-14)
+            assert a.value == pytest.approx(b.value, rel=1e-9)
+            torch.testing.assert_close(a.gradient, b.gradient, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("miner", [None, Miner("hard", "hard"), Miner("easy", "hard")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,12 @@ class SortedClasses:
     """The rows of a batch in class order, small classes first.
 
     Row i's class is the columns `low[i]` to `high[i]`. A table `[N, width]` holds in entry (i, k)
-    something about the pair (i, low[i] + k); `real` says which entries are pairs of two rows.
+    something about the pair (i, low[i] + k).
     """
 
     order: Tensor
     low: Tensor
     high: Tensor
-    real: Tensor
     sizes: list[int]
 
     @classmethod
@@ -48,10 +48,15 @@ class SortedClasses:
         order = np.argsort(rank[layout.ids], kind="stable")
         high = np.repeat(np.cumsum(counts), counts)
         low = high - np.repeat(counts, counts)
-        column = low[:, None] + np.arange(int(counts[-1]))
-        real = (column < high[:, None]) & (column != np.arange(layout.size)[:, None])
-        at = [torch.from_numpy(x).to(device) for x in (order, low, high, real)]
-        return cls(at[0], at[1], at[2], at[3], counts.tolist())
+        at = [torch.from_numpy(x).to(device) for x in (order, low, high)]
+        return cls(at[0], at[1], at[2], counts.tolist())
+
+    @cached_property
+    def real(self) -> Tensor:
+        """`[N, width]`: which entries of a table are pairs of two rows."""
+        column = self.low[:, None] + torch.arange(self.width, device=self.low.device)
+        row = torch.arange(len(self.low), device=self.low.device)[:, None]
+        return (column < self.high[:, None]) & (column != row)
 
     @property
     def width(self) -> int:
@@ -81,7 +86,7 @@ class SortedClasses:
 
     def distances(self, rows: Tensor, dtype: torch.dtype, engine: str = "auto") -> Tensor:
         """Table of the distances inside the classes, -inf where an entry is not real."""
-        table = torch.full(self.real.shape, -torch.inf, dtype=dtype, device=rows.device)
+        table = torch.full((len(rows), self.width), -torch.inf, dtype=dtype, device=rows.device)
         kernels = compiled(rows, engine)
         if kernels is not None:
             kernels.class_distances(rows.numpy(), *self.bounds, table.numpy())

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from uncollapse.losses._classwise import SortedClasses
+from uncollapse._classes import ClassLayout
 from uncollapse.losses._engine import compiled
 from uncollapse.losses._forces import BLOCK
 from uncollapse.losses._frame import Frame
@@ -15,7 +15,7 @@ from uncollapse.mining import Triplets
 __all__ = ["hardest_pairs"]
 
 
-def hardest_pairs(frame: Frame, classes: SortedClasses, positives: str) -> Triplets | None:
+def hardest_pairs(frame: Frame, layout: ClassLayout, positives: str) -> Triplets | None:
     """`Miner(positives, "hard")` of the batch, `positives` "easy" or "hard"; None without numba.
 
     One product, read once. A product of float32 rows only proposes: whatever is within its
@@ -24,7 +24,7 @@ def hardest_pairs(frame: Frame, classes: SortedClasses, positives: str) -> Tripl
     kernels = compiled(frame.rows)
     if kernels is None or frame.unit == 0.0:
         return None
-    z, points = frame.z[classes.order], frame.y[classes.order].numpy()
+    z = frame.z
     n, dim = z.shape
     norm = torch.linalg.vecdot(z, z)
     number = z.numpy().dtype.type
@@ -34,13 +34,22 @@ def hardest_pairs(frame: Frame, classes: SortedClasses, positives: str) -> Tripl
     error = (number((4 * math.sqrt(dim) + 16) * rounding), number(4 * radius * rounding))
     chosen = torch.empty(2, n, dtype=torch.int64)
     value = torch.empty(min(BLOCK, n), n, dtype=z.dtype)
-    fixed = (*classes.bounds, classes.order.numpy(), norm.numpy(), error, points)
+    classes = (layout.ids, layout.order, layout.starts, layout.counts)
     for start in range(0, n, BLOCK):
         rows = z[start : start + BLOCK]
         block = torch.addmm(norm, rows, z.T, alpha=-2.0, out=value[: len(rows)])
-        kernels.hardest_rows(block.numpy(), start, *fixed, positives == "hard", chosen.numpy())
+        kernels.hardest_rows(
+            block.numpy(),
+            start,
+            *classes,
+            norm.numpy(),
+            error,
+            frame.y.numpy(),
+            positives == "hard",
+            chosen.numpy(),
+        )
     anchor = torch.arange(n)
-    if 1 in classes.sizes or n in classes.sizes:
-        anchor = anchor[(chosen >= 0).all(0)]
+    if not layout.usable.all():
+        anchor = torch.from_numpy(layout.usable).nonzero().flatten()
         chosen = chosen[:, anchor]
     return Triplets(anchor, chosen[0], chosen[1])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -31,9 +29,20 @@ def mined_triplets(
         return Charge(0.0, torch.zeros_like(frame.rows))
     if 2 * len(triplets.anchor) > len(frame.rows) ** 2:
         return _many(frame, triplets, margin, soft, reduction)
+    gradient = torch.zeros_like(frame.rows)
     kernels = compiled(frame.rows, engine)
     if kernels is not None:
-        return _compiled(kernels, frame, triplets, margin, soft, reduction)
+        value = kernels.triplet_charge(
+            frame.rows.numpy(),
+            *(index.numpy() for index in triplets),
+            frame.unit,
+            margin,
+            soft,
+            reduction == "nonzero",
+            reduction == "max",
+            gradient.numpy(),
+        )
+        return Charge(value, gradient)
     anchor, positive, negative = triplets
     middle = frame.rows[anchor]
     pull, push = middle - frame.rows[positive], middle - frame.rows[negative]
@@ -41,22 +50,8 @@ def mined_triplets(
     value, weight = _reduce((near - far) * frame.unit + margin, soft, reduction)
     pull *= _over(weight, near)[:, None]
     push *= _over(weight, far)[:, None]
-    gradient = torch.zeros_like(frame.rows)
     gradient.index_add_(0, positive, pull, alpha=-1).index_add_(0, negative, push)
     return Charge(value, gradient.index_add_(0, anchor, pull.sub_(push)))
-
-
-def _compiled(
-    kernels: Any, frame: Frame, triplets: Triplets, margin: float, soft: bool, reduction: str
-) -> Charge:
-    rows, index = frame.rows.numpy(), [x.numpy() for x in triplets]
-    near, far = torch.empty(2, len(triplets.anchor), dtype=frame.rows.dtype)
-    kernels.triplet_distances(rows, *index, near.numpy(), far.numpy())
-    value, weight = _reduce((near - far) * frame.unit + margin, soft, reduction)
-    gradient = torch.zeros_like(frame.rows)
-    pairs = (near.numpy(), far.numpy(), weight.numpy(), gradient.numpy())
-    kernels.triplet_gradient(rows, *index, *pairs)
-    return Charge(value, gradient)
 
 
 def _many(frame: Frame, triplets: Triplets, margin: float, soft: bool, reduction: str) -> Charge:

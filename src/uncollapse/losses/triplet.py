@@ -72,7 +72,7 @@ def triplet_loss(
                 )
             chosen = None
             if indices_tuple is None and _is_hardest(miner):
-                chosen = hardest_pairs(seen, SortedClasses.of(layout, x.device), miner.positives)
+                chosen = hardest_pairs(seen, layout, miner.positives)
             if chosen is None or len(chosen.anchor) == 0:
                 chosen = _triplets(seen.y, labels, indices_tuple, miner, reduction)
             return mined_triplets(seen, chosen, margin, soft=soft, reduction=reduction)

@@ -7,12 +7,7 @@ from uncollapse.losses._compiled.forces import symmetrise
 from uncollapse.losses._compiled.frame import frame_rows, tangent
 from uncollapse.losses._compiled.hardest import hardest_rows
 from uncollapse.losses._compiled.hinge import hinge_rows
-from uncollapse.losses._compiled.pairs import (
-    class_distances,
-    class_gradient,
-    triplet_distances,
-    triplet_gradient,
-)
+from uncollapse.losses._compiled.pairs import class_distances, class_gradient, triplet_charge
 from uncollapse.losses._compiled.similarity import similarity_after, similarity_before
 
 __all__ = [
@@ -25,6 +20,5 @@ __all__ = [
     "similarity_before",
     "symmetrise",
     "tangent",
-    "triplet_distances",
-    "triplet_gradient",
+    "triplet_charge",
 ]

@@ -10,21 +10,22 @@ from uncollapse.losses._compiled._base import Array, fast, square
 
 __all__ = ["hardest_rows"]
 
-_CHUNK = 256
+_CHUNK = 32  # columns whose least value is kept
 
 
 @fast
 def hardest_rows(
-    value: Array,  # [B, N] |z_j|² - 2 z_i·z_j
-    start: int,
-    low: Array,
-    high: Array,
-    order: Array,  # [N] the rows' numbers in the batch: of equals the lowest is taken
+    value: Array,  # [B, N] |z_j|² - 2 z_i·z_j; overwritten
+    start: int,  # first anchor of the block
+    ids: Array,  # [N] class numbers
+    order: Array,  # [N] rows class by class, class c from starts[c] on, ascending
+    starts: Array,
+    counts: Array,
     norm: Array,  # [N] |z|²
     error: tuple[Any, Any],  # a value of row i is right to error[0] |z_i| + error[1], over 2
-    points: Array,  # [N, d] float64, in class order as everything so far
+    points: Array,  # [N, d] float64
     farthest: bool,  # the farthest positive, else the nearest
-    chosen: Array,  # [2, N] out: positive and negative of each row of the batch, -1 for none
+    chosen: Array,  # [2, N] out: positive and negative of each row, -1 for none
 ) -> None:
     """Each anchor's farthest or nearest positive and nearest negative, by exact differences."""
     block, n = value.shape
@@ -32,16 +33,15 @@ def hardest_rows(
     lowest = np.empty((n + _CHUNK - 1) // _CHUNK, value.dtype)
     for b in range(block):
         i = start + b
-        row = value[b]
+        row, own = value[b], ids[i]
         best, found = np.inf, -1
-        for j in range(low[i], high[i]):
+        for j in order[starts[own] : starts[own] + counts[own]]:
+            row[j] = np.inf
             if j != i:
                 gap = sign * square(points[i], points[j])
                 if gap < best:
-                    best, found = gap, order[j]
-        chosen[0, order[i]] = found
-        for j in range(low[i], high[i]):
-            row[j] = np.inf
+                    best, found = gap, j
+        chosen[0, i] = found
         least = row[0]
         for c in range(len(lowest)):
             part = row[c * _CHUNK]
@@ -56,6 +56,6 @@ def hardest_rows(
                 for j in range(c * _CHUNK, min(n, c * _CHUNK + _CHUNK)):
                     if row[j] <= limit:
                         gap = square(points[i], points[j])
-                        if gap < best or (gap == best and order[j] < found):
-                            best, found = gap, order[j]
-        chosen[1, order[i]] = found
+                        if gap < best:
+                            best, found = gap, j
+        chosen[1, i] = found

@@ -6,7 +6,7 @@ import numpy as np
 
 from uncollapse.losses._compiled._base import Array, add_force, fast, square
 
-__all__ = ["class_distances", "class_gradient", "triplet_distances", "triplet_gradient"]
+__all__ = ["class_distances", "class_gradient", "triplet_charge"]
 
 
 @fast
@@ -35,30 +35,42 @@ def class_gradient(
 
 
 @fast
-def triplet_distances(
-    rows: Array, anchor: Array, positive: Array, negative: Array, near: Array, far: Array
-) -> None:
-    """Distances of the triplets' two pairs."""
-    for t in range(len(anchor)):
-        near[t] = np.sqrt(square(rows[anchor[t]], rows[positive[t]]))
-        far[t] = np.sqrt(square(rows[anchor[t]], rows[negative[t]]))
-
-
-@fast
-def triplet_gradient(
+def triplet_charge(
     rows: Array,
     anchor: Array,
     positive: Array,
     negative: Array,
-    near: Array,
-    far: Array,
-    weight: Array,
-    gradient: Array,
-) -> None:
-    """Add the gradient of Σ weight · (near - far)."""
-    for t in range(len(anchor)):
-        if weight[t] != 0:
-            if near[t] > 0:
-                add_force(gradient, rows, anchor[t], positive[t], weight[t] / near[t])
-            if far[t] > 0:
-                add_force(gradient, rows, anchor[t], negative[t], -weight[t] / far[t])
+    unit: float,
+    margin: float,
+    soft: bool,
+    nonzero: bool,  # mean over the positive losses only
+    hardest: bool,  # the largest loss alone
+    gradient: Array,  # [N, d], += the gradient
+) -> float:
+    """The triplets' reduced loss."""
+    count = len(anchor)
+    near, far = np.empty(count), np.empty(count)
+    slope = np.empty(count)
+    total, most, tuples, worst = 0.0, -1.0, 0, 0
+    for t in range(count):
+        near[t] = np.sqrt(square(rows[anchor[t]], rows[positive[t]]))
+        far[t] = np.sqrt(square(rows[anchor[t]], rows[negative[t]]))
+        excess = (near[t] - far[t]) * unit + margin
+        if soft:
+            loss = max(excess, 0.0) + np.log1p(np.exp(-abs(excess)))
+            slope[t] = 1.0 / (1.0 + np.exp(-excess))
+        else:
+            loss = max(excess, 0.0)
+            slope[t] = 1.0 if excess > 0 else 0.0
+        total += loss
+        tuples += 1 if loss > 0 or not nonzero else 0
+        if loss > most:
+            most, worst = loss, t
+    over = 1.0 if hardest else 1.0 / max(tuples, 1)
+    for t in range(count):
+        weight = slope[t] * over if t == worst or not hardest else 0.0
+        if weight > 0 and near[t] > 0:
+            add_force(gradient, rows, anchor[t], positive[t], weight / near[t])
+        if weight > 0 and far[t] > 0:
+            add_force(gradient, rows, anchor[t], negative[t], -weight / far[t])
+    return most if hardest else total * over
