@@ -109,6 +109,19 @@ def test_class_collapse_is_seen_over_small_batches_that_share_no_class() -> None
     assert "try positives = easy" in monitor.advice
 
 
+def test_a_smaller_scale_with_better_classes_is_healthy() -> None:
+    monitor = CollapseMonitor()
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(P, DIM, generator=generator)
+    for step in range(100):
+        size, inside = max(0.15, 0.97**step), max(0.35, 1.5 * 0.97**step)
+        noise = torch.randn(P * K, DIM, generator=generator)
+        monitor.update(size * (means[LABELS] + inside * noise), LABELS)
+    assert monitor.changes == []
+    assert monitor.health is not None
+    assert (monitor.health.relative_diameter or 1) < 0.2
+
+
 def test_the_verdict_does_not_flap_at_a_threshold() -> None:
     monitor = CollapseMonitor()
     rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from uncollapse.health.measure import figures, spread
 from uncollapse.health.plateau import LossWatch
 from uncollapse.health.reservoir import Reservoir
 from uncollapse.health.state import Health, Norms, Reference
-from uncollapse.health.verdict import Thresholds, judge, percent
+from uncollapse.health.verdict import Thresholds, judge, percent, scale_ratio
 
 __all__ = ["CollapseMonitor"]
 
@@ -146,14 +146,15 @@ class CollapseMonitor:
             lost = "embeddings" if loss is None or math.isfinite(loss) else "the loss"
             return self._settle(_not_finite(z, lost), step, at_once=True)
         self.reservoir.add(z, labels, step)
-        full = None if (self._updates - 1) % self.every == 0 else self._full
-        structural = full is None
-        if full is None:
-            full = figures(
-                *self.reservoir.rows(), self.thresholds.margin or 0.0, self.reservoir.capacity
-            )
-            self._full = full
-        return self._settle(self._judged(z, full), step, structural=structural)
+        light, full = light_figures(z), self._full
+        due = (self._updates - 1) % self.every == 0 or self._classes_due
+        if full is not None and not due:
+            health = self._judged(light, full)
+            # Whether a fall in scale is excused by better classes takes fresh figures of them.
+            if health.verdict != "shrinking" or self.verdict != "healthy":
+                return self._settle(health, step)
+        self._full = full = self._measured()
+        return self._settle(self._judged(light, full), step, structural=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything seen so far, in plain values and tensors; settings are not part of it."""
@@ -183,15 +184,29 @@ class CollapseMonitor:
         self._disagreeing, self._peak = state["disagreeing"], state["peak"]
         self._rest = state["rest"]
 
-    def _judged(self, z: Tensor, full: Health) -> Health:
+    @property
+    def _classes_due(self) -> bool:
+        """Whether the reference still lacks its classes and there are now rows to know them by."""
+        unknown = self.reference is not None and math.isnan(self.reference.cdnv)
+        return unknown and self.reservoir.filled and self._updates <= self.reservoir.age
+
+    def _measured(self) -> Health:
+        margin = self.thresholds.margin or 0.0
+        full = figures(*self.reservoir.rows(), margin, self.reservoir.capacity)
+        if self.reference is not None and self._classes_due and full.cdnv is not None:
+            self.reference = replace(self.reference, cdnv=full.cdnv)
+        return full
+
+    def _judged(self, light: dict[str, Any], full: Health) -> Health:
         """This batch's scale with the last full measure's other figures, judged alone."""
-        seen = replace(full, n=len(z), **light_figures(z))
+        seen = replace(full, **light)
         if self.loss.count <= 1:
             self._rest = seen.diameter
         limits = self.thresholds if self.verdict == "healthy" else self.thresholds.easier(_SLACK)
         health = judge(seen, limits, self.reference)
         if self.reference is None and health.verdict not in ("network-collapse", "diverging"):
-            self.reference = Reference.of(seen)
+            variable = seen.cdnv if self.reservoir.filled and seen.cdnv is not None else math.nan
+            self.reference = Reference(seen.diameter, seen.spread, variable)
             health = judge(seen, limits, self.reference)
         if health.verdict == "network-collapse":
             return health
@@ -209,7 +224,7 @@ class CollapseMonitor:
     def _loss_says_collapse(self, health: Health, limits: Thresholds) -> bool:
         if not self.loss.at_level:
             return False
-        if (health.relative_diameter or math.inf) <= limits.shrink_ratio:
+        if scale_ratio(health, self.reference) <= limits.shrink_ratio:
             return True
         small = health.diameter <= _SMALL_BESIDE_LOSS * self.loss.value
         long_enough = self.loss.count >= 2 * self.loss.needed + 10
@@ -258,6 +273,7 @@ def light_figures(z: Tensor) -> dict[str, Any]:
     norms = torch.linalg.vector_norm(x.to(working_dtype(x)), dim=1)
     few = x[:: -(-len(x) // _LIGHT_ROWS)]
     return {
+        "n": len(x),
         "diameter": diameter(few),
         "spread": spread(x),
         "centre_norm": float(torch.linalg.vector_norm(x.mean(0, dtype=working_dtype(x)))),

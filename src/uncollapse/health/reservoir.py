@@ -55,6 +55,12 @@ class Reservoir:
         while len(self._shares) > self.age or held > self.capacity:
             held -= len(self._shares.popleft().labels)
 
+    @property
+    def filled(self) -> bool:
+        """Whether it holds enough rows to judge classes by."""
+        held = sum(len(share.labels) for share in self._shares)
+        return len(self._shares) == self.age or held >= self.capacity // 2
+
     def rows(self) -> tuple[Tensor, Array | None]:
         """All rows held and their labels, oldest first; labels None if none were given."""
         labels = np.concatenate([share.labels for share in self._shares])

@@ -69,16 +69,18 @@ class ClassHealth:
 
 @dataclass(frozen=True)
 class Reference:
-    """The scale an embedding had when it was healthy."""
+    """The scale an embedding had when it was healthy, and how variable its classes were."""
 
     diameter: float
     spread: float = math.nan
+    cdnv: float = math.nan
 
     @classmethod
     def of(cls, given: Health | Reference | float | None) -> Reference | None:
         """What a user may call a reference: a state, its scale, or its diameter alone."""
         if isinstance(given, Health):
-            return cls(given.diameter, given.spread)
+            variable = math.nan if given.cdnv is None else given.cdnv
+            return cls(given.diameter, given.spread, variable)
         if given is None or isinstance(given, Reference):
             return given
         return cls(check_number("reference", given, 0.0))

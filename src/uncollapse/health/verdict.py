@@ -20,8 +20,11 @@ class Thresholds:
 
     Args:
         collapse_ratio: network-collapse below this share of the reference's diameter or spread.
-        shrink_ratio: shrinking below this share.
-        diverge_ratio: diverging above this multiple.
+        shrink_ratio: shrinking below this share,
+        structure_gain: unless the classes' variability (CDNV) fell to this share as well: structure
+            is then learned faster than the scale shrinks, as with batch normalisation.
+        diverge_ratio: diverging above this multiple. Healthy runs grow a hundredfold where the
+            margin is large beside the first diameter.
         offset_ratio: network-collapse when the diameter is below this share of the distance from
             the origin to the centre: all rows then agree to four digits.
         lost_ratio: the same, where labels are given and neighbours no longer tell them apart.
@@ -43,7 +46,8 @@ class Thresholds:
 
     collapse_ratio: float = 0.01
     shrink_ratio: float = 0.25
-    diverge_ratio: float = 100.0
+    structure_gain: float = 0.6
+    diverge_ratio: float = 1000.0
     offset_ratio: float = 1e-4
     lost_ratio: float = 0.02
     unit_diameter: float = 0.02
@@ -68,6 +72,7 @@ class Thresholds:
             self,
             collapse_ratio=self.collapse_ratio * factor,
             shrink_ratio=self.shrink_ratio * factor,
+            structure_gain=self.structure_gain / factor,
             diverge_ratio=self.diverge_ratio / factor,
             offset_ratio=self.offset_ratio * factor,
             lost_ratio=self.lost_ratio * factor,
@@ -213,7 +218,9 @@ def _scale_and_axes(
 
 def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
     ratio = scale_ratio(health, reference)
-    if not ratio <= limits.shrink_ratio:
+    if reference is None or not ratio <= limits.shrink_ratio:
+        return None
+    if health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv:
         return None
     reason = f"diameter {health.diameter:.3g}: {percent(ratio)} of its reference scale is left"
     return Finding("shrinking", reason)
