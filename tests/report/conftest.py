@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -129,6 +130,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            if not select.select([self._reader], [], [], 120)[0]:
+                raise TimeoutError("the browser has said nothing for two minutes")
             chunk = self._reader.read(1 << 16)
             if not chunk:
                 raise EOFError("the browser ended")

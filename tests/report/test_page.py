@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from uncollapse.report.blocks import Cell, figures, table
 from uncollapse.report.markup import Html, number
 from uncollapse.report.page import Page
+from uncollapse.report.style import CSS, SERIES
 
 
 def test_text_of_others_cannot_become_markup():
@@ -68,3 +70,22 @@ def test_cells_sort_by_their_value_and_numbers_stand_to_the_right():
 )
 def test_numbers_are_said_as_people_write_them(value: float, said: str):
     assert number(value) == said
+
+
+def luminance(colour: str) -> float:
+    """Of WCAG 2: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_and_marks_stand_out_from_their_ground(dark: bool):
+    block = CSS.split(":root {")[1 + dark].split("}")[0]
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", block))
+    needed = dict.fromkeys(("ink", "soft", "link", "good", "warn", "bad"), 4.5)
+    needed |= {f"s{i}": 3.0 for i in range(SERIES)}
+    for ground in ("card", "page"):
+        for name, least in needed.items():
+            pair = sorted(luminance(colours[each]) for each in (name, ground))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= least, (name, ground)

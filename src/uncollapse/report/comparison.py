@@ -95,7 +95,8 @@ def compare(
     """
     if not runs:
         raise InputError("runs", "none", "at least one run")
-    used = tuple(splits or next(iter(runs.values())).config.data.eval_splits)
+    data = next(iter(runs.values())).config.data
+    used = tuple(splits or data.eval_splits or [data.train_split])
     looks = {
         (name, split): take_snapshot(run, split, rows=rows, seed=seed)
         for name, run in runs.items()

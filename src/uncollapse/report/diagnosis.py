@@ -20,7 +20,7 @@ from uncollapse.report.markup import percent
 from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
 from uncollapse.report.pictures import Images, check_images
-from uncollapse.report.project import project, projection_name
+from uncollapse.report.project import project
 from uncollapse.report.scores import Scores, score, with_modes
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -33,8 +33,8 @@ class Diagnosis:
     """What was found; prints as a short text, `save` writes the page.
 
     `health` holds every figure, `scores` retrieval and clustering by each kind of labels (on
-    `scored` rows), `shares` the share of the variance on each axis, `plane` the map and
-    `plane_rows` the rows on it.
+    `scored` rows), `shares` the share of the variance on each axis, `plane` the map (by
+    t-SNE if `tsne`) and `plane_rows` the rows on it.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Diagnosis:
     shares: Array
     plane: Array
     plane_rows: Array
-    plane_name: str
+    tsne: bool
     labels: Array | None
     fine_labels: Array | None
     names: Array | None
@@ -137,7 +137,7 @@ def diagnose(
         shares=spectrum(wide[rows]).shares if enough else np.zeros(0),
         plane=project(wide[on_map], tsne=tsne, seed=seed) if finite else np.zeros((0, 2)),
         plane_rows=on_map,
-        plane_name=projection_name(z.shape[1], tsne=tsne),
+        tsne=tsne,
         labels=coarse,
         fine_labels=fine,
         names=None if names is None else _labels(names, len(z), "names"),

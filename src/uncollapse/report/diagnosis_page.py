@@ -13,6 +13,7 @@ from uncollapse.report.charts import bars, histogram, scatter
 from uncollapse.report.markup import Html, esc, join, number, percent
 from uncollapse.report.neighbours import neighbour_names, neighbour_pictures, picture_key
 from uncollapse.report.page import Page
+from uncollapse.report.project import projection_name
 from uncollapse.report.scores import score_table
 from uncollapse.report.words import verdict_words
 
@@ -161,14 +162,18 @@ def _spread(found: Diagnosis) -> Html:
 
 
 def _map(found: Diagnosis) -> Html:
-    rows, small = found.plane_rows, found.plane_name
+    rows = found.plane_rows
+    small = projection_name(found.health.dim, tsne=found.tsne)
     if len(rows) < found.health.n:
         small += f", {len(rows):,} of {found.health.n:,} rows"
     parts = []
     for title, labels in (("By label", found.labels), ("By fine label", found.fine_labels)):
         if labels is not None:
-            parts.append(scatter(title, found.plane, labels[rows], small=small))
-    return grid(parts or [scatter("All embeddings", found.plane, small=small)], wide=True)
+            drawn = scatter(title, found.plane, labels[rows], small=small, rule=not found.tsne)
+            parts.append(drawn)
+    if not parts:
+        parts = [scatter("All embeddings", found.plane, small=small, rule=not found.tsne)]
+    return grid(parts, wide=True)
 
 
 def _neighbours(found: Diagnosis) -> Html:

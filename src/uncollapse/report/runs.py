@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
-from uncollapse._check import InputError
-from uncollapse.health import Health
 from uncollapse.report.blocks import figures, grid, note, paragraph, table, unfold
 from uncollapse.report.charts import scatter
 from uncollapse.report.config_table import config_differences, config_table
 from uncollapse.report.diagnosis_page import class_table, distance_chart, verdict_body
-from uncollapse.report.history import History, read_history
-from uncollapse.report.markup import Html, esc, join, percent
+from uncollapse.report.markup import Html, esc, join
 from uncollapse.report.neighbours import neighbour_pictures, neighbourhood, picture_key
 from uncollapse.report.page import Page
 from uncollapse.report.project import project, projection_name
 from uncollapse.report.run_curves import curve_grid, event_table, numbered_events
-from uncollapse.report.snapshot import Snapshot, take_snapshot
+from uncollapse.report.run_view import RunView, view_runs
+from uncollapse.report.snapshot import Snapshot
 from uncollapse.report.words import badge, verdict_words
 from uncollapse.training import Run
 
@@ -36,12 +30,7 @@ def run_report(
     Verdicts, maps and pictures come from at most `rows` samples of each run's first evaluation
     split, embedded again; where the data or the checkpoint is not there, a sentence says so.
     """
-    found = [run if isinstance(run, Run) else Run.open(run) for run in runs]
-    opened = list({run.path.resolve(): run for run in found}.values())  # one that is named twice
-    if not opened:
-        raise InputError("runs", "none", "at least one run directory")
-    views = [_View(name, run, rows, seed) for name, run in zip(_names(opened), opened, strict=True)]
-    return _page(views).save(path)
+    return _page(view_runs(runs, rows, seed)).save(path)
 
 
 def write_report(run: Run | str | Path) -> Path:
@@ -50,49 +39,7 @@ def write_report(run: Run | str | Path) -> Path:
     return run_report([found], found.path / "report.html")
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """A run, with what is read from it only once."""
-
-    name: str
-    run: Run
-    rows: int
-    seed: int
-
-    @cached_property
-    def history(self) -> History:
-        return read_history(self.run)
-
-    @cached_property
-    def snapshot(self) -> Snapshot | str:
-        return take_snapshot(
-            self.run, self.run.config.data.eval_splits[0], rows=self.rows, seed=self.seed
-        )
-
-    @property
-    def health(self) -> Health | None:
-        return self.snapshot.health if isinstance(self.snapshot, Snapshot) else None
-
-    @property
-    def verdict(self) -> str | None:
-        """Of the embedding now; where that is not to be had, the last one logged."""
-        return self.history.verdict if self.health is None else self.health.verdict
-
-    @property
-    def recall(self) -> float | None:
-        key = f"{self.run.config.data.eval_splits[0]}/recall@{min(self.run.config.evaluate.ks)}"
-        return self.history.last(key)
-
-    @property
-    def status(self) -> str:
-        summary = self.run.summary
-        if summary:
-            return f"{summary['status']} at step {summary['step']:,}"
-        steps = self.run.checkpoints.steps()
-        return f"not ended, saved at step {steps[-1]:,}" if steps else "not ended"
-
-
-def _page(views: list[_View]) -> Page:
+def _page(views: list[RunView]) -> Page:
     first, several = views[0], len(views) > 1
     title = f"{len(views)} runs" if several else f"Run {first.name}"
     data = dict.fromkeys(view.run.config.data.name for view in views)
@@ -113,12 +60,12 @@ def _page(views: list[_View]) -> Page:
     return page
 
 
-def _add_verdict(page: Page, view: _View) -> None:
+def _add_verdict(page: Page, view: RunView) -> None:
     words = verdict_words(view.verdict)
     if isinstance(view.snapshot, Snapshot):
         body = Html(
             verdict_body(view.snapshot.health)
-            + figures(_summary(view))
+            + figures(view.figures())
             + note(f"Measured on {view.snapshot.sampled}; the reference is the untrained network.")
         )
     else:
@@ -127,13 +74,13 @@ def _add_verdict(page: Page, view: _View) -> None:
     page.add(words.headline, body, anchor="verdict", tone=words.tone, glyph=words.glyph)
 
 
-def _add_verdicts(page: Page, views: list[_View]) -> None:
+def _add_verdicts(page: Page, views: list[RunView]) -> None:
     healthy = sum(view.verdict == "healthy" for view in views)
     tone = "good" if healthy == len(views) else "bad" if healthy == 0 else "warn"
-    names = list(dict.fromkeys(key for view in views for key in _summary(view)))
+    names = list(dict.fromkeys(key for view in views for key in view.figures()))
     rows = []
     for view in views:
-        values = _summary(view)
+        values = view.figures()
         rows.append(
             [view.name, badge(view.verdict), view.status, *(values.get(n, "–") for n in names)]
         )
@@ -148,26 +95,7 @@ def _add_verdicts(page: Page, views: list[_View]) -> None:
     )
 
 
-def _summary(view: _View) -> dict[str, object]:
-    shown: dict[str, object] = {}
-    if view.recall is not None:
-        shown[f"R@{min(view.run.config.evaluate.ks)}"] = percent(view.recall)
-    health = view.health
-    if health is None:
-        return shown
-    shown["diameter"] = health.diameter
-    if health.relative_diameter is not None:
-        shown["diameter, of its start"] = percent(health.relative_diameter)
-    ratios = [one.ratio for one in health.classes if one.count > 1]
-    if ratios:
-        shown["median class diameter, of the whole"] = percent(float(np.median(ratios)))
-    modes = list(health.modes_per_class.values())
-    if modes:
-        shown["modes per class, mean"] = float(np.mean(modes))
-    return shown
-
-
-def _maps(views: list[_View]) -> Html:
+def _maps(views: list[RunView]) -> Html:
     parts: list[Html] = []
     for view in views:
         found = view.snapshot
@@ -184,7 +112,7 @@ def _maps(views: list[_View]) -> Html:
     return join(parts)
 
 
-def _distances(views: list[_View]) -> Html:
+def _distances(views: list[RunView]) -> Html:
     charts, tables = [], []
     for view in views:
         if isinstance(view.snapshot, Snapshot) and view.snapshot.finite:
@@ -194,7 +122,7 @@ def _distances(views: list[_View]) -> Html:
     return Html(grid(charts) + join(tables))
 
 
-def _pictures(views: list[_View]) -> Html:
+def _pictures(views: list[RunView]) -> Html:
     parts, others = [], []
     key = Html("")
     for view in views:
@@ -213,7 +141,7 @@ def _pictures(views: list[_View]) -> Html:
     return Html(key + grid(parts, wide=True) + join(others))
 
 
-def _made(views: list[_View]) -> Html:
+def _made(views: list[RunView]) -> Html:
     rows = []
     for view in views:
         summary = view.run.summary
@@ -227,12 +155,3 @@ def _made(views: list[_View]) -> Html:
             ]
         )
     return table(["run", "directory", "seed", "versions"], rows)
-
-
-def _names(runs: list[Run]) -> list[str]:
-    """Directory names, with the folder above where two are alike."""
-    short = [run.path.resolve().name for run in runs]
-    if len(set(short)) == len(short):
-        return short
-    long = ["/".join(run.path.resolve().parts[-2:]) for run in runs]
-    return long if len(set(long)) == len(long) else [str(run.path) for run in runs]

@@ -26,8 +26,11 @@ def scatter(
     labels: Array | None = None,
     *,
     small: str = "",
+    rule: bool = True,
 ) -> Html:
     """Points `[N, 2]`, both axes alike. At most twelve classes get a colour; the rest is grey.
+
+    `rule` draws a bar of a round length, for maps whose distances mean something.
 
     >>> chart = scatter("map", np.array([[0.0, 0.0], [1.0, 1.0]]), np.array(["a", "b"]))
     >>> chart.count("<marker "), "2 points" in chart
@@ -39,7 +42,7 @@ def scatter(
     groups = [(str(c), placed[labels == c]) for c in classes] if labels is not None else []
     rest = placed if labels is None else placed[~np.isin(labels, classes)]
     name = short_id(title, placed.tobytes(), *classes)
-    parts = [_rule(unit)]
+    parts = [_frame(), _rule(unit) if rule else ""]
     if len(rest):
         parts.append(_cloud(name, "rest", rest, "circle", 0 if labels is None else 7, 0.5))
     for i, (_, group) in enumerate(groups):
@@ -119,8 +122,13 @@ def _rule(unit: float) -> str:
     length = float(next(m * size for m in (5, 2, 1) if m * size <= wanted))
     end = _SIZE - 10 - length * unit
     return (
-        f'<rect x=".5" y=".5" width="{_SIZE - 1}" height="{_SIZE - 1}" rx="8" fill="none" '
-        f'class="grid-line"/><path class="axis" d="M{end:.1f} {_SIZE - 14}v4H{_SIZE - 10}v-4" '
-        f'fill="none"/><text x="{_SIZE - 10}" y="{_SIZE - 18}" text-anchor="end">'
-        f"{number(length)}</text>"
+        f'<path class="axis" d="M{end:.1f} {_SIZE - 14}v4H{_SIZE - 10}v-4" fill="none"/>'
+        f'<text x="{_SIZE - 10}" y="{_SIZE - 18}" text-anchor="end">{number(length)}</text>'
+    )
+
+
+def _frame() -> str:
+    side = _SIZE - 1
+    return (
+        f'<rect x=".5" y=".5" width="{side}" height="{side}" rx="8" fill="none" class="grid-line"/>'
     )

@@ -1,0 +1,107 @@
+"""A run as a report sees it: what was logged, and a split embedded again, each read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from uncollapse._check import InputError
+from uncollapse.health import Health
+from uncollapse.report.history import History, read_history
+from uncollapse.report.markup import percent
+from uncollapse.report.snapshot import Snapshot, take_snapshot
+from uncollapse.training import Run
+
+__all__ = ["RunView", "view_runs"]
+
+
+@dataclass(frozen=True, eq=False)
+class RunView:
+    """A run, with what is read from it only once."""
+
+    name: str
+    run: Run
+    rows: int
+    seed: int
+
+    @property
+    def split(self) -> str:
+        """What is looked at: the first evaluation split; the training one where there is none."""
+        data = self.run.config.data
+        return next(iter(data.eval_splits), data.train_split)
+
+    @cached_property
+    def history(self) -> History:
+        """What was logged."""
+        return read_history(self.run)
+
+    @cached_property
+    def snapshot(self) -> Snapshot | str:
+        """The split embedded before and after training, or why it could not be."""
+        return take_snapshot(self.run, self.split, rows=self.rows, seed=self.seed)
+
+    @property
+    def health(self) -> Health | None:
+        """Of the trained embedding, if there is one."""
+        return self.snapshot.health if isinstance(self.snapshot, Snapshot) else None
+
+    @property
+    def verdict(self) -> str | None:
+        """Of the embedding now; where that is not to be had, the last one logged."""
+        return self.history.verdict if self.health is None else self.health.verdict
+
+    @property
+    def recall(self) -> float | None:
+        """Recall at the smallest k, as last logged."""
+        return self.history.last(f"{self.split}/recall@{min(self.run.config.evaluate.ks)}")
+
+    @property
+    def status(self) -> str:
+        """How far it came, in words."""
+        summary = self.run.summary
+        if summary:
+            return f"{summary['status']} at step {summary['step']:,}"
+        steps = self.run.checkpoints.steps()
+        return f"not ended, saved at step {steps[-1]:,}" if steps else "not ended"
+
+    def figures(self) -> dict[str, object]:
+        """The few numbers that say how it went, by name; only those that are known."""
+        shown: dict[str, object] = {}
+        if self.recall is not None:
+            shown[f"R@{min(self.run.config.evaluate.ks)}"] = percent(self.recall)
+        health = self.health
+        if health is None:
+            return shown
+        shown["diameter"] = health.diameter
+        if health.relative_diameter is not None:
+            shown["diameter, of its start"] = percent(health.relative_diameter)
+        ratios = [one.ratio for one in health.classes if one.count > 1]
+        if ratios:
+            shown["median class diameter, of the whole"] = percent(float(np.median(ratios)))
+        modes = list(health.modes_per_class.values())
+        if modes:
+            shown["modes per class, mean"] = float(np.mean(modes))
+        return shown
+
+
+def view_runs(runs: Sequence[Run | str | Path], rows: int, seed: int) -> list[RunView]:
+    """Open the runs; one that is named twice is taken once."""
+    found = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    opened = list({run.path.resolve(): run for run in found}.values())
+    if not opened:
+        raise InputError("runs", "none", "at least one run directory")
+    names = _names(opened)
+    return [RunView(name, run, rows, seed) for name, run in zip(names, opened, strict=True)]
+
+
+def _names(runs: list[Run]) -> list[str]:
+    """Directory names, with the folder above where two are alike."""
+    short = [run.path.resolve().name for run in runs]
+    if len(set(short)) == len(short):
+        return short
+    long = ["/".join(run.path.resolve().parts[-2:]) for run in runs]
+    return long if len(set(long)) == len(long) else [str(run.path) for run in runs]
