@@ -19,6 +19,7 @@ _RUN: dict[str, Any] = {
     "model": {"backbone": "mnist-cnn", "dim": 2},
     "batch": {"p": 2, "k": 60},
     "loss": {"name": "triplet", "margin": 0.2},
+    "optimiser": {"lr": 3e-4},
     "evaluate": {"ks": [1, 5, 10], "max_samples": 2000},
     "guard": {"action": "warn"},
 }
