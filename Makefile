@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test lint bench docs format clean
+.PHONY: help demo test browser lint bench docs format clean
 .DEFAULT_GOAL := help
 
 help:           ## this page
@@ -21,8 +22,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## see what the toolkit does, in a few minutes
 	$(BIN)/uncollapse demo --out out/demo
 
-test: lint      ## lint, types, floors, doctests, tests, coverage
+test: lint browser ## lint, types, floors, doctests, tests, coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term
+
+# Pages are tested in headless Chromium: installed where we may, else those tests are skipped.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; } || \
+	  echo "no chromium: the tests that open pages in a browser will be skipped"
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from uncollapse._check import InputError
-from uncollapse.report import compare, comparison_page, comparison_rows
+from uncollapse.report import compare, comparison_page
 from uncollapse.training import Run
 
 
 def test_the_numbers_are_those_logged_and_measured(easy_run: Run, hard_run: Run):
-    rows = comparison_rows({"easy": easy_run, "hard": hard_run})
+    rows = compare({"easy": easy_run, "hard": hard_run}).numbers()
     assert [(row["run"], row["split"]) for row in rows] == [("easy", "test"), ("hard", "test")]
     for row, run in zip(rows, (easy_run, hard_run), strict=True):
         assert row["recall@1"] == run.summary["metrics"]["test/recall@1"]

@@ -39,7 +39,7 @@ def command(
     """See class collapse and its cure: trains two networks and compares them."""
     from rich.console import Console
 
-    from uncollapse.report import comparison_page, comparison_rows
+    from uncollapse.report import compare
     from uncollapse.training import parse_config, train
 
     console = Console()
@@ -60,10 +60,9 @@ def command(
         runs[name] = train(config, folder)
         scores = runs[name].summary["metrics"]
         console.print(f"  {name}: R@1 by digit {scores['val/fine/recall@1']:.1%} on digits 0-5")
-    console.print(_table(comparison_rows(runs)))
-    page = comparison_page(
-        runs, out / "report.html", title="Class collapse and its cure", text=_TEXT
-    )
+    found = compare(runs)
+    console.print(_table(found.numbers()))
+    page = found.page(_TITLE, _TEXT).save(out / "report.html")
     console.print(f"The same with pictures: {page}", highlight=False, soft_wrap=True)
 
 
@@ -86,5 +85,5 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _number(value: float, form: str) -> str:
+    return "-" if value != value else format(value, form)  # NaN: not known

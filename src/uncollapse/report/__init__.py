@@ -1,6 +1,6 @@
 """What a person sees: diagnoses, run reports and comparisons, each one self-contained HTML page."""
 
-from uncollapse.report.comparison import Comparison, compare, comparison_page, comparison_rows
+from uncollapse.report.comparison import Comparison, compare, comparison_page
 from uncollapse.report.contact_sheet import contact_sheet
 from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
@@ -12,7 +12,6 @@ __all__ = [
     "Page",
     "compare",
     "comparison_page",
-    "comparison_rows",
     "contact_sheet",
     "diagnose",
     "run_report",

@@ -26,7 +26,7 @@ from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.report.words import badge
 from uncollapse.training import Run
 
-__all__ = ["Comparison", "compare", "comparison_page", "comparison_rows"]
+__all__ = ["Comparison", "compare", "comparison_page"]
 
 _COLUMNS = {
     "fine/recall@1": "R@1, fine labels",
@@ -116,11 +116,6 @@ def comparison_page(
 ) -> Path:
     """Compare finished runs and write the page: `compare(...).page(...).save(path)`."""
     return compare(runs, splits=splits).page(title, text, notes).save(path)
-
-
-def comparison_rows(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """The numbers alone: `compare(runs).numbers()`."""
-    return compare(runs).numbers()
 
 
 def _numbers(run: Run, split: str, found: Snapshot | str) -> dict[str, Any]:
