@@ -86,7 +86,7 @@ def _hinge(
     norm = torch.linalg.vecdot(z, z)
     number = z.numpy().dtype.type
     margin = number(min(count.margin / count.unit, FAR / 10))
-    forces, direct = Forces(z, kernels), torch.zeros_like(rows)
+    forces, direct = Forces(z), torch.zeros_like(rows)
     low = count.positive if count.low is None else count.low
     shared = [*classes.bounds, count.positive.numpy(), low.numpy()]
     out = [x.numpy() for x in (rows, count.pull, direct)]
@@ -98,5 +98,5 @@ def _hinge(
         count.push += kernels.hinge_rows(
             slope.numpy(), norm.numpy(), start, *shared, *settings, *out
         )
-        forces.add(start, stop, slope)
+        forces.add(start, stop)
     return direct.add_(forces.gradient())

@@ -55,7 +55,8 @@ def cross_class(
             pull_apart(direct, rows, close[0] + start, close[1], charge.to(rows.dtype))
             slope[close] = 0.0
             distance[close] = FAR
-        forces.add(start, stop, slope.div_(distance))
+        torch.div(slope, distance, out=distance)
+        forces.add(start, stop)
     return direct.add_(forces.gradient())
 
 

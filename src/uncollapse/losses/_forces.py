@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -14,23 +12,24 @@ _WHOLE = 2048  # up to here a is kept, 16 MB, and one product of a + aᵀ takes 
 
 
 class Forces:
-    """Takes a block by block: `block` gives where to write one, `add` takes it."""
+    """Takes a by blocks of rows: `block` gives where to write one, `add` says it is written."""
 
-    def __init__(self, z: Tensor, kernels: Any = None) -> None:
+    def __init__(self, z: Tensor) -> None:
         n = len(z)
-        self.z, self.kernels = z, kernels if n <= _WHOLE else None
-        height = min(BLOCK, n) if self.kernels is None else n
+        self.z, self.whole = z, n <= _WHOLE
+        height = n if self.whole else BLOCK
         self.matrix = torch.empty(height, n, dtype=z.dtype, device=z.device)
         self.result = torch.zeros_like(z)
         self.total = torch.zeros(n, dtype=z.dtype, device=z.device)
 
     def block(self, start: int, stop: int) -> Tensor:
-        """`[stop - start, N]` to be written before `add`."""
-        return self.matrix[: stop - start] if self.kernels is None else self.matrix[start:stop]
+        """`[stop - start, N]`, where rows `start` to `stop` of a go."""
+        return self.matrix[start:stop] if self.whole else self.matrix[: stop - start]
 
-    def add(self, start: int, stop: int, a: Tensor) -> None:
-        """Rows `start` to `stop` of a: what `block` gave, or another tensor without kernels."""
-        if self.kernels is None:
+    def add(self, start: int, stop: int) -> None:
+        """Rows `start` to `stop` are in their block."""
+        if not self.whole:
+            a = self.block(start, stop)
             self.total[start:stop] += a.sum(1)
             self.total += a.sum(0)
             self.result[start:stop].addmm_(a, self.z, alpha=-1.0)
@@ -38,8 +37,8 @@ class Forces:
 
     def gradient(self) -> Tensor:
         """The gradient, after the last block."""
-        if self.kernels is not None:
-            self.kernels.symmetrise(self.matrix.numpy())
-            torch.sum(self.matrix, 1, out=self.total)
-            torch.mm(self.matrix, self.z, out=self.result).neg_()
+        if self.whole:
+            both = self.matrix.T.contiguous().add_(self.matrix)
+            torch.sum(both, 1, out=self.total)
+            torch.mm(both, self.z, out=self.result).neg_()
         return self.result.addcmul_(self.total[:, None], self.z)

@@ -86,7 +86,7 @@ def _charge_compiled(batch: _Batch, kernels: Any) -> tuple[float, Tensor]:
     """Sum of the losses, and the gradient of Σ ∂L/∂s |x_i - x_j|² / 2 over the negatives."""
     z, rules, n = batch.z, batch.rules, len(batch.z)
     norm, curve, level = batch.exponents()
-    forces, direct = Forces(z, kernels), torch.zeros_like(batch.rows)
+    forces, direct = Forces(z), torch.zeros_like(batch.rows)
     charge, shift = torch.zeros(2, n, dtype=torch.float64)
     close = torch.zeros(n, dtype=torch.bool)
     share = CLOSE[z.dtype]
@@ -108,7 +108,7 @@ def _charge_compiled(batch: _Batch, kernels: Any) -> tuple[float, Tensor]:
         kernels.similarity_before(weight.numpy(), start, *before)
         weight.exp_()
         kernels.similarity_after(weight.numpy(), start, norm.numpy(), batch.rows.numpy(), *after)
-        forces.add(start, stop, weight)
+        forces.add(start, stop)
     return float(charge.sum()), direct.add_(forces.gradient())
 
 
@@ -157,7 +157,7 @@ def _charge(batch: _Batch) -> tuple[float, Tensor]:
         if close is not None:
             pull_apart(direct, rows, close[0] + start, close[1], weight[close].to(rows.dtype))
             weight[close] = 0.0
-        forces.add(start, stop, weight)
+        forces.add(start, stop)
     return float(charge.sum(dtype=torch.float64)), direct.add_(forces.gradient())
 
 

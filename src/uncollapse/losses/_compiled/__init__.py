@@ -3,7 +3,6 @@
 Same results as the torch code beside it; each module says which.
 """
 
-from uncollapse.losses._compiled.forces import symmetrise
 from uncollapse.losses._compiled.frame import frame_rows, tangent
 from uncollapse.losses._compiled.hardest import hardest_rows
 from uncollapse.losses._compiled.hinge import hinge_rows
@@ -18,7 +17,6 @@ __all__ = [
     "hinge_rows",
     "similarity_after",
     "similarity_before",
-    "symmetrise",
     "tangent",
     "triplet_charge",
 ]
