@@ -12,7 +12,8 @@ from uncollapse.health.noise_probe import NoiseProbe, noise_probe
 from uncollapse.health.probe import Probe, probe
 from uncollapse.health.state import VERDICTS, ClassHealth, Health, Histogram, Norms, Reference
 from uncollapse.health.strategy import Strategy, ladder, strategy_of
-from uncollapse.health.verdict import Thresholds, judge
+from uncollapse.health.thresholds import Thresholds
+from uncollapse.health.verdict import judge
 
 __all__ = [
     "VERDICTS",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from uncollapse._check import ArrayLike, check_int, points
 from uncollapse._classes import ClassLayout
-from uncollapse.distances import pairwise_distances, working_dtype
+from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import Thickness, class_diameters, diameter, separation
 from uncollapse.health.figures import (
     Array,
@@ -23,11 +23,13 @@ from uncollapse.health.figures import (
     thickness_bracket,
 )
 from uncollapse.health.sample import balanced_rows
+from uncollapse.health.scale import spread
 from uncollapse.health.state import ClassHealth, Health, Histogram, Norms, Reference
-from uncollapse.health.verdict import Thresholds, judge
+from uncollapse.health.thresholds import Thresholds
+from uncollapse.health.verdict import judge
 from uncollapse.metrics import modes_per_class
 
-__all__ = ["figures", "measure", "spread"]
+__all__ = ["figures", "measure"]
 
 _BINS = 40
 
@@ -115,19 +117,6 @@ def figures(
         return health
     health = _with_classes(health, x, layout, part, margin)
     return _with_modes(health, part) if modes else health
-
-
-def spread(x: Tensor) -> float:
-    """Root mean square distance of two rows, in O(N d): sqrt(2N/(N - 1)) times the deviation."""
-    if len(x) < 2:
-        return 0.0
-    wide = x.detach().to(working_dtype(x))
-    wide = wide - wide[0]  # equal rows give exact zeros, which a rounded mean does not
-    rows = wide - wide.mean(0)
-    largest = float(rows.abs().max())
-    if largest == 0.0:
-        return 0.0
-    return largest * math.sqrt(2 * float((rows / largest).square().sum()) / (len(x) - 1))
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_int, points
-from uncollapse.distances import working_dtype
-from uncollapse.geometry import diameter
+from uncollapse._check import ArrayLike, InputError, check_int
 from uncollapse.health.advice import RunSettings, advise
-from uncollapse.health.measure import figures, spread
+from uncollapse.health.measure import figures
 from uncollapse.health.plateau import LossWatch
 from uncollapse.health.reservoir import Reservoir
-from uncollapse.health.state import Health, Norms, Reference
-from uncollapse.health.verdict import Thresholds, judge, percent, scale_ratio
+from uncollapse.health.scale import scale_figures
+from uncollapse.health.state import Health, Reference
+from uncollapse.health.thresholds import Thresholds
+from uncollapse.health.verdict import judge, percent, scale_ratio
 
 __all__ = ["CollapseMonitor"]
 
-_LIGHT_ROWS = 256  # rows of a batch whose diameter is taken at every update
 _STRUCTURAL = ("class-collapse", "dimensional-collapse")  # known only from a full measure
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
+_RECENT = 10  # updates for which a full measure counts as recent
 _SLACK = 1.5  # a bad verdict is left only when thresholds this much stricter are met
 
 
@@ -101,7 +101,7 @@ class CollapseMonitor:
         level, name = self.settings.collapsed_loss or (None, "")
         self.loss = LossWatch(level, name)
         self._full: Health | None = None
-        self._updates = self._first_step = self._disagreeing = 0
+        self._updates = self._full_at = self._first_step = self._disagreeing = 0
         self._peak = 0.0
         self._rest = math.nan  # diameter when the loss came to rest
 
@@ -124,7 +124,8 @@ class CollapseMonitor:
     ) -> Health:
         """Health after this batch. `step` is the caller's count; by default the updates'.
 
-        Scale and norms are this batch's; the other figures are those of the last full measure.
+        Scale and norms are this batch's (the diameter that of at most 256 of its rows); the other
+        figures are those of the last full measure.
         """
         z = embeddings.detach()
         if self.settings.normalize:
@@ -146,14 +147,16 @@ class CollapseMonitor:
             lost = "embeddings" if loss is None or math.isfinite(loss) else "the loss"
             return self._settle(_not_finite(z, lost), step, at_once=True)
         self.reservoir.add(z, labels, step)
-        light, full = light_figures(z), self._full
+        light, full = scale_figures(z), self._full
         due = (self._updates - 1) % self.every == 0 or self._classes_due
         if full is not None and not due:
             health = self._judged(light, full)
-            # Whether a fall in scale is excused by better classes takes fresh figures of them.
-            if health.verdict != "shrinking" or self.verdict != "healthy":
+            # Whether a fall in scale is excused by better classes takes recent figures of them.
+            recent = self._updates - self._full_at < _RECENT
+            if recent or health.verdict != "shrinking" or self.verdict != "healthy":
                 return self._settle(health, step)
-        self._full = full = self._measured()
+        full = self._measured()
+        self._full, self._full_at = full, self._updates
         return self._settle(self._judged(light, full), step, structural=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -166,6 +169,7 @@ class CollapseMonitor:
             "loss": {"count": self.loss.count, "value": self.loss.value},
             "changes": [list(change) for change in self.changes],
             "updates": self._updates,
+            "full_at": self._full_at,
             "first_step": self._first_step,
             "disagreeing": self._disagreeing,
             "peak": self._peak,
@@ -180,7 +184,8 @@ class CollapseMonitor:
         self._full = state["full"] and Health.from_dict(state["full"])
         self.loss.count, self.loss.value = state["loss"]["count"], state["loss"]["value"]
         self.changes = [(step, verdict) for step, verdict in state["changes"]]
-        self._updates, self._first_step = state["updates"], state["first_step"]
+        self._updates, self._full_at = state["updates"], state["full_at"]
+        self._first_step = state["first_step"]
         self._disagreeing, self._peak = state["disagreeing"], state["peak"]
         self._rest = state["rest"]
 
@@ -265,21 +270,6 @@ class CollapseMonitor:
             steps = step - self._first_step
             facts.append(f"diameter fell to {percent(ratio)} of its start in {steps} steps")
         return (*facts, *filter(None, [self.loss.words]))
-
-
-def light_figures(z: Tensor) -> dict[str, Any]:
-    """The figures of scale, in O(N d) and one small product."""
-    x = points(z)
-    norms = torch.linalg.vector_norm(x.to(working_dtype(x)), dim=1)
-    few = x[:: -(-len(x) // _LIGHT_ROWS)]
-    return {
-        "n": len(x),
-        "diameter": diameter(few),
-        "spread": spread(x),
-        "centre_norm": float(torch.linalg.vector_norm(x.mean(0, dtype=working_dtype(x)))),
-        "norms": Norms.of(norms),
-        "resolution": torch.finfo(z.dtype).eps * float(norms.max()),
-    }
 
 
 def _not_finite(z: Tensor, lost: str) -> Health:

@@ -1,0 +1,217 @@
+"""Health: cost of the monitor, verdicts on known states beside the usual figures, drift, training.
+
+python benchmarks/health.py              cost, battery and the table of figures
+python benchmarks/health.py --drift      drift of every loss with every miner
+python benchmarks/health.py --training   the monitor on Omniglot letters (UNCOLLAPSE_DATA)
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from _timing import interleaved, one_thread
+from uncollapse.backbones import Conv2
+from uncollapse.data import LabelledImages, load
+from uncollapse.health import CollapseMonitor, DriftRow, RunSettings, drift_table, measure
+from uncollapse.health.battery import battery
+from uncollapse.losses import TripletLoss
+from uncollapse.metrics import retrieval
+from uncollapse.mining import Miner
+
+COST_BAR = 0.03
+DIMS = (2, 4, 16, 64, 256, 1024)
+SCALES = (1e-6, 1e-3, 1.0, 1e3, 1e6)
+DTYPES = (torch.float32, torch.bfloat16)
+COLLAPSING = (
+    ("hard x hard, margin 0.2", 18, 8, TripletLoss(0.2, Miner("hard", "hard"))),
+    ("hard x hard, margin 0", 18, 8, TripletLoss(0.0, Miner("hard", "hard"))),
+    ("hard x hard, softplus", 18, 8, TripletLoss(0.0, Miner("hard", "hard"), soft=True)),
+)
+SURVIVING = (
+    ("hard x hard, margin 0.2", 4, 4, TripletLoss(0.2, Miner("hard", "hard"))),
+    ("easy x hard, margin 0.2", 18, 8, TripletLoss(0.2, Miner("easy", "hard"))),
+    ("hard x semihard, margin 0.2", 18, 8, TripletLoss(0.2, Miner("hard", "semihard"))),
+    ("hard x hard, scale-free", 18, 8, TripletLoss(0.2, Miner("hard", "hard"), scale_free=True)),
+)
+
+
+def cost() -> bool:
+    """Share of a training step that the monitor takes: P = 18, K = 8, d = 128, 32 x 32 images."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Conv2(1), nn.Linear(Conv2.features, 128))
+    loss_fn = TripletLoss(0.2, Miner("easy", "hard"))
+    optimiser = torch.optim.Adam(model.parameters())
+    images, labels = torch.rand(144, 1, 32, 32), torch.arange(144) // 8
+    monitor = CollapseMonitor(loss_fn)
+    z = model(images)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        loss_fn(model(images), labels).backward()
+        optimiser.step()
+
+    def updates() -> None:  # one whole period, its full measure included
+        for _ in range(monitor.every):
+            monitor.update(z, labels, 0.1)
+
+    times = interleaved({"step": step, "updates": updates}, rounds=7)
+    update = times["updates"] / monitor.every
+    share = update / times["step"]
+    print(
+        f"training step {times['step'] * 1e3:.1f} ms, monitor {update * 1e3:.2f} ms a step: "
+        f"{share:.1%} (bar {COST_BAR:.0%}) {'pass' if share <= COST_BAR else 'MISS'}"
+    )
+    return share <= COST_BAR
+
+
+def verdicts(seeds: int = 10) -> bool:
+    """Every state of the battery, all dimensions, scales, dtypes and seeds."""
+    right, wrong = Counter[str](), Counter[str]()
+    for dim in DIMS:
+        for scale in SCALES:
+            for dtype in DTYPES:
+                for seed in range(seeds):
+                    for state in battery(dim, scale, dtype, seed):
+                        found = measure(
+                            state.embeddings, state.labels, reference=state.reference, modes=False
+                        )
+                        (right if found.verdict == state.verdict else wrong)[state.name] += 1
+    total = sum(right.values()) + sum(wrong.values())
+    print(f"\nbattery: {sum(right.values())} of {total} verdicts right; wrong: {dict(wrong) or 0}")
+    return not wrong
+
+
+def usual_figures(z: Tensor) -> tuple[float, float, float, float]:
+    """RankMe, std of normalised rows (1/sqrt(d) is ideal), first PCA fraction, uniformity."""
+    x = z.double()
+    values = torch.linalg.svdvals(x)
+    shares = values / values.sum()
+    rank = float(torch.exp(-(shares * (shares + 1e-12).log()).sum()))
+    unit = nn.functional.normalize(x, dim=1)
+    std = float(unit.std(0).mean()) * x.shape[1] ** 0.5
+    variance = torch.linalg.svdvals(x - x.mean(0)).square()
+    squares = torch.pdist(unit).square()
+    return rank, std, float(variance[0] / variance.sum()), float((-2 * squares).exp().mean().log())
+
+
+def table(dim: int = 64) -> None:
+    """The usual figures of collapse beside ours, on the same states."""
+    print(f"\n{dim} dimensions, float32, seed 0\n")
+    print("| state | RankMe | std·√d | PCA | uniformity | diameter | verdict |")
+    print("|---|---|---|---|---|---|---|")
+    for state in battery(dim):
+        rank, std, first, uniform = usual_figures(state.embeddings)
+        found = measure(state.embeddings, state.labels, reference=state.reference, modes=False)
+        print(
+            f"| {state.name} | {rank:.1f} | {std:.2f} | {first:.2f} | {uniform:.2f} "
+            f"| {found.diameter:.2g} | {found.verdict} |"
+        )
+
+
+def drifts() -> None:
+    """Every loss with every miner on one batch of digits through an untrained network."""
+    data = load("digits")
+    torch.manual_seed(0)
+    model = nn.Sequential(Conv2(1), nn.Linear(Conv2.features, 64))
+    rows = torch.cat([(data.labels == c).nonzero().flatten()[:12] for c in range(6)])
+    images, labels = data[rows]
+    with torch.no_grad():
+        z = model(images)
+    found = drift_table(z, labels)
+    for name in dict.fromkeys(row.loss for row in found):
+        print_drifts(name, [row for row in found if row.loss == name])
+
+
+def print_drifts(name: str, rows: list[DriftRow]) -> None:
+    negatives = list(dict.fromkeys(row.negatives for row in rows if row.negatives))
+    print(f"\n**{name}** (without a miner: {rows[0].drift.value:+.3f})\n")
+    print("| positives | " + " | ".join(negatives).replace("_", "-") + " |")
+    print("|---" * (len(negatives) + 1) + "|")
+    values = {(row.positives, row.negatives): row.drift.value for row in rows}
+    for positive in dict.fromkeys(row.positives for row in rows if row.positives):
+        cells = (f"{values[positive, negative]:+.3f}" for negative in negatives)
+        print(f"| {positive.replace('_', '-')} | " + " | ".join(cells) + " |")
+
+
+def training(seeds: int, steps: int) -> bool:
+    """The monitor on letters: its verdict against the step at which R@1 reaches chance."""
+    data, test = (load("omniglot", split=split, size=32) for split in ("train", "test"))
+    first = test.fine_labels < test.fine_labels.min() + 20
+    images, letters = test[first.nonzero().flatten()][0], test.fine_labels[first]
+    ok = True
+    for settings, collapses in ((COLLAPSING, True), (SURVIVING, False)):
+        for name, p, k, loss_fn in settings:
+            for seed in range(seeds):
+                run = list(_run(data, images, letters, loss_fn, p, k, seed, steps))
+                monitor, scores = run[-1][2], [(step, score) for step, score, _ in run]
+                lost = next((step for step, score in scores if score <= 0.05), None)
+                alarm = next(
+                    (step for step, verdict in monitor.changes if verdict != "healthy"), None
+                )
+                as_said = (lost is not None) == collapses and (alarm is not None) == collapses
+                in_time = lost is None or (alarm is not None and alarm < lost)
+                ok &= as_said and in_time
+                print(
+                    f"{name:30} P{p} K{k} seed {seed}: R@1 {scores[0][1]:.2f} -> "
+                    f"{scores[-1][1]:.2f}, chance at {lost}, verdicts {monitor.changes} "
+                    f"{'pass' if as_said and in_time else 'MISS'}",
+                    flush=True,
+                )
+    return ok
+
+
+def _run(
+    data: LabelledImages,
+    images: Tensor,
+    letters: Tensor,
+    loss_fn: TripletLoss,
+    p: int,
+    k: int,
+    seed: int,
+    steps: int,
+) -> Iterator[tuple[int, float, CollapseMonitor]]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(Conv2(1), nn.Linear(Conv2.features, 64))
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+    monitor = CollapseMonitor(loss_fn, settings=RunSettings(lr=1e-3))
+    rows = [(data.fine_labels == c).nonzero().flatten() for c in data.fine_labels.unique()]
+    for step in range(steps):
+        classes = torch.randperm(len(rows))[:p].tolist()
+        batch = torch.cat([rows[c][torch.randperm(len(rows[c]))[:k]] for c in classes])
+        z, labels = model(data[batch][0]), data.fine_labels[batch]
+        loss = loss_fn(z, labels)
+        monitor.update(z, labels, loss, step)
+        if step % 2 == 0 if step < 40 else step % 20 == 0 or step == steps - 1:
+            with torch.no_grad():
+                score = retrieval(model(images), letters, ks=(1,), progress=False).recall[1]
+            yield step, score, monitor
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--drift", action="store_true")
+    parser.add_argument("--training", action="store_true")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100)
+    chosen = parser.parse_args()
+    one_thread()
+    if chosen.drift:
+        drifts()
+        return 0
+    if chosen.training:
+        return 0 if training(chosen.seeds, chosen.steps) else 1
+    table()
+    return 0 if all([cost(), verdicts()]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
