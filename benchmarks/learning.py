@@ -7,6 +7,7 @@ that take PML minutes; `--threads` compares two threads with one by wall time (o
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import sys
 import time
@@ -174,6 +175,8 @@ def main() -> int:
     parser.add_argument("--threads", action="store_true", help="also two threads beside one")
     options = parser.parse_args()
     one_thread()
+    fast = importlib.util.find_spec("numba") is not None
+    print(f"torch {torch.__version__}; numba {'installed' if fast else 'not installed'}")
     rows = [
         speed("batch-hard", 256, 4, 3.5, peer=True, memory=False),
         speed("batch-hard", 1024, 4, 7.0, peer=True, memory=False),

@@ -21,6 +21,7 @@ from uncollapse.losses import (
     SupConLoss,
     TripletLoss,
     TupleLoss,
+    _engine,
     margin_loss,
     multi_similarity_loss,
     proxy_nca_loss,
@@ -181,6 +182,23 @@ def test_fused_multi_similarity_equals_the_listed_pairs_on_a_large_float32_batch
     listed = measured(lambda z: TupleLoss.forward(loss, z, labels), x)
     assert fused[0] == pytest.approx(listed[0], rel=1e-5)
     assert float((fused[1] - listed[1]).norm() / listed[1].norm()) < 5e-5
+
+
+@pytest.mark.parametrize("positives", ["all", "easy", "multi_similarity"])
+@pytest.mark.parametrize("negatives", ["all", "multi_similarity"])
+@pytest.mark.parametrize("tight", [1.0, 1e-4])
+def test_numba_and_torch_charge_multi_similarity_alike(positives, negatives, tight, monkeypatch):
+    pytest.importorskip("numba")
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 60, (200,), generator=g)
+    x = tight * torch.randn(200, 8, generator=g) + torch.randn(20, 8, generator=g)[labels % 20]
+    x = x.double()
+    loss = MultiSimilarityLoss(base=0.5, miner=Miner(positives, negatives, epsilon=0.02))
+    numba = measured(lambda z: loss(z, labels), x)
+    monkeypatch.setattr(_engine, "_load", lambda: None)
+    plain = measured(lambda z: loss(z, labels), x)
+    assert numba[0] == pytest.approx(plain[0], rel=1e-10)
+    torch.testing.assert_close(numba[1], plain[1], rtol=1e-7, atol=1e-12)
 
 
 @given(batches(), MINERS)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from losses.loss_oracles import assert_same, batches, distances, measured, oracle, triplets, unit
 from uncollapse._check import InputError
 from uncollapse._classes import ClassLayout
-from uncollapse.losses import TripletLoss, triplet_loss
+from uncollapse.losses import TripletLoss, _engine, _forces, triplet_loss
 from uncollapse.losses._all_triplets import all_triplets
 from uncollapse.losses._classwise import SortedClasses
 from uncollapse.losses._frame import Frame
@@ -122,6 +122,44 @@ def test_numba_and_torch_count_alike(k, window, dtype):
     assert torch_.value == pytest.approx(numba.value, rel=1e-10 if exact else 1e-4)
     apart = float((torch_.gradient - numba.gradient).norm() / torch_.gradient.norm())
     assert apart <= (1e-10 if exact else 5e-3)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_numba_and_torch_give_one_frame(normalize, offset, monkeypatch):
+    pytest.importorskip("numba")
+    x, _ = clouds()
+    x = x + offset
+    x[5] = 0.0
+    numba = Frame.of(x, normalize)
+    back = numba.pull_back(torch.ones_like(numba.rows))
+    monkeypatch.setattr(_engine, "_load", lambda: None)
+    torch_ = Frame.of(x, normalize)
+    assert numba.unit == torch_.unit
+    torch.testing.assert_close(numba.rows, torch_.rows, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(numba.y, torch_.y)
+    torch.testing.assert_close(numba.z, torch_.z)
+    torch.testing.assert_close(back, torch_.pull_back(torch.ones_like(numba.rows)))
+
+
+@pytest.mark.parametrize("loss", [TripletLoss(0.2), TripletLoss(0.2, Miner("hard", "hard"))])
+def test_without_numba_the_loss_is_the_same(loss, monkeypatch):
+    x, labels = clouds(dtype=torch.float64)
+    fast = measured(lambda z: loss(z, labels), x)
+    monkeypatch.setattr(_engine, "_load", lambda: None)
+    plain = measured(lambda z: loss(z, labels), x)
+    assert fast[0] == pytest.approx(plain[0], rel=1e-12)
+    torch.testing.assert_close(fast[1], plain[1], rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_blocks_of_a_batch_too_large_to_keep_whole_add_up_to_the_same(soft, monkeypatch):
+    x, labels = clouds(n=300, dtype=torch.float64)
+    whole = measured(lambda z: triplet_loss(z, labels, soft=soft), x)
+    monkeypatch.setattr(_forces, "_WHOLE", 0)
+    blocks = measured(lambda z: triplet_loss(z, labels, soft=soft), x)
+    assert whole[0] == pytest.approx(blocks[0], rel=1e-12)
+    torch.testing.assert_close(whole[1], blocks[1], rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("k", [3, 40])
