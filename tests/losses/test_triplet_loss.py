@@ -433,3 +433,20 @@ def test_an_impossible_margin_is_named(margin):
 def test_an_unknown_reduction_lists_the_known_ones():
     with pytest.raises(InputError, match="'mean', 'nonzero', 'max'"):
         TripletLoss(reduction="sum")
+
+
+def test_fewer_digits_in_products_change_nothing():
+    x, labels = clouds()
+    plain = measured(lambda z: triplet_loss(z, labels), x)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        coarse = measured(lambda z: triplet_loss(z, labels), x)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert coarse[0] == pytest.approx(plain[0], rel=1e-6)
+    torch.testing.assert_close(coarse[1], plain[1], rtol=1e-4, atol=1e-7)
+
+
+def test_a_negative_index_is_named():
+    with pytest.raises(InputError, match="indices_tuple: expected rows of the batch"):
+        triplet_loss(torch.randn(3, 2), [0, 0, 1], [torch.tensor([i]) for i in (0, -1, 2)])

@@ -2,7 +2,7 @@
 
 For an anchor with positives at d_k and negatives at d_j, a hinge needs only the number of negatives
 nearer than d_k + margin, and for each negative the number of positives it is charged with. That is
-O(N²·min(K, log K)) time after three N × N products, and O(N·(K + block)) memory.
+O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory (see `_forces`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def all_triplets(
     if classes.triplets == 0:
         return nothing
     if frame.unit == 0.0:  # all distances are 0
-        flat = math.log1p(math.exp(margin)) if soft else max(margin, 0.0)
+        flat = margin + math.log1p(math.exp(-margin)) if soft else margin
         return nothing if window else Charge(flat, nothing.gradient)
     rows, z = frame.rows[classes.order], frame.z[classes.order]
     positive = classes.distances(rows, z.dtype, engine)

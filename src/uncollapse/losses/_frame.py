@@ -52,15 +52,15 @@ class Frame:
         low, high = torch.aminmax(rows)
         largest = max(float(high), -float(low))
         if largest == 0.0:
-            return cls(wide, rows, rows.to(embeddings.dtype), 0.0, inverse)
+            return cls(wide, rows, rows.to(_product_dtype(embeddings)), 0.0, inverse)
         unit = math.ldexp(1.0, math.frexp(largest)[1])
         rows /= unit
-        return cls(wide, rows, rows.to(embeddings.dtype), unit, inverse)
+        return cls(wide, rows, rows.to(_product_dtype(embeddings)), unit, inverse)
 
     @classmethod
     def _compiled(cls, kernels: Any, x: Tensor, normalize: bool) -> Frame:
         y, rows = torch.empty(2, *x.shape, dtype=torch.float64)
-        z, inverse = torch.empty_like(x), torch.empty(len(x), 1, dtype=torch.float64)
+        z, inverse = torch.empty_like(x, dtype=_product_dtype(x)), torch.empty_like(y[:, :1])
         out = (y.numpy(), rows.numpy(), z.numpy(), inverse.numpy())
         unit = kernels.frame_rows(x.contiguous().numpy(), normalize, *out)
         return cls(y, rows, z, unit, inverse if normalize else None)
@@ -99,6 +99,12 @@ def unit_rows(x: Tensor, normalize: bool) -> Tensor:
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """No autocast inside: a product in bfloat16 has no digits left for a small distance."""
     return torch.autocast(x.device.type, enabled=False)
+
+
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """The embeddings' own, or float64 where float32 products have been set to fewer digits."""
+    full = torch.get_float32_matmul_precision() == "highest"
+    return x.dtype if full else working_dtype(x)
 
 
 class _Attach(torch.autograd.Function):

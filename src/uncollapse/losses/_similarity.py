@@ -1,4 +1,4 @@
-"""Multi-similarity mining and loss of a batch in one go: three N × N products, no N × N matrix."""
+"""Multi-similarity mining and loss of a batch in one go: at most three N × N products."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class MultiSimilarityLoss(TupleLoss):
     - `Miner("easy", "multi_similarity")`: the EPS form, the nearest positive in place of positive
       hard-mining.
 
-    These two, `"all"` in either place, and no miner, are mined and charged in one go with three
-    N × N products and O(N·(K + 128)) memory; anything else takes N × N matrices.
+    These two, `"all"` in either place, and no miner, are mined and charged in one go with at most
+    three N × N products; anything else takes several N × N matrices in float64.
 
     Needs nothing of a batch, but pairs of both kinds to be of use.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeGuard
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse._check import ArrayLike, check_choice, check_number, points
+from uncollapse._check import ArrayLike, InputError, check_choice, check_number, points
 from uncollapse._classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.losses._all_triplets import Charge, all_triplets
@@ -25,6 +23,7 @@ from uncollapse.losses._frame import Frame, attach, full_precision, unit_rows
 from uncollapse.losses._hardest import hardest_pairs
 from uncollapse.losses._mined import mined_triplets
 from uncollapse.losses._pairs import pair_distances
+from uncollapse.losses._paths import is_hardest, whole_batch
 from uncollapse.losses._scale_free import scale_free as over_mean_distance
 from uncollapse.mining import Miner, Triplets, as_triplets
 
@@ -58,7 +57,7 @@ def triplet_loss(
     layout = ClassLayout.of(labels, len(x))
     with torch.no_grad(), full_precision(x):
         frame = Frame.of(x, normalize)
-        whole = None if indices_tuple is not None else _whole(miner, margin, soft, reduction)
+        whole = None if indices_tuple is not None else whole_batch(miner, margin, soft, reduction)
         classes = None
         if whole is not None or scale_free:
             classes = SortedClasses.of(layout, x.device)
@@ -71,7 +70,7 @@ def triplet_loss(
                     seen, classes, margin, soft=soft, window=whole.window, nonzero=whole.nonzero
                 )
             chosen = None
-            if indices_tuple is None and _is_hardest(miner):
+            if indices_tuple is None and is_hardest(miner):
                 chosen = hardest_pairs(seen, layout, miner.positives)
             if chosen is None or len(chosen.anchor) == 0:
                 chosen = _triplets(seen.y, labels, indices_tuple, miner, reduction)
@@ -91,9 +90,10 @@ def triplet_loss(
 class TripletLoss(TupleLoss):
     """[d(a, p) - d(a, n) + margin]₊ over triplets of a batch.
 
-    `miner=None` charges **all** triplets, exactly, without listing them: three N × N products and
-    O(N²·min(K, log K)) comparisons, memory O(N·(K + 128)). With a miner, or an `indices_tuple`,
-    the triplets it names, by direct differences. The miner sees the distances the loss sees:
+    `miner=None` charges **all** triplets, exactly, without listing them: at most three N × N
+    products and O(N²·min(K, log K)) comparisons, memory O(N²) up to N = 2048 and O(N·K) beyond.
+    With a miner, or an `indices_tuple`, the triplets it names, by direct differences. The miner
+    sees the distances the loss sees:
     normalised if `normalize`, over their mean if `scale_free`. `Miner("all", "all")`, also with
     `keep="violating"` or `"semihard"` at the loss's own margin, is not listed either.
 
@@ -181,39 +181,6 @@ class TripletLoss(TupleLoss):
         return (nonzero_mean if self.reduction == "nonzero" else mean_or_zero)(elements.loss)
 
 
-class _Whole(NamedTuple):
-    """`all_triplets`' settings."""
-
-    nonzero: bool
-    window: bool = False
-
-
-def _whole(miner: MinerLike | None, margin: float, soft: bool, reduction: str) -> _Whole | None:
-    """How to charge the batch without listing triplets; None if the triplets must be named."""
-    if reduction == "max":
-        return None
-    keep = "all"
-    if miner is not None:
-        if type(miner) is not Miner or miner.pool is not None:
-            return None
-        if (miner.positives, miner.negatives) != ("all", "all"):
-            return None
-        keep = miner.keep
-    if keep == "all":
-        return _Whole(nonzero=reduction == "nonzero")
-    if soft or keep == "hard" or getattr(miner, "margin", None) != margin:
-        return None
-    # Kept are triplets with a positive loss, so both means are the same.
-    return _Whole(nonzero=True, window=keep == "semihard")
-
-
-def _is_hardest(miner: MinerLike | None) -> TypeGuard[Miner]:
-    """Whether each anchor has one positive, easy or hard, and the nearest negative."""
-    if type(miner) is not Miner or miner.pool is not None or miner.keep != "all":
-        return False
-    return miner.positives in ("easy", "hard") and miner.negatives == "hard"
-
-
 def _triplets(
     y: Tensor,
     labels: ArrayLike,
@@ -227,7 +194,10 @@ def _triplets(
     triplets = as_triplets(indices_tuple, labels)
     if indices_tuple is None and len(triplets.anchor) == 0:
         _EVERY(y.detach(), labels)
-    return Triplets(*(index.to(y.device) for index in triplets))
+    lowest = min((int(index.min()) for index in triplets if len(index)), default=0)
+    if lowest < 0:
+        raise InputError("indices_tuple", f"index {lowest}", "rows of the batch, from 0")
+    return Triplets(*(index.to(y.device, torch.int64) for index in triplets))
 
 
 def _over_mean(y: Tensor) -> Tensor:
