@@ -21,7 +21,7 @@ import torch
 
 __all__ = ["Row", "gemm", "interleaved", "one_thread", "peak_megabytes", "report"]
 
-_SHORT = 4e-3  # seconds: calls shorter than half of this are repeated inside one measurement
+_SHORT = 6e-3  # seconds: shorter calls are repeated inside one measurement
 
 _PROBE = """
 import gc, sys
@@ -133,12 +133,12 @@ def report(title: str, rows: Sequence[Row], peer: str = "PML") -> bool:
 
 
 def _cpu_seconds(call: Callable[[], object]) -> float:
+    # The first call pays for what the one before it left behind (memory given back, cold caches);
+    # it only tells how often to repeat.
     begun = time.process_time()
     call()
     spent = time.process_time() - begun
-    if spent >= _SHORT / 2:
-        return spent
-    repeats = max(2, int(_SHORT / max(spent, 1e-5)))
+    repeats = max(1, int(_SHORT / max(spent, 1e-5)))
     begun = time.process_time()
     for _ in range(repeats):
         call()

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable
 
 import torch
-from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
 from pytorch_metric_learning import miners
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
 from uncollapse.mining import Miner, _fast
 
 DIM, K = 128, 4
@@ -62,7 +62,7 @@ def compared(positives: str, negatives: str, n: int, rounds: int, memory: bool) 
     if memory:
         for kind in ("ours", "peer"):
             setup = f"from mining import batch, {kind}\nx, y = batch({n})\ns, t = batch(64)"
-            setup += f"\nimport torch; torch.set_num_threads(1)\nm = {kind}({positives!r}, {negatives!r})"
+            setup += f"\nm = {kind}({positives!r}, {negatives!r})"
             setattr(row, f"{kind}_mb", peak_megabytes(setup, "m(x, y)", warm="m(s, t)"))
     return row
 

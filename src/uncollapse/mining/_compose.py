@@ -26,6 +26,7 @@ def choose(
         and block.pool is None
         and isinstance(block.at, slice)
         and block.anchors.device.type == "cpu"
+        and block.batch.plain.coarse.rows.dtype == torch.float32
         and not block.batch.plain.collapsed
     ):
         return _at_once(positives, negatives, block, settings)

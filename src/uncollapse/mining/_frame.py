@@ -104,7 +104,7 @@ class Product:
         dim, unit = rows.shape[1], torch.finfo(rows.dtype).eps / 2
         growth = 2 * min(dim, 2 * math.sqrt(dim) + 4) + 8
         norm = self.square.sqrt()
-        self.error = norm.mul_(unit * self.radius * growth).add_(4 * unit * self.radius**2)
+        self.error = norm.mul_(unit * self.radius * growth).add_(8 * unit * self.radius**2)
 
     def block(self, i: slice | Tensor, out: Tensor | None = None) -> Tensor:
         """Values of the b rows `i` against all rows, `[b, N]`, into `out` where given."""

@@ -17,6 +17,9 @@ __all__ = ["centre", "choose"]
 Array = np.ndarray[Any, Any]
 
 _CROWD = 16  # measured at most in a row
+_NONE, _MANY = -1, -2
+_CHUNK = 64
+_INFINITY = np.uint32(0x7F800000)  # the bits of a float32 infinity
 
 
 @numba.njit(cache=True, nogil=True, fastmath=True)
@@ -65,18 +68,18 @@ def choose(
         line, band, anchor = values[i], 2 * error[i], first + i
         column[i], doubtful[i] = _positive(line, own[i], real[i], band, x, anchor, scale, hard)
         positive = own[i, column[i]]
-        low = line[positive] - band if semihard else -np.inf
+        # No product is below minus the anchor's squared norm: a squared distance is not negative.
+        low = np.float32(line[positive] - band if semihard else -norms[i] - band)
         for k in range(own.shape[1]):
             line[own[i, k]] = np.inf
         line[anchor] = np.inf
-        nearest, second, j = _two_lowest(line, low)
-        negative[i], found[i] = j, nearest < np.inf
-        if found[i] and (second <= nearest + band or (semihard and nearest <= low + 2 * band)):
+        j, second = _two_lowest(line, low)
+        negative[i], found[i] = j, 0 <= line[j] < np.inf
+        if found[i] and (second <= line[j] + band or (semihard and line[j] <= 2 * band)):
             above = _square(x, anchor, positive, scale) if semihard else -1.0
-            j, exact = _measured(line, low, nearest + band, above, x, anchor, scale)
-            negative[i] = j
-            # Everybody else is farther than the winner's value and twice the error.
-            doubtful[i] |= j < 0 or exact > nearest + norms[i] + error[i]
+            high, base = line[j] + band, np.float64(norms[i]) + low
+            j = _measured(line, high, above, error[i], base, x, anchor, scale)
+            negative[i], found[i], doubtful[i] = max(j, 0), j != _NONE, doubtful[i] or j == _MANY
     return column, negative, found, doubtful
 
 
@@ -117,35 +120,62 @@ def _positive(
 
 
 @numba.njit(cache=True, nogil=True)
-def _two_lowest(line: Array, low: float) -> tuple[float, float, int]:
-    """The two lowest values above `low`, and the place of the first."""
-    best = second = np.inf
-    place = 0
+def _two_lowest(line: Array, low: Any) -> tuple[int, Any]:
+    """Subtract `low` in place; the place of the lowest value that is not negative, and the second.
+
+    Positive floats order as the unsigned integers of their bits, and negative ones come after all
+    of them, so that the minimum of a chunk takes vector instructions; few chunks are looked into.
+    """
     for j in range(len(line)):
-        v = line[j]
-        if v < second and v > low:
-            if v < best:
-                second, best, place = best, v, j
-            else:
-                second = v
-    return best, second, place
+        line[j] -= low
+    bits = line.view(np.uint32)
+    best = second = _INFINITY
+    place, other = 0, -1
+    for start in range(0, len(bits), _CHUNK):
+        chunk = bits[start : start + _CHUNK]
+        lowest = _INFINITY
+        for j in range(len(chunk)):
+            lowest = min(lowest, chunk[j])
+        if lowest < second:
+            for j in range(len(chunk)):
+                if chunk[j] < best:
+                    second, other = best, place if best < _INFINITY else -1
+                    best, place = chunk[j], start + j
+                elif chunk[j] < second:
+                    second, other = chunk[j], start + j
+    return place, line[other] if other >= 0 else np.float32(np.inf)
 
 
 @numba.njit(cache=True, nogil=True)
 def _measured(
-    line: Array, low: float, high: float, above: float, x: Array, anchor: int, scale: float
-) -> tuple[int, float]:
-    """Nearest column beyond `above`, of those with a value within (low, high]; -1 for a crowd."""
-    place, lowest, count = 0, np.inf, 0
-    for j in range(len(line)):
-        if low < line[j] <= high:
-            count += 1
-            if count > _CROWD:
-                return -1, np.inf
-            exact = _square(x, anchor, j, scale)
-            if above < exact < lowest:
-                place, lowest = j, exact
-    return place, lowest
+    line: Array,
+    high: float,
+    above: float,
+    error: float,
+    base: float,
+    x: Array,
+    anchor: int,
+    scale: float,
+) -> int:
+    """Nearest column beyond `above`, by measuring those with a value (plus `base`) up to `high`.
+
+    `high` is raised until nobody beyond it can be nearer. _NONE if there is none, _MANY in a crowd.
+    """
+    while True:
+        place, lowest, count, after = _NONE, np.inf, 0, np.inf
+        for j in range(len(line)):
+            if 0 <= line[j] <= high:
+                count += 1
+                if count > _CROWD:
+                    return _MANY
+                exact = _square(x, anchor, j, scale)
+                if above < exact < lowest:
+                    place, lowest = j, exact
+            elif high < line[j] < after:
+                after = line[j]
+        if lowest - base + error <= high or (place == _NONE and after == np.inf):
+            return place
+        high = lowest - base + error if place != _NONE else after + 2 * error
 
 
 @numba.njit(cache=True, nogil=True)
