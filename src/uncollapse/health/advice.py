@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from uncollapse.health.state import Health
 
@@ -146,7 +146,7 @@ def _diverging(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
     return "", remedies
 
 
-_ADVICE: dict[str, Any] = {
+_ADVICE: dict[str, Callable[[RunSettings, Health], tuple[str, list[str]]]] = {
     "network-collapse": _network,
     "shrinking": _network,
     "class-collapse": _class,

@@ -162,7 +162,9 @@ def thickness_bracket(x: Tensor, found: Spectrum) -> Thickness:
         return Thickness(0.0, math.inf, False, np.eye(1, width)[0])
     lower = 2 * float(found.values[-1]) / math.sqrt(found.rows) * (1 - 1e-6)
     direction = found.axes[:, -1]
-    along = (x.double() - x[0].double()) @ torch.from_numpy(np.ascontiguousarray(direction))
+    towards = torch.from_numpy(np.ascontiguousarray(direction))
+    first = x[0].double()
+    along = torch.cat([(chunk.double() - first) @ towards for chunk in torch.split(x, 1 << 16)])
     upper = float(along.max() - along.min())
     return Thickness(min(lower, upper), upper, False, direction)
 

@@ -97,13 +97,13 @@ def figures(
     layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
     part = _Part.of(x, layout, sample, seed)
     size, found = diameter(x), spectrum(part.rows)
-    norms = torch.linalg.vector_norm(x.double(), dim=1)
+    norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
     health = Health(
         n=len(x),
         dim=x.shape[1],
         diameter=size,
         spread=spread(x),
-        centre_norm=float(torch.linalg.vector_norm(x.double().mean(0))),
+        centre_norm=float(torch.linalg.vector_norm(x.mean(0, dtype=torch.float64))),
         norms=Norms.of(norms),
         resolution=float(epsilon * norms.max()),
         effective_rank=effective_rank(found),

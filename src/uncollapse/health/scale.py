@@ -15,6 +15,7 @@ from uncollapse.health.state import Norms
 
 __all__ = ["scale_figures", "spread"]
 
+_CHUNK = 1 << 16  # rows that are float64 at a time
 _ROWS = 256  # rows of a batch that its diameter is taken of
 
 
@@ -25,7 +26,7 @@ def scale_figures(z: Tensor) -> dict[str, Any]:
     5.0
     """
     x = points(z)
-    norms = torch.linalg.vector_norm(x.to(working_dtype(x)), dim=1)
+    norms = torch.linalg.vector_norm(x, dim=1, dtype=working_dtype(x))
     few = x[:: -(-len(x) // _ROWS)]
     return {
         "n": len(x),
@@ -45,10 +46,12 @@ def spread(x: Tensor) -> float:
     """
     if len(x) < 2:
         return 0.0
-    wide = x.detach().to(working_dtype(x))
-    wide = wide - wide[0]  # equal rows give exact zeros, which a rounded mean does not
-    rows = wide - wide.mean(0)
-    largest = float(rows.abs().max())
+    wide, first = working_dtype(x), x[:1].detach().to(working_dtype(x))
+    chunks = torch.split(x.detach(), _CHUNK)
+    # About the first row: equal rows give exact zeros, which a rounded mean does not.
+    mean = sum((chunk.to(wide) - first).sum(0) for chunk in chunks) / len(x)
+    largest = max(float((chunk.to(wide) - first).abs().max()) for chunk in chunks)
     if largest == 0.0:
         return 0.0
-    return largest * math.sqrt(2 * float((rows / largest).square().sum()) / (len(x) - 1))
+    squares = (((chunk.to(wide) - first - mean) / largest).square().sum() for chunk in chunks)
+    return largest * math.sqrt(2 * float(sum(squares)) / (len(x) - 1))
