@@ -4,6 +4,7 @@ from uncollapse.training.checkpoint import Checkpoint, CheckpointError, Checkpoi
 from uncollapse.training.config import Config, load_config, parse_config
 from uncollapse.training.engine import TrainingError, train
 from uncollapse.training.evaluation import embed, evaluate
+from uncollapse.training.noise import noise_probe_run
 from uncollapse.training.run import Run
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "embed",
     "evaluate",
     "load_config",
+    "noise_probe_run",
     "parse_config",
     "train",
 ]

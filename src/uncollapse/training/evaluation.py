@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import retrieval
+from uncollapse.metrics import clustering, retrieval
 from uncollapse.training.config import EvaluateConfig
 
-__all__ = ["embed", "evaluate"]
+__all__ = ["embed", "evaluate", "evenly_spaced"]
 
 
 @torch.no_grad()
@@ -50,7 +50,7 @@ def evaluate(
     Keys are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels.
     """
     settings = settings or EvaluateConfig()
-    rows = _subset(len(data), settings.max_samples)
+    rows = evenly_spaced(len(data), settings.max_samples)
     z = embeddings[rows]
     kinds = {"": data.labels[rows]}
     if data.fine_labels is not None:
@@ -61,15 +61,17 @@ def evaluate(
         names = [f"recall@{k}" for k in settings.ks] + ["map@r"]
         found |= {prefix + name: float(by_name[name]) for name in names}
         if settings.clustering:
-            from uncollapse.metrics import clustering
-
             result = clustering(z, labels, multiplier=settings.multiplier).to_dict()
             found[prefix + "nmi"] = float(result["nmi"])
     return found
 
 
-def _subset(count: int, most: int | None) -> Tensor:
-    """Evenly spaced rows, the same ones every time."""
+def evenly_spaced(count: int, most: int | None) -> Tensor:
+    """At most `most` rows of `count`, the same ones every time.
+
+    >>> evenly_spaced(10, 4).tolist()
+    [0, 3, 6, 9]
+    """
     if most is None or count <= most:
         return torch.arange(count)
     return torch.linspace(0, count - 1, most).round().long()
