@@ -347,3 +347,9 @@ def test_the_hardest_triplet_has_the_hard_mined_loss(seed, scale):
     d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
     gap = (d * same).amax(1) - (d + 1e9 * same).amin(1)
     assert worst == pytest.approx(float(gap.max()) + 1, abs=1e-12)
+
+
+def test_views_and_transposes_are_mined_as_their_values():
+    x, y = points(60, 16)
+    stored = x.T.contiguous()
+    assert all(map(torch.equal, Miner("easy", "hard")(stored.T, y), Miner("easy", "hard")(x, y)))

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from uncollapse._classes import ClassLayout
 from uncollapse.mining._frame import Frame
+from uncollapse.mining._own import large_class_squares
 from uncollapse.mining._random import draw_pool, uniform
-from uncollapse.mining._search import scan, search
+from uncollapse.mining._search import first_argmin, scan, search
 
 __all__ = ["Batch", "Block"]
 
@@ -79,13 +80,12 @@ class Block:
 
     def hide(self, values: Tensor, rows: Tensor | None = None) -> None:
         """Put infinity where a negative may not be chosen, for all or for the given rows."""
-        own, anchors = (
-            (self.own, self.anchors) if rows is None else (self.own[rows], self.anchors[rows])
-        )
-        values.scatter_(1, own, float("inf"))
+        every = rows is None
+        values.scatter_(1, self.own if every else self.own[rows], float("inf"))
+        anchors = self.anchors if every else self.anchors[rows]
         values.scatter_(1, anchors[:, None], float("inf"))
         if self.pool is not None:
-            values.masked_fill_(~(self.pool if rows is None else self.pool[rows]), float("inf"))
+            values.masked_fill_(~(self.pool if every else self.pool[rows]), float("inf"))
 
     @cached_property
     def every(self) -> Tensor:
@@ -146,7 +146,8 @@ class Block:
                 squares = frame.squares(self.at, self.own)
                 self.known[id(frame)] = squares, squares.new_zeros(len(squares), 1)
             else:
-                self.known[id(frame)] = self._large_class_squares(frame)
+                layout = self.batch.layout
+                self.known[id(frame)] = large_class_squares(frame, layout, self.anchors, self.own)
         return self.known[id(frame)]
 
     def own_squares_near(self, frame: Frame, limit: Tensor) -> Tensor:
@@ -205,33 +206,3 @@ class Block:
         """Replace the marked squared distances to `own` by exact ones."""
         r, c = near.nonzero(as_tuple=True)
         squares[r, c] = frame.squares(self.anchors[r], self.own[r, c])
-
-    def _large_class_squares(self, frame: Frame) -> tuple[Tensor, Tensor]:
-        """Products about each class's own centre, in the working dtype."""
-        layout = self.batch.layout
-        squares = torch.full(self.own.shape, float("inf"), dtype=frame.centred.dtype)
-        squares = squares.to(self.anchors.device)
-        error = squares.new_zeros(len(squares), 1)
-        ids = torch.from_numpy(layout.ids).to(self.anchors.device)[self.anchors]
-        unit = torch.finfo(squares.dtype).eps
-        for c in np.unique(ids.cpu().numpy()).tolist():
-            rows = (ids == c).nonzero().flatten()
-            members = torch.from_numpy(layout.members(c)).to(self.anchors.device)
-            w = frame.given[members].to(squares.dtype) / frame.scale
-            w = w - w[0]
-            w -= w.mean(dim=0) if bool(w.any()) else 0.0
-            norm = (w * w).sum(dim=1)
-            mine = torch.searchsorted(members, self.anchors[rows])
-            full = torch.addmm(norm, w[mine], w.T, alpha=-2.0) + norm[mine][:, None]
-            column = torch.arange(len(members) - 1, device=members.device)
-            skip = column + (column >= mine[:, None]).long()  # `own` leaves the anchor out
-            squares[rows, : len(members) - 1] = full.gather(1, skip).clamp_min(0.0)
-            error[rows] = unit * (4 * w.shape[1] ** 0.5 + 20) * norm.max()
-        return squares, error
-
-
-def first_argmin(values: Tensor) -> Tensor:
-    """argmin of each row, the lowest index of equals."""
-    if values.device.type == "cpu":
-        return torch.from_numpy(values.numpy().argmin(axis=1))
-    return values.argmin(dim=1)

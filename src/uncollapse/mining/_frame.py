@@ -40,8 +40,8 @@ class Frame:
     @classmethod
     def of(cls, x: Tensor) -> Frame:
         """Centre the rows, and scale them if need be; equal rows are exactly 0."""
-        centred, norms = _centred(x)
-        scale = 1.0
+        centred, scale = _centred(x), 1.0
+        norms = squared_norms(centred)
         if not _SAFE[0] < float(norms.max()) < _SAFE[1]:
             largest = float(centred.abs().max())
             scale = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
@@ -113,15 +113,14 @@ class Product:
         return torch.addmm(self.square, some, self.rows.T, alpha=-2.0, out=buffer)
 
 
-def _centred(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows minus their mean, and their squared norms, in the working dtype."""
+def _centred(x: Tensor) -> Tensor:
+    """Rows minus their mean in the working dtype."""
     if _fast.kernels is not None and x.device.type == "cpu":
-        centred, norms = map(torch.from_numpy, _fast.kernels.centre(x.numpy()))
-        return centred, norms
+        return torch.from_numpy(_fast.kernels.centre(x.numpy()))
     # The first row is taken off before the mean: a mean of equal rows is not exactly the row.
     centred = torch.sub(x, x[0].to(working_dtype(x)))
     centred -= centred.mean(dim=0)
-    return centred, squared_norms(centred)
+    return centred
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:

@@ -22,24 +22,20 @@ _CHUNK = 64
 _INFINITY = np.uint32(0x7F800000)  # the bits of a float32 infinity
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)
-def centre(x: Array) -> tuple[Array, Array]:
-    """Rows minus their mean in float64, and their squared norms; equal rows are exactly 0."""
+@numba.njit(cache=True, nogil=True)
+def centre(x: Array) -> Array:
+    """Rows minus their mean in float64; equal rows are exactly 0."""
     n, dim = x.shape
-    first, mean = x[0].astype(np.float64), np.zeros(dim)
-    centred, norms = np.empty((n, dim)), np.empty(n)
+    first, mean, centred = x[0].astype(np.float64), np.zeros(dim), np.empty((n, dim))
     for i in range(n):
         for k in range(dim):
             centred[i, k] = x[i, k] - first[k]
             mean[k] += centred[i, k]
     mean /= n
     for i in range(n):
-        total = 0.0
         for k in range(dim):
             centred[i, k] -= mean[k]
-            total += centred[i, k] * centred[i, k]
-        norms[i] = total
-    return centred, norms
+    return centred
 
 
 @numba.njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from uncollapse.mining._frame import Frame
 
-__all__ = ["Looker", "scan", "search"]
+__all__ = ["Looker", "first_argmin", "scan", "search"]
 
 Array = np.ndarray[Any, Any]
 
@@ -94,6 +94,13 @@ def scan(
     if values.device.type == "cpu":
         return _scan_cpu(values, error, bound)
     return _scan(values, error, bound)
+
+
+def first_argmin(values: Tensor) -> Tensor:
+    """argmin of each row, the lowest index of equals."""
+    if values.device.type == "cpu":
+        return torch.from_numpy(values.numpy().argmin(axis=1))
+    return values.argmin(dim=1)
 
 
 def _settle(

@@ -120,7 +120,7 @@ class Miner:
 
     def __call__(self, embeddings: Tensor, labels: ArrayLike) -> Triplets:
         """Triplets of the rows of `embeddings` `[N, dim]` with their `labels` `[N]`."""
-        x = points(embeddings.detach(), "embeddings")
+        x = points(embeddings.detach(), "embeddings").contiguous()
         layout = ClassLayout.of(labels, len(x))
         if not layout.usable.any():
             return self._nothing(_why_unusable(layout), x.device)

@@ -15,8 +15,8 @@ from uncollapse.mining._search import search
 __all__ = ["FALLBACKS", "NEGATIVES", "Settings", "choose_negatives"]
 
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
-_NEVER = 1e30  # a log-weight this far below the others
 FALLBACKS = ("nearest-outside", "farthest", "skip")
+_NEVER = 1e30  # a log-weight this far below the others
 
 
 @dataclass(frozen=True)
