@@ -104,7 +104,7 @@ def clouds(n=200, k=4, dim=16, seed=0, dtype=torch.float32):
     return (x + torch.randn(n, dim, generator=g, dtype=torch.float64)[labels]).to(dtype), labels
 
 
-@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("k", [3, 40, 150])
 @pytest.mark.parametrize("window", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_numba_and_torch_count_alike(k, window, dtype):

@@ -11,7 +11,7 @@ from uncollapse.losses._blocks import FAR
 __all__ = ["HingeCount", "SoftCount"]
 
 _TIE = {torch.float32: 2e-6, torch.float64: 1e-12}  # relative error of a distance
-_PASSES = 24  # positives up to this many by one comparison each, more by bisection
+_PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
 class HingeCount:

@@ -10,7 +10,7 @@ from uncollapse.losses._compiled._base import Array, add_force, fast, square
 
 __all__ = ["hinge_rows"]
 
-_PASSES = 24  # positives up to this many by one comparison each, more by bisection
+_PASSES = 128  # positives up to this many by one comparison each, more by bisection
 
 
 @fast
