@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from uncollapse.mining._search import first_argmin, scan, search
 
 __all__ = ["Batch", "Block"]
 
+Array = np.ndarray[Any, Any]
+
 _BLOCK = 1 << 20  # products held at a time: 4 MB of float32
 _BLOCK_ELSEWHERE = 1 << 25
 _SMALL_CLASS = 32  # up to here the distances inside a class are direct differences
@@ -28,13 +31,20 @@ class Batch:
 
     def __init__(self, x: Tensor, layout: ClassLayout, generator: torch.Generator | None) -> None:
         self.x, self.layout, self.generator, self.device = x, layout, generator, x.device
-        self.own = layout.positives.to(x.device)
-        self.real = layout.is_positive.to(x.device)
-        self.order = torch.from_numpy(layout.order).to(x.device)
         self.buffers: dict[int, Tensor] = {}
         on_cpu, n = x.device.type == "cpu", layout.size
         held = _BLOCK if on_cpu else _BLOCK_ELSEWHERE
         self.step = min(n, max(64, min(256 if on_cpu else n, held // n)))
+
+    @cached_property
+    def own(self) -> Tensor:
+        """Rows of each row's class, `[N, K]`, filled up with the row itself."""
+        return self.layout.positives.to(self.device)
+
+    @cached_property
+    def real(self) -> Tensor:
+        """Which of `own` are not filled up."""
+        return self.layout.is_positive.to(self.device)
 
     @cached_property
     def plain(self) -> Frame:
@@ -46,12 +56,12 @@ class Batch:
         """The rows divided by their norms."""
         return Frame.on_sphere(self.x)
 
-    def blocks(self, pool: int | None) -> Iterator[Block]:
-        """Usable anchors in ascending order, a block at a time; pools are drawn where asked."""
-        n, usable = self.layout.size, torch.from_numpy(np.flatnonzero(self.layout.usable))
-        usable = usable.to(self.device)
+    def blocks(self, pool: int | None, rows: Array | None = None) -> Iterator[Block]:
+        """Usable anchors (or these rows), ascending, a block at a time, with pools where asked."""
+        n = self.layout.size
+        usable = np.flatnonzero(self.layout.usable) if rows is None else rows
         for start in range(0, len(usable), self.step):
-            anchors = usable[start : start + self.step]
+            anchors = torch.from_numpy(usable[start : start + self.step]).to(self.device)
             # Where every row is an anchor the block is a view of everything.
             at = slice(start, start + len(anchors)) if len(usable) == n else anchors
             own, valid, negatives = self.own[at], self.real[at], None

@@ -53,9 +53,8 @@ class Frame:
     def on_sphere(cls, x: Tensor) -> Frame:
         """The same for the rows divided by their norm; a row of zeros stays at 0."""
         wide = x.to(working_dtype(x))
-        wide = wide / wide.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(wide.dtype).tiny)
         norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-        return cls.of(wide / norm.clamp_min(torch.finfo(wide.dtype).tiny))
+        return cls.of(wide / norm.clamp_min_(torch.finfo(wide.dtype).tiny))
 
     @cached_property
     def coarse(self) -> Product:

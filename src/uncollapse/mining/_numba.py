@@ -41,78 +41,76 @@ def centre(x: Array) -> Array:
 @numba.njit(cache=True, nogil=True)
 def choose(
     values: Array,
-    own: Array,
-    real: Array,
     first: int,
+    classes: tuple[Array, Array, Array, Array],
     error: Array,
     norms: Array,
     x: Array,
     scale: float,
     hard: bool,
     semihard: bool,
-) -> tuple[Array, Array, Array, Array]:
-    """`(column, negative, found, doubtful)` for the rows of the batch `x` from `first` on.
+    chosen: tuple[Array, Array, Array, Array],
+) -> None:
+    """Fill `chosen`, (positive, negative, found, doubtful), for the rows of the batch from `first`.
 
-    `column` of `own` is the nearest positive (the farthest if `hard`), `negative` the nearest
-    negative (`semihard`: beyond that positive). `values` are the coarse products, with their
-    `error` and the squared `norms` they lack; they are overwritten.
+    The nearest positive (the farthest if `hard`), and the nearest negative (`semihard`: beyond that
+    positive). `values` are the coarse products of these rows, with the `error` they have and the
+    squared `norms` they lack; they are overwritten. `classes` are the layout's ids, order, starts
+    and counts.
     """
-    rows = len(values)
-    column, negative = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    found, doubtful = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
-    for i in range(rows):
-        line, band, anchor = values[i], 2 * error[i], first + i
-        column[i], doubtful[i] = _positive(line, own[i], real[i], band, x, anchor, scale, hard)
-        positive = own[i, column[i]]
+    ids, order, starts, counts = classes
+    positives, negatives, found, doubtful = chosen
+    for i in range(len(values)):
+        line, anchor = values[i], first + i
+        start, count = starts[ids[anchor]], counts[ids[anchor]]
+        found[anchor] = 1 < count < len(line)
+        if not found[anchor]:
+            continue
+        own, band = order[start : start + count], 2 * error[anchor]
+        positive, doubt = _positive(line, own, band, x, anchor, scale, hard)
         # No product is below minus the anchor's squared norm: a squared distance is not negative.
-        low = np.float32(line[positive] - band if semihard else -norms[i] - band)
-        for k in range(own.shape[1]):
-            line[own[i, k]] = np.inf
-        line[anchor] = np.inf
-        j, second = _two_lowest(line, low)
-        negative[i], found[i] = j, 0 <= line[j] < np.inf
-        if found[i] and (second <= line[j] + band or (semihard and line[j] <= 2 * band)):
+        low = np.float32(line[positive] - band if semihard else -norms[anchor] - band)
+        for k in own:
+            line[k] = np.inf
+        negative, second = _two_lowest(line, low)
+        nearest = line[negative]
+        exists = 0 <= nearest < np.inf
+        if exists and (second <= nearest + band or (semihard and nearest <= 2 * band)):
             above = _square(x, anchor, positive, scale) if semihard else -1.0
-            high, base = line[j] + band, np.float64(norms[i]) + low
-            j = _measured(line, high, above, error[i], base, x, anchor, scale)
-            negative[i], found[i], doubtful[i] = max(j, 0), j != _NONE, doubtful[i] or j == _MANY
-    return column, negative, found, doubtful
+            base = np.float64(norms[anchor]) + low
+            negative = _measured(line, nearest + band, above, error[anchor], base, x, anchor, scale)
+            exists, doubt = negative != _NONE, doubt or negative == _MANY
+        positives[anchor], negatives[anchor] = positive, negative
+        found[anchor], doubtful[anchor] = exists, doubt
 
 
 @numba.njit(cache=True, nogil=True)
 def _positive(
-    line: Array,
-    own: Array,
-    real: Array,
-    band: float,
-    x: Array,
-    anchor: int,
-    scale: float,
-    hard: bool,
+    line: Array, own: Array, band: float, x: Array, anchor: int, scale: float, hard: bool
 ) -> tuple[int, bool]:
-    """Column of the nearest (farthest if `hard`) positive, and whether that is in doubt."""
+    """The nearest (farthest if `hard`) positive, and whether that is in doubt."""
     sign = -1.0 if hard else 1.0
     best = second = np.inf
-    column = 0
-    for k in range(len(own)):
-        v = sign * line[own[k]]
-        if real[k] and v < second:
+    positive = anchor
+    for k in own:
+        v = sign * line[k]
+        if k != anchor and v < second:
             if v < best:
-                best, second, column = v, best, k
+                best, second, positive = v, best, k
             else:
                 second = v
     if second > best + band:
-        return column, False
+        return positive, False
     count, lowest = 0, np.inf
-    for k in range(len(own)):
-        if real[k] and sign * line[own[k]] <= best + band:
+    for k in own:
+        if k != anchor and sign * line[k] <= best + band:
             count += 1
-            exact = sign * _square(x, anchor, own[k], scale)
+            exact = sign * _square(x, anchor, k, scale)
             if exact < lowest:
-                lowest, column = exact, k
+                lowest, positive = exact, k
             if count > _CROWD:
-                return column, True
-    return column, False
+                return positive, True
+    return positive, False
 
 
 @numba.njit(cache=True, nogil=True)

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from uncollapse._check import ArrayLike, InputError, check_choice, check_int, check_number, points
 from uncollapse._classes import ClassLayout
-from uncollapse.mining._batch import Batch, Block
-from uncollapse.mining._compose import choose
+from uncollapse.mining._at_once import at_once
+from uncollapse.mining._batch import Batch
+from uncollapse.mining._compose import compose
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings
-from uncollapse.mining.positives import POSITIVES, inside_positives
+from uncollapse.mining.positives import POSITIVES
 from uncollapse.mining.triplets import Triplets
 
 __all__ = ["Miner", "NoTripletsWarning"]
@@ -124,25 +125,23 @@ class Miner:
         layout = ClassLayout.of(labels, len(x))
         if not layout.usable.any():
             return self._nothing(_why_unusable(layout), x.device)
+        settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
         with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
             batch = Batch(x, layout, self.generator)
-            parts = [self._mine(block) for block in batch.blocks(self.pool)]
-        triplets = Triplets(*(torch.cat(index) for index in zip(*parts, strict=True)))
+            choice = self.positives, self.negatives
+            whole = at_once(*choice, batch, settings) if self.pool is None else None
+            if whole is None:
+                blocks = batch.blocks(self.pool)
+                parts = [self._kept(batch, compose(*choice, block, settings)) for block in blocks]
+                triplets = Triplets(*(torch.cat(index) for index in zip(*parts, strict=True)))
+            else:
+                triplets = self._kept(batch, whole)
         return triplets if len(triplets.anchor) else self._nothing(self._why_empty(), x.device)
 
-    def _mine(self, block: Block) -> Triplets:
-        settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
-        rows, column, negative = choose(self.positives, self.negatives, block, settings)
-        if self.positives == "inside":
-            positive = inside_positives(block, rows, negative)
-        else:
-            positive = block.at_own(block.own, rows, column)
-        anchors = block.anchors if rows is block.every else block.anchors[rows]
-        triplets = Triplets(anchors, positive, negative)
-        return triplets if self.keep == "all" else self._filtered(block, triplets)
-
-    def _filtered(self, block: Block, triplets: Triplets) -> Triplets:
-        frame = block.batch.plain
+    def _kept(self, batch: Batch, triplets: Triplets) -> Triplets:
+        if self.keep == "all":
+            return triplets
+        frame = batch.plain
         near = frame.squares(triplets.anchor, triplets.positive).sqrt() * frame.scale
         far = frame.squares(triplets.anchor, triplets.negative).sqrt() * frame.scale
         kept = far <= near if self.keep == "hard" else far < near + self.margin

@@ -97,7 +97,7 @@ def _random(block: Block, rows: Tensor) -> Tensor:
     draw = uniform(len(rows), batch.generator, torch.device("cpu"))
     place = (draw * (layout.size - count)).long()
     place += count * (place >= start)  # `order` lists class after class: step over the own one
-    return batch.order[place.to(batch.device)]
+    return torch.from_numpy(layout.order)[place].to(batch.device)
 
 
 def _distance(
