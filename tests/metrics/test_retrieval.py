@@ -86,7 +86,7 @@ def test_several_tiles_and_several_strips_agree_with_the_loop(
 ):
     x, labels = cloud(2, n=230, classes=5)
     expected = retrieval_oracle(x, labels)
-    monkeypatch.setattr(_ranks, "_TILE", 37)
+    monkeypatch.setattr(_ranks, "TILE", 37)
     whole = retrieval(x, labels, engine=engine)
     monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)  # now few queries fit together
     plan = []

@@ -7,7 +7,7 @@ pair, so that a comparison is either certain or settled by float64 differences o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,18 @@ class Side:
     def exact(self, positions: Tensor | slice) -> Tensor:
         """Exact coordinates in float64; only their differences mean anything."""
         return self.rows[self.order[positions]].double() * self.factor[positions][:, None]
+
+    def at(self, positions: Tensor) -> Side:
+        """Some of the points, as a side of its own."""
+        return replace(
+            self,
+            order=self.order[positions],
+            factor=self.factor[positions],
+            norms=self.norms[positions],
+            band=self.band[positions],
+            twin=self.twin[positions],
+            narrow=None if self.narrow is None else self.narrow[positions],
+        )
 
     def block(self, low: int, high: int) -> Tensor:
         """Coordinates about the centre for a tile, rounded to its dtype."""

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numba
 import numpy as np
 
-__all__ = ["Points", "Progress", "own_squares", "scan"]
+__all__ = ["SHORT", "Points", "Progress", "own_squares", "scan"]
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
+SHORT = 32  # longer lists are sorted faster by NumPy
 _FEW, _LINEAR = 8, 160
 
 
@@ -69,7 +70,7 @@ def own_squares(
     x: Points, y: Points, low: int, high: int, own_low: Array, own_high: Array,
     x_skip: Array, y_skip: Array, same: bool, start: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Sorted exact squared distances from each query of [low, high) to its positives."""
+    """Exact squared distances of the queries [low, high) to their positives, short lists sorted."""
     for q in range(low, high):
         if same and low == 0 and high == len(own_low):  # each pair of one set serves both
             for g in range(q + 1, own_high[q]):
@@ -82,7 +83,8 @@ def own_squares(
                 if x_skip[q] != y_skip[g]:
                     out[place] = _square(x, q, y, g)
                     place += 1
-        out[start[q - low] : start[q - low + 1]].sort()
+        if start[q - low + 1] - start[q - low] < SHORT:
+            out[start[q - low] : start[q - low + 1]].sort()
 
 
 @_compiled
@@ -119,21 +121,24 @@ def _flagged(flag: Array, word: Array, columns: int, expected: np.int32, out: Ar
 
 
 @_compiled
-def _finish(nearer: np.int32, strip: Progress, q: int) -> None:
+def _finish(nearer: Array, q0: int, strip: Progress) -> None:
     """Add what certainly precedes every positive; drop positives whose rank passed the limit."""
-    if nearer > 0:
-        strip.hist[strip.start[q]] += nearer
-        strip.fresh[q] += nearer
-    if strip.live[q] <= 0 or strip.fresh[q] <= strip.live[q]:
-        return
-    strip.fresh[q] = 0
-    before = 0
-    for k in range(strip.live[q] + 1):
-        before += strip.hist[strip.start[q] + k]
-        if k + before >= strip.limit[q]:
-            strip.live[q] = max(k - 1, 0)
-            strip.cap[q] = strip.threshold[strip.start[q] + strip.live[q]] * 1.000001
-            return
+    live, start, fresh, hist = strip.live, strip.start, strip.fresh, strip.hist
+    for n in range(len(nearer)):
+        q = q0 + n
+        if nearer[n] > 0:
+            hist[start[q]] += nearer[n]
+            fresh[q] += nearer[n]
+        if live[q] <= 0 or fresh[q] <= live[q]:
+            continue
+        fresh[q] = 0
+        before = 0
+        for k in range(live[q] + 1):
+            before += hist[start[q] + k]
+            if k + before >= strip.limit[q]:
+                live[q] = max(k - 1, 0)
+                strip.cap[q] = strip.threshold[start[q] + live[q]] * 1.000001
+                break
 
 
 @_compiled
@@ -146,9 +151,10 @@ def scan(
     flag = np.zeros((columns + 7) // 8 * 8, np.uint8)
     word = flag.view(np.uint64)  # eight flags at a time: few are set
     listed = np.empty(columns + 1, np.int64)
-    threshold = strip.threshold
+    threshold, hist, fresh = strip.threshold, strip.hist, strip.fresh
     norms, band = y.norms[column0 : column0 + columns], y.band[column0 : column0 + columns]
     y_low, y_high = norms - band, norms + band
+    certainly = np.zeros(rows, np.int32)
     for i in range(rows):
         position = row0 + i
         row = tile[i]
@@ -176,6 +182,70 @@ def scan(
                     square = _square(x, position, y, column0 + j)
                     k = _first_at_least(threshold, k, end, square)
                 if k < end:
-                    strip.hist[k] += 1
-                    strip.fresh[q] += 1
-        _finish(nearer, strip, q)
+                    hist[k] += 1
+                    fresh[q] += 1
+        certainly[i] = nearer
+    _finish(certainly, row0 - strip0, strip)
+
+
+@_compiled
+def scan_columns(
+    tile: Array, row0: int, column0: int, x: Points, strip: Progress, pairs: Array, grouped: Array
+) -> None:
+    """The same tile with its columns as queries: one set, all of it in one strip.
+
+    What is not certain is listed row by row and then settled column by column, so that each
+    query's thresholds are fetched once.
+    """
+    rows, columns = tile.shape
+    flag = np.zeros((columns + 7) // 8 * 8, np.uint8)
+    word = flag.view(np.uint64)
+    listed = np.empty(columns + 1, np.int64)
+    threshold, hist, fresh = strip.threshold, strip.hist, strip.fresh
+    norms, band = x.norms[column0 : column0 + columns], x.band[column0 : column0 + columns]
+    q_low, q_high = norms - band, norms + band
+    sure = strip.sure[column0 : column0 + columns]
+    cap = strip.cap[column0 : column0 + columns]
+    nearer = np.zeros(columns, np.int32)
+    place = np.zeros(columns + 1, np.int64)
+    total = 0
+    for i in range(rows):
+        position = row0 + i
+        row = tile[i]
+        g_low, g_high = x.norms[position] - x.band[position], x.norms[position] + x.band[position]
+        count = np.int32(0)
+        for j in range(columns):
+            certain = row[j] + g_high + q_high[j] < sure[j]
+            possible = row[j] + g_low + q_low[j] <= cap[j]
+            nearer[j] += np.int32(certain)
+            count += np.int32(possible) - np.int32(certain)
+            flag[j] = np.uint8(possible) ^ np.uint8(certain)
+        if count > 0:
+            _flagged(flag, word, columns, count, listed)
+            for n in range(count):
+                pairs[total] = (i << 16) + listed[n]
+                place[listed[n] + 1] += 1
+                total += 1
+    for j in range(columns):
+        place[j + 1] += place[j]
+    for n in range(total):
+        j = pairs[n] & 0xFFFF
+        grouped[place[j]] = pairs[n] >> 16
+        place[j] += 1
+    first = 0
+    for j in range(columns):
+        q = column0 + j
+        begin, end = strip.start[q], strip.start[q] + strip.live[q] + 1
+        for n in range(first, place[j]):
+            i = grouped[n]
+            other = row0 + i
+            low = tile[i, j] + (x.norms[other] - x.band[other]) + q_low[j]
+            high = tile[i, j] + (x.norms[other] + x.band[other]) + q_high[j]
+            k = _first_at_least(threshold, begin, end, low)
+            if k < end and threshold[k] <= high:
+                k = _first_at_least(threshold, k, end, _square(x, q, x, other))
+            if k < end:
+                hist[k] += 1
+                fresh[q] += 1
+        first = place[j]
+    _finish(nearer, column0, strip)

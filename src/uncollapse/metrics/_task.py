@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,37 @@ import torch
 from torch import Tensor
 
 from uncollapse._check import ArrayLike, InputError, class_ids, points
-from uncollapse.metrics._ranks import Task
 
-__all__ = ["joint_ids", "make_task", "two_sets"]
+__all__ = ["Task", "joint_ids", "make_task", "ranked_points", "two_sets"]
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Who is compared with whom. Positions are places in the two orders.
+
+    Query position q's own class is gallery positions `own_low[q] : own_high[q]`; those whose skip
+    code differs from the query's are its `counts[q]` positives, the others are ignored; everything
+    outside is a negative. Ranks are exact below `limit[q]`. `gallery is None`: the query set.
+    """
+
+    queries: Tensor
+    query_order: Array
+    gallery: Tensor | None
+    gallery_order: Array
+    own_low: Array
+    own_high: Array
+    query_skip: Array
+    gallery_skip: Array
+    counts: Array
+    limit: Array
+
+    def of_queries(self, positions: Array) -> Task:
+        """The same task for some query positions only; its gallery is a set of its own."""
+        mine = ("query_order", "own_low", "own_high", "query_skip", "counts", "limit")
+        gallery = self.queries if self.gallery is None else self.gallery
+        return replace(self, gallery=gallery, **{n: getattr(self, n)[positions] for n in mine})
 
 
 def make_task(

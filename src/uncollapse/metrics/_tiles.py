@@ -5,38 +5,17 @@ The same steps as `_numba`, on any device; both are exact, so they agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from uncollapse.metrics._frame import Side
+from uncollapse.metrics._strip import Strip, first_at_least
 
-__all__ = ["Strip", "own_squares", "scan"]
+__all__ = ["own_squares", "scan"]
 
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
-
-
-@dataclass(frozen=True)
-class Strip:
-    """Queries being ranked together, and what is known so far.
-
-    Query q's positives are entries `start[q] : start[q + 1]` of `threshold`, ascending: a negative
-    precedes positive k if its squared distance is at most `threshold[start[q] + k]`. `hist` counts
-    each negative at the first positive it precedes. Positives after `live[q]` have a rank of at
-    least `limit[q]` and are no longer followed. `sure` and `cap` are the first and the last live
-    threshold, moved outwards by their rounding; `fresh` counts what came since `live` was set.
-    """
-
-    sure: Tensor
-    cap: Tensor
-    live: Tensor
-    start: Tensor
-    threshold: Tensor
-    hist: Tensor
-    fresh: Tensor
-    limit: Tensor
 
 
 def own_squares(
@@ -82,7 +61,7 @@ def scan(tile: Tensor, x: Side, row0: int, y: Side, column0: int, strip: Strip, 
         value, around = tile[i, j], margin[i, j]
         begin = strip.start[:-1][q][i]
         end = begin + strip.live[q][i] + 1
-        place = _first_at_least(strip.threshold, begin, end, (value - around).double())
+        place = first_at_least(strip.threshold, begin, end, (value - around).double())
         inside = place < end
         at = strip.threshold[place.clamp(max=len(strip.threshold) - 1)]
         unsure = inside & (at <= (value + around).double())
@@ -91,24 +70,12 @@ def scan(tile: Tensor, x: Side, row0: int, y: Side, column0: int, strip: Strip, 
         square = torch.zeros(len(pick), dtype=torch.float64, device=tile.device)
         apart = (x.twin[a] != y.twin[b]).nonzero().flatten()
         square[apart] = x.squares(a[apart], y, b[apart])
-        place[pick] = _first_at_least(strip.threshold, place[pick], end[pick], square)
+        place[pick] = first_at_least(strip.threshold, place[pick], end[pick], square)
         inside = place < end
         one = torch.ones(1, dtype=torch.int32, device=tile.device)
         strip.hist.index_add_(0, place[inside], one.expand(int(inside.sum())))
         strip.fresh[q] += torch.bincount(i[inside], minlength=rows).int()
     _retire(strip, q0, rows)
-
-
-def _first_at_least(values: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
-    """First index in [low, high) whose value is at least `value`, else high; element by element."""
-    low, high = low.clone(), high.clone()
-    for _ in range(max(int((high - low).max()), 0).bit_length() if len(low) else 0):
-        going = low < high
-        middle = (low + high) // 2
-        reached = values[middle.clamp(max=len(values) - 1)] >= value
-        high = torch.where(going & reached, middle, high)
-        low = torch.where(going & ~reached, middle + 1, low)
-    return low
 
 
 def _retire(strip: Strip, q0: int, rows: int) -> None:

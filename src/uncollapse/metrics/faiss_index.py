@@ -12,7 +12,8 @@ from torch import Tensor
 from uncollapse._check import InputError, check_number
 from uncollapse._extras import import_extra
 from uncollapse.metrics._frame import Side, make_sides
-from uncollapse.metrics._ranks import BEYOND, Task, tie_thresholds
+from uncollapse.metrics._strip import BEYOND, tie_thresholds
+from uncollapse.metrics._task import Task
 
 __all__ = ["neighbour_ranks"]
 

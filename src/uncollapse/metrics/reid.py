@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from uncollapse._check import ArrayLike, InputError, check_choice, check_int
-from uncollapse.metrics import _ranks
 from uncollapse.metrics._memory import parse_bytes
 from uncollapse.metrics._progress import ProgressOption, progress_reporter
+from uncollapse.metrics._ranks import positive_ranks
+from uncollapse.metrics._strip import TIES
 from uncollapse.metrics._task import joint_ids, make_task, two_sets
 from uncollapse.metrics.results import Result
 
@@ -83,7 +84,7 @@ def reid(
     >>> result.map, result.cmc[1], result.cmc[5], result.minp  # same camera and junk do not count
     (0.5, 0.0, 1.0, 0.5)
     """
-    check_choice("ties", ties, _ranks.TIES)
+    check_choice("ties", ties, TIES)
     check_choice("average", average, ("hits", "trapezoid"))
     budget = parse_bytes(max_memory)
     wanted = tuple(sorted({check_int("ks", k) for k in ks}))
@@ -104,7 +105,7 @@ def reid(
     names = ["mAP", *(f"cmc@{k}" for k in wanted), "mINP"]
     terms = {name: np.full(len(x), np.nan) for name in names}
     with progress_reporter(progress, "re-identification") as report:
-        for low, high, start, ranks in _ranks.positive_ranks(
+        for low, high, start, ranks in positive_ranks(
             task, normalize=normalize, ties=ties, engine=engine, max_memory=budget, report=report
         ):
             _score(terms, task.query_order[low:high], start, ranks, wanted, average)

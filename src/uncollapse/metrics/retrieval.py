@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from uncollapse._check import ArrayLike, InputError, check_choice, check_int, class_ids
-from uncollapse.metrics import _ranks
 from uncollapse.metrics._memory import parse_bytes
 from uncollapse.metrics._progress import ProgressOption, progress_reporter
+from uncollapse.metrics._ranks import positive_ranks
+from uncollapse.metrics._strip import BEYOND, TIES
 from uncollapse.metrics._task import joint_ids, make_task, ranked_points, two_sets
 from uncollapse.metrics.faiss_index import neighbour_ranks
 from uncollapse.metrics.results import Result, text_table
@@ -116,7 +117,7 @@ def retrieval(
     >>> retrieval([[1.0]] * 4, [0, 0, 1, 1], ks=(1, 2)).recall  # total collapse
     {1: 0.0, 2: 0.0}
     """
-    check_choice("ties", ties, _ranks.TIES)
+    check_choice("ties", ties, TIES)
     check_choice("index", index, ("exact", "faiss"))
     budget = parse_bytes(max_memory)
     ks = _check_ks(ks)
@@ -147,7 +148,7 @@ def retrieval(
             terms.add(task.query_order[low:high], start, ranks)
     else:
         with progress_reporter(progress, "retrieval") as report:
-            for low, high, start, ranks in _ranks.positive_ranks(
+            for low, high, start, ranks in positive_ranks(
                 task, normalize=normalize, ties=ties, engine=engine, max_memory=budget,
                 report=report,
             ):  # fmt: skip
@@ -185,7 +186,7 @@ class _Terms:
         place -= np.repeat(first, counts)
         place /= ranks + 1.0
         self._values["map@r"][rows] = np.add.reduceat(place * hit, first) / counts
-        self._values["mrr"][rows] = np.where(nearest == _ranks.BEYOND, 0.0, 1 / (nearest + 1.0))
+        self._values["mrr"][rows] = np.where(nearest == BEYOND, 0.0, 1 / (nearest + 1.0))
 
     def result(self, ties: str, gallery_size: int, index_recall: float | None) -> RetrievalResult:
         """The means."""
