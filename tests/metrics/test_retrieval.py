@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from uncollapse._check import InputError
-from uncollapse.metrics import RetrievalResult, _ranks, retrieval
+from uncollapse.metrics import RetrievalResult, _ranks, _strip, retrieval
 
 ENGINES = ["numba", "torch"]
 
@@ -115,6 +117,28 @@ def test_large_classes_agree_with_the_loop(engine, retrieval_oracle):
     assert scores(retrieval(x, labels, engine=engine)) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strips", [False, True])
+def test_a_wrong_guess_at_the_limit_is_found_out_and_made_good(
+    engine, strips, retrieval_oracle, monkeypatch
+):
+    x, labels = cloud(13, n=260, classes=6)
+    failed = []
+    original = _ranks.unproven
+    monkeypatch.setattr(_ranks, "unproven", lambda *a: failed.append(original(*a)) or failed[-1])
+    monkeypatch.setattr(_strip, "_SAMPLE", 40)
+    monkeypatch.setattr(_strip, "_PAYS", 0.0)
+    if strips:
+        monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)
+    expected = retrieval_oracle(x, labels)
+    assert scores(retrieval(x, labels, engine=engine)) == pytest.approx(expected, abs=1e-12)
+    careful = sum(map(len, failed))
+    failed.clear()
+    monkeypatch.setattr(_strip, "_SAFETY", -2.0)  # far too low
+    assert scores(retrieval(x, labels, engine=engine)) == pytest.approx(expected, abs=1e-12)
+    assert careful < 26 < sum(map(len, failed))
+
+
 def test_reduced_precision_products_do_not_change_the_result():
     x, labels = cloud(5)
     x = x.astype(np.float32)
@@ -125,6 +149,14 @@ def test_reduced_precision_products_do_not_change_the_result():
         assert retrieval(x, labels, engine="torch") == exact
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_without_numba_torch_does_the_same(monkeypatch):
+    x, labels = cloud(14)
+    compiled = retrieval(x, labels)
+    monkeypatch.setitem(sys.modules, "uncollapse.metrics._numba", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert retrieval(x, labels) == compiled
 
 
 def test_it_agrees_with_pytorch_metric_learning():

@@ -17,7 +17,7 @@ __all__ = ["SHORT", "Points", "Progress", "own_squares", "scan"]
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 SHORT = 32  # longer lists are sorted faster by NumPy
-_FEW, _LINEAR = 8, 160
+_FEW, _LINEAR = 4, 160
 
 
 class Points(NamedTuple):

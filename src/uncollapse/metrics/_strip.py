@@ -31,7 +31,8 @@ TIES = ("pessimistic", "optimistic")
 _TIE = 1e-12
 # Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
 _UNIT_TIE = 4e-15
-_SAMPLE = 512  # gallery rows from which it is guessed where the limit lies
+_SAMPLE = 256  # gallery rows from which it is guessed where the limit lies
+_SAFETY = 3.0  # standard deviations
 _MANY = 16  # positives from which the guess pays
 _GUESS_ROWS = 1024
 _PAYS = 0.25  # share of queries for which the guess has to spare something
@@ -148,7 +149,7 @@ def _guess(
     device = start.device
     most = torch.full((high - low,), BEYOND, dtype=torch.int64, device=device)
     expected = task.limit[low:high] * (_SAMPLE / max(y.size, 1))
-    rank = np.ceil(expected + 3 * np.sqrt(expected)).astype(np.int64) + 1
+    rank = np.ceil(expected + _SAFETY * np.sqrt(expected)).astype(np.int64) + 1
     useful = np.flatnonzero((task.counts[low:high] >= _MANY) & (rank < _SAMPLE // 2))
     if y.size < 4 * _SAMPLE or not len(useful):
         return most
