@@ -450,3 +450,11 @@ def test_fewer_digits_in_products_change_nothing():
 def test_a_negative_index_is_named():
     with pytest.raises(InputError, match="indices_tuple: expected rows of the batch"):
         triplet_loss(torch.randn(3, 2), [0, 0, 1], [torch.tensor([i]) for i in (0, -1, 2)])
+
+
+@pytest.mark.parametrize("rows", [4, 200])
+def test_rows_that_normalise_to_one_point_cost_the_margin_not_their_rounding(rows):
+    lengths = torch.linspace(0.3, 2.0, rows, dtype=torch.float64)[:, None]
+    x = lengths * torch.tensor([[-0.4989, 0.3, 1.7]], dtype=torch.float64)
+    loss = TripletLoss(0.3, normalize=True, scale_free=True)
+    assert float(loss(x, torch.arange(rows) % 2)) == pytest.approx(0.3)

@@ -45,13 +45,15 @@ class Frame:
         if normalize:
             norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
             inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
-            wide = wide * inverse
+            wide = wide / norm.masked_fill(norm == 0, 1.0)
         # The first row goes first: equal rows then give exact zeros, which a rounded mean does not.
         rows = wide - wide[0]
         rows -= rows.mean(dim=0)
         low, high = torch.aminmax(rows)
         largest = max(float(high), -float(low))
-        if largest == 0.0:
+        # Rows of length 1 that differ by no more than their rounding are one point.
+        if largest <= (4 * torch.finfo(rows.dtype).eps if normalize else 0.0):
+            rows.zero_()
             return cls(wide, rows, rows.to(_product_dtype(embeddings)), 0.0, inverse)
         unit = math.ldexp(1.0, math.frexp(largest)[1])
         rows /= unit

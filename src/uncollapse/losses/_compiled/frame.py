@@ -10,21 +10,23 @@ from uncollapse.losses._compiled._base import Array, fast
 
 __all__ = ["frame_rows", "tangent"]
 
+_EPS = float(np.finfo(np.float64).eps)
+
 
 @fast
 def frame_rows(x: Array, normalize: bool, y: Array, rows: Array, z: Array, inverse: Array) -> float:
     """Fill y, rows, z and the inverse norms; returns the unit."""
     n, dim = x.shape
     for i in range(n):
-        scale = 1.0
+        length = 1.0
         if normalize:
             norm = 0.0
             for k in range(dim):
                 norm += np.float64(x[i, k]) ** 2
-            scale = 1.0 / np.sqrt(norm) if norm > 0 else 0.0
-        inverse[i, 0] = scale
+            length = np.sqrt(norm)
+        inverse[i, 0] = 1.0 / length if length > 0 else 0.0
         for k in range(dim):
-            y[i, k] = np.float64(x[i, k]) * scale
+            y[i, k] = np.float64(x[i, k]) / length if length > 0 else 0.0
     mean = np.zeros(dim)
     for i in range(n):
         for k in range(dim):
@@ -35,6 +37,9 @@ def frame_rows(x: Array, normalize: bool, y: Array, rows: Array, z: Array, inver
         for k in range(dim):
             rows[i, k] -= mean[k] / n
             largest = max(largest, abs(rows[i, k]))
+    # Rows of length 1 that differ by no more than their rounding are one point.
+    if normalize and largest <= 4 * _EPS:
+        largest = 0.0
     unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 0.0
     over = 1.0 / unit if largest > 0 else 0.0
     for i in range(n):
