@@ -15,12 +15,30 @@ def command(
         str | None, typer.Argument(help="What to reproduce; --list shows the names.")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="smoke (seconds), laptop (real data) or paper (the exact protocol)."),
+    ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder for the pictures and tables.", file_okay=False)
+        Path, typer.Option(help="Folder for the pictures, tables and runs.", file_okay=False)
     ] = Path("out"),
-    seed: Annotated[int, typer.Option(help="Random seed of the example.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The first random seed.", min=0)] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds; each scale has its own number.", min=1)
+    ] = None,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the datasets; UNCOLLAPSE_DATA by default.", exists=True),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Trainings at a time; one a core by default.", min=1)
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="ImageNet weights, where the paper starts from them.", exists=True),
+    ] = None,
 ) -> None:
-    """Reproduce a figure, table or claim of the two papers."""
+    """Reproduce a figure, table or claim of the two papers, beside the paper's own numbers."""
     from rich.console import Console
 
     from uncollapse.papers import get_item, listing_table
@@ -31,7 +49,15 @@ def command(
         if item is None and not listing:
             console.print("\nGive one of these names:  uncollapse reproduce fig4")
         return
-    found = get_item(item)
-    out.mkdir(parents=True, exist_ok=True)
-    for path in found.run(out, seed, console):
+    made = get_item(item).run(
+        out,
+        seed,
+        console,
+        scale,
+        data_root=data_root,
+        processes=processes,
+        weights=weights,
+        seeds=seeds,
+    )
+    for path in made:
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from uncollapse._check import InputError
-from uncollapse.papers._item import Item, Request
+from uncollapse.papers._item import SCALES, Item, Request
 from uncollapse.papers.eps_claims import CLAIMS_EPS
 from uncollapse.papers.eps_noise_figure import FIG_NOISE
 from uncollapse.papers.hnm import HNM_ITEMS
@@ -33,8 +33,9 @@ def listing_table() -> Table:
     True
     """
     table = Table(box=None, pad_edge=False)
-    for heading in ("name", "what it makes", "needs", "time"):
-        table.add_column(heading, no_wrap=heading in ("name", "time"))
+    for heading in ("name", "what it makes", "needs", *SCALES):
+        table.add_column(heading, no_wrap=heading not in ("what it makes", "needs"))
     for item in ITEMS.values():
-        table.add_row(f"[bold]{item.name}[/bold]", item.summary, item.needs, item.time)
+        times = (item.time_at(scale) or "-" for scale in SCALES)
+        table.add_row(f"[bold]{item.name}[/bold]", item.summary, item.needs, *times)
     return table
