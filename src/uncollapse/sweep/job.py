@@ -1,0 +1,81 @@
+"""One run of many: what it is asked to be, and what became of it, from its own directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uncollapse.training import Config, Run
+from uncollapse.training.checkpoint import write_text
+
+__all__ = ["Job", "Outcome", "forget_failure", "past_outcome", "record"]
+
+_DONE = ("finished", "stopped")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to make; `name` is unique and is the name of its directory."""
+
+    name: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job.
+
+    Args:
+        name: the job's.
+        status: `finished`, `stopped` by the guard, `failed`, or `interrupted` (it will resume).
+        path: the run's directory.
+        error: why it failed, in one line.
+        seconds: what its last session took.
+    """
+
+    name: str
+    status: str
+    path: Path
+    error: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def run(self) -> Run:
+        """The run, to read its metrics from."""
+        return Run.open(self.path)
+
+
+def past_outcome(job: Job, out: Path) -> Outcome | None:
+    """What an earlier sweep left of this job: done or failed; None where there is work to do."""
+    run = Run(out / job.name)
+    failure = _failure_file(run.path)
+    if failure.is_file():
+        found = json.loads(failure.read_text(encoding="utf-8"))
+        return Outcome(job.name, "failed", run.path, found["error"], found["seconds"])
+    summary = run.summary
+    # A run that was made otherwise is not this one: training says what differs, or goes on.
+    if summary.get("status") not in _DONE or run.config != job.config:
+        return None
+    seconds = float(summary.get("seconds_of_this_session", 0.0))
+    return Outcome(job.name, summary["status"], run.path, None, seconds)
+
+
+def record(job: Job, out: Path, result: Mapping[str, Any]) -> Outcome:
+    """The outcome of a job that came back; a failure is written down beside the run."""
+    path = out / job.name
+    if result["status"] == "failed":
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(_failure_file(path), json.dumps(dict(result), indent=1))
+    return Outcome(job.name, result["status"], path, result["error"], result["seconds"])
+
+
+def forget_failure(job: Job, out: Path) -> None:
+    """Let a failed job be tried again, from its last checkpoint."""
+    _failure_file(out / job.name).unlink(missing_ok=True)
+
+
+def _failure_file(path: Path) -> Path:
+    return path / "failure.json"
