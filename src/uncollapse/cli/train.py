@@ -31,15 +31,26 @@ def train(
         bool, typer.Option("--resume", help="Go on from the last checkpoint in the directory.")
     ] = False,
 ) -> None:
-    """Train an embedding into a run directory; Ctrl-C saves, --resume goes on."""
+    """Train an embedding into a run directory; Ctrl-C saves, --resume goes on.
+
+    Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
+    """
     from rich.console import Console
 
     from uncollapse.report import write_report
-    from uncollapse.training import load_config
+    from uncollapse.training import TrainingError, load_config
     from uncollapse.training import train as run_training
+    from uncollapse.training.distributed import FirstRankError, is_first
 
     settings = load_config(config, changes or []).with_root(data_root)
-    run = run_training(settings, out or Path("runs") / config.stem, resume=resume)
+    try:
+        run = run_training(settings, out or Path("runs") / config.stem, resume=resume)
+    except (FirstRankError, TrainingError):
+        if is_first():
+            raise
+        raise typer.Exit(1) from None  # rank 0 says it
+    if not is_first():
+        return
     console = Console()
     _show(run, console)
     console.print(f"report: {write_report(run)}", highlight=False, soft_wrap=True)

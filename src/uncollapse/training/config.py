@@ -17,6 +17,7 @@ __all__ = [
     "BatchConfig",
     "Config",
     "DataConfig",
+    "DistributedConfig",
     "EvaluateConfig",
     "GuardConfig",
     "LossConfig",
@@ -82,6 +83,9 @@ class MiningConfig(_Section):
     With neither named, the triplet loss mines easy positives and semi-hard negatives, and the other
     losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
     grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`.
+
+    `scope` matters on several ranks: `global` mines and charges the whole batch as one process
+    would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
     """
 
     positives: Positives | None = None
@@ -91,6 +95,7 @@ class MiningConfig(_Section):
     pool_steps: int = Field(1000, ge=1)
     margin: float | None = Field(None, ge=0)
     epsilon: float = Field(0.1, ge=0)
+    scope: Literal["global", "rank"] = "global"
 
 
 class GuardConfig(_Section):
@@ -172,6 +177,12 @@ class TrainConfig(_Section):
     tensorboard: Literal["auto", "off"] = "auto"
 
 
+class DistributedConfig(_Section):
+    """`[distributed]`: several ranks; `timeout` is the seconds one waits for one that hangs."""
+
+    timeout: float = Field(1800.0, gt=0)
+
+
 class Config(_Section):
     """A whole run. Every key has a default; unknown keys and impossible values are refused.
 
@@ -189,6 +200,7 @@ class Config(_Section):
     optimiser: OptimiserConfig = OptimiserConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     train: TrainConfig = TrainConfig()
+    distributed: DistributedConfig = DistributedConfig()
 
     def with_root(self, root: str | Path | None) -> Config:
         """The same config with another `data.root`; None leaves it as it is."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +16,27 @@ from rich.console import Console
 from uncollapse._check import InputError
 from uncollapse._version import __version__
 from uncollapse.data import LabelledImages
-from uncollapse.training.assemble import load_data, load_eval_data
+from uncollapse.training.assemble import load_data, load_eval_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError, write_text
 from uncollapse.training.config import Config
+from uncollapse.training.distributed import LostRankError, Ranks, join
 from uncollapse.training.evaluation import embed, evaluate
+from uncollapse.training.log import Log
 from uncollapse.training.progress import ProgressLine
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
+from uncollapse.training.signals import requests_to_stop
 
 __all__ = ["TrainingError", "train"]
 
 # What may differ between a run and the config it is resumed with.
-_MAY_CHANGE = {"train.steps", "train.log_every", "train.threads", "train.tensorboard"}
+_MAY_CHANGE = {
+    "distributed.timeout",
+    "train.steps",
+    "train.log_every",
+    "train.threads",
+    "train.tensorboard",
+}
 
 
 class TrainingError(RuntimeError):
@@ -49,41 +55,63 @@ def train(
     checkpoint.
     """
     run = Run(Path(out))
-    if run.config_file.is_file():
-        if not resume:
-            raise InputError("out", f"{out}, which holds a run", "a new folder, or --resume")
-        _check_same(run.config, config)
-        if run.finished and run.summary["step"] >= config.train.steps:
+    with join(pick_device(config.train.device), config.distributed.timeout) as ranks:
+        if ranks.on_first(lambda: _open(run, config, resume)):
             return run
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_text(run.config_file, config.to_toml())
-    run.summary_file.unlink(missing_ok=True)
+        try:
+            _train(config, run, ranks, console)
+        except LostRankError as error:
+            told = f"{error}; {_last_saved(run)}: go on with the same command and --resume"
+            raise LostRankError(told) from error
+    return run
+
+
+def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> None:
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}
-    session = Session(config, load_data(config, config.data.train_split))
+    session = Session(config, load_data(config, config.data.train_split), ranks)
     begun = time.monotonic()
-    with ProgressLine(run.path.name, config.train.steps, console) as line, _polite() as asked:
-        for complaint in _restore(session, run):
-            line.note(f"warning: {complaint}; going on from an earlier one")
-        with _Log(run, config, session.log_offset) as log:
+    console = console if ranks.first else Console(quiet=True)
+    with (
+        ProgressLine(run.path.name, config.train.steps, console) as line,
+        requests_to_stop(patient=ranks.size > 1) as asked,
+    ):
+        for warning in _restore(session, run):
+            line.note(f"warning: {warning}")
+        session.check_ranks()
+        with Log(run if ranks.first else None, config, session.log_offset) as log:
             status = _loop(session, run, splits, log, line, asked)
-    _summarise(session, run, status, time.monotonic() - begun)
-    return run
+    ranks.on_first(lambda: _summarise(session, run, status, time.monotonic() - begun))
+
+
+def _open(run: Run, config: Config, resume: bool) -> bool:
+    """Make the folder ready; True if the run that is there has nothing left to do."""
+    if run.config_file.is_file():
+        if not resume:
+            raise InputError("out", f"{run.path}, which holds a run", "a new folder, or --resume")
+        _check_same(run.config, config)
+        if run.finished and run.summary["step"] >= config.train.steps:
+            return True
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_text(run.config_file, config.to_toml())
+    run.summary_file.unlink(missing_ok=True)
+    return False
 
 
 def _loop(
     session: Session,
     run: Run,
     splits: Mapping[str, LabelledImages],
-    log: _Log,
+    log: Log,
     line: ProgressLine,
     asked: threading.Event,
 ) -> str:
-    c = session.config.train
+    c, ranks = session.config.train, session.ranks
     if session.step == 0:
-        log.write(session, _judge(session, splits))  # the state before training, to compare with
-    while session.step < c.steps and not asked.is_set() and not session.stopped:
+        log.write(0, _judge(session, splits))  # the state before training, to compare with
+    stop = ranks.any(asked.is_set())
+    while session.step < c.steps and not stop and not session.stopped:
         values = session.advance()
         if not math.isfinite(values["loss"]):
             raise TrainingError(
@@ -94,21 +122,22 @@ def _loop(
         if "event" in values:
             line.note(f"step {session.step}: {values['event']}")
         if session.step % c.log_every == 0 or last or "event" in values:
-            log.write(session, values)
+            log.write(session.step, values)
             line.show(session.step, values)
         best = False
         if session.step % c.evaluate_every == 0 or last:
             scores = _judge(session, splits)
-            log.write(session, scores)
+            log.write(session.step, scores)
             line.show(session.step, {"recall@1": _primary(scores)})
             best = session.is_best(_primary(scores))
         if best or last or session.step % c.checkpoint_every == 0:
             _save(session, run, log, best=best)
+        stop = ranks.any(asked.is_set())
     if session.stopped:
-        log.write(session, _judge(session, splits))
+        log.write(session.step, _judge(session, splits))
         _save(session, run, log)
         return "stopped"
-    if asked.is_set() and session.step < c.steps:
+    if stop and session.step < c.steps:
         _save(session, run, log)
         line.note(f"interrupted: {_last_saved(run)}; go on with --resume")
         return "interrupted"
@@ -119,7 +148,8 @@ def _judge(session: Session, splits: Mapping[str, LabelledImages]) -> dict[str, 
     settings = session.config.evaluate
     scores: dict[str, float] = {}
     for split, data in splits.items():
-        found = evaluate(embed(session.model, data, batch=settings.batch), data, settings)
+        z = embed(session.model, data, batch=settings.batch, ranks=session.ranks)
+        found = evaluate(z, data, settings, ranks=session.ranks)
         scores |= {f"{split}/{name}": value for name, value in found.items()}
     return scores
 
@@ -129,18 +159,26 @@ def _primary(scores: Mapping[str, float]) -> float | None:
     return next((v for k, v in scores.items() if "recall@" in k and "fine/" not in k), None)
 
 
-def _save(session: Session, run: Run, log: _Log, *, best: bool = False) -> None:
+def _save(session: Session, run: Run, log: Log, *, best: bool = False) -> None:
     session.log_offset = log.offset()
-    run.checkpoints.save(session.checkpoint(), best=best)
+    session.check_ranks()
+    session.ranks.on_first(lambda: run.checkpoints.save(session.checkpoint(), best=best))
 
 
 def _restore(session: Session, run: Run) -> list[str]:
-    checkpoint, complaints = run.checkpoints.load_last()
-    if checkpoint is not None:
-        session.restore(checkpoint)
-    elif complaints:
-        raise CheckpointError("; ".join(complaints))
-    return complaints
+    """Go on from the newest good checkpoint, if there is any; what a user should know of it."""
+    checkpoint, complaints = session.ranks.on_first(run.checkpoints.load_last)
+    if checkpoint is None:
+        if complaints:
+            raise CheckpointError("; ".join(complaints))
+        return []
+    session.restore(checkpoint)
+    warnings = [f"{complaint}; going on from an earlier one" for complaint in complaints]
+    before = checkpoint.state.get("ranks", 1)
+    if session.config.mining.scope == "rank" and before != session.ranks.size:
+        changed = f"was mined on {before} ranks and is now on {session.ranks.size}"
+        warnings.append(f"mining.scope = 'rank': the batch {changed}, which is another run")
+    return warnings
 
 
 def _last_saved(run: Run) -> str:
@@ -160,6 +198,7 @@ def _summarise(session: Session, run: Run, status: str, seconds: float) -> None:
         "seconds_of_this_session": round(seconds, 3),
         "samples": len(session.data),
         "data_origin": session.data.name,
+        "ranks": session.ranks.size,
         "versions": {"uncollapse": __version__, "torch": torch.__version__},
     }
     write_text(run.summary_file, json.dumps(summary, indent=1))
@@ -181,67 +220,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
-
-
-class _Log:
-    """`metrics.jsonl` and, when installed, TensorBoard. Opening drops what is past the offset."""
-
-    def __init__(self, run: Run, config: Config, offset: int) -> None:
-        # Lines after the checkpoint will be written again; one may be cut short by a crash.
-        with run.metrics_file.open("ab") as file:
-            os.truncate(file.fileno(), min(offset, file.tell()))
-        self._file = run.metrics_file.open("a", encoding="utf-8")
-        self._board = _tensorboard(run) if config.train.tensorboard == "auto" else None
-
-    def __enter__(self) -> _Log:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        if self._board is not None:
-            self._board.close()
-
-    def write(self, session: Session, values: Mapping[str, object]) -> None:
-        """One line, flushed."""
-        if not values:
-            return
-        self._file.write(json.dumps({"step": session.step, **values}) + "\n")
-        self._file.flush()
-        if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(name, value, session.step)
-
-    def offset(self) -> int:
-        """Length of the file now, on disk."""
-        os.fsync(self._file.fileno())
-        return self._file.tell()
-
-
-def _tensorboard(run: Run) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(run.path / "tensorboard")
-
-
-@contextmanager
-def _polite() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM ask the loop to stop after its step; a second one stops at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(number: int, frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

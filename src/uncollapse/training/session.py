@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +25,14 @@ from uncollapse.training.assemble import (
 )
 from uncollapse.training.checkpoint import Checkpoint
 from uncollapse.training.config import Config
+from uncollapse.training.distributed import (
+    ALONE,
+    Ranks,
+    gather,
+    share_gradients,
+    sum_gradients,
+    synchronise_batch_norm,
+)
 from uncollapse.training.stream import BatchStream
 
 __all__ = ["Session"]
@@ -31,10 +41,16 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Session:
-    """Everything that changes during a run. `advance` makes a step; the rest is saving."""
+    """Everything that changes during a run. `advance` makes a step; the rest is saving.
 
-    def __init__(self, config: Config, data: LabelledImages) -> None:
-        self.config, self.data = config, data
+    On several ranks each has its share of the batch and all of everything else, the same on each:
+    the loss is computed of the whole batch by every rank, and only its own share goes backward.
+    """
+
+    def __init__(self, config: Config, data: LabelledImages, ranks: Ranks = ALONE) -> None:
+        self.config, self.data, self.ranks = config, data, ranks
+        self.apart = config.mining.scope == "rank" and ranks.size > 1
+        _check_shares(config, ranks, self.apart)
         self.device = pick_device(config.train.device)
         if config.train.precision == "float16" and self.device.type != "cuda":
             given = f"'float16' on {self.device.type}"
@@ -44,6 +60,7 @@ class Session:
         self.augment = _augment(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
         self.model = build_model(config, self.shape).to(self.device).train()
+        synchronise_batch_norm(self.model, ranks)
         self.loss = build_loss(config, data).to(self.device)
         self.optimiser = build_optimiser(config, self.model, self.loss)
         self.scaler = torch.amp.GradScaler(
@@ -59,15 +76,17 @@ class Session:
         """One step; returns its loss and, on steps that are logged, the batch's diameter."""
         self._set_learning_rate()
         self._set_pool()
+        self._set_randomness()
         images, rows = next(self.stream)
         images = self.augment(images).to(self.device, non_blocking=True)
         labels = self.class_of[rows]
         dtype = _DTYPES.get(self.config.train.precision)
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
             z = self.model(images)
-        loss = self._charge(z.float(), labels, rows)
+        z, loss = self._charged(z.float(), labels, rows)
         self.optimiser.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._unite_gradients()
         clip = self.config.optimiser.clip
         if clip is not None:
             self.scaler.unscale_(self.optimiser)
@@ -75,9 +94,10 @@ class Session:
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.step += 1
-        values: dict[str, Any] = {"loss": float(loss.detach())}
+        value = float(loss.detach())
+        values: dict[str, Any] = {"loss": self.ranks.mean(value) if self.apart else value}
         if self.guard is not None:
-            events = self.guard.after_step(z.float(), labels, values["loss"], self.step)
+            events = self.guard.after_step(z, labels, values["loss"], self.step)
             if events:
                 values["event"] = "; ".join(event.text for event in events)
         if self.step % self.config.train.log_every == 0:
@@ -96,8 +116,17 @@ class Session:
         self.best = score
         return True
 
+    def check_ranks(self) -> None:
+        """Raise if the ranks no longer have the same weights."""
+        if self.ranks.size > 1:
+            digest = 0
+            for part in (self.model, self.loss):
+                for tensor in part.state_dict().values():
+                    digest = zlib.crc32(tensor.detach().cpu().contiguous().numpy(), digest)
+            self.ranks.agree("weights", digest)
+
     def checkpoint(self) -> Checkpoint:
-        """The whole state, as it is between two steps."""
+        """The whole state, as it is between two steps: the same whatever the number of ranks."""
         state = {
             "shape": list(self.shape),
             "loss": self.loss.state_dict(),
@@ -110,6 +139,7 @@ class Session:
             "best": self.best,
             "log_offset": self.log_offset,
             "guard": None if self.guard is None else self.guard.state_dict(),
+            "ranks": self.ranks.size,
         }
         if self.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(self.device)
@@ -133,6 +163,25 @@ class Session:
         self.step, self.best = checkpoint.step, state["best"]
         self.log_offset = state["log_offset"]
 
+    def _charged(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share."""
+        counts = self.ranks.counts(len(rows))
+        if not self.apart:
+            whole = gather(z, self.ranks, counts=counts, adjoint="own")
+            return whole, self._charge(whole, labels, rows)
+        mine = self.ranks.share(len(rows))
+        loss = self._charge(z, labels[mine], rows[mine])
+        # The guard looks at the whole, and must draw the same on every rank.
+        self._miner_generator().manual_seed(_mixed(self.config.seed, self.step))
+        return gather(z.detach(), self.ranks, counts=counts), loss
+
+    def _unite_gradients(self) -> None:
+        sum_gradients(self.model.parameters(), self.ranks, mean=self.apart)
+        if self.apart:
+            sum_gradients(self.loss.parameters(), self.ranks, mean=True)
+        else:
+            share_gradients(self.loss.parameters(), self.ranks)
+
     def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels = labels.to(self.device)
         inner = getattr(self.loss, "loss", self.loss)
@@ -142,7 +191,7 @@ class Session:
 
     def _figures(self, z: Tensor) -> dict[str, Any]:
         """What a logged line says beside the loss."""
-        found: dict[str, Any] = {"diameter": diameter(z.detach().float())}
+        found: dict[str, Any] = {"diameter": diameter(z.detach())}
         health = None if self.guard is None else self.guard.monitor.health
         if health is not None:
             found["verdict"] = health.verdict
@@ -157,8 +206,7 @@ class Session:
         miner = getattr(getattr(self.loss, "loss", self.loss), "miner", None)
         if c.pool_start is None or miner is None or self.step > c.pool_steps:
             return
-        size = self.config.batch.p * self.config.batch.k
-        end = c.pool or (size if self.config.batch.sampler == "pk" else self.config.batch.size)
+        end = c.pool or _mined(self.config, self.ranks, self.apart)
         grown = round(c.pool_start + (end - c.pool_start) * self.step / c.pool_steps)
         miner.pool = c.pool if self.step == c.pool_steps else min(grown, end)
 
@@ -171,6 +219,19 @@ class Session:
         for group, base in zip(self.optimiser.param_groups, bases, strict=False):
             group["lr"] = base * factor
 
+    def _set_randomness(self) -> None:
+        """On several ranks, a stream for each: a function of the step, so that nothing is saved.
+
+        The miner of the whole batch keeps its generator, which draws the same on every rank.
+        """
+        if self.ranks.size == 1:
+            return
+        own = _mixed(self.config.seed, self.step, self.ranks.rank)
+        torch.manual_seed(own)
+        self.augment.load_state_dict({"generator": torch.Generator().manual_seed(own).get_state()})
+        if self.apart:
+            self._miner_generator().manual_seed(own)
+
     def _miner_generator(self) -> torch.Generator:
         inner = getattr(self.loss, "loss", self.loss)
         generator = getattr(inner.miner, "generator", None)
@@ -178,14 +239,16 @@ class Session:
 
     def _stream(self, place: int) -> BatchStream:
         sampler = build_sampler(self.config, self.data)
-        return BatchStream(self.data, sampler, workers=self.config.data.workers, place=place)
+        workers = self.config.data.workers
+        return BatchStream(self.data, sampler, workers=workers, place=place, ranks=self.ranks)
 
 
 def _guard(session: Session) -> Guard | None:
     c = session.config.guard
     if c.action == "off":
         return None
-    settings = RunSettings(lr=session.config.optimiser.lr)
+    mined = _mined(session.config, session.ranks, session.apart)
+    settings = RunSettings(lr=session.config.optimiser.lr, batch_size=mined)
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
     return Guard(
         session.model,
@@ -196,6 +259,28 @@ def _guard(session: Session) -> Guard | None:
         tolerance=c.tolerance,
         probation=c.probation,
     )
+
+
+def _mined(config: Config, ranks: Ranks, apart: bool) -> int:
+    """Samples that are mined together: the batch, or a rank's share of it."""
+    c = config.batch
+    size = c.p * c.k if c.sampler == "pk" else c.size
+    return size // ranks.size if apart else size
+
+
+def _check_shares(config: Config, ranks: Ranks, apart: bool) -> None:
+    c = config.batch
+    name, given = ("batch.p", c.p) if c.sampler == "pk" else ("batch.size", c.size)
+    if apart and given % ranks.size:
+        allowed = f"a multiple of the {ranks.size} ranks with mining.scope = 'rank'"
+        raise InputError(name, given, allowed)
+    if _mined(config, ranks, apart=False) < ranks.size:
+        raise InputError(name, given, f"a batch of at least one sample for each of {ranks.size}")
+
+
+def _mixed(*numbers: int) -> int:
+    """One seed of several numbers, far from that of their neighbours."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _augment(config: Config) -> Compose:

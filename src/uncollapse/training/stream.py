@@ -1,4 +1,7 @@
-"""Batches without end from a seeded sampler, with a place that can be saved and returned to."""
+"""Batches without end from a seeded sampler, with a place that can be saved and returned to.
+
+Every rank knows the rows of the whole batch and reads the images of its own share.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from torch import Tensor
 
 from uncollapse.data import LabelledImages
 from uncollapse.samplers.base import SeededBatches
+from uncollapse.training.distributed import ALONE, Ranks
 
 __all__ = ["BatchStream"]
 
@@ -17,13 +21,20 @@ __all__ = ["BatchStream"]
 class BatchStream:
     """`(images, rows)` for ever; `place` is the number of batches taken so far.
 
-    With `workers` the images are read ahead in other processes; the batches stay the same.
+    `images` are this rank's share of the batch, `rows` those of the whole. With `workers` the
+    images are read ahead in other processes; the batches stay the same.
     """
 
     def __init__(
-        self, data: LabelledImages, sampler: SeededBatches, *, workers: int = 0, place: int = 0
+        self,
+        data: LabelledImages,
+        sampler: SeededBatches,
+        *,
+        workers: int = 0,
+        place: int = 0,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.data, self.place = data, place
+        self.data, self.place, self.ranks = data, place, ranks
         epoch, done = divmod(place, len(sampler))
         sampler.load_state_dict(sampler.state_dict() | {"epoch": epoch, "done": done})
         self._batches = self._ahead(sampler, workers) if workers else self._read(sampler)
@@ -38,24 +49,24 @@ class BatchStream:
 
     def _read(self, sampler: SeededBatches) -> Iterator[tuple[Tensor, list[int]]]:
         for rows in _endless(sampler):
-            yield self.data[rows][0], rows
+            yield self.data[rows[self.ranks.share(len(rows))]][0], rows
 
     def _ahead(self, sampler: SeededBatches, workers: int) -> Iterator[tuple[Tensor, list[int]]]:
         asked: deque[list[int]] = deque()
-        for images, _ in self.data.loader(_Remembered(sampler, asked), workers=workers):
+        for images, _ in self.data.loader(_Remembered(sampler, asked, self.ranks), workers=workers):
             yield images, asked.popleft()
 
 
 class _Remembered:
-    """The sampler's batches for a loader, remembered in the order they were asked for."""
+    """This rank's shares for a loader; the batches are remembered in the order they were asked."""
 
-    def __init__(self, sampler: SeededBatches, asked: deque[list[int]]) -> None:
-        self.sampler, self.asked = sampler, asked
+    def __init__(self, sampler: SeededBatches, asked: deque[list[int]], ranks: Ranks) -> None:
+        self.sampler, self.asked, self.ranks = sampler, asked, ranks
 
     def __iter__(self) -> Iterator[list[int]]:
         for rows in _endless(self.sampler):
             self.asked.append(rows)
-            yield rows
+            yield rows[self.ranks.share(len(rows))]
 
 
 def _endless(sampler: SeededBatches) -> Iterator[list[int]]:
