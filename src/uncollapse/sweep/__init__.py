@@ -2,5 +2,18 @@
 
 from uncollapse.sweep.drive import run_jobs
 from uncollapse.sweep.job import Job, Outcome
+from uncollapse.sweep.measure import diameters
+from uncollapse.sweep.parse import load_sweep, parse_sweep
+from uncollapse.sweep.results import is_collapsed
+from uncollapse.sweep.spec import Sweep
 
-__all__ = ["Job", "Outcome", "run_jobs"]
+__all__ = [
+    "Job",
+    "Outcome",
+    "Sweep",
+    "diameters",
+    "is_collapsed",
+    "load_sweep",
+    "parse_sweep",
+    "run_jobs",
+]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from uncollapse.sweep.board import Board
 from uncollapse.sweep.job import Job, Outcome, forget_failure, past_outcome, record
 from uncollapse.sweep.local import LocalEngine
 
-__all__ = ["Engine", "drive", "run_jobs"]
+__all__ = ["Engine", "cores", "drive", "run_jobs"]
 
 
 class Engine(Protocol):
@@ -53,61 +54,80 @@ def run_jobs(
     number of cores by default. Killed at any moment and called again, it ends as if left alone.
     """
     jobs, folder = list(jobs), Path(out)
-    count = len(os.sched_getaffinity(0)) if processes is None else check_int("processes", processes)
-    engine = LocalEngine(folder, count)
+    count = cores() if processes is None else check_int("processes", processes)
     with Board(console, total=len(jobs)) as board:
-        return drive(jobs, engine, board, retry_failed=retry_failed)
+        found = drive(jobs, LocalEngine(folder, count), board, retry_failed=retry_failed)
+    return [found[job.name] for job in jobs]
+
+
+def cores() -> int:
+    """The cores this process may use.
+
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def drive(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     engine: Engine,
     board: Board,
     *,
     retry_failed: bool = False,
+    most: int | None = None,
     deadline: float | None = None,
     on_outcome: Callable[[Outcome], None] | None = None,
-) -> list[Outcome]:
-    """Make the runs on any engine; `on_outcome` is called for each as soon as it is known.
+) -> dict[str, Outcome]:
+    """Make the runs on any engine; outcomes by name, each told to `on_outcome` when it is known.
 
-    After `deadline` (of `time.monotonic()`) no run is begun; what was not begun is left out.
+    A job is taken from `jobs` when there is room for it, so a search may decide late. At most
+    `most` runs are begun, and none after `deadline` (of `time.monotonic()`).
     """
-    if len({job.name for job in jobs}) < len(jobs):
-        raise InputError("jobs", "a name twice", "a different name for each")
     engine.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Outcome] = {}
+    running: set[str] = set()
 
     def settle(outcome: Outcome) -> None:
-        if outcome.status != "interrupted":
-            found[outcome.name] = outcome
+        found[outcome.name] = outcome
         board.ended(outcome)
         if on_outcome is not None:
             on_outcome(outcome)
 
-    left: list[Job] = []
-    for job in jobs:
-        past = past_outcome(job, engine.out)
-        if past is None or (retry_failed and past.status == "failed"):
-            left.append(job)
-        else:
-            settle(past)
-    left.reverse()
-    running: set[str] = set()
+    left = _to_make(jobs, engine.out, retry_failed, settle)
+    room = itertools.count() if most is None else iter(range(most))
     try:
-        while left or running:
+        while True:
             late = deadline is not None and time.monotonic() > deadline
-            if late:
-                left.clear()
-            while left and len(running) < engine.slots:
-                job = left.pop()
+            while len(running) < engine.slots and not late and next(room, None) is not None:
+                job = next(left, None)
+                if job is None:
+                    break
                 forget_failure(job, engine.out)
                 engine.submit(job)
                 running.add(job.name)
                 board.began(job, engine.out / job.name)
+            if not running:
+                return found
             for job, result in engine.collect(board.period):
                 running.discard(job.name)
                 settle(record(job, engine.out, result))
             board.refresh()
     finally:
         engine.close()
-    return [found[job.name] for job in jobs if job.name in found]
+
+
+def _to_make(
+    jobs: Iterable[Job], out: Path, retry_failed: bool, settle: Callable[[Outcome], None]
+) -> Iterator[Job]:
+    """The jobs that have work left; the others are settled on the way."""
+    names: set[str] = set()
+    for job in jobs:
+        if job.name in names:
+            raise InputError("jobs", f"{job.name} twice", "a different name for each")
+        names.add(job.name)
+        past = past_outcome(job, out)
+        if past is None or (retry_failed and past.status == "failed"):
+            yield job
+        else:
+            settle(past)

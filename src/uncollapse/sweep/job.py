@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from uncollapse.sweep.measure import measures_file
 from uncollapse.training import Config, Run
 from uncollapse.training.checkpoint import write_text
 
-__all__ = ["Job", "Outcome", "forget_failure", "past_outcome", "record"]
+__all__ = ["Job", "Outcome", "forget_failure", "past_outcome", "record", "run_status"]
 
 _DONE = ("finished", "stopped")
 
@@ -55,12 +56,19 @@ def past_outcome(job: Job, out: Path) -> Outcome | None:
     if failure.is_file():
         found = json.loads(failure.read_text(encoding="utf-8"))
         return Outcome(job.name, "failed", run.path, found["error"], found["seconds"])
-    summary = run.summary
-    # A run that was made otherwise is not this one: training says what differs, or goes on.
-    if summary.get("status") not in _DONE or run.config != job.config:
+    status = run_status(job, out)
+    if status is None or not measures_file(run.path).is_file():
         return None
-    seconds = float(summary.get("seconds_of_this_session", 0.0))
-    return Outcome(job.name, summary["status"], run.path, None, seconds)
+    seconds = float(run.summary.get("seconds_of_this_session", 0.0))
+    return Outcome(job.name, status, run.path, None, seconds)
+
+
+def run_status(job: Job, out: Path) -> str | None:
+    """`finished` or `stopped` if this very run was made; None otherwise."""
+    run = Run(out / job.name)
+    status = run.summary.get("status")
+    # A run that was made otherwise is not this one: training says what differs, or goes on.
+    return status if status in _DONE and run.config == job.config else None
 
 
 def record(job: Job, out: Path, result: Mapping[str, Any]) -> Outcome:

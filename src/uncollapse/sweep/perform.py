@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from uncollapse.data.lock import FileLock
-from uncollapse.training import parse_config, train
+from uncollapse.sweep.job import Job, run_status
+from uncollapse.sweep.measure import measure_run, measures_file
+from uncollapse.training import Run, parse_config, train
 
 __all__ = ["ONE_THREAD", "failure", "perform"]
 
@@ -28,8 +30,8 @@ _SIGN_OF_LIFE = 10.0  # seconds; a lock is taken over after several times as lon
 def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Train into `path`, from its last checkpoint if it has one; say how it ended.
 
-    Returns `status`, `error`, `seconds` and, of a failure, its `traceback`. A run that another
-    process is writing is waited for.
+    Its diameters before and after are measured as well. A run that another process is writing is
+    waited for. Returns `status`, `error`, `seconds` and, of a failure, its `traceback`.
     """
     begun = time.monotonic()
     place = Path(path)
@@ -37,8 +39,12 @@ def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     try:
         with _alone(place / ".lock"):
-            run = train(parse_config(config), place, resume=True)
-            status = run.summary["status"]
+            job = Job(place.name, parse_config(config))
+            status = run_status(job, place.parent)
+            if status is None:
+                status = train(job.config, place, resume=True).summary["status"]
+            if status != "interrupted" and not measures_file(place).is_file():
+                measure_run(Run(place))
     except Exception as error:
         return failure(_say(error), time.monotonic() - begun, traceback.format_exc())
     return {"status": status, "error": None, "seconds": round(time.monotonic() - begun, 3)}

@@ -1,0 +1,128 @@
+"""The table of a sweep: one row a run, written anew as runs end, as CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from uncollapse._extras import import_extra
+from uncollapse.health import Thresholds
+from uncollapse.sweep.job import Job, Outcome
+from uncollapse.sweep.measure import diameters
+from uncollapse.sweep.spec import Sweep
+from uncollapse.training.checkpoint import write_text
+
+__all__ = ["Results", "is_collapsed", "primary_recall", "result_row"]
+
+Row = dict[str, Any]
+_PERIOD = 2.0  # seconds between two writings while runs end quickly
+
+
+def is_collapsed(verdict: str | None, before: float | None, after: float | None) -> bool:
+    """Whether a run collapsed to a point.
+
+    It did if the monitor's last verdict is `network-collapse`, or if the diameter fell below
+    `Thresholds.collapse_ratio` (1 %) of what it was before training.
+
+    >>> is_collapsed("healthy", 2.0, 0.5), is_collapsed(None, 2.0, 0.01)
+    (False, True)
+    """
+    fell = before is not None and after is not None and after < _FALLEN * before
+    return verdict == "network-collapse" or fell
+
+
+def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
+    """A run as a row: where it stands, how it ended, what was measured."""
+    row: Row = {"run": job.name, **sweep.point(job.config), "seed": job.config.seed}
+    row["status"] = outcome.status
+    if outcome.status in ("finished", "stopped"):
+        run = outcome.run
+        summary, sizes = run.summary, diameters(run)
+        metrics: Mapping[str, Any] = summary["metrics"]
+        verdict = metrics.get("verdict")
+        row |= {
+            "verdict": verdict,
+            "collapsed": is_collapsed(verdict, sizes["diameter_init"], sizes["diameter"]),
+            **sizes,
+            "loss": metrics.get("loss"),
+            **{key: value for key, value in metrics.items() if "/" in key},
+            "step": summary["step"],
+        }
+    return row | {"seconds": outcome.seconds, "error": outcome.error}
+
+
+def primary_recall(row: Mapping[str, Any]) -> float | None:
+    """R@1 (the smallest k) by labels on the first evaluation split; None if there is none.
+
+    >>> primary_recall({"run": "a", "test/recall@1": 0.5, "test/fine/recall@1": 0.4})
+    0.5
+    """
+    keys = (key for key in row if "/recall@" in key and "fine/" not in key)
+    found = row.get(next(keys, ""))
+    return None if found in (None, "") else float(found)
+
+
+class Results:
+    """`results.csv` in a folder, and `results.parquet` where pyarrow is installed."""
+
+    def __init__(self, folder: Path, order: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self._order = {name: i for i, name in enumerate(order)}
+        self._rows: dict[str, Row] = {}
+        self._written = 0.0
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows so far: in the order given, else by name."""
+        last = len(self._order)
+        names = sorted(self._rows, key=lambda name: (self._order.get(name, last), name))
+        return [self._rows[name] for name in names]
+
+    def add(self, row: Row) -> None:
+        """Take in a run; the files follow within a moment."""
+        self._rows[row["run"]] = row
+        if time.monotonic() - self._written > _PERIOD:
+            self.write()
+
+    def write(self) -> list[Path]:
+        """Write the files, each aside and renamed."""
+        self._written = time.monotonic()
+        rows = self.rows
+        # The columns of a row that knows all of them stand in its order; an error comes last.
+        longest = max(rows, key=len, default={})
+        fields = list(dict.fromkeys([*longest, *(key for row in rows for key in row)]))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        made = [self.folder / "results.csv"]
+        write_text(made[0], text.getvalue())
+        if find_spec("pyarrow") is not None:
+            made.append(self._write_parquet(rows, fields))
+        return made
+
+    def _write_parquet(self, rows: list[Row], fields: list[str]) -> Path:
+        pyarrow = import_extra("pyarrow", "parquet")
+        parquet = import_extra("pyarrow.parquet", "parquet")
+        path, aside = self.folder / "results.parquet", self.folder / f".results.{os.getpid()}"
+        columns = {key: _column([row.get(key) for row in rows]) for key in fields}
+        parquet.write_table(pyarrow.table(columns), aside)
+        aside.replace(path)
+        return path
+
+
+_FALLEN = Thresholds().collapse_ratio
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """Values of one kind: what mixes kinds (a list of layers, say) is written as text."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1 or kinds <= {int, float}:
+        return values
+    return [None if value is None else str(value) for value in values]
