@@ -130,5 +130,6 @@ def test_tuples_that_do_not_fit_are_refused():
     one, two = torch.tensor([0]), torch.tensor([0, 1])
     with pytest.raises(InputError, match=r"indices_tuple: expected \(anchor, positive, negative\)"):
         as_triplets((one, two, one), [0, 0])
-    with pytest.raises(InputError, match="rows of the 2 labels"):
-        as_pairs(Triplets(one, one, torch.tensor([2])), [0, 0])
+    for outside in (2, -1):
+        with pytest.raises(InputError, match=rf"rows of the batch, 0 to 1, got index {outside}"):
+            as_pairs(Triplets(one, one, torch.tensor([outside])), [0, 0])

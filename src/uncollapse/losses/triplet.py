@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_number, points
+from uncollapse._check import ArrayLike, check_choice, check_number, points
 from uncollapse._classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.losses._all_triplets import Charge, all_triplets
@@ -194,9 +194,6 @@ def _triplets(
     triplets = as_triplets(indices_tuple, labels)
     if indices_tuple is None and len(triplets.anchor) == 0:
         _EVERY(y.detach(), labels)
-    lowest = min((int(index.min()) for index in triplets if len(index)), default=0)
-    if lowest < 0:
-        raise InputError("indices_tuple", f"index {lowest}", "rows of the batch, from 0")
     return Triplets(*(index.to(y.device, torch.int64) for index in triplets))
 
 

@@ -100,9 +100,11 @@ def _checked(indices_tuple: Sequence[Tensor], labels: ArrayLike) -> Sequence[Ten
     if not paired:
         allowed = "(anchor, positive, negative) or (anchor, positive, anchor, negative) indices"
         raise InputError("indices_tuple", f"tensors of lengths {lengths}", allowed)
-    largest = max((int(index.max()) for index in indices_tuple if len(index)), default=-1)
-    if largest >= len(labels):
-        raise InputError("indices_tuple", f"index {largest}", f"rows of the {len(labels)} labels")
+    for index in indices_tuple:
+        for extreme in (int(index.min()), int(index.max())) if len(index) else ():
+            if not 0 <= extreme < len(labels):
+                allowed = f"rows of the batch, 0 to {len(labels) - 1}"
+                raise InputError("indices_tuple", f"index {extreme}", allowed)
     return indices_tuple
 
 
