@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from uncollapse.cli import datasets, demo, diagnose, embed, forecast, report, reproduce, train
+from uncollapse.cli import (
+    datasets,
+    demo,
+    diagnose,
+    embed,
+    forecast,
+    report,
+    reproduce,
+    sweep,
+    train,
+)
 from uncollapse.cli.errors import run
 
 __all__ = ["app", "main"]
@@ -35,6 +45,7 @@ for _name, _function, _panel in (
     ("forecast", forecast.command, _START),
     ("train", train.train, _RUNS),
     ("evaluate", train.evaluate, _RUNS),
+    ("sweep", sweep.command, _RUNS),
     ("report", report.command, _RUNS),
     ("embed", embed.embed, _USE),
     ("search", embed.search, _USE),

@@ -1,0 +1,80 @@
+"""`uncollapse sweep`: many runs from one file, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from uncollapse.sweep.drive import Engine
+
+__all__ = ["command"]
+
+
+def command(
+    sweep: Annotated[Path, typer.Argument(help="The sweep as a TOML file.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The sweep's folder.  [default: runs/NAME of the file]")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")
+    ] = "local",
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time.  [default: the number of cores]", min=1)
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="An existing Ray cluster: auto, or host:port.")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try runs again that failed.")
+    ] = False,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the dataset is (data.root).")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what it would cost, and end.")] = False,
+) -> None:
+    """Make every run of a sweep; called again, it goes on where it was."""
+    from rich.console import Console
+
+    from uncollapse._check import check_choice
+    from uncollapse.report.sweep import sweep_report
+    from uncollapse.sweep import load_sweep
+    from uncollapse.sweep.board import Board
+    from uncollapse.sweep.grid import keep_sweep, runs_folder, sweep_grid
+    from uncollapse.sweep.plan import make_plan
+    from uncollapse.sweep.search import sweep_search
+
+    check_choice("--engine", engine, ("local", "ray"))
+    asked = load_sweep(sweep, data_root=data_root)
+    folder = out or Path("runs") / sweep.stem
+    keep_sweep(asked, folder)
+    console = Console(highlight=False)
+    made = _engine(engine, runs_folder(folder), jobs, address)
+    with console.status("trying a few steps of the smallest and the largest run"):
+        foreseen = make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
+    console.print(foreseen.table())
+    if plan:
+        made.close()
+        return
+    with Board(console, total=foreseen.total) as board:
+        run = sweep_grid if asked.search is None else sweep_search
+        results = run(asked, folder, made, board, retry_failed=retry_failed)
+    for path in [*results.write(), *sweep_report(folder)]:
+        console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engine:
+    from uncollapse._check import InputError
+
+    if name == "ray":
+        from uncollapse.sweep.ray_engine import RayEngine
+
+        return RayEngine(out, jobs, address)
+    if address is not None:
+        raise InputError("--address", address, "--engine ray with it")
+    from uncollapse.sweep.drive import cores
+    from uncollapse.sweep.local import LocalEngine
+
+    return LocalEngine(out, jobs or cores())
