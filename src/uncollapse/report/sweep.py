@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from uncollapse.report.blocks import Cell, figures, grid, note, table
@@ -61,9 +61,11 @@ def _page(view: SweepView, charts: dict[str, list[Html]]) -> Page:
         "(17) above 0": f"{sum(row['bound'] > 0 for row in held)} of {len(held)}",
     }
     best = max((row for row in done if not row["collapsed"]), key=_recall, default=None)
+    said = _RULE
     if best is not None and primary_recall(best) is not None:
-        numbers |= {"best R@1": percent(primary_recall(best)), "by": best["run"]}
-    body = Html(figures(numbers) + note(_RULE))
+        numbers["best R@1"] = percent(primary_recall(best))
+        said = f"Best R@1 of those that did not collapse: {best['run']}. {_RULE}"
+    body = Html(figures(numbers) + note(said))
     title = f"{fallen} of {len(done)} runs collapsed" if fallen else "No run collapsed"
     page.add(title, body, anchor="verdict", tone=tone, glyph="✗" if fallen else "✓")
     page.add("Diameter after training", grid(charts["diameter"], wide=True), anchor="diameter")
@@ -129,9 +131,15 @@ def _shape_maps(facet: Facet) -> list[Html]:
             title, ps, ks, values, row_label="P", column_label="K", small=small, crossed=crossed
         )
 
-    sizes = [[_median([row["diameter"] for row in cell]) for cell in line] for line in cells]
-    recalls = [[_median([_recall(row) for row in cell]) for cell in line] for line in cells]
-    return [drawn("Diameter after training", sizes), drawn("R@1", recalls)]
+    def medians(value: Callable[[Row], float]) -> list[list[float]]:
+        return [[_median([100 * value(row) for row in cell]) for cell in line] for line in cells]
+
+    return [
+        drawn(
+            "Diameter, in % of before", medians(lambda row: row["diameter"] / row["diameter_init"])
+        ),
+        drawn("R@1 in %", medians(_recall)),
+    ]
 
 
 def _run_table(view: SweepView) -> Html:
@@ -165,7 +173,7 @@ def _mostly(cell: Sequence[Row]) -> bool:
 
 
 def _median(values: Sequence[float]) -> float:
-    return statistics.median(values) if values else float("nan")
+    return round(statistics.median(values), 1) if values else float("nan")
 
 
 def _recall(row: Row) -> float:

@@ -68,7 +68,7 @@ def _style() -> str:
     drawing = CSS[CSS.index("svg text {") : CSS.index(".legend {")]
     return (
         f"{variables}{drawing}"
-        "text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; } "
+        ":root { font-family: system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; } "
         "svg .title { font-size: 14px; font-weight: 600; fill: var(--ink); } "
         "svg .key { fill: var(--ink); }"
     )

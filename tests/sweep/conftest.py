@@ -1,0 +1,11 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from uncollapse.sweep.board import Board
+
+
+@pytest.fixture
+def board():
+    return Board(Console(file=io.StringIO(), width=200))

@@ -1,0 +1,71 @@
+"""A tiny run, an engine without processes, and ways to watch those that have them."""
+
+import threading
+from pathlib import Path
+
+from uncollapse.sweep.perform import perform
+
+TINY = {
+    "data": {"name": "digits"},
+    "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
+    "batch": {"p": 5, "k": 4},
+    "mining": {"positives": "random", "negatives": "random"},
+    "evaluate": {"max_samples": 100, "ks": [1]},
+    "train": {
+        "steps": 4,
+        "log_every": 2,
+        "evaluate_every": 4,
+        "checkpoint_every": 2,
+        "tensorboard": "off",
+    },
+}
+
+
+class InlineEngine:
+    """Makes runs in this process, when they are collected; `after` many it is interrupted."""
+
+    slots = 1
+
+    def __init__(self, out: Path, after: int | None = None) -> None:
+        self.out, self.after, self.made = out, after, []
+        self._waiting = []
+
+    def submit(self, job):
+        if self.after is not None and len(self.made) >= self.after:
+            raise KeyboardInterrupt
+        self._waiting.append(job)
+
+    def collect(self, timeout):
+        job = self._waiting.pop()
+        self.made.append(job.name)
+        return [(job, perform(job.config.model_dump(), str(self.out / job.name)))]
+
+    def close(self):
+        self._waiting = []
+
+
+def log(path: Path) -> bytes:
+    """What a run leaves that must not depend on how often it was interrupted."""
+    return (path / "metrics.jsonl").read_bytes()
+
+
+def until(condition, seconds: float = 120.0):
+    """Wait for something another process does; None if it never does."""
+    pause, waited = threading.Event(), 0.0
+    while waited < seconds:
+        found = condition()
+        if found:
+            return found
+        pause.wait(0.005)
+        waited += 0.005
+    return None
+
+
+def writer(path: Path) -> int | None:
+    """The process that is making a run and has saved it once already."""
+    if not list(path.glob("checkpoints/step-*/manifest.json")):
+        return None
+    try:
+        return int((path / ".lock").read_text().split()[1])
+    except (OSError, IndexError):
+        return None

@@ -1,0 +1,136 @@
+import csv
+import json
+
+import pyarrow.parquet
+import pytest
+
+from sweep.sweep_helpers import TINY, InlineEngine, log
+from uncollapse.sweep import diameters, parse_sweep
+from uncollapse.sweep.grid import sweep_grid
+from uncollapse.sweep.job import past_outcome
+from uncollapse.sweep.plan import make_plan
+from uncollapse.sweep.results import Results
+
+
+def sweep(**changes):
+    return parse_sweep({"base": TINY, "grid": {"batch.p": [2, 3, 99]}, **changes})
+
+
+@pytest.fixture
+def made(tmp_path, board):
+    engine = InlineEngine(tmp_path / "runs")
+    return sweep_grid(sweep(), tmp_path, engine, board), engine, tmp_path
+
+
+def test_a_failing_run_is_recorded_and_the_others_go_on(made):
+    results, engine, out = made
+    assert engine.made == ["p=2,seed=0", "p=3,seed=0", "p=99,seed=0"]
+    assert [row["status"] for row in results.rows] == ["finished", "finished", "failed"]
+    assert "no more than there are" in results.rows[2]["error"]
+    failure = json.loads((out / "runs" / "p=99,seed=0" / "failure.json").read_text())
+    assert "Traceback" in failure["traceback"]
+
+
+def test_finished_and_failed_runs_are_not_repeated(made, board):
+    results, _, out = made
+    before = log(out / "runs" / "p=2,seed=0")
+    engine = InlineEngine(out / "runs")
+    again = sweep_grid(sweep(), out, engine, board)
+    assert engine.made == []
+    assert log(out / "runs" / "p=2,seed=0") == before
+    assert [row["status"] for row in again.rows] == [row["status"] for row in results.rows]
+    engine = InlineEngine(out / "runs")
+    sweep_grid(sweep(), out, engine, board, retry_failed=True)
+    assert engine.made == ["p=99,seed=0"]
+
+
+def test_the_table_has_a_row_a_run_with_what_was_measured(made):
+    results, _, out = made
+    with (out / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["run"] for row in rows] == [row["run"] for row in results.rows]
+    first = rows[0]
+    assert (first["batch.p"], first["seed"], first["collapsed"]) == ("2", "0", "False")
+    assert 0 <= float(first["test/recall@1"]) <= 1
+    run = past_outcome(sweep().jobs()[0], out / "runs").run
+    sizes = diameters(run)
+    assert float(first["bound"]) == sizes["diameter_init"] - 2 * sizes["hard_loss_init"]
+    assert sizes["diameter"] != sizes["diameter_init"]
+    table = pyarrow.parquet.read_table(out / "results.parquet").to_pylist()
+    assert table[0]["diameter"] == sizes["diameter"]
+    assert table[2]["error"] == rows[2]["error"]
+
+
+def test_an_interrupted_sweep_goes_on_with_what_is_left(tmp_path, board):
+    with pytest.raises(KeyboardInterrupt):
+        sweep_grid(sweep(), tmp_path, InlineEngine(tmp_path / "runs", after=1), board)
+    engine = InlineEngine(tmp_path / "runs")
+    results = sweep_grid(sweep(), tmp_path, engine, board)
+    assert engine.made == ["p=3,seed=0", "p=99,seed=0"]
+    assert len(results.rows) == 3
+
+
+def test_a_budget_leaves_runs_for_the_next_time(tmp_path, board):
+    for expected in (["p=2,seed=0"], ["p=3,seed=0"]):
+        engine = InlineEngine(tmp_path / "runs")
+        sweep_grid(sweep(budget={"max_runs": 1}), tmp_path, engine, board)
+        assert engine.made == expected
+    engine = InlineEngine(tmp_path / "runs")
+    sweep_grid(sweep(budget={"max_hours": 0}), tmp_path, engine, board)
+    assert engine.made == []
+
+
+def test_a_run_without_its_measures_gets_them_without_training_again(made, board):
+    _, _, out = made
+    run = out / "runs" / "p=2,seed=0"
+    (run / "diameters.json").unlink()
+    before = log(run)
+    engine = InlineEngine(out / "runs")
+    sweep_grid(sweep(), out, engine, board)
+    assert engine.made == ["p=2,seed=0"]
+    assert (run / "diameters.json").is_file()
+    assert log(run) == before
+
+
+def test_the_plan_counts_what_is_left_and_foresees_time_and_disk(made):
+    _, engine, _ = made
+    grown = sweep(seeds=2)
+    plan = make_plan(grown, engine.out, 2)
+    assert (plan.total, plan.done, plan.failed, plan.left) == (6, 2, 1, 3)
+    assert plan.seconds is None  # the largest cannot be tried
+    assert "99" in plan.why
+    fine = parse_sweep({"base": TINY, "grid": {"batch.p": [2, 3, 4]}})
+    plan = make_plan(fine, engine.out, 2)
+    assert (plan.total, plan.left, plan.slots) == (3, 1, 1)
+    assert plan.seconds > 0
+    assert plan.disk > 1000
+
+
+def test_a_collapsed_run_is_stopped_early_and_recorded(tmp_path, board):
+    base = {
+        **TINY,
+        "mining": {"positives": "hard", "negatives": "hard"},
+        "loss": {"margin": 0.0},
+        "optimiser": {"name": "sgd", "lr": 1e-2, "weight_decay": 60.0, "momentum": 0.0},
+        "train": {**TINY["train"], "steps": 500},
+    }
+    asked = parse_sweep({"base": base, "grid": {"batch.p": [5]}, "early_stop": "collapse"})
+    row = sweep_grid(asked, tmp_path, InlineEngine(tmp_path / "runs"), board).rows[0]
+    assert (row["status"], row["verdict"], row["collapsed"]) == (
+        "stopped",
+        "network-collapse",
+        True,
+    )
+    assert row["step"] < 500
+    engine = InlineEngine(tmp_path / "runs")
+    sweep_grid(asked, tmp_path, engine, board)
+    assert engine.made == []
+
+
+def test_columns_that_mix_kinds_are_written_as_text(tmp_path):
+    results = Results(tmp_path)
+    results.add({"run": "a", "model.hidden": [1], "x": None})
+    results.add({"run": "b", "model.hidden": "none", "x": 2})
+    results.write()
+    rows = pyarrow.parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    assert rows[0] == {"run": "a", "model.hidden": "[1]", "x": None}

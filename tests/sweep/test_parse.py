@@ -1,0 +1,145 @@
+import pytest
+
+from uncollapse._check import InputError
+from uncollapse.sweep import load_sweep, parse_sweep
+from uncollapse.sweep.axes import axis_values, point_name
+from uncollapse.sweep.grid import keep_sweep
+
+GRID = {"batch.p": [2, 4], "batch.k": [2, 4]}
+
+
+def names(**sweep):
+    return [job.name for job in parse_sweep(sweep).jobs()]
+
+
+def test_every_combination_is_a_run_and_seeds_are_the_outermost_loop():
+    assert names(grid=GRID, seeds=[3, 1])[:5] == [
+        "p=2,k=2,seed=3",
+        "p=2,k=4,seed=3",
+        "p=4,k=2,seed=3",
+        "p=4,k=4,seed=3",
+        "p=2,k=2,seed=1",
+    ]
+
+
+def test_a_run_has_the_values_of_its_place_and_the_rest_of_the_base():
+    sweep = parse_sweep({"base": {"train": {"steps": 7}}, "grid": {"batch": {"p": [2, 3]}}})
+    config = sweep.jobs()[1].config
+    assert (config.batch.p, config.batch.k, config.train.steps) == (3, 4, 7)
+
+
+def test_grids_share_their_points_and_stand_at_the_base_elsewhere():
+    base = {"batch": {"p": 2, "k": 2}, "model": {"dim": 16}}
+    found = names(base=base, grid=[GRID, {"model.dim": [4, 16]}])
+    assert len(found) == 5
+    assert "p=2,k=2,dim=4,seed=0" in found
+
+
+def test_excluded_combinations_are_left_out():
+    found = names(grid=GRID, exclude=[{"batch.p": 4, "batch.k": [4]}])
+    assert found == ["p=2,k=2,seed=0", "p=2,k=4,seed=0", "p=4,k=2,seed=0"]
+
+
+def test_early_stop_stops_runs_that_have_collapsed():
+    assert parse_sweep({"grid": GRID, "early_stop": "collapse"}).base.guard.action == "stop"
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ({"from": 4, "to": 1024, "times": 4}, [4, 16, 64, 256, 1024]),
+        ({"from": 0.1, "to": 0.35, "step": 0.1}, [0.1, 0.2, 0.3]),
+        ({"from": 1e-4, "to": 1e-2, "times": 10}, [1e-4, 1e-3, 1e-2]),
+        ({"from": 2, "to": 8, "step": 3}, [2, 5, 8]),
+    ],
+)
+def test_ranges_hold_their_ends_and_stay_whole_where_they_are(given, values):
+    found = axis_values("x", given)
+    assert found == values
+    assert [type(v) for v in found] == [type(v) for v in values]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [
+        ({"grid": {"batch.q": [1]}}, "batch.q: expected one of"),
+        ({"grid": {"batch.p": ["many"]}}, "batch.p: expected a valid integer"),
+        ({"grid": {"batch.p": []}}, "batch.p: expected a list of values"),
+        ({"grid": {"batch.p": [2, 2]}}, "each value once"),
+        ({"grid": {"batch.p": {"from": 1, "to": 2}}}, "from, to, step"),
+        ({"grid": {"batch.p": {"from": 1, "to": 9, "times": 1}}}, "times: above 1"),
+        ({"grid": {"seed": [1]}}, "seeds = "),
+        ({"grid": {}}, "grid: expected at least one"),
+        ({"grdi": GRID}, "'grid'"),
+        ({}, "either a [grid] or a [search]"),
+        ({"grid": GRID, "seeds": [1, 1]}, "seeds: expected"),
+        ({"grid": GRID, "exclude": [{"batch.p": 9}]}, "in the grid"),
+        ({"grid": GRID, "exclude": [{"batch.size": 9}]}, "exclude: expected one of"),
+        ({"grid": GRID, "exclude": [{"batch.p": [2, 4]}]}, "at least one that is left"),
+        ({"grid": GRID, "early_stop": "never"}, "'collapse'"),
+        ({"grid": GRID, "budget": {"max_days": 1}}, "'max_runs', 'max_hours'"),
+        ({"grid": GRID, "base": "none.toml"}, "none.toml"),
+        ({"search": {"batch.p": [2]}}, "search.trials"),
+        ({"search": {"trials": 2}}, "at least one config key"),
+        ({"search": {"trials": 2, "batch.p": {"low": 0, "high": 4}}}, "batch.p: expected greater"),
+        ({"search": {"trials": 2, "batch.p": {"low": 0, "high": 4, "log": True}}}, "above 0"),
+        ({"search": {"trials": 2, "model.hidden": [[16]]}}, "numbers or words"),
+        ({"search": {"trials": 2, "batch.p": [2]}, "seeds": 2}, "one seed"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(sweep, words):
+    with pytest.raises((InputError, FileNotFoundError)) as caught:
+        parse_sweep(sweep)
+    assert words in str(caught.value)
+
+
+def test_names_are_short_enough_for_a_file_system_and_still_differ():
+    long = [point_name({"a": "x" * 300, "seed": seed}) for seed in (0, 1)]
+    assert max(map(len, long)) <= 120
+    assert long[0] != long[1]
+
+
+def test_the_kept_sweep_is_the_sweep(tmp_path):
+    sweep = parse_sweep(
+        {
+            "base": {"model": {"dim": 8}},
+            "grid": [GRID, {"loss.margin": {"from": 0.0, "to": 0.2, "step": 0.1}}],
+            "exclude": [{"batch.p": 4, "batch.k": 4}],
+            "seeds": 2,
+            "early_stop": "collapse",
+            "budget": {"max_runs": 3, "max_hours": 0.5},
+        }
+    )
+    keep_sweep(sweep, tmp_path)
+    assert load_sweep(tmp_path / "sweep.toml") == sweep
+    search = parse_sweep({"search": {"trials": 3, "optimiser.lr": {"low": 0.1, "high": 1.0}}})
+    keep_sweep(search, tmp_path / "other")
+    assert load_sweep(tmp_path / "other" / "sweep.toml") == search
+
+
+def test_a_sweep_may_grow_in_its_folder_but_not_change(tmp_path):
+    keep_sweep(parse_sweep({"grid": {"batch.p": [2]}}), tmp_path)
+    keep_sweep(parse_sweep({"grid": {"batch.p": [4, 2]}, "seeds": 2}), tmp_path)
+    changed = {
+        "no run p=4,seed=0": {"grid": {"batch.p": [2]}, "seeds": 2},
+        "another [model] for p=4": {
+            "base": {"model": {"dim": 3}},
+            "grid": {"batch.p": [4, 2]},
+            "seeds": 2,
+        },
+        "axes batch.k": {"grid": {"batch.k": [2, 4]}, "seeds": 2},
+    }
+    for words, sweep in changed.items():
+        with pytest.raises(InputError) as caught:
+            keep_sweep(parse_sweep(sweep), tmp_path)
+        assert words in str(caught.value)
+
+
+def test_the_base_may_be_a_file_beside_the_sweep(tmp_path):
+    (tmp_path / "run.toml").write_text("[model]\ndim = 3\n")
+    (tmp_path / "sweep.toml").write_text('base = "run.toml"\n[grid]\nbatch.p = [2, 4]\n')
+    sweep = load_sweep(tmp_path / "sweep.toml", data_root="there")
+    assert (sweep.base.model.dim, sweep.base.data.root) == (3, "there")
+    (tmp_path / "sweep.toml").write_text("grid = [")
+    with pytest.raises(InputError, match="a valid TOML file"):
+        load_sweep(tmp_path / "sweep.toml")
