@@ -1,0 +1,144 @@
+"""What HNM says of its figures 5 to 12, each tested on our runs by a stated rule.
+
+The paper shows curves, no numbers, so what can be compared is the direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import scipy.stats
+
+from uncollapse.papers._beside import Claim
+from uncollapse.papers.hnm._point import Point
+
+__all__ = ["RULES", "beyond", "bound_claim", "claims_of", "margin_claims", "threshold"]
+
+_LEVEL = 0.05
+RULES = (
+    "Rules. A trend is Spearman's rank correlation over the runs: reproduced if its sign is the "
+    "paper's and p < 0.05, otherwise not. A run has collapsed if its diameter fell below 1 % of "
+    "the one before training; that collapse goes with one end of the axis is Fisher's exact test "
+    "between the two halves of the axis, one-sided, p < 0.05. (17) is counted over the runs where "
+    "it says anything, that is where it is above 0. No correction for testing several claims."
+)
+_WORDS = {"batch": "batch size", "dim": "dimension"}
+_SAYS = {
+    "batch": ("falls as the batch grows", "large batches"),
+    "dim": ("grows with the dimension", "small dimensions"),
+}
+
+
+def claims_of(points: Sequence[Point], axis: str, title: str) -> list[Claim]:
+    """The paper's claims about one panel.
+
+    >>> claims_of([], "batch", "A")
+    []
+    """
+    if not points:
+        return []
+    sign = -1.0 if axis == "batch" else 1.0
+    trend, risky = _SAYS[axis]
+    return [
+        _trend(f"{title}: the diameter", trend, points, axis, lambda p: p.end, sign),
+        _collapse(f"{title}: collapse", f"at {risky}", points, axis),
+        bound_claim(f"{title}: (17), hardest triplet, c = 2", points, lambda p: p.bound),
+        bound_claim(f"{title}: (17), batch-hard mean, c = 2", points, lambda p: p.mean_bound),
+    ]
+
+
+def beyond(points: Sequence[Point], axis: str, title: str) -> str:
+    """What the paper does not ask: the diameter relative to the first one, and the drift."""
+    sign = -1.0 if axis == "batch" else 1.0
+    told = []
+    for what, at, expected in (
+        (f"against the {_WORDS[axis]}", axis, sign),
+        ("against the radial drift at the start", "drift", -1.0),
+    ):
+        claim = _trend("", "", points, at, _left, expected)
+        verdict = {True: "as expected", False: "not as expected", None: "not judged"}[claim.holds]
+        told.append(f"{what} {claim.ours}, {verdict}")
+    return (
+        f"Beyond the paper, {title}: the share of the first diameter that is left, "
+        f"{' and '.join(told)}. (A wider embedding has a larger diameter before any training, so "
+        "the diameter alone does not say whether the dimension protects it.)"
+    )
+
+
+def bound_claim(what: str, points: Sequence[Point], bound: Callable[[Point], float]) -> Claim:
+    """Whether the diameter stayed above HNM (17) wherever that is above 0."""
+    telling = [p for p in points if bound(p) > 0.0]
+    held = sum(p.end >= bound(p) for p in telling)
+    ours = f"held in {held} of {len(telling)} runs; says nothing in {len(points) - len(telling)}"
+    return Claim(what, "appears to hold", ours, held == len(telling) if telling else None)
+
+
+def margin_claims(panels: Sequence[Sequence[Point]]) -> list[Claim]:
+    """HNM appendix C, between a panel with a small margin and one with a larger."""
+    low, high = panels
+    if not low or not high:
+        return []
+    by_cell = {(p.batch, p.p, p.dim, p.seed): p.end for p in low}
+    pairs = [(by_cell.get((p.batch, p.p, p.dim, p.seed)), p.end) for p in high]
+    known = [(a, b) for a, b in pairs if a is not None]
+    larger = sum(b > a for a, b in known)
+    p_value = scipy.stats.binomtest(larger, len(known), alternative="greater").pvalue
+    ours = f"in {larger} of {len(known)} pairs of runs ({_p(p_value)}, sign test)"
+    return [Claim("larger margin, larger diameter", "yes", ours, bool(p_value < _LEVEL))]
+
+
+def threshold(points: Sequence[Point], axis: str = "batch") -> int | None:
+    """The first value of the axis at which at least half the runs collapsed, if there is one."""
+    for value in sorted({_at(p, axis) for p in points}):
+        here = [p.collapsed for p in points if _at(p, axis) == value]
+        if 2 * sum(here) >= len(here):
+            return int(value)
+    return None
+
+
+def _trend(
+    what: str,
+    says: str,
+    points: Sequence[Point],
+    axis: str,
+    value: Callable[[Point], float],
+    sign: float,
+) -> Claim:
+    x, y = [_at(p, axis) for p in points], [value(p) for p in points]
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return Claim(what, says, "one value only", None)
+    found = scipy.stats.spearmanr(x, y)
+    rho, p_value = float(found.statistic), float(found.pvalue)
+    ours = f"ρ = {rho:+.2f} over {len(points)} runs ({_p(p_value)})"
+    return Claim(what, says, ours, sign * rho > 0 and p_value < _LEVEL)
+
+
+def _collapse(what: str, says: str, points: Sequence[Point], axis: str) -> Claim:
+    values = sorted({_at(p, axis) for p in points})
+    if len(values) < 2:
+        return Claim(what, says, "one value only", None)
+    middle = values[len(values) // 2]
+    below = [p.collapsed for p in points if _at(p, axis) < middle]
+    above = [p.collapsed for p in points if _at(p, axis) >= middle]
+    table = [[sum(half), len(half) - sum(half)] for half in (above, below)]
+    side = "greater" if axis == "batch" else "less"
+    p_value = float(scipy.stats.fisher_exact(table, alternative=side).pvalue)
+    name = "N" if axis == "batch" else "d"
+    ours = (
+        f"{sum(below)} of {len(below)} runs with {name} < {middle:g}, "
+        f"{sum(above)} of {len(above)} with {name} ≥ {middle:g} ({_p(p_value)})"
+    )
+    return Claim(what, says, ours, p_value < _LEVEL)
+
+
+def _at(point: Point, axis: str) -> float:
+    return float(getattr(point, axis))
+
+
+def _left(point: Point) -> float:
+    return point.left
+
+
+def _p(value: Any) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
