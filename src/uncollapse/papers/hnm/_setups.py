@@ -89,7 +89,7 @@ def uniform(data: str) -> Mapping[str, Sequence[Setup]]:
         "repeats instead of 3, batches of 16, 64 and 256 and 64 for the dimensions, and diameters "
         f"of training images. {note}",
     )
-    smoke = replace(_digits("resnet18"), batches=(8, 32), batch=16)
+    smoke = replace(_digits("resnet18"), batches=(8, 16, 32), batch=16)
     return {"smoke": [smoke], "laptop": [laptop], "paper": [paper]}
 
 
@@ -98,13 +98,13 @@ def omniglot_letters() -> Setup:
     return Setup(
         data={"name": "omniglot", "labels": "fine", "size": 20},
         model={"backbone": "conv2"},
-        steps=1000,
+        steps=400,
         seeds=3,
         batches=[(p, k) for p in _P for k in _K[:4]],
-        dims=_DIMS,
+        dims=(4, 16, 64, 128, 256, 1024),
         batch=(8, 4),
         differs="Omniglot letters (964 to train on, 659 others to test) in place of the people of "
-        "Market-1501, 20 × 20 pixels, 1,000 steps instead of 40,000; K = 32 is left out, as a "
+        "Market-1501, 20 × 20 pixels, 400 steps instead of 40,000; K = 32 is left out, as a "
         f"letter has 20 images. The paper's convnet is not described. {_OPEN}",
     )
 
@@ -114,10 +114,10 @@ def _digits(backbone: str) -> Setup:
     return Setup(
         data={"name": "digits"},
         model=_TINY[backbone],
-        steps=40,
-        seeds=2,
-        batches=[(2, 2), (8, 8)],
-        dims=(4, 64),
+        steps=30,
+        seeds=1,
+        batches=[(2, 2), (4, 4), (8, 8)],
+        dims=(4, 16, 64),
         batch=(4, 2),
         dim=16,
         lr=1e-3,

@@ -121,4 +121,3 @@ class Study:
     title: str
     panels: Sequence[Panel]
     more: Callable[[Sequence[Sequence[Point]]], list[Claim]] | None = None
-    notes: Sequence[str] = ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from uncollapse.papers.hnm._diameter_plot import draw
 from uncollapse.papers.hnm._directions import RULES, beyond, claims_of
 from uncollapse.papers.hnm._point import Point, measure
 from uncollapse.papers.hnm._study import Panel, Setup, Study
-from uncollapse.sweep import run_jobs
+from uncollapse.sweep import Outcome, run_jobs
 from uncollapse.training import TrainingError
 
 __all__ = ["trained_item"]
@@ -35,32 +36,26 @@ class _Made:
 
     panel: Panel
     setup: Setup
-    seeds: Sequence[int]
     points: Sequence[Point]
-    seconds: float
 
     @property
     def heading(self) -> str:
         return self.panel.heading(self.setup)
 
 
-def trained_item(study: Study, summary: str, needs: str, time: dict[str, str]) -> Item:
+def trained_item(study: Study, summary: str, needs: str, time: Mapping[str, str]) -> Item:
     """The study as an item at all three scales."""
-
-    def make(request: Request) -> list[Path]:
-        return _make(study, request)
-
-    return Item(study.name, summary, needs, time, make, SCALES)
+    return Item(study.name, summary, needs, time, partial(_make, study), SCALES)
 
 
 def _make(study: Study, request: Request) -> list[Path]:
-    chosen = [_with_data(study, panel, request) for panel in study.panels]
-    made = [_train(panel, setup, request) for panel, setup in chosen]
+    chosen = [(panel, _with_data(study, panel, request)) for panel in study.panels]
+    made, outcomes = _train(chosen, request)
     folder = request.folder(study.name)
     title = f"HNM {study.title} ({request.scale})"
     plots = [(one.heading, one.panel.axis, one.points) for one in made]
     pictures = save(draw(plots, title), folder, study.name)
-    beside = _beside(study, made, request, title)
+    beside = _beside(study, made, outcomes, request, title)
     request.console.print(beside.render())
     cells = [(one.heading, _cells(one.points)) for one in made]
     for heading, rows in cells:
@@ -75,7 +70,7 @@ def _make(study: Study, request: Request) -> list[Path]:
     return [page, comma, runs, *pictures]
 
 
-def _with_data(study: Study, panel: Panel, request: Request) -> tuple[Panel, Setup]:
+def _with_data(study: Study, panel: Panel, request: Request) -> Setup:
     """The first setup of the scale whose data is there; otherwise say what to get, and where."""
     missing = []
     for setup in panel.setups[request.scale]:
@@ -85,31 +80,44 @@ def _with_data(study: Study, panel: Panel, request: Request) -> tuple[Panel, Set
         except DataError as error:
             missing.append(f"{str(error).splitlines()[0]} (home: {describe(name).home})")
             continue
-        if missing:
-            request.console.print(f"{name} in place of {missing[0]}", markup=False)
-        return panel, setup
+        return setup
     raise DataError(f"{study.name} --scale {request.scale} needs data. {'. Or: '.join(missing)}")
 
 
-def _train(panel: Panel, setup: Setup, request: Request) -> _Made:
-    count = setup.seeds if request.seeds is None else request.seeds
-    seeds = range(request.seed, request.seed + count)
-    jobs = panel.jobs(setup, seeds, request.data_root)
+def _train(
+    chosen: Sequence[tuple[Panel, Setup]], request: Request
+) -> tuple[list[_Made], list[Outcome]]:
+    """Make the runs of all panels, each once, and measure those that finished."""
+    jobs = [panel.jobs(setup, _seeds(setup, request), request.data_root) for panel, setup in chosen]
+    once = {job.name: job for some in jobs for job in some}
     outcomes = run_jobs(
-        jobs, request.runs("hnm"), processes=request.processes, console=request.console
+        once.values(),
+        request.runs("hnm"),
+        processes=request.processes,
+        console=request.console,
     )
-    failed = [one for one in outcomes if one.status == "failed"]
-    done = [one for one in outcomes if one.status == "finished"]
-    for one in failed:
-        request.console.print(f"{one.name} failed: {one.error}", markup=False)
-    if not done:
-        why = failed[0].error if failed else "they were interrupted"
-        raise TrainingError(f"no run of {panel.heading(setup)!r} finished: {why}")
-    points = [measure(one) for one in done]
-    return _Made(panel, setup, seeds, points, sum(one.seconds for one in outcomes))
+    for one in outcomes:
+        if one.error is not None:
+            request.console.print(f"{one.name} failed: {one.error}", markup=False)
+    points = {one.name: measure(one) for one in outcomes if one.status == "finished"}
+    made = []
+    for (panel, setup), mine in zip(chosen, jobs, strict=True):
+        found = [points[job.name] for job in mine if job.name in points]
+        if not found:
+            why = next((one.error for one in outcomes if one.error), "they were interrupted")
+            raise TrainingError(f"no run of {panel.heading(setup)!r} finished: {why}")
+        made.append(_Made(panel, setup, found))
+    return made, outcomes
 
 
-def _beside(study: Study, made: Sequence[_Made], request: Request, title: str) -> Beside:
+def _seeds(setup: Setup, request: Request) -> range:
+    count = setup.seeds if request.seeds is None else request.seeds
+    return range(request.seed, request.seed + count)
+
+
+def _beside(
+    study: Study, made: Sequence[_Made], outcomes: Sequence[Outcome], request: Request, title: str
+) -> Beside:
     claims = [c for one in made for c in claims_of(one.points, one.panel.axis, one.panel.short)]
     if study.more is not None:
         claims += study.more([one.points for one in made])
@@ -117,17 +125,16 @@ def _beside(study: Study, made: Sequence[_Made], request: Request, title: str) -
     how = about(
         request,
         study.name,
-        seeds=list(made[0].seeds),
-        seconds=sum(one.seconds for one in made),
-        data="; ".join(_data(setup) for setup in setups),
-        network="; ".join(_network(setup) for setup in setups),
+        seeds=_seeds(setups[0], request),
+        seconds=sum(one.seconds for one in outcomes),
+        data="; ".join(map(_data, setups)),
+        network="; ".join(map(_network, setups)),
     )
     notes = [setup.differs for setup in setups]
     notes += [beyond(one.points, one.panel.axis, one.panel.short) for one in made]
-    notes += [*study.notes, RULES]
-    lost = sum(len(one.panel.jobs(one.setup, one.seeds)) - len(one.points) for one in made)
-    notes += [f"{lost} runs did not finish and are missing above."] if lost else []
-    return Beside(title, claims=claims, about=how, notes=notes)
+    lost = sum(one.status != "finished" for one in outcomes)
+    notes += [f"{lost} of {len(outcomes)} runs did not finish and are missing."] if lost else []
+    return Beside(title, claims=claims, about=how, notes=[*notes, RULES])
 
 
 def _data(setup: Setup) -> str:
