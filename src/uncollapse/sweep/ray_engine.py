@@ -10,13 +10,15 @@ from typing import Any
 
 from uncollapse._extras import import_extra
 from uncollapse.sweep.job import Job
-from uncollapse.sweep.perform import ONE_THREAD, failure, perform
+from uncollapse.sweep.perform import failure, perform
 
 __all__ = ["RayEngine"]
 
+_STORE = 100_000_000  # bytes; what passes between processes is a config and a result
+
 
 class RayEngine:
-    """Each run is a task of one CPU. Ray starts a task again whose worker or node died.
+    """Each run is a task of one CPU and one BLAS thread; lost with its worker, it is started again.
 
     It then goes on from the run's last checkpoint, so every node must see the folder `out` under
     the same path. Without `address` a cluster of this machine's cores is started, and ended with
@@ -29,15 +31,13 @@ class RayEngine:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self._ray = import_extra("ray", "ray")
         self.out, self.retries = out.absolute(), retries
-        local = {} if address else {"include_dashboard": False, "num_cpus": slots}
+        local = {"include_dashboard": False, "num_cpus": slots, "object_store_memory": _STORE}
         self._ray.init(
             address=address,
             namespace="uncollapse",
             log_to_driver=False,
             logging_level="error",
-            ignore_reinit_error=False,
-            runtime_env={"env_vars": ONE_THREAD},
-            **local,
+            **({} if address else local),
         )
         self.slots = slots or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         self._task = self._ray.remote(num_cpus=1, max_retries=retries)(perform)

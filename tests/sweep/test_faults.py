@@ -1,0 +1,87 @@
+"""Real processes, really killed: afterwards every run is there once, as if nothing had happened."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sweep.sweep_helpers import TINY, log, until, writer
+from uncollapse.sweep import Job, run_jobs
+from uncollapse.sweep.drive import drive
+from uncollapse.sweep.local import LocalEngine
+from uncollapse.sweep.perform import perform
+from uncollapse.training import parse_config
+
+# Long enough to be killed in the middle: 120 steps, saved every 5.
+LONG = {**TINY, "train": {**TINY["train"], "steps": 120, "checkpoint_every": 5}}
+JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]
+DRIVER = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from sweep.test_faults import JOBS
+from uncollapse.sweep import run_jobs
+run_jobs(JOBS, sys.argv[1], processes=2)
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    for job in JOBS:
+        assert perform(job.config.model_dump(), str(out / job.name))["status"] == "finished"
+    return {job.name: log(out / job.name) for job in JOBS}
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def _kill_writer(path: Path, killed: list[int]) -> None:
+    pid = until(lambda: writer(path))
+    if pid is not None and not (path / "summary.json").exists():
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+
+def test_neither_a_killed_driver_nor_a_killed_worker_changes_the_runs(undisturbed, tmp_path):
+    first, last = tmp_path / "run-0", tmp_path / "run-2"
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)])
+    workers = {until(lambda: writer(first)), until(lambda: writer(tmp_path / "run-1"))}
+    driver.kill()
+    driver.wait()
+    assert None not in workers
+    assert until(lambda: all(map(_gone, workers)))  # nobody is left who could write
+    assert not (first / "summary.json").exists()
+
+    killed: list[int] = []
+    helper = threading.Thread(target=_kill_writer, args=(last, killed))
+    helper.start()
+    console = Console(file=io.StringIO(), width=200)
+    outcomes = run_jobs(JOBS, tmp_path, processes=1, console=console)
+    helper.join()
+    assert len(killed) == 1
+    assert [(o.name, o.status) for o in outcomes] == [(job.name, "finished") for job in JOBS]
+    assert {job.name: log(tmp_path / job.name) for job in JOBS} == undisturbed
+    assert outcomes[0].run.summary["step"] == 120
+
+
+def test_a_run_whose_process_dies_every_time_is_given_up_with_the_signals_name(
+    tmp_path, board, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    config = parse_config({**TINY, "model": {"backbone": "sweep.deadly:network", "dim": 2}})
+    engine = LocalEngine(tmp_path, slots=1, retries=1)
+    outcome = drive([Job("deadly", config)], engine, board)["deadly"]
+    assert outcome.status == "failed"
+    assert "killed by SIGKILL; it died 2 times" in outcome.error
+    assert "SIGKILL" in board.console.file.getvalue()

@@ -1,0 +1,61 @@
+"""A sweep on a real Ray cluster of two nodes, one of whose workers is killed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from sweep.sweep_helpers import TINY, log
+from uncollapse.sweep import Job
+from uncollapse.sweep.perform import perform
+from uncollapse.training import parse_config
+
+pytest.importorskip("ray")
+
+LONG = {**TINY, "train": {**TINY["train"], "steps": 120, "checkpoint_every": 5}}
+JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]
+# In a process of its own: Ray leaves threads and warnings behind.
+DRIVER = f"""
+import os, signal, sys, threading
+sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from ray.cluster_utils import Cluster
+from rich.console import Console
+from sweep.sweep_helpers import until, writer
+from sweep.test_ray import JOBS
+from uncollapse.sweep.board import Board
+from uncollapse.sweep.drive import drive
+from uncollapse.sweep.ray_engine import RayEngine
+
+out = Path(sys.argv[1])
+node = dict(num_cpus=1, object_store_memory=80_000_000, include_dashboard=False)
+cluster = Cluster(initialize_head=True, head_node_args=node)
+cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
+
+def kill():
+    pid = until(lambda: writer(out / "run-1"))
+    assert pid and not (out / "run-1" / "summary.json").exists()
+    os.kill(pid, signal.SIGKILL)
+    print("killed", pid)
+
+threading.Thread(target=kill).start()
+engine = RayEngine(out, address=cluster.address)
+print("slots", engine.slots)
+with Board(Console()) as board:
+    drive(JOBS, engine, board)
+cluster.shutdown()
+"""
+
+
+def test_a_killed_ray_worker_changes_nothing(tmp_path):
+    runs = tmp_path / "runs"
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(runs)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "slots 2" in done.stdout
+    assert "killed" in done.stdout
+    assert done.stdout.count("finished") == 4  # a line a run, and the count
+    for job in JOBS:
+        perform(job.config.model_dump(), str(tmp_path / "alone" / job.name))
+        assert log(runs / job.name) == log(tmp_path / "alone" / job.name)
