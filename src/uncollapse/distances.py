@@ -15,7 +15,14 @@ from torch import Tensor
 
 from uncollapse._check import ArrayLike, InputError, points
 
-__all__ = ["centre", "paired_distances", "pairwise_distances", "working_dtype"]
+__all__ = [
+    "binary_scale",
+    "centre",
+    "float32_is_exact",
+    "paired_distances",
+    "pairwise_distances",
+    "working_dtype",
+]
 
 # The product's error in a squared distance is a few eps·(|x|² + |y|²). A pair whose squared
 # distance is below this share of |x|² + |y|² is measured by direct differences instead, so that the
@@ -88,6 +95,20 @@ def working_dtype(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
+def float32_is_exact() -> bool:
+    """Whether float32 products keep float32's digits: torch may be told to round them to fewer."""
+    return torch.get_float32_matmul_precision() == "highest"
+
+
+def binary_scale(largest: float) -> float:
+    """The power of two just above a size, or 1 for 0: dividing by it rounds nothing.
+
+    >>> binary_scale(5.0), binary_scale(0.0)
+    (8.0, 1.0)
+    """
+    return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
+
+
 def _same_width(a: Tensor, b: Tensor) -> None:
     if a.shape[1] != b.shape[1]:
         raise InputError("y", f"{b.shape[1]} columns", f"{a.shape[1]} as in x")
@@ -139,7 +160,7 @@ def _common_frame(x: Tensor, y: Tensor, same: bool) -> tuple[Tensor, Tensor]:
 def _scaled_squares(a: Tensor, b: Tensor, x: Tensor, y: Tensor, same: bool) -> tuple[Tensor, float]:
     """Squared distances over scale², and the scale: a power of two, so squares never underflow."""
     largest = float(torch.maximum(a.abs().max(), b.abs().max()))
-    scale = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
+    scale = binary_scale(largest)
     a, b = a / scale, b / scale
     norm_a, norm_b = a.square().sum(1), b.square().sum(1)
     square = torch.addmm(norm_b, a, b.T, alpha=-2.0).add_(norm_a[:, None]).clamp_(min=0.0)

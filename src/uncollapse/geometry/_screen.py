@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse.distances import binary_scale
+
 __all__ = ["Array", "Screen", "farthest_pair", "nearest_in"]
 
 Array = np.ndarray[Any, Any]
@@ -49,7 +51,7 @@ class Screen:
         reach = torch.maximum(high.double() - mean, mean - low.double())
         # The corner of the bounding box; a power of two, so that dividing by it is exact.
         corner = float(reach.max()) * math.sqrt(width)
-        scale = math.ldexp(1.0, math.frexp(corner)[1]) if corner > 0 else 1.0
+        scale = binary_scale(corner)
         points = torch.empty(rows, width, dtype=torch.float32)
         for c in chunks:
             points[c] = (x[c].double() - mean).div_(scale)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from uncollapse._check import ArrayLike, InputError, check_choice, check_int, check_number, points64
 from uncollapse._classes import ClassLayout
+from uncollapse.distances import binary_scale
 from uncollapse.geometry._nearest_bounds import certified_lower_bound
 from uncollapse.geometry._nearest_convex import solve_convex_concave
 from uncollapse.geometry._nearest_line import line_orders, solve_line
@@ -144,7 +144,7 @@ class _Frame:
         centre = x[0] + (x - x[0]).mean(axis=0)
         middle = x - centre
         spread = max(float(np.linalg.norm(middle, axis=1).max()), alpha)
-        scale = math.ldexp(1.0, math.frexp(spread)[1])  # a power of two: scaling is exact
+        scale = binary_scale(spread)
         basis = None
         if x.shape[1] > len(x) + classes:
             basis = np.linalg.svd(middle, full_matrices=True)[2][: len(x) + classes].T

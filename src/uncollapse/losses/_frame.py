@@ -6,7 +6,6 @@ that have been centred and scaled first, so they keep their digits at any spread
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse.distances import working_dtype
+from uncollapse.distances import binary_scale, float32_is_exact, working_dtype
 from uncollapse.losses._engine import compiled
 
 __all__ = ["Frame", "attach", "full_precision", "unit_rows"]
@@ -55,7 +54,7 @@ class Frame:
         if largest <= (4 * torch.finfo(rows.dtype).eps if normalize else 0.0):
             rows.zero_()
             return cls(wide, rows, rows.to(_product_dtype(embeddings)), 0.0, inverse)
-        unit = math.ldexp(1.0, math.frexp(largest)[1])
+        unit = binary_scale(largest)
         rows /= unit
         return cls(wide, rows, rows.to(_product_dtype(embeddings)), unit, inverse)
 
@@ -105,8 +104,7 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 def _product_dtype(x: Tensor) -> torch.dtype:
     """The embeddings' own, or float64 where float32 products have been set to fewer digits."""
-    full = torch.get_float32_matmul_precision() == "highest"
-    return x.dtype if full else working_dtype(x)
+    return x.dtype if float32_is_exact() else working_dtype(x)
 
 
 class _Attach(torch.autograd.Function):

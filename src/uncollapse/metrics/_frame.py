@@ -6,7 +6,6 @@ pair, so that a comparison is either certain or settled by float64 differences o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._check import InputError
+from uncollapse.distances import binary_scale, float32_is_exact
 
 __all__ = ["Side", "make_sides", "narrow_dtype"]
 
@@ -105,7 +105,7 @@ def make_sides(
         float((a[part].double() * f[part, None]).sub_(middle).abs_().max()) for a, f, part in parts
     )
     # A power of two, so that no coordinate is rounded by it: squares then stay in float32's range.
-    zoom = math.ldexp(1.0, -math.frexp(reach)[1]) if reach > 0 else 1.0
+    zoom = 1 / binary_scale(reach)
     sides = []
     for a, order, f, twin in zip(rows, orders, factors, _twins(rows), strict=True):
         factor = f[order] * zoom
@@ -125,14 +125,13 @@ def make_sides(
 
 def narrow_dtype() -> torch.dtype:
     """float32, unless the process allows float32 products to be rounded to fewer bits."""
-    exact = torch.get_float32_matmul_precision() == "highest"
-    return torch.float32 if exact else torch.float64
+    return torch.float32 if float32_is_exact() else torch.float64
 
 
 def _factors(sets: list[tuple[str, Tensor]], normalize: bool) -> tuple[list[Tensor], float]:
     """What each row is multiplied by (1/norm, or one power of two for all), and what 1 becomes."""
     largest = max(float(rows.abs().max()) for _, rows in sets)
-    scale = math.ldexp(1.0, -math.frexp(largest)[1]) if largest > 0 else 1.0
+    scale = 1 / binary_scale(largest)
     factors = []
     for name, rows in sets:
         factor = torch.full((len(rows),), scale, dtype=torch.float64, device=rows.device)

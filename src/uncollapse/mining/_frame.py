@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse.distances import working_dtype
+from uncollapse.distances import binary_scale, float32_is_exact, working_dtype
 from uncollapse.mining import _fast
 
 __all__ = ["Frame", "Product", "squared_norms"]
@@ -43,8 +43,7 @@ class Frame:
         centred, scale = _centred(x), 1.0
         norms = squared_norms(centred)
         if not _SAFE[0] < float(norms.max()) < _SAFE[1]:
-            largest = float(centred.abs().max())
-            scale = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
+            scale = binary_scale(float(centred.abs().max()))
             centred *= 1 / scale
             norms = squared_norms(centred)
         return cls(x, centred, norms, scale)
@@ -59,8 +58,8 @@ class Frame:
     @cached_property
     def coarse(self) -> Product:
         """Products in float32, or in the working dtype where float32 products are not float32."""
-        full = torch.get_float32_matmul_precision() == "highest"
-        return Product(self.centred.float() if full else self.centred, self.norms)
+        rows = self.centred.float() if float32_is_exact() else self.centred
+        return Product(rows, self.norms)
 
     @cached_property
     def fine(self) -> Product:
