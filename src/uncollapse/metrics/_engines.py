@@ -18,7 +18,7 @@ from uncollapse.metrics._task import Task
 
 __all__ = ["TILE", "Engine", "choose_engine"]
 
-TILE = 512  # rows and columns: one float32 tile stays near the cores
+TILE = 640  # rows and columns: one float32 tile stays near the cores
 
 
 class CompiledEngine:

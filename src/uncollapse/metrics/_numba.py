@@ -121,6 +121,15 @@ def _flagged(flag: Array, word: Array, columns: int, expected: np.int32, out: Ar
 
 
 @_compiled
+def _none_below(row: Array, offset: Array, most: float) -> bool:
+    """Whether every `row[j] + offset[j]` is above `most`."""
+    count = np.int32(0)
+    for j in range(len(row)):
+        count += np.int32(row[j] + offset[j] <= most)
+    return count == 0
+
+
+@_compiled
 def _finish(nearer: Array, q0: int, strip: Progress) -> None:
     """Add what certainly precedes every positive; drop positives whose rank passed the limit."""
     live, start, fresh, hist = strip.live, strip.start, strip.fresh, strip.hist
@@ -155,6 +164,7 @@ def scan(
     norms, band = y.norms[column0 : column0 + columns], y.band[column0 : column0 + columns]
     y_low, y_high = norms - band, norms + band
     certainly = np.zeros(rows, np.int32)
+    looked, empty = 0, 0
     for i in range(rows):
         position = row0 + i
         row = tile[i]
@@ -164,6 +174,12 @@ def scan(
         q = position - strip0
         x_low, x_high = x.norms[position] - x.band[position], x.norms[position] + x.band[position]
         sure, cap = strip.sure[q], strip.cap[q]
+        # Most rows have nothing near once a few neighbours are known: seen at a quarter of the cost.
+        if 2 * empty >= looked:
+            looked += 1
+            if _none_below(row, y_low, cap - x_low):
+                empty += 1
+                continue
         nearer, maybe = np.int32(0), np.int32(0)
         for j in range(columns):
             certain = row[j] + x_high + y_high[j] < sure
@@ -208,11 +224,17 @@ def scan_columns(
     cap = strip.cap[column0 : column0 + columns]
     nearer = np.zeros(columns, np.int32)
     place = np.zeros(columns + 1, np.int64)
-    total = 0
+    room = q_low - cap
+    total, looked, empty = 0, 0, 0
     for i in range(rows):
         position = row0 + i
         row = tile[i]
         g_low, g_high = x.norms[position] - x.band[position], x.norms[position] + x.band[position]
+        if 2 * empty >= looked:
+            looked += 1
+            if _none_below(row, room, -g_low):
+                empty += 1
+                continue
         count = np.int32(0)
         for j in range(columns):
             certain = row[j] + g_high + q_high[j] < sure[j]
