@@ -245,13 +245,14 @@ def market(base):
         for shot in range(2):
             name = f"{person + 1:04d}_c{shot + 1}s1_{shot:06d}_00.jpg"
             paint(base / "market1501" / "bounding_box_train" / name, 2 * person + shot)
-            paint(base / "market1501" / "query" / name, 100 + 2 * person + shot)
+            if person < 2:
+                paint(base / "market1501" / "query" / name, 100 + 2 * person + shot)
 
 
 def sop(base):
-    for split, first in (("train", 1), ("test", 11_319)):
+    for split, first, count in (("train", 1, 16), ("test", 11_319, 8)):
         lines = ["image_id class_id super_class_id path"]
-        for place in range(16):
+        for place in range(count):
             name = f"chair_final/{split}_{place}.JPG"
             paint(base / "sop" / name, place)
             lines.append(f"{place + 1} {first + place // 4} 1 {name}")
@@ -260,8 +261,8 @@ def sop(base):
 
 def cub200(base):
     images, labels = [], []
-    for place in range(32):
-        number = place // 8 + 1 if place < 16 else 100 + place // 8
+    for place in range(20):  # 16 to train on, 4 to test
+        number = place // 8 + 1 if place < 16 else 101 + place // 18
         name = f"{number:03d}.Bird/Bird_{place:04d}.jpg"
         paint(base / "cub200" / "images" / name, place)
         images.append(f"{place + 1} {name}")
@@ -272,16 +273,16 @@ def cub200(base):
 
 
 def cars196(base):
-    names = [f"car_ims/{place:06d}.jpg" for place in range(32)]
+    names = [f"car_ims/{place:06d}.jpg" for place in range(20)]
     for place, name in enumerate(names):
         paint(base / "cars196" / name, place)
     columns = {
         "relative_im_path": names,
-        "bbox_x1": [1] * 32,
-        "class": [place // 4 + 1 if place < 16 else 95 + place // 4 for place in range(32)],
-        "test": [0] * 32,
+        "bbox_x1": [1] * 20,
+        "class": [place // 4 + 1 if place < 16 else 99 + place // 18 for place in range(20)],
+        "test": [0] * 20,
     }
-    table = np.zeros((1, 32), [(name, object) for name in columns])
+    table = np.zeros((1, 20), [(name, object) for name in columns])
     for name, values in columns.items():
         table[name][0] = values
     kinds = np.empty(196, object)
@@ -294,12 +295,12 @@ def cars196(base):
     ("name", "panel", "make_copy"),
     [
         ("fig5a", 0, market),
-        ("fig7", 1, market),
+        ("fig6", 1, market),
         ("fig8", 0, sop),
         ("fig9", 0, cub200),
         ("fig9", 1, cars196),
         ("fig10", 0, market),
-        ("fig11", 1, market),
+        ("fig11", 0, market),
         ("fig12", 0, market),
     ],
 )
