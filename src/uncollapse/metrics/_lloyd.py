@@ -93,8 +93,10 @@ class State:
         again = np.flatnonzero(is_open & lost)
         self.score[again] = np.inf
         self.scan(again, np.arange(len(self.centres)))
-        # A point whose centre stood still only meets the moved ones.
-        self.scan(np.flatnonzero(is_open & ~lost), moved)
+        # A point whose centre stood still meets the moved ones; its bound on the others still holds.
+        stood = np.flatnonzero(is_open & ~lost)
+        self.lower[stood] += reach
+        self.scan(stood, moved)
         self.scan(np.flatnonzero(~is_open), far)
 
     def _reach(self, step: Array, lost: Array) -> float:

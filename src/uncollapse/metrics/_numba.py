@@ -174,7 +174,7 @@ def scan(
         q = position - strip0
         x_low, x_high = x.norms[position] - x.band[position], x.norms[position] + x.band[position]
         sure, cap = strip.sure[q], strip.cap[q]
-        # Most rows have nothing near once a few neighbours are known: seen at a quarter of the cost.
+        # Most rows have nothing near once some neighbours are known: seen at a quarter of the cost.
         if 2 * empty >= looked:
             looked += 1
             if _none_below(row, y_low, cap - x_low):
