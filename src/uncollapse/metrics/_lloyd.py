@@ -93,7 +93,7 @@ class State:
         again = np.flatnonzero(is_open & lost)
         self.score[again] = np.inf
         self.scan(again, np.arange(len(self.centres)))
-        # A point whose centre stood still meets the moved ones; its bound on the others still holds.
+        # A point whose centre stood still meets the moved ones; its bound on the others holds.
         stood = np.flatnonzero(is_open & ~lost)
         self.lower[stood] += reach
         self.scan(stood, moved)
