@@ -17,6 +17,8 @@ from uncollapse.sweep.spec import Sweep
 
 __all__ = ["sweep_search"]
 
+_CONSTRAINT = "collapsed"  # above 0 it is broken
+
 
 def sweep_search(
     sweep: Sweep, out: str | Path, engine: Engine, board: Board, *, retry_failed: bool = False
@@ -75,7 +77,7 @@ def _study(optuna: Any, sweep: Sweep, out: Path) -> Any:
     )
     # A sampler that begins again must not propose again what it proposed before.
     seed = sweep.seeds[0] + 1_000_003 * len(study.trials)
-    study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32, constraints_func=_constraint)
+    study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
     return study
 
 
@@ -96,20 +98,16 @@ def _trials(optuna: Any, study: Any, sweep: Sweep) -> Iterator[Any]:
 
 
 def _tell(optuna: Any, study: Any, trial: Any, row: Mapping[str, Any]) -> None:
-    states = optuna.trial.TrialState
-    if study.get_trials(deepcopy=False)[trial.number].state.is_finished():
+    frozen = study.get_trials(deepcopy=False)[trial.number]
+    if frozen.state.is_finished():
         return
     recall = primary_recall(row)
     if recall is None:
-        study.tell(trial, state=states.FAIL)
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
         return
-    trial.set_user_attr("collapsed", bool(row["collapsed"]))
+    if _CONSTRAINT not in frozen.constraints:  # a driver may be killed before the next line
+        trial.set_constraint(_CONSTRAINT, float(row["collapsed"]))
     study.tell(trial, recall)
-
-
-def _constraint(trial: Any) -> tuple[float]:
-    """Above 0 breaks it."""
-    return (1.0 if trial.user_attrs.get("collapsed") else 0.0,)
 
 
 def _distribution(optuna: Any, space: Space) -> Any:

@@ -1,0 +1,70 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from uncollapse._check import InputError
+from uncollapse.report.sweep_charts import RunPoint, diameter_chart, rate_chart
+from uncollapse.report.sweep_svg import standalone_svg
+from uncollapse.sweep.rates import wilson
+
+
+@given(st.integers(1, 60), st.data())
+@settings(max_examples=40, deadline=None)
+def test_wilsons_interval_is_where_the_score_test_just_accepts(total, data):
+    count = data.draw(st.integers(0, total))
+    rate = wilson(count, total)
+
+    def score(p):  # (share - p)² = z² p (1 - p) / n at both ends
+        return (rate.share - p) ** 2 - 1.959963984540054**2 * p * (1 - p) / total
+
+    low = 0.0 if count == 0 else optimize.brentq(score, 0.0, rate.share - 1e-9)
+    high = 1.0 if count == total else optimize.brentq(score, rate.share + 1e-9, 1.0)
+    assert math.isclose(rate.low, low, abs_tol=1e-9)
+    assert math.isclose(rate.high, high, abs_tol=1e-9)
+
+
+def test_wilson_refuses_more_than_all():
+    with pytest.raises(InputError, match="at most 3"):
+        wilson(4, 3)
+
+
+def runs():
+    sizes = np.geomspace(2.0, 1e-4, 6)
+    return [
+        RunPoint(2.0**i, float(size), 2.0, 0.02, size < 0.02, 1.0 - 0.3 * i, f"P = {i % 2}")
+        for i, size in enumerate(sizes)
+    ]
+
+
+def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
+    chart = diameter_chart("Diameter", runs(), x_label="batch size")
+    assert chart.count('fill="var(--bad)"/>') >= sum(run.collapsed for run in runs())
+    assert "says nothing (is at most 0) at 2 of 6 batch sizes" in chart
+    assert "logarithmic scale" in chart
+
+
+def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
+    near = [RunPoint(x, 1.0 + 0.1 * x, 1.0, 0.01, False, None) for x in (1.0, 2.0)]
+    chart = diameter_chart("Diameter", near, x_label="margin")
+    assert "logarithmic" not in chart
+    assert "bound (17)" not in chart
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        diameter_chart("A & B", runs(), x_label="batch size"),
+        rate_chart("Rate", {2: wilson(0, 3), 4: wilson(2, 3)}, x_label="dimension"),
+    ],
+)
+def test_a_picture_stands_alone_as_well_formed_svg(chart):
+    from xml.etree import ElementTree
+
+    root = ElementTree.fromstring(standalone_svg(chart))
+    assert root.tag.endswith("svg")
+    text = "".join(root.itertext())
+    assert "--card" in text  # it brings its colours
