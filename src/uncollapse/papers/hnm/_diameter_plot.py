@@ -31,7 +31,7 @@ def draw(panels: Sequence[tuple[str, str, Sequence[Point]]], title: str) -> Any:
         lower.set_xlabel(_NAMES[axis])
     axes[0, 0].set_ylabel("diameter of the embedded test images")
     axes[1, 0].set_ylabel("share of the first diameter left")
-    handles = {}
+    handles: dict[str, Any] = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
@@ -50,7 +50,7 @@ def draw(panels: Sequence[tuple[str, str, Sequence[Point]]], title: str) -> Any:
 def _diameters(plot: Any, points: Sequence[Point], axis: str) -> None:
     at = _values(points, axis)
     _marks(plot, points, axis, lambda p: p.end)
-    lines = (
+    lines: tuple[tuple[str, str, str, Callable[[Point], float]], ...] = (
         ("mean diameter after training", INK, "-", lambda p: p.end),
         ("before training", "#888888", ":", lambda p: p.start),
         ("bound (17), hardest triplet, c = 2", _BLUE, "--", lambda p: p.bound),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from uncollapse._check import ArrayLike
 from uncollapse.health import drift
 from uncollapse.sweep import Outcome, diameters, is_collapsed
 from uncollapse.training import Config
@@ -116,7 +117,7 @@ def _at_the_start(config: Config, shape: tuple[int, ...]) -> tuple[float, float,
     data = load_eval_data(config, config.data.train_split)
     device = pick_device(config.train.device)
     model = build_model(config, shape).to(device).eval()
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = build_loss(config, data)
+    loss_fn: Callable[[Tensor, ArrayLike], Tensor] = build_loss(config, data)
     embedded, losses, shares = [], [], []
     for rows in itertools.islice(build_sampler(config, data), _BATCHES):
         images, labels = data[rows]
