@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.io
+import torch
 from PIL import Image
 from rich.console import Console
 
-from uncollapse.data import DataError
+from uncollapse.data import DataError, load
+from uncollapse.geometry import diameter
 from uncollapse.papers import get_item
 from uncollapse.papers._item import Request
 from uncollapse.papers.hnm import _trained
@@ -23,8 +25,10 @@ from uncollapse.papers.hnm._directions import (
     threshold,
 )
 from uncollapse.papers.hnm._point import Point, measure
+from uncollapse.papers.hnm._start import at_the_start
 from uncollapse.sweep import Outcome, run_jobs
 from uncollapse.training import TrainingError, train
+from uncollapse.training.assemble import build_model
 
 FIGURES = ("fig5a", "fig5b", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12")
 
@@ -174,6 +178,20 @@ def test_what_is_left_is_asked_beside_the_diameter():
     told = beyond(points, "dim", "B")
     assert "against the dimension ρ = -1.00 over 7 runs (p < 0.001), not as expected" in told
     assert "drift at the start ρ = -1.00 over 7 runs (p < 0.001), as expected" in told
+
+
+def test_batch_norm_before_training_has_the_statistics_of_batches():
+    setup = study("fig10").panels[0].setups["smoke"][0]
+    config = setup.config((8, 8), 16, 0.0, seed=0)
+    assert config.model.backbone == "mnist-cnn"
+    test = load("digits", split="test")
+    network = build_model(config, test.shape)
+    with torch.no_grad():
+        untouched = diameter(network.eval()(test[:][0]))
+        as_trained = diameter(network.train()(test[:][0]))
+    found = at_the_start(config, test.shape).diameter
+    assert found == pytest.approx(as_trained, rel=0.2)
+    assert untouched < 0.5 * found
 
 
 # Every figure, on embedded digits.

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-import torch
-from torch import Tensor
-
-from uncollapse._check import ArrayLike
-from uncollapse.health import drift
+from uncollapse.geometry import diameter_lower_bound
+from uncollapse.papers.hnm._start import at_the_start
 from uncollapse.sweep import Outcome, diameters, is_collapsed
-from uncollapse.training import Config
-from uncollapse.training.assemble import (
-    build_loss,
-    build_model,
-    build_sampler,
-    load_eval_data,
-    pick_device,
-)
 
 __all__ = ["Point", "measure"]
-
-_BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -83,8 +68,7 @@ def measure(outcome: Outcome) -> Point:
     """What a finished run shows."""
     run = outcome.run
     config = run.config
-    sizes = {key: float(value or 0.0) for key, value in diameters(run).items()}
-    loss, pull, anchors = _at_the_start(config, run.sample_shape)
+    start = at_the_start(config, run.sample_shape)
     found = run.summary["metrics"]
     uniform = config.batch.sampler == "uniform"
     p, k = (None, None) if uniform else (config.batch.p, config.batch.k)
@@ -97,37 +81,15 @@ def measure(outcome: Outcome) -> Point:
         dim=config.model.dim,
         margin=float(config.loss.margin or 0.0),
         seed=config.seed,
-        start=sizes["diameter_init"],
-        end=sizes["diameter"],
-        hardest=sizes["hard_loss_init"],
-        loss=loss,
-        bound=sizes["bound"],
-        mean_bound=sizes["diameter_init"] - 2.0 * loss,  # HNM (17) with c = 2
-        drift=pull,
-        anchors=anchors,
+        start=start.diameter,
+        end=float(diameters(run)["diameter"] or 0.0),
+        hardest=start.hardest,
+        loss=start.loss,
+        bound=diameter_lower_bound(start.diameter, start.hardest),
+        mean_bound=diameter_lower_bound(start.diameter, start.loss),
+        drift=start.drift,
+        anchors=start.anchors,
         batch_end=float(found["diameter"]),
         loss_end=float(found["loss"]),
         recall=float(found.get(f"{split}/recall@1", "nan")),
     )
-
-
-@torch.no_grad()
-def _at_the_start(config: Config, shape: tuple[int, ...]) -> tuple[float, float, float]:
-    """Batch-hard loss, drift and the share of anchors with a positive, in eight batches."""
-    data = load_eval_data(config, config.data.train_split)
-    device = pick_device(config.train.device)
-    model = build_model(config, shape).to(device).eval()
-    loss_fn: Callable[[Tensor, ArrayLike], Tensor] = build_loss(config, data)
-    embedded, losses, shares = [], [], []
-    for rows in itertools.islice(build_sampler(config, data), _BATCHES):
-        images, labels = data[rows]
-        _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-        shares.append(float((counts[inverse] > 1).float().mean()))
-        if shares[-1] == 0.0 or len(counts) < 2:  # a uniform batch may hold no triplet
-            losses.append(0.0)
-            continue
-        z = model(images.to(device)).float().cpu()
-        embedded.append((z, labels))
-        losses.append(float(loss_fn(z, labels)))
-    pull = drift(loss_fn, embedded).value if embedded else 0.0
-    return sum(losses) / len(losses), pull, sum(shares) / len(shares)
