@@ -6,13 +6,15 @@ from rich.table import Table
 
 from uncollapse._check import InputError
 from uncollapse.papers._item import SCALES, Item, Request
+from uncollapse.papers.eps import EPS_ITEMS
 from uncollapse.papers.eps_claims import CLAIMS_EPS
 from uncollapse.papers.eps_noise_figure import FIG_NOISE
 from uncollapse.papers.hnm import HNM_ITEMS
 
 __all__ = ["ITEMS", "Item", "Request", "get_item", "listing_table"]
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*HNM_ITEMS, CLAIMS_EPS, FIG_NOISE)}
+_ALL = (*HNM_ITEMS, CLAIMS_EPS, FIG_NOISE, *EPS_ITEMS)
+ITEMS: dict[str, Item] = {item.name: item for item in _ALL}
 
 
 def get_item(name: str) -> Item:

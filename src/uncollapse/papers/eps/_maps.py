@@ -1,0 +1,82 @@
+"""Embeddings of a run as dots in the plane, a colour and a number or name a class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from uncollapse._extras import import_extra
+from uncollapse.data import LabelledImages
+from uncollapse.papers._draw import INK
+from uncollapse.training import Run, embed
+from uncollapse.training.assemble import load_eval_data
+from uncollapse.training.evaluation import evenly_spaced
+
+__all__ = ["PALETTE", "Look", "figure_grid", "look", "scatter_classes"]
+
+# Okabe and Ito's eight and two between them; the names are written on the map as well.
+PALETTE = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
+    *("#56B4E9", "#7F3C8D", "#8C8C00", "#000000", "#B03060"),
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Embeddings of some rows of a split, by the run's last network, and the split they are of."""
+
+    embeddings: Tensor
+    rows: Tensor
+    data: LabelledImages
+
+
+def look(run: Run, split: str, most: int) -> Look:
+    """At most so many rows of a split, the same ones for every run."""
+    data = load_eval_data(run.config, split)
+    rows = evenly_spaced(len(data), most)
+    return Look(embed(run.load_model(), data.subset(rows)), rows, data)
+
+
+def figure_grid(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure and its axes, drawn without a display."""
+    figure_module = import_extra("matplotlib.figure", "plots")
+    figure = figure_module.Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def scatter_classes(
+    axis: Any,
+    points: np.ndarray[Any, Any],
+    ids: np.ndarray[Any, Any],
+    names: Mapping[int, str],
+    *,
+    first: int = 0,
+) -> None:
+    """Dots of each class, in its own colour from number `first` on; its name at its median."""
+    effects = import_extra("matplotlib.patheffects", "plots")
+    for place, number in enumerate(sorted(names)):
+        mine = points[ids == number]
+        if not len(mine):
+            continue
+        colour = PALETTE[(first + place) % len(PALETTE)]
+        axis.scatter(mine[:, 0], mine[:, 1], s=5, color=colour, alpha=0.55, linewidths=0)
+        middle = mine[np.abs(mine - np.median(mine, axis=0)).sum(axis=1).argmin()]
+        axis.annotate(
+            names[number],
+            middle,
+            ha="center",
+            va="center",
+            fontsize=12,
+            fontweight="bold",
+            color=colour,
+            path_effects=[effects.withStroke(linewidth=3, foreground="white")],
+        )
+    axis.set(xticks=[], yticks=[])
+    axis.margins(0.04)
+    for spine in axis.spines.values():
+        spine.set_color("#BBBBBB")
+    axis.title.set_color(INK)
