@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from uncollapse.health.forecast import forecast
-from uncollapse.health.probe import probe
+from uncollapse.health.probe import Probe, probe
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
@@ -18,6 +20,11 @@ class Noise:
 
     def __getitem__(self, rows):
         return self.samples[rows], self.labels[rows]
+
+
+class Unit(nn.Module):
+    def forward(self, x):
+        return nn.functional.normalize(x, dim=1)
 
 
 def network(dim: int) -> nn.Module:
@@ -77,9 +84,8 @@ def test_a_probe_tells_learning_from_shrinking():
     loss = TripletLoss(0.2, Miner("hard", "hard"))
     learns = probe(network(8), loss, batches(True), 60, lr=1e-2)
     shrinks = probe(network(8), loss, batches(False), 60, lr=1e-2)
-    assert not learns.collapsing
-    assert shrinks.collapsing
-    assert shrinks.score > learns.score
+    assert shrinks.foretold < 0.25 < learns.foretold
+    assert shrinks.relative_loss_factor > 1 > learns.relative_loss_factor
 
 
 def test_dimensions_need_a_function_and_a_function_needs_dimensions():
@@ -87,3 +93,43 @@ def test_dimensions_need_a_function_and_a_function_needs_dimensions():
         forecast(network(8), Noise(), dim=[4])
     with pytest.raises(ValueError, match="dim: expected a list of dimensions"):
         forecast(network, Noise())
+
+
+def test_a_fall_is_extrapolated_by_the_fall_of_its_drift():
+    def seen(left: float, drift: float) -> Probe:
+        return Probe((1.0,) * 2 + (left,) * 8, (1.0,) * 10, (0.4,) * 2 + (drift,) * 8)
+
+    assert seen(0.5, 0.2).foretold == pytest.approx(0.25)  # half the drift: 0.5^(1 + 1/2 + ...)
+    assert seen(0.5, 0.01).foretold == pytest.approx(0.5)  # no drift is left
+    assert seen(0.5, 0.5).foretold == pytest.approx(0.5**20)  # it does not fall at all
+    assert seen(2.0, 0.4).foretold == 2.0
+    assert seen(0.0, 0.4).foretold < 1e-20
+
+
+def test_a_probe_overrules_the_drift_at_the_start():
+    cell = forecast(network(8), Noise(), p=[4], k=[4], alternatives=False).cells[0]
+    steady, gone = (0.4,) * 10, (0.4,) * 5 + (0.0,) * 5
+    scales = (1.0,) * 5 + (0.5,) * 5
+    assert replace(cell, drift=0.3).risk == "high"
+    assert replace(cell, drift=0.3, probe=Probe(scales, scales, gone)).risk == "some"
+    assert replace(cell, drift=-0.1, probe=Probe(scales, scales, steady)).risk == "high"
+    assert replace(cell, drift=0.3, probe=Probe((1.0,) * 10, scales, gone)).risk == "none"
+
+
+def test_networks_and_losses_that_normalise_are_asked_about_directions():
+    model = network(8)
+    on_sphere = nn.Sequential(model, Unit())
+    ends = (
+        (on_sphere, TripletLoss(0.2, Miner("hard", "hard"))),
+        (
+            model,
+            TripletLoss(0.2, Miner("hard", "hard"), normalize=True),
+        ),
+    )
+    found = [
+        forecast(m, Noise(), p=[8], k=[4], loss_fn=loss, alternatives=False).cells[0]
+        for m, loss in ends
+    ]
+    assert found[0].drift == pytest.approx(found[1].drift, rel=1e-3)
+    assert found[0].diameter == pytest.approx(found[1].diameter, rel=1e-4)
+    assert found[0].drift > 0

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["command"]
 
 
 def command(
     config: Annotated[Path, typer.Argument(help="The run as a TOML file.")],
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="More runs for --fit-c.")
+    ] = None,
     p: Annotated[str, typer.Option("--p", help="Classes per batch.")] = "2,4,8,18",
     k: Annotated[str, typer.Option("--k", help="Samples per class.")] = "2,4,8,16,32",
     dim: Annotated[
@@ -25,17 +31,25 @@ def command(
         int, typer.Option(help="Train each shape this many steps as well (at least 10).", min=0)
     ] = 0,
     c: Annotated[float, typer.Option("--c", help="The constant of HNM (17).", min=0.0)] = 2.0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the table and the map.")] = None,
+    fit: Annotated[
+        Path | None,
+        typer.Option("--fit-c", metavar="RUN...", help="Fit that constant from finished runs."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained page here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
     """Foretell collapse at initialisation, for batch shapes, dimensions and strategies."""
     from rich.console import Console
     from rich.progress import Progress
 
+    from uncollapse.report.forecast import save_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.forecasting import forecast_run, forecast_tables, save_forecast
 
     settings = load_config(config, changes or []).with_root(data_root)
     console = Console()
+    if fit is not None or more:
+        c = _fitted(fit, more or [], console)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("forecasting", total=None)
         found = forecast_run(
@@ -50,11 +64,28 @@ def command(
     console.print(*forecast_tables(found), sep="\n")
     console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)
     console.print(
-        "HNM (17) with c = 2 is a forecast, not a guarantee: real training has violated it."
+        f"HNM (17) with c = {c:.3g} is a forecast, not a guarantee: real training has violated it.",
+        highlight=False,
     )
-    if out is not None:
-        for path in save_forecast(found, out):
-            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    written = [] if out is None else save_forecast(found, out)
+    about = f"{found.cells[0].strategy} on {settings.data.name}, {settings.model.backbone}"
+    for page in filter(None, (html, None if out is None else out / "forecast.html")):
+        written.append(save_forecast_page(found, page, f"Forecast of {config.name}", about))
+    for path in written:
+        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
+    from uncollapse._check import InputError
+    from uncollapse.training import Run
+    from uncollapse.training.forecasting import before_and_after, fit_c
+
+    if first is None:
+        raise InputError("arguments", str(more[0]), "one TOML file, or runs after --fit-c")
+    with console.status("reading finished runs"):
+        fitted = fit_c([before_and_after(Run.open(path)) for path in (first, *more)])
+    console.print(f"{fitted} (the smallest with which (17) held in all)", highlight=False)
+    return fitted.c
 
 
 def _numbers(option: str, text: str) -> list[int]:

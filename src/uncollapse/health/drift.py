@@ -13,7 +13,7 @@ from torch import Tensor
 from uncollapse._check import ArrayLike, InputError, check_int, class_ids, points
 from uncollapse.distances import centre, pairwise_distances
 
-__all__ = ["Drift", "drift"]
+__all__ = ["Drift", "drift", "radial"]
 
 LossFn = Callable[[Tensor, ArrayLike], Tensor]
 Batch = tuple[Tensor, ArrayLike]
@@ -74,24 +74,31 @@ def drift(
     if labels is None:
         if isinstance(embeddings, Tensor) or len(embeddings) == 0:
             raise InputError("labels", None, "one label a row, or several (embeddings, labels)")
-        measured = [_one(loss_fn, z, y, normalized) for z, y in embeddings]
+        measured = [radial(loss_fn, z, y, normalized)[:2] for z, y in embeddings]
         value, relative = np.mean(measured, axis=0).tolist()
         deviation = np.std([one[0] for one in measured], ddof=1) if len(measured) > 1 else math.nan
         return Drift(value, float(deviation), relative)
     if not isinstance(embeddings, Tensor):
         raise InputError("embeddings", type(embeddings).__name__, "a tensor where labels are given")
-    value, relative = _one(loss_fn, embeddings, labels, normalized)
+    value, relative, _ = radial(loss_fn, embeddings, labels, normalized)
     check_int("resamples", resamples, 0)
     if resamples < 2:
         return Drift(value, math.nan, relative)
     rng = np.random.default_rng(seed)
     subsets = [_leave_out(embeddings, labels, rng) for _ in range(resamples)]
-    values = [_one(loss_fn, z, y, normalized)[0] for z, y in subsets]
+    values = [radial(loss_fn, z, y, normalized)[0] for z, y in subsets]
     return Drift(value, float(np.std(values)) * math.sqrt((1 - _LEFT_OUT) / _LEFT_OUT), relative)
 
 
-def _one(loss_fn: LossFn, z: Tensor, labels: ArrayLike, normalized: bool) -> tuple[float, float]:
-    """Drift and relative loss of one batch; 0 for a batch that is one point."""
+def radial(
+    loss_fn: LossFn, z: Tensor, labels: ArrayLike, normalized: bool = False
+) -> tuple[float, float, float]:
+    """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point.
+
+    >>> from uncollapse.losses import ContrastiveLoss
+    >>> radial(ContrastiveLoss(1.0), torch.zeros(4, 2), [0, 0, 1, 1])
+    (0.0, inf, 0.0)
+    """
     leaf = points(z, "embeddings", min_rows=2).detach()
     if normalized:
         leaf = torch.nn.functional.normalize(leaf, dim=1)
@@ -110,8 +117,8 @@ def _one(loss_fn: LossFn, z: Tensor, labels: ArrayLike, normalized: bool) -> tup
     pairs = len(rows) * (len(rows) - 1)
     mean = float(pairwise_distances(rows).sum()) / pairs
     if mean == 0.0:
-        return 0.0, math.inf if float(loss.detach()) > 0 else 0.0
-    return float((rows * slope).sum()) / mean, float(loss.detach()) / mean
+        return 0.0, math.inf if float(loss.detach()) > 0 else 0.0, 0.0
+    return float((rows * slope).sum()) / mean, float(loss.detach()) / mean, mean
 
 
 def _leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:

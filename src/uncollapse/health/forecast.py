@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from uncollapse._check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
 from uncollapse.health.drift import drift
-from uncollapse.health.probe import Probe, probe
+from uncollapse.health.probe import NO_DRIFT, Probe, probe
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
+from uncollapse.health.thresholds import Thresholds
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
-__all__ = ["Cell", "Forecast", "LabelledData", "forecast"]
+__all__ = ["DANGEROUS", "Cell", "Forecast", "LabelledData", "embedded_batches", "forecast"]
 
 Model = nn.Module | Callable[[int], nn.Module]
-# Drifts up to the first do not shrink; above the second, the runs we trained collapsed.
-_SAFE, _DANGEROUS = 0.02, 0.25
+DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
 
 
 class LabelledData(Protocol):
@@ -40,9 +40,11 @@ class Cell:
     """What is foretold for one batch shape, dimension and strategy.
 
     `bound` is HNM (17): diameter - c·loss, with the loss of the hardest triplet; a forecast, not a
-    guarantee, and without content where it is negative. `risk` is `none` for a drift that does not
-    shrink, `high` above 0.25, `some` between; a probe that shrinks while its relative loss does not
-    fall makes it `high`, one that learns faster than it shrinks makes it at most `some`.
+    guarantee, and without content where it is negative.
+
+    `risk` is `none` for a drift that does not shrink (at most 0.02), `high` above 0.25, `some`
+    between. A probe knows better: `high` if the share of the scale it foretells is one that the
+    monitor would call shrinking (0.25), `some` if the embedding is to shrink at all, else `none`.
     """
 
     p: int
@@ -60,11 +62,12 @@ class Cell:
     @property
     def risk(self) -> str:
         """`none`, `some` or `high`."""
-        if self.drift <= _SAFE:
-            return "none"
         if self.probe is not None:
-            return "high" if self.probe.collapsing else "some"
-        return "high" if self.drift > _DANGEROUS else "some"
+            left = self.probe.foretold
+            return "high" if left <= Thresholds().shrink_ratio else "some" if left < 0.9 else "none"
+        if self.drift <= NO_DRIFT:
+            return "none"
+        return "high" if self.drift > DANGEROUS else "some"
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Forecast:
         cell = self.recommended
         shape = f"P={cell.p}, K={cell.k}, dim={cell.dim} with {cell.strategy}"
         if cell.risk == "none" and cell in self.cells:
-            return f"{shape}: drift {cell.drift:+.3f} does not shrink, and more samples teach more"
+            return f"{shape}: {_why(cell)}, and more samples teach more"
         if cell.risk == "none":
             worst = min(self.cells, key=lambda one: one.drift)
             return (
@@ -158,17 +161,27 @@ def forecast(
     extra: list[Cell] = []
     networks = list(_networks(model, dim))
     for done, (network, width, shape) in enumerate((n, w, s) for n, w in networks for s in shapes):
-        embedded = list(_embedded(network, data, *shape, batches, seed))
+        embedded = list(embedded_batches(network, data, *shape, batches, seed))
+        if loss_fn.normalize:
+            embedded = [(nn.functional.normalize(z, dim=1), labels) for z, labels in embedded]
+        unit = _unit(embedded)
         try:
             for strategy in (first, *others):
                 apply_strategy(loss_fn, strategy)
-                cell = _cell(loss_fn, embedded, shape, width, strategy, c)
+                cell = _cell(loss_fn, embedded, shape, width, strategy, c, unit)
                 if strategy != first:
                     extra.append(cell)
                     continue
                 if probe_steps:
                     batch_stream = _batches(data, *shape, seed)
-                    seen = probe(network, loss_fn, batch_stream, probe_steps, lr=probe_lr)
+                    seen = probe(
+                        network,
+                        loss_fn,
+                        batch_stream,
+                        probe_steps,
+                        lr=probe_lr,
+                        normalized=unit,
+                    )
                     cell = replace(cell, probe=seen)
                 cells.append(cell)
         finally:
@@ -199,7 +212,7 @@ def _batches(data: LabelledData, p: int, k: int, seed: int) -> Iterator[tuple[Te
 
 
 @torch.no_grad()
-def _embedded(
+def embedded_batches(
     network: nn.Module, data: LabelledData, p: int, k: int, count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches through the network as training would see them, without moving its statistics."""
@@ -219,8 +232,9 @@ def _cell(
     width: int | None,
     strategy: Strategy,
     c: float,
+    unit: bool,
 ) -> Cell:
-    measured = drift(loss_fn, embedded)
+    measured = drift(loss_fn, embedded, normalized=unit)
     sizes = [diameter(z) for z, _ in embedded]
     hardest = [hard_mined_loss(z, y, loss_fn.margin) for z, y in embedded]
     mean_size, mean_loss = sum(sizes) / len(sizes), sum(hardest) / len(hardest)
@@ -237,9 +251,27 @@ def _cell(
     )
 
 
+def _unit(embedded: list[tuple[Tensor, Tensor]]) -> bool:
+    """Whether all rows have length 1, so that only their directions can be pulled together."""
+    norms = torch.linalg.vector_norm(embedded[0][0], dim=1)
+    return bool((norms - 1.0).abs().max() < 1e-4)
+
+
+def _why(cell: Cell) -> str:
+    if cell.probe is None:
+        return f"drift {cell.drift:+.3f} does not shrink"
+    steps, left = len(cell.probe.scales), cell.probe.foretold
+    return f"{steps} steps of training foretell {left:.2g} times its scale"
+
+
 def _row(cell: Cell) -> dict[str, Any]:
     row = {key: value for key, value in vars(cell).items() if key not in ("strategy", "probe")}
     row |= {"strategy": str(cell.strategy), "risk": cell.risk}
     if cell.probe is not None:
-        row |= {f"probe_{key}": value for key, value in vars(cell.probe).items()}
+        seen = cell.probe
+        row |= {
+            "probe_scale_factor": seen.scale_factor,
+            "probe_relative_loss_factor": seen.relative_loss_factor,
+            "probe_foretold": seen.foretold,
+        }
     return row

@@ -4,36 +4,70 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from uncollapse._check import check_int, check_number
-from uncollapse.distances import pairwise_distances
+from uncollapse.health.drift import radial
 
-__all__ = ["Probe", "probe"]
+__all__ = ["NO_DRIFT", "Probe", "probe"]
 
-_WINDOW = 5  # steps averaged at both ends
+NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
+_LEAST = 10  # steps of a probe
+_STEADY = 0.05  # a drift that fell by less than this share in the probe counts as not falling
+_TINY = 1e-30
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Factors over the probe, start to end, of the mean distance and of the relative loss.
+    """Mean distance, loss over mean distance, and drift of each batch of a probe, before its step.
 
-    `score` is log(relative loss factor) - log(scale factor): during a collapse the scale falls and
-    the relative loss (loss over mean distance) rises, so it grows; learning lowers it.
+    Factors and `foretold` compare the first and the last fifth of the steps.
+
+    >>> shrinks = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (2.0,) * 5, (0.3,) * 10)
+    >>> learns = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (0.1,) * 5, (0.3,) * 5 + (0.1,) * 5)
+    >>> f"{shrinks.foretold:.3g} {learns.foretold:.3g}"
+    '9.54e-07 0.354'
     """
 
-    scale_factor: float
-    relative_loss_factor: float
-    score: float
+    scales: tuple[float, ...]
+    relative_losses: tuple[float, ...]
+    drifts: tuple[float, ...]
 
     @property
-    def collapsing(self) -> bool:
-        """Whether it shrank while its relative loss did not fall."""
-        return self.scale_factor < 0.9 and self.relative_loss_factor >= 1.0
+    def scale_factor(self) -> float:
+        """Mean distance at the end over that at the start."""
+        start, end = self._ends(self.scales)
+        return end / max(start, _TINY)
+
+    @property
+    def relative_loss_factor(self) -> float:
+        """The same of the relative loss. In a collapse it does not fall while the scale does."""
+        start, end = self._ends(self.relative_losses)
+        return end / max(start, _TINY)
+
+    @property
+    def foretold(self) -> float:
+        """The share of the scale that would be left in the end, if the drift falls as it fell.
+
+        Gradient flow shrinks log(scale) at a rate proportional to the drift. If that falls by the
+        factor r in a probe that leaves the share s, and so on for ever, then log(scale) falls by
+        log(s)·(1 + r + r² + ...) = log(s) / (1 - r). A drift that is gone shrinks no further; one
+        that does not fall shrinks on, to nothing.
+        """
+        start, end = self._ends(self.drifts)
+        left = max(self.scale_factor, _TINY)
+        if left >= 1.0 or end <= NO_DRIFT:
+            return left
+        fall = (start - end) / start if start > 0 else 0.0
+        return math.exp(max(math.log(left) / min(max(fall, _STEADY), 1.0), math.log(_TINY)))
+
+    def _ends(self, values: Sequence[float]) -> tuple[float, float]:
+        size = max(1, len(values) // 5)
+        return sum(values[:size]) / size, sum(values[-size:]) / size
 
 
 def probe(
@@ -43,29 +77,23 @@ def probe(
     steps: int = 50,
     *,
     lr: float = 1e-3,
+    normalized: bool = False,
 ) -> Probe:
-    """Train a copy of the network for `steps` with Adam; the network itself is left alone."""
-    check_int("steps", steps, 2 * _WINDOW), check_number("lr", lr, 0.0)
+    """Train a copy of the network for `steps` with Adam; the network itself is left alone.
+
+    `normalized` as for `drift`: the embeddings that count have length 1.
+    """
+    check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
     trial = copy.deepcopy(model).train()
     device = next(trial.parameters(), torch.empty(0)).device
     optimiser = torch.optim.Adam(trial.parameters(), lr=lr)
-    scales, losses = [], []
+    seen: list[tuple[float, float, float]] = []
     for _, (samples, labels) in zip(range(steps), batches, strict=False):
         z = trial(samples.to(device)).float()
+        seen.append(radial(loss_fn, z.detach(), labels, normalized))
         loss = loss_fn(z, labels)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        n = len(z)
-        scales.append(float(pairwise_distances(z.detach()).sum()) / (n * (n - 1)))
-        losses.append(float(loss.detach()))
-    tiny = 1e-300
-    ratios = [value / max(scale, tiny) for value, scale in zip(losses, scales, strict=True)]
-    scale_factor = _mean(scales[-_WINDOW:]) / max(_mean(scales[:_WINDOW]), tiny)
-    relative = _mean(ratios[-_WINDOW:]) / max(_mean(ratios[:_WINDOW]), tiny)
-    score = math.log(max(relative, tiny)) - math.log(max(scale_factor, tiny))
-    return Probe(scale_factor, relative, score)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    drifts, relative, scales = zip(*seen, strict=True)
+    return Probe(scales, relative, drifts)

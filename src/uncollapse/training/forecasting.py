@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 from torch import nn
 
 from uncollapse._check import InputError
-from uncollapse.health.forecast import Forecast, forecast
+from uncollapse.geometry import diameter, hard_mined_loss
+from uncollapse.health.forecast import Forecast, embedded_batches, forecast
 from uncollapse.losses import TripletLoss
 from uncollapse.training.assemble import build_loss, build_model, load_data
 from uncollapse.training.checkpoint import write_text
 from uncollapse.training.config import Config
+from uncollapse.training.run import Run
 
-__all__ = ["fit_c", "forecast_run", "forecast_tables", "save_forecast"]
+__all__ = [
+    "FittedC",
+    "before_and_after",
+    "fit_c",
+    "forecast_run",
+    "forecast_tables",
+    "save_forecast",
+]
 
 _COLOURS = {"none": "green", "some": "yellow", "high": "red"}
 
@@ -61,18 +72,22 @@ def forecast_run(
 def forecast_tables(found: Forecast) -> list[Table]:
     """The own strategy for each batch shape and dimension; then its alternatives, in short."""
     own = Table(title=f"{found.cells[0].strategy}, at initialisation")
-    for name in ("P", "K", "dim", "drift", "diameter", "loss", "bound (17)", "risk"):
-        own.add_column(name, justify="right")
+    probed = found.cells[0].probe is not None
+    columns = ["P", "K", "dim", "drift", "±", "diameter", "loss", "bound (17)"]
+    for name in [*columns, *["left"] * probed, "risk"]:
+        own.add_column(name, justify="right", no_wrap=True)
     for cell in found.cells:
         colour = _COLOURS[cell.risk]
         own.add_row(
             str(cell.p),
             str(cell.k),
             str(cell.dim),
-            f"{cell.drift:+.3f} ± {cell.spread:.3f}",
+            f"{cell.drift:+.3f}",
+            f"{cell.spread:.3f}",
             f"{cell.diameter:.3g}",
             f"{cell.loss:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
+            *([] if cell.probe is None else [f"{cell.probe.foretold:.2g}"]),
             f"[{colour}]{cell.risk}[/{colour}]",
         )
     if not found.alternatives:
@@ -105,13 +120,57 @@ def save_forecast(found: Forecast, folder: Path) -> list[Path]:
     return [path]
 
 
-def fit_c(runs: Sequence[tuple[float, float, float]]) -> float:
-    """The smallest c for which (17) held in finished runs of `(diameter before, loss, after)`.
+@dataclass(frozen=True)
+class FittedC:
+    """`c` of (17) as finished runs have it: what each alone asks for, and what all do.
 
-    >>> fit_c([(4.0, 1.0, 3.0), (4.0, 2.0, 1.0)])
+    A run that grew asks for a negative one: any c would have held.
+
+    >>> FittedC((0.5, 1.5, -2.0)).c
     1.5
     """
-    usable = [(before - after) / loss for before, loss, after in runs if loss > 0]
+
+    each: tuple[float, ...]
+
+    @property
+    def c(self) -> float:
+        """The smallest c that is not negative and with which (17) held in every run."""
+        return max(0.0, *self.each)
+
+    def __str__(self) -> str:
+        low, middle, high = min(self.each), statistics.median(self.each), max(self.each)
+        some = f"{len(self.each)} run{'s' * (len(self.each) > 1)}"
+        return f"c = {self.c:.3g} from {some}: {low:.3g} to {high:.3g}, median {middle:.3g}"
+
+
+def fit_c(runs: Sequence[tuple[float, float, float]]) -> FittedC:
+    """From `(diameter before, loss before, diameter after)` of finished runs: c of HNM (17).
+
+    >>> str(fit_c([(4.0, 1.0, 3.0), (4.0, 2.0, 1.0)]))
+    'c = 1.5 from 2 runs: 1 to 1.5, median 1.25'
+    """
+    usable = tuple((before - after) / loss for before, loss, after in runs if loss > 0)
     if not usable:
         raise InputError("runs", "none with a loss above 0", "finished runs that started mixed")
-    return max(0.0, *usable)
+    return FittedC(usable)
+
+
+def before_and_after(run: Run, batches: int = 8) -> tuple[float, float, float]:
+    """Diameter and hard-mined loss of a run's network as it began, and its diameter at the end.
+
+    Means over the same PK batches of its training data through both networks, as in a forecast.
+    """
+    config = run.config
+    if config.loss.name != "triplet":
+        raise InputError("loss.name", repr(config.loss.name), f"'triplet' in {run.path}")
+    data = load_data(config, config.data.train_split)
+    margin = 0.2 if config.loss.margin is None else config.loss.margin
+    shape = (config.batch.p, config.batch.k, batches, config.seed)
+    begun = build_model(config, data[:1][0].shape[1:])
+    first = [
+        (diameter(z), hard_mined_loss(z, labels, margin))
+        for z, labels in embedded_batches(begun, data, *shape)
+    ]
+    last = [diameter(z) for z, _ in embedded_batches(run.load_model(), data, *shape)]
+    sizes, losses = zip(*first, strict=True)
+    return sum(sizes) / batches, sum(losses) / batches, sum(last) / batches

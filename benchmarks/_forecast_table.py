@@ -1,0 +1,215 @@
+"""How well scores separate runs that collapsed from those that did not: AUC, counts, picture."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from _study import Setting
+from uncollapse.health import Probe, Thresholds
+from uncollapse.health.forecast import DANGEROUS
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run beside what was foretold of it."""
+
+    setting: Setting
+    result: Mapping[str, Any]
+
+    @property
+    def probe(self) -> Probe:
+        """What its probe saw."""
+        return Probe(**{name: tuple(row) for name, row in self.result["probe"].items()})
+
+    @property
+    def collapsed(self) -> bool:
+        """The monitor's verdict when the run ended."""
+        return self.result["verdict"] in ("network-collapse", "shrinking")
+
+    @property
+    def to_a_point(self) -> bool:
+        """The stricter verdict alone."""
+        return bool(self.result["verdict"] == "network-collapse")
+
+    @property
+    def harmed(self) -> bool:
+        """Whether training lost a tenth or more of the R@1 that the untrained network had."""
+        return bool(self.result["recall"] <= 0.9 * self.result["recall_before"])
+
+    @property
+    def held(self) -> bool:
+        """Whether the final diameter respects (17)."""
+        return bool(self.result["diameter_after"] >= self.result["bound"])
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number that is larger the surer a collapse is; an alarm above `alarm`."""
+
+    name: str
+    of: Callable[[Outcome], float]
+    alarm: float
+
+
+SCORES = (
+    Score("drift at init", lambda one: float(one.result["drift"]), DANGEROUS),
+    Score(
+        "drift + probe",
+        lambda one: -math.log(one.probe.foretold),
+        -math.log(Thresholds().shrink_ratio),
+    ),
+    Score("bound (17), c = 2", lambda one: -one.result["bound"] / one.result["diameter"], 0.0),
+)
+OUTCOMES: dict[str, Callable[[Outcome], bool]] = {
+    "verdict": lambda one: one.collapsed,
+    "network-collapse": lambda one: one.to_a_point,
+    "R@1 lost": lambda one: one.harmed,
+}
+
+
+def auc(truth: Sequence[bool], values: Sequence[float]) -> float:
+    """Chance that a run that collapsed has the larger score; NaN with one kind only."""
+    return float(roc_auc_score(truth, values)) if len(set(truth)) == 2 else math.nan
+
+
+def interval(
+    runs: Sequence[Outcome], truth: Sequence[bool], values: Sequence[float]
+) -> tuple[float, float]:
+    """95 % by bootstrap over settings: the seeds of a setting stay together."""
+    groups: dict[Setting, list[int]] = {}
+    for row, one in enumerate(runs):
+        groups.setdefault(replace(one.setting, seed=0), []).append(row)
+    members, rng = list(groups.values()), np.random.default_rng(0)
+    found = []
+    for _ in range(RESAMPLES):
+        rows = [r for g in rng.integers(len(members), size=len(members)) for r in members[g]]
+        found.append(auc([truth[r] for r in rows], [values[r] for r in rows]))
+    low, high = np.nanquantile(found, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def summary(runs: Sequence[Outcome]) -> str:
+    """The tables, as Markdown."""
+    groups = {"all": list(runs)}
+    for one in runs:
+        name = f"{one.setting.data}, {one.setting.backbone}"
+        groups.setdefault(name, []).append(one)
+    lines = [
+        f"{len(runs)} runs, {sum(r.collapsed for r in runs)} collapsed (verdict at the end "
+        f"`network-collapse` {sum(r.to_a_point for r in runs)}, the others `shrinking`); "
+        f"{sum(r.harmed for r in runs)} ended with less than 90 % of the R@1 before training.",
+        "",
+        "| data | runs | collapsed | " + " | ".join(f"{s.name}: AUC" for s in SCORES) + " |",
+        "|---" * (3 + len(SCORES)) + "|",
+    ]
+    for name, members in groups.items():
+        truth = [one.collapsed for one in members]
+        cells = [_auc(members, truth, score) for score in SCORES]
+        lines.append(f"| {name} | {len(members)} | {sum(truth)} | " + " | ".join(cells) + " |")
+    lines += ["", "| outcome | " + " | ".join(f"{s.name}: AUC" for s in SCORES) + " |"]
+    lines.append("|---" * (1 + len(SCORES)) + "|")
+    for name, outcome in OUTCOMES.items():
+        truth = [outcome(one) for one in runs]
+        cells = [_auc(runs, truth, score) for score in SCORES]
+        lines.append(f"| {name} ({sum(truth)}) | " + " | ".join(cells) + " |")
+    lines += ["", "| alarm | hit | missed | false alarm | rightly quiet |", "|---|---|---|---|---|"]
+    lines += [_counts(runs, score) for score in SCORES]
+    return "\n".join([*lines, "", *_bound(runs)])
+
+
+def _auc(runs: Sequence[Outcome], truth: list[bool], score: Score) -> str:
+    values = [score.of(one) for one in runs]
+    if len(set(truth)) < 2:
+        return "-"
+    low, high = interval(runs, truth, values)
+    return f"{auc(truth, values):.3f} ({low:.3f} to {high:.3f})"
+
+
+def _counts(runs: Sequence[Outcome], score: Score) -> str:
+    pairs = [(one.collapsed, score.of(one) > score.alarm) for one in runs]
+    cells = (pairs.count(key) for key in ((True, True), (True, False), (False, True)))
+    quiet = pairs.count((False, False))
+    said = f"{score.name} > {score.alarm:.3g}"
+    return f"| {said} | " + " | ".join(map(str, (*cells, quiet))) + " |"
+
+
+def _bound(runs: Sequence[Outcome]) -> list[str]:
+    """How often (17) held; where it is not positive it says nothing and cannot fail."""
+    said = [one for one in runs if one.result["bound"] > 0]
+    lines = []
+    for name, members in (
+        ("collapsed", [one for one in said if one.collapsed]),
+        ("did not", [one for one in said if not one.collapsed]),
+    ):
+        held = sum(one.held for one in members)
+        lines.append(f"{held} of {len(members)} runs that {name}")
+    return [
+        f"The bound was positive, and so said something, for {len(said)} of {len(runs)} runs; "
+        f"it held in {' and in '.join(lines)}."
+    ]
+
+
+def write_csv(runs: Iterable[Outcome], path: Path) -> None:
+    """One line a run."""
+    rows = []
+    for one in runs:
+        kept = {k: v for k, v in one.result.items() if k not in ("probe", "changes")}
+        rows.append(
+            asdict(one.setting)
+            | {key: f"{v:.5g}" if isinstance(v, float) else v for key, v in kept.items()}
+            | {
+                "probe_scale": f"{one.probe.scale_factor:.5g}",
+                "foretold_scale": f"{one.probe.foretold:.5g}",
+                "first_alarm": next((s for s, v in one.result["changes"] if v != "healthy"), ""),
+                "collapsed": one.collapsed,
+            }
+        )
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def picture(runs: Sequence[Outcome], path: Path) -> None:
+    """Each score against the scale that was left; its alarm as a line."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(SCORES), figsize=(13, 4.2), sharey=True, layout="tight")
+    kinds = (
+        ("collapsed", [one for one in runs if one.collapsed], "tab:red", "x"),
+        ("did not collapse", [one for one in runs if not one.collapsed], "tab:blue", "o"),
+    )
+    for axis, score in zip(axes, SCORES, strict=True):
+        for name, members, colour, mark in kinds:
+            x = [score.of(one) for one in members]
+            y = [max(one.result["scale"], 1e-5) for one in members]
+            axis.scatter(x, y, 14, c=colour, marker=mark, alpha=0.6, linewidths=1, label=name)
+        truth = [one.collapsed for one in runs]
+        found = auc(truth, [score.of(one) for one in runs])
+        axis.axvline(score.alarm, color="grey", linestyle="--", linewidth=1)
+        axis.set(title=f"{score.name}: AUC {found:.3f}", yscale="log", xlabel=_WORDS[score.name])
+    axes[1].set_xscale("symlog", linthresh=1.0)
+    axes[0].set_ylabel("diameter at the end / at the start")
+    axes[0].legend(loc="lower left", frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+_WORDS = {
+    "drift at init": "radial drift before training",
+    "drift + probe": "-log of the foretold share of the scale",
+    "bound (17), c = 2": "(c · loss - diameter) / diameter",
+}

@@ -1,0 +1,63 @@
+import pytest
+
+from uncollapse.cli import app
+from uncollapse.cli.errors import run
+from uncollapse.training import load_config, train
+
+CONFIG = """
+[data]
+name = "digits"
+[model]
+backbone = "mlp"
+hidden = [16]
+dim = 4
+[batch]
+p = 5
+k = 4
+[mining]
+positives = "hard"
+negatives = "hard"
+[optimiser]
+lr = 0.01
+[train]
+steps = 5
+checkpoint_every = 5
+tensorboard = "off"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    home = tmp_path_factory.mktemp("forecast")
+    (home / "run.toml").write_text(CONFIG)
+    for seed in (0, 1):
+        train(load_config(home / "run.toml", [f"seed={seed}"]), home / f"run{seed}")
+    return home
+
+
+def words(folder, *more):
+    return ["forecast", str(folder / "run.toml"), "--p", "2,5", "--k", "4", *more]
+
+
+def test_the_page_is_written_where_asked(folder, tmp_path, capsys):
+    page, out = tmp_path / "page.html", tmp_path / "out"
+    assert run(app, words(folder, "--html", str(page), "--out", str(out), "--probe", "10")) == 0
+    said = capsys.readouterr().out
+    assert "left" in said
+    assert "wrote" in said
+    assert "Forecast of run.toml" in page.read_text()
+    assert {path.name for path in out.iterdir()} == {"forecast.csv", "forecast.html"}
+    assert "probe_foretold" in (out / "forecast.csv").read_text()
+
+
+def test_c_is_fitted_from_all_the_runs_named(folder, capsys):
+    runs = [str(folder / "run0"), str(folder / "run1")]
+    assert run(app, words(folder, "--fit-c", *runs)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "from 2 runs:" in said
+    assert "with c = 2 is" not in said
+
+
+def test_runs_without_fit_c_are_refused(folder, capsys):
+    assert run(app, [*words(folder), str(folder / "run0")]) == 2
+    assert "runs after --fit-c" in capsys.readouterr().err
