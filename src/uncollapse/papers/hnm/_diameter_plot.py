@@ -29,7 +29,7 @@ def draw(panels: Sequence[tuple[str, str, Sequence[Point]]], title: str) -> Any:
         _shares(lower, points, axis)
         upper.set_title(heading, fontsize=11)
         lower.set_xlabel(_NAMES[axis])
-    axes[0, 0].set_ylabel("diameter of the embedded test images")
+    axes[0, 0].set_ylabel("diameter of the embedded images")
     axes[1, 0].set_ylabel("share of the first diameter left")
     handles: dict[str, Any] = {}
     for axis in figure.axes:
@@ -70,6 +70,7 @@ def _shares(plot: Any, points: Sequence[Point], axis: str) -> None:
     plot.axhline(0.01, color=_ORANGE, linestyle=":", linewidth=1.2, label="1 %: collapsed below")
     plot.set_xscale("log", base=2)
     plot.set_yscale("log")
+    plot.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
     plot.set_xticks(at, [str(x) for x in at], rotation=0 if len(at) < 9 else 45)
     plot.minorticks_off()
     plot.set_xlim(*(_edges(at)[end] for end in (0, -1)))

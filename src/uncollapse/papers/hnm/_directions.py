@@ -59,10 +59,13 @@ def beyond(points: Sequence[Point], axis: str, title: str) -> str:
         claim = _trend("", "", points, at, _left, expected)
         verdict = {True: "as expected", False: "not as expected", None: "not judged"}[claim.holds]
         told.append(f"{what} {claim.ours}, {verdict}")
+    why = (
+        " A wider embedding has a larger diameter before any training, so the diameter alone does "
+        "not say whether the dimension protects it."
+    )
     return (
         f"Beyond the paper, {title}: the share of the first diameter that is left, "
-        f"{' and '.join(told)}. (A wider embedding has a larger diameter before any training, so "
-        "the diameter alone does not say whether the dimension protects it.)"
+        f"{', and '.join(told)}.{why if axis == 'dim' else ''}"
     )
 
 
