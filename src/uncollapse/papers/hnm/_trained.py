@@ -90,11 +90,10 @@ def _train(
     """Make the runs of all panels, each once, and measure those that finished."""
     jobs = [panel.jobs(setup, _seeds(setup, request), request.data_root) for panel, setup in chosen]
     once = {job.name: job for some in jobs for job in some}
+    # At the paper's size one run fills a GPU.
+    processes = 1 if request.processes is None and request.scale == "paper" else request.processes
     outcomes = run_jobs(
-        once.values(),
-        request.runs("hnm"),
-        processes=request.processes,
-        console=request.console,
+        once.values(), request.runs("hnm"), processes=processes, console=request.console
     )
     for one in outcomes:
         if one.error is not None:
@@ -121,16 +120,16 @@ def _beside(
     claims = [c for one in made for c in claims_of(one.points, one.panel.axis, one.panel.short)]
     if study.more is not None:
         claims += study.more([one.points for one in made])
-    setups = list({id(one.setup): one.setup for one in made}.values())
+    setups = [one.setup for one in made]
     how = about(
         request,
         study.name,
         seeds=_seeds(setups[0], request),
         seconds=sum(one.seconds for one in outcomes),
-        data="; ".join(map(_data, setups)),
-        network="; ".join(map(_network, setups)),
+        data="; ".join(dict.fromkeys(map(_data, setups))),
+        network="; ".join(dict.fromkeys(map(_network, setups))),
     )
-    notes = [setup.differs for setup in setups]
+    notes = list(dict.fromkeys(setup.differs for setup in setups))
     notes += [beyond(one.points, one.panel.axis, one.panel.short) for one in made]
     lost = sum(one.status != "finished" for one in outcomes)
     notes += [f"{lost} of {len(outcomes)} runs did not finish and are missing."] if lost else []
