@@ -1,0 +1,76 @@
+"""The written pages as data: their fenced blocks, headings and links."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+WRITTEN = [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*).*$")
+_LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)")
+_HEADING = re.compile(r"^#{1,6} +(?P<title>.+?) *$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `line` is the page's line on which its text starts, from 1."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    """The page's fenced blocks of these languages ("" is a fence that names none)."""
+    found: list[Block] = []
+    lines = page.read_text(encoding="utf-8").splitlines()
+    start, opened = 0, None
+    for number, line in enumerate(lines):
+        if opened is None:
+            opened, start = _FENCE.match(line), number + 1
+        elif line.strip() == "```":
+            indent = len(opened["indent"])
+            text = "".join(f"{inner[indent:]}\n" for inner in lines[start:number])
+            found.append(Block(page, start + 1, opened["language"], text))
+            opened = None
+    if opened is not None:
+        raise ValueError(f"{page.name}:{start}: a fence that is never closed")
+    return [block for block in found if block.language in languages]
+
+
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    kept, inside = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if _FENCE.match(line):
+            inside = not inside
+        elif not inside:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def links(page: Path) -> list[str]:
+    """What the page links to or shows, in order, as written."""
+    text = re.sub(r"`[^`\n]*`", "``", prose(page))
+    return [match["target"] for match in _LINK.finditer(text)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of the page's headings, as mkdocs gives them."""
+    return {_slug(match["title"]) for match in _HEADING.finditer(prose(page))}
+
+
+def _slug(title: str) -> str:
+    plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title)
+    ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())

@@ -1,0 +1,107 @@
+"""The Python of the documentation runs, page by page, from top to bottom."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import tomllib
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from docs.pages import DOCS, ROOT, Block, blocks
+from uncollapse.losses import TripletLoss
+from uncollapse.mining import Miner
+
+_NEEDS = re.compile(r"uncollapse\[([\w,]+)\]")
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture(autouse=True)
+def _a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache"))
+    torch.manual_seed(0)
+
+
+def needs(block: Block) -> set[str]:
+    """The extras a block says it needs: `uncollapse[lightning]`, in a comment a reader sees."""
+    return {extra for match in _NEEDS.findall(block.text) for extra in match.split(",")}
+
+
+@pytest.mark.parametrize("page", [p for p in DOCS if blocks(p, "python")], ids=lambda p: p.stem)
+def test_the_python_of_a_page_runs(page):
+    names = readers_own()
+    for block in blocks(page, "python"):
+        if not needs(block):
+            run(block, names)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for page in DOCS for block in blocks(page, "python") if needs(block)],
+    ids=lambda block: block.name,
+)
+def test_python_that_needs_an_extra_runs_where_that_is_installed(block):
+    absent = missing(needs(block))
+    if absent:
+        pytest.skip(f"needs {', '.join(absent)}")
+    names = readers_own()
+    for before in blocks(block.page, "python"):
+        if before.line < block.line and not needs(before):
+            run(before, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of other packages
+        run(block, names)
+
+
+def test_a_block_that_says_something_untrue_fails():
+    page = ROOT / "page.md"
+    with pytest.raises(AssertionError, match="Expected"):
+        run(Block(page, 1, "python", ">>> 1 + 1\n3\n"), {})
+    with pytest.raises(NameError):
+        run(Block(page, 1, "python", "print(undefined)\n"), {})
+
+
+def run(block: Block, names: dict[str, Any]) -> None:
+    """Run a block as it stands, with the page's own line numbers in any traceback."""
+    if ">>>" not in block.text:
+        exec(compile("\n" * (block.line - 1) + block.text, str(block.page), "exec"), names)
+        return
+    parser = doctest.DocTestParser()
+    test = parser.get_doctest(block.text, names, block.name, str(block.page), block.line - 1)
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    said: list[str] = []
+    result = doctest.DocTestRunner(optionflags=flags).run(test, out=said.append, clear_globs=False)
+    names.update(test.globs)
+    if result.failed:
+        raise AssertionError("".join(said))
+
+
+def readers_own() -> dict[str, Any]:
+    """What pages call the reader's own: 96 embeddings with their labels, and a loss of them."""
+    labels = torch.arange(96) % 8
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(8, 16, generator=generator)
+    z = centres[labels] + torch.randn(96, 16, generator=generator)
+    loss_fn = TripletLoss(0.2, Miner("easy", "semihard"))
+    own = {"embeddings": z, "labels": labels, "z": z, "loss_fn": loss_fn}
+    return {"__name__": "__page__", **own, "loss": loss_fn(z, labels)}
+
+
+def missing(extras: set[str]) -> list[str]:
+    """The packages of these extras that are not installed."""
+    listed = [need for extra in extras for need in _PROJECT["optional-dependencies"][extra]]
+    names = [re.split(r"[\[<>=~!; ]", need)[0] for need in listed]
+    return [name for name in names if not _installed(name)]
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
