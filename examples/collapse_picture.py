@@ -4,8 +4,8 @@
 
 Three networks start from the same weights and see the same batches; only the loss differs. Curves:
 the diameter of the embeddings of 40 letters that were never trained on, as a share of its start,
-and R@1 among them. Maps: where the first 8 of those letters lie at the end, on the two main axes; each
-frame fits its own embedding, but is no narrower than a tenth of what the network started with.
+and R@1 among them. Maps: where the first 8 of those letters lie at the end, on the two main axes;
+each frame fits its own embedding, but is no narrower than a tenth of what the network started with.
 Needs the extra `plots`. About a minute and a half.
 """
 
