@@ -14,6 +14,7 @@ from uncollapse.data import Compose, LabelledImages, paper_transform
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, RunSettings
 from uncollapse.health.guard import Guard
+from uncollapse.losses import TrimmedLoss, trim
 from uncollapse.training.assemble import (
     build_loss,
     build_model,
@@ -184,10 +185,13 @@ class Session:
 
     def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels = labels.to(self.device)
-        inner = getattr(self.loss, "loss", self.loss)
-        if getattr(inner, "beta_per", None) == "sample":
-            return self.loss(z, labels, samples=rows.to(self.device))  # type: ignore[no-any-return]
-        return self.loss(z, labels)  # type: ignore[no-any-return]
+        inner: Any = getattr(self.loss, "loss", self.loss)
+        if getattr(inner, "beta_per", None) != "sample":
+            return self.loss(z, labels)  # type: ignore[no-any-return]
+        elements = inner.elements(z, labels, samples=rows.to(self.device))
+        if isinstance(self.loss, TrimmedLoss):
+            elements = trim(elements, self.loss.fraction, self.loss.on)
+        return inner.reduce(elements)  # type: ignore[no-any-return]
 
     def _figures(self, z: Tensor) -> dict[str, Any]:
         """What a logged line says beside the loss."""
@@ -227,7 +231,9 @@ class Session:
         if self.ranks.size == 1:
             return
         own = _mixed(self.config.seed, self.step, self.ranks.rank)
-        torch.manual_seed(own)
+        torch.default_generator.manual_seed(own)  # torch.manual_seed costs far more
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(own)
         self.augment.load_state_dict({"generator": torch.Generator().manual_seed(own).get_state()})
         if self.apart:
             self._miner_generator().manual_seed(own)

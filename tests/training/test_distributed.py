@@ -1,0 +1,422 @@
+"""Several ranks against one process: forked ranks over gloo, many cases in each set of ranks."""
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from uncollapse._check import InputError
+from uncollapse.data import LabelledImages, TensorSource
+from uncollapse.metrics import retrieval
+from uncollapse.mining.negatives import NEGATIVES
+from uncollapse.mining.positives import POSITIVES
+from uncollapse.training import parse_config, train
+from uncollapse.training.distributed import (
+    ALONE,
+    FirstRankError,
+    LostRankError,
+    Ranks,
+    gather,
+    join,
+    shared_retrieval,
+    sum_gradients,
+    synchronise_batch_norm,
+)
+from uncollapse.training.session import Session
+
+CPU = torch.device("cpu")
+EXACT = 1e-5  # of the largest entry of a gradient
+
+LOSSES = {
+    "triplet": {"name": "triplet", "margin": 0.3},
+    "triplet soft": {"name": "triplet", "soft": True, "reduction": "mean"},
+    "triplet scale-free": {"name": "triplet", "margin": 0.3, "scale_free": True},
+    "margin": {"name": "margin"},
+    "margin, β a class": {"name": "margin", "beta_per": "class", "nu": 0.1},
+    "margin, β a sample": {"name": "margin", "beta_per": "sample"},
+    "contrastive": {"name": "contrastive"},
+    "multi-similarity": {"name": "multi-similarity"},
+    "proxies": {"name": "proxy-nca", "per_class": 2},
+    "n-pair": {"name": "n-pair"},
+    "sup-con": {"name": "sup-con"},
+    "trimmed": {"name": "triplet", "trim": 0.5, "trim_on": "positives"},
+    "trimmed β a sample": {"name": "margin", "beta_per": "sample", "trim": 0.6},
+}
+ALL = list(itertools.product(POSITIVES, NEGATIVES))
+
+
+def forked(size, work, *args):
+    """`work(ranks, *args)` on each of `size` ranks; what each gave, or the error it ended with."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    ends = []
+    for rank in range(size):
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_child, args=(rank, size, port, theirs, work, args))
+        with warnings.catch_warnings():  # newer Pythons warn of threads; the child starts its own
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child.start()
+        theirs.close()
+        ends.append((ours, child))
+    results = []
+    for ours, child in ends:
+        try:
+            results.append(pickle.loads(ours.recv_bytes()))
+        except EOFError:
+            results.append(None)
+        child.join()
+    return results
+
+
+def _child(rank, size, port, answer, work, args):
+    torch.set_num_threads(1)
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"})
+    try:
+        with join(CPU, timeout=60) as ranks:
+            found = work(ranks, *args)
+    except BaseException as error:
+        found = error
+    # Plain bytes: a pipe of torch's own would pass tensors by descriptors, which die with us.
+    answer.send_bytes(pickle.dumps(found))
+    os._exit(0)
+
+
+def whole(results):
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+def samples(images=False):
+    draw = torch.Generator().manual_seed(5)
+    shape = (48, 1, 8, 8) if images else (48, 6)
+    return LabelledImages(
+        TensorSource(torch.randn(shape, generator=draw)), torch.arange(48) % 8, name="drawn"
+    )
+
+
+def case(loss, miner=None, p=5, scope="global", backbone="mlp", **more):
+    mining = {"scope": scope} | ({} if miner is None else dict(zip(_NAMES, miner, strict=True)))
+    values = {
+        "model": {"backbone": backbone, "dim": 5, "hidden": [12]},
+        "batch": {"p": p, "k": 3},
+        "loss": loss,
+        "mining": mining,
+        "guard": {"action": "off"},
+        "train": {"device": "cpu"},
+    }
+    return parse_config(values | more)
+
+
+_NAMES = ("positives", "negatives")
+
+
+def one_step(config, data, ranks=ALONE):
+    """Loss, gradients and running statistics of the first step."""
+    session = Session(config, data, ranks)
+    with warnings.catch_warnings():  # some miners find nothing here, which is a case too
+        warnings.simplefilter("ignore")
+        loss = session.advance()["loss"]
+    parts = [*session.model.named_parameters(), *session.loss.named_parameters()]
+    found = {name: p.grad.clone() for name, p in parts if p.grad is not None}
+    return loss, found, dict(session.model.named_buffers())
+
+
+def difference(found, expected):
+    """Largest difference of loss, gradients or buffers, beside their largest entry."""
+    if found[1].keys() != expected[1].keys():
+        return float("inf")
+    worst = abs(found[0] - expected[0]) / max(1.0, abs(expected[0]))
+    for now, then in zip(found[1:], expected[1:], strict=True):
+        size = max([1e-3, *(float(value.abs().max()) for value in then.values())])
+        for name, value in then.items():
+            worst = max(worst, float((now[name] - value).abs().max()) / size)
+    return worst
+
+
+def _steps(ranks, configs, data):
+    return [one_step(config, data, ranks) for config in configs]
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """Every miner; and every loss with every choice of positives and of negatives, and with none.
+
+    15 samples: shares of 8 and 7, or of 4, 4, 4 and 3.
+    """
+    configs = [case(LOSSES["triplet"], miner) for miner in ALL]
+    for shift, loss in enumerate(LOSSES.values()):
+        turned = NEGATIVES[shift % 7 :] + NEGATIVES[: shift % 7]
+        pairs = zip(POSITIVES, turned, strict=True)
+        configs += [case(loss, miner) for miner in (None, *pairs)]
+    data = samples()
+    return configs, data, [one_step(config, data) for config in configs]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_every_loss_and_miner_gives_the_gradients_of_one_process(cases, size):
+    configs, data, expected = cases
+    for steps in whole(forked(size, _steps, configs, data)):
+        errors = [difference(*pair) for pair in zip(steps, expected, strict=True)]
+        names = [f"{config.loss} {config.mining}" for config in configs]
+        assert max(errors) < EXACT, names[errors.index(max(errors))]
+
+
+def test_the_cases_are_no_empty_ones(cases):
+    charged = [loss for loss, gradients, _ in cases[2] if gradients and loss != 0]
+    assert len(charged) > 0.9 * len(cases[2])
+
+
+def _apart(ranks, configs, data):
+    return [one_step(config, data, ranks) for config in configs]
+
+
+def mean_of_shares(config, data, size):
+    """The oracle of `mining.scope = "rank"`: each share mined and charged alone, then the mean."""
+    session = Session(config, data)
+    rows = torch.as_tensor(next(iter(session.stream))[1])
+    losses = []
+    for rank in range(size):
+        share = rows[Ranks(rank, size).share(len(rows))]
+        z = session.model(data[share][0])
+        losses.append(session.loss(z, session.class_of[share]))
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    parts = [*session.model.named_parameters(), *session.loss.named_parameters()]
+    return float(loss.detach()), {name: p.grad for name, p in parts if p.grad is not None}, {}
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_scope_rank_is_the_mean_of_shares_mined_alone(size):
+    names = ("triplet", "triplet soft", "margin, β a class", "proxies", "sup-con")
+    hard, easy = ("hard", "hard"), ("easy", "semihard")
+    configs = [case(LOSSES[n], m, p=8, scope="rank") for n in names for m in (hard, easy)]
+    data = samples()
+    expected = [mean_of_shares(config, data, size) for config in configs]
+    alone = one_step(configs[0], data)
+    assert difference(alone, expected[0]) > 1e-3  # the scope does change the loss
+    for steps in whole(forked(size, _apart, configs, data)):
+        assert max(map(difference, steps, expected)) < EXACT
+
+
+def _batch_norm(ranks, data):
+    config = case(LOSSES["triplet"], ("easy", "hard"), backbone="mnist-cnn")
+    return one_step(config, data, ranks)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_batch_norm_sees_the_whole_batch(size):
+    data = samples(images=True)
+    expected = _batch_norm(ALONE, data)
+    for found in whole(forked(size, _batch_norm, data)):
+        assert difference(found, expected) < EXACT
+
+
+def test_a_batch_norm_that_cannot_be_shared_is_refused_and_a_frozen_one_left():
+    class Own(nn.BatchNorm1d):
+        pass
+
+    with pytest.raises(InputError, match=r"model\.backbone: .*freeze_bn.*Own"):
+        synchronise_batch_norm(nn.Sequential(Own(2)), Ranks(0, 2))
+    frozen = nn.Sequential(nn.BatchNorm1d(2)).eval()
+    assert type(synchronise_batch_norm(frozen, Ranks(0, 2))[0]) is nn.BatchNorm1d
+
+
+def _basics(ranks, points, labels):
+    found = {"any": (ranks.any(ranks.rank == 1), ranks.any(False)), "mean": ranks.mean(ranks.rank)}
+    share = points[ranks.share(len(points))].clone().requires_grad_()
+    for adjoint in ("sum", "own"):
+        rows = gather(share, ranks, adjoint=adjoint)
+        # Each rank weighs the rows by its own number, which only "sum" hands back.
+        (rows * (ranks.rank + 1)).sum().backward()
+        found[adjoint] = (rows.detach(), share.grad.clone())
+        share.grad = None
+    weight = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    weight.grad = torch.full_like(weight, ranks.rank)
+    sum_gradients([weight], ranks)
+    found["summed"] = weight.grad
+    found["retrieval"] = shared_retrieval(points, labels, ranks, ks=(1, 3)).to_dict()
+    ranks.agree("numbers", 7)
+    for name, try_this in {
+        "first": lambda: ranks.on_first(lambda: 1 / 0),
+        "agree": lambda: ranks.agree("numbers", ranks.rank),
+    }.items():
+        try:
+            try_this()
+        except Exception as error:
+            found[name] = error
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_ranks_settle_together(size):
+    draw = torch.Generator().manual_seed(0)
+    points = torch.randn(61, 3, generator=draw)
+    points[20:30] = points[0]  # ties and copies
+    labels = torch.arange(61) % 7
+    exact = retrieval(points, labels, ks=(1, 3), progress=False).to_dict()
+    for rank, found in enumerate(whole(forked(size, _basics, points, labels))):
+        assert found["any"] == (True, False)
+        assert found["mean"] == (size - 1) / 2
+        for adjoint, upstream in (("sum", size * (size + 1) / 2), ("own", rank + 1)):
+            rows, gradient = found[adjoint]
+            assert torch.equal(rows, points)
+            assert len(gradient) == Ranks(rank, size).counts(61)[rank]
+            assert torch.equal(gradient, torch.full_like(gradient, upstream))
+        assert found["summed"].tolist() == [size * (size - 1) / 2] * 2
+        assert found["retrieval"] == exact
+        assert isinstance(found["first"], FirstRankError if rank else ZeroDivisionError)
+        assert isinstance(found["agree"], LostRankError)
+
+
+RUN = {
+    "seed": 3,
+    "data": {"name": "digits"},
+    "model": {"backbone": "mlp", "dim": 4, "hidden": [16], "normalize": True},
+    "batch": {"p": 9, "k": 4},
+    "mining": {"positives": "random", "negatives": "distance"},
+    "loss": {"name": "margin", "beta_per": "class"},
+    "optimiser": {"name": "sgd", "lr": 0.02, "clip": 1.0},
+    "guard": {"every": 4},
+    "evaluate": {"max_samples": 200, "batch": 64, "clustering": True},
+    "train": {"steps": 14, "log_every": 1, "evaluate_every": 7, "checkpoint_every": 4},
+}
+CONFIG = parse_config(RUN)
+
+
+def _trained(ranks, out, config=CONFIG, at=0, event=None):
+    """Train; on the last rank something happens after step `at`."""
+    advance = Session.advance
+
+    def disturbed(self):
+        values = advance(self)
+        if self.step == at and ranks.rank == ranks.size - 1:
+            event()
+        return values
+
+    Session.advance = disturbed
+    run = train(config, out, resume=True)
+    return run.summary.get("status"), run.summary.get("step")
+
+
+def _please_stop():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def lines(out):
+    return list(train(CONFIG, out, resume=True).metrics())
+
+
+def close(found, expected):
+    assert [line.keys() for line in found] == [line.keys() for line in expected]
+    for now, then in zip(found, expected, strict=True):
+        words = [name for name in then if isinstance(then[name], str)]
+        assert [now.pop(name) for name in words] == [then[name] for name in words]
+        assert now == pytest.approx({k: then[k] for k in now}, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "alone"
+    train(CONFIG, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "two"
+    assert whole(forked(2, _trained, out)) == [("finished", 14)] * 2
+    return out
+
+
+def test_a_run_on_two_ranks_is_the_run_of_one_process(alone, two):
+    close(lines(two), lines(alone))
+
+
+def test_ranks_stop_together_and_other_numbers_of_ranks_go_on(alone, tmp_path):
+    out = tmp_path / "run"
+    assert whole(forked(2, _trained, out, CONFIG, 5, _please_stop)) == [("interrupted", 5)] * 2
+    assert whole(forked(1, _trained, out, CONFIG, 9, _please_stop)) == [("interrupted", 9)]
+    assert whole(forked(4, _trained, out)) == [("finished", 14)] * 4
+    close(lines(out), lines(alone))
+
+
+def test_a_rank_that_dies_ends_the_others_with_advice_and_costs_nothing_saved(two, tmp_path):
+    out = tmp_path / "run"
+    first, last = forked(2, _trained, out, CONFIG, 10, lambda: os._exit(9))
+    assert last is None
+    assert isinstance(first, LostRankError)
+    assert "step 8 is saved: go on with the same command and --resume" in str(first)
+    assert whole(forked(2, _trained, out)) == [("finished", 14)] * 2
+    assert (out / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
+
+
+def _rescued(ranks, out):
+    values = {k: v for k, v in RUN.items() if k not in ("loss", "mining")}
+    values["model"] = RUN["model"] | {"normalize": False}
+    values["mining"] = {"positives": "hard", "negatives": "hard"}
+    values["loss"] = {"margin": 0.0}
+    values["optimiser"] = {"name": "adam", "lr": 0.03}
+    values["guard"] = {"action": "rescue", "every": 5}
+    values["train"] = {"steps": 60, "evaluate_every": 60, "checkpoint_every": 10}
+    kept = []
+    advance = Session.advance
+    Session.advance = lambda self: (kept.append(self), advance(self))[1]
+    train(parse_config(values), out)  # every tenth step the ranks compare their weights
+    return [str(event) for event in kept[0].guard.events]
+
+
+def test_the_guard_rescues_all_ranks_alike(tmp_path):
+    events = whole(forked(2, _rescued, tmp_path / "run"))
+    assert events[0] == events[1]
+    assert any("Rolled back" in event for event in events[0])
+
+
+def _command(ranks, config, out):
+    import io
+    import sys
+
+    from uncollapse.cli import app
+    from uncollapse.cli.errors import run
+
+    sys.stderr = io.StringIO()
+    return run(app, ["train", str(config), "--out", str(out)]), sys.stderr.getvalue()
+
+
+def test_what_is_wrong_is_said_once(alone, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(CONFIG.to_toml())
+    (code, told), (other, silent) = whole(forked(2, _command, file, alone))
+    assert code == 2
+    assert "which holds a run" in told
+    assert (other, silent) == (1, "")
+
+
+def test_shares_that_cannot_be_mined_alone_are_refused():
+    with pytest.raises(InputError, match=r"batch\.p: expected a multiple of the 2 ranks"):
+        Session(case(LOSSES["triplet"], p=5, scope="rank"), samples(), Ranks(0, 2))
+    with pytest.raises(InputError, match=r"batch\.p: .*one sample for each of 16"):
+        Session(case(LOSSES["triplet"], p=5), samples(), Ranks(0, 16))
+
+
+def test_a_device_the_ranks_cannot_share_is_refused(monkeypatch):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with (
+        pytest.raises(InputError, match=r"train\.device: expected cpu or cuda"),
+        join(torch.device("mps")),
+    ):
+        pass
