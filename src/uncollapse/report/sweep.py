@@ -12,6 +12,7 @@ from uncollapse.report.config_table import config_table
 from uncollapse.report.markup import Html, number, percent
 from uncollapse.report.page import Page
 from uncollapse.report.sweep_charts import RunPoint, diameter_chart, rate_chart, recall_chart
+from uncollapse.report.sweep_markdown import sweep_markdown
 from uncollapse.report.sweep_svg import standalone_svg
 from uncollapse.report.sweep_view import Facet, Row, SweepView, read_view
 from uncollapse.report.words import badge
@@ -32,7 +33,7 @@ _RULE = (
 
 
 def sweep_report(folder: str | Path) -> list[Path]:
-    """Write `sweep.html` and `pictures/*.svg` from the table in a sweep's folder."""
+    """Write `sweep.html`, `sweep.md` and `pictures/*.svg` from the table in a sweep's folder."""
     view = read_view(folder)
     charts = _charts(view)
     pictures = view.folder / "pictures"
@@ -45,7 +46,9 @@ def sweep_report(folder: str | Path) -> list[Path]:
             name = kind if len(drawn) == 1 else f"{kind}-{i + 1}"
             made.append(pictures / f"{name}.svg")
             write_text(made[-1], standalone_svg(chart))
-    return [_page(view, charts).save(view.folder / "sweep.html"), *made]
+    write_text(view.folder / "sweep.md", sweep_markdown(view))
+    page = _page(view, charts).save(view.folder / "sweep.html")
+    return [page, view.folder / "sweep.md", *made]
 
 
 def _page(view: SweepView, charts: dict[str, list[Html]]) -> Page:
