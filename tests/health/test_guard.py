@@ -120,3 +120,37 @@ def test_a_trimmed_loss_is_changed_inside():
 def test_an_unknown_action_is_refused():
     with pytest.raises(ValueError, match="action: expected one of 'warn', 'stop', 'rescue'"):
         parts("panic")
+
+
+def test_a_rescue_does_not_wait_for_the_verdict():
+    model, optimiser, loss, guard = parts("rescue")
+    run(model, optimiser, loss, guard, 150)
+    first = guard.events[0]
+    assert first.kind == "rescue"
+    assert "foretells" in first.text
+    lone = run(*parts("warn"), 150)
+    assert first.step < lone.monitor.changes[0][0]
+
+
+def test_an_embedding_that_shrinks_without_drift_is_left_alone():
+    _, _, loss, guard = parts("rescue")
+    apply_strategy(loss, Strategy("easy", "semihard", None, False))
+    guard.first = guard.strategy = strategy_of(loss)
+    centres = torch.randn(12, 8, generator=torch.Generator().manual_seed(9))
+    for step in range(40):  # scale falls to 40 % while classes stay apart: nothing drifts
+        noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
+        guard.after_step((1 - 0.015 * step) * (centres[LABELS] + 0.05 * noise), LABELS, 0.1, step)
+    assert guard.events == []
+
+
+def test_each_wrong_return_doubles_the_wait_for_the_next():
+    model, optimiser, loss, guard = parts("rescue", probation=5)
+    centres = 10 * torch.randn(12, 8, generator=torch.Generator().manual_seed(9))
+    for _ in range(2):
+        run(model, optimiser, loss, guard, 60)
+        assert guard.strategy != guard.first
+        for step in range(60, 120):
+            noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
+            guard.after_step(centres[LABELS] + 0.1 * noise, LABELS, 0.0, step)
+    first, second = (event.step for event in guard.events if event.kind == "return")
+    assert second > first

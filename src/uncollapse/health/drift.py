@@ -13,7 +13,7 @@ from torch import Tensor
 from uncollapse._check import ArrayLike, InputError, check_int, class_ids, points
 from uncollapse.distances import centre, pairwise_distances
 
-__all__ = ["Drift", "drift", "radial"]
+__all__ = ["Drift", "drift", "has_unit_rows", "radial"]
 
 LossFn = Callable[[Tensor, ArrayLike], Tensor]
 Batch = tuple[Tensor, ArrayLike]
@@ -119,6 +119,16 @@ def radial(
     if mean == 0.0:
         return 0.0, math.inf if float(loss.detach()) > 0 else 0.0, 0.0
     return float((rows * slope).sum()) / mean, float(loss.detach()) / mean, mean
+
+
+def has_unit_rows(z: Tensor) -> bool:
+    """Whether all rows have length 1, so that only their directions can be pulled together.
+
+    >>> has_unit_rows(torch.eye(3)), has_unit_rows(torch.ones(3, 2))
+    (True, False)
+    """
+    norms = torch.linalg.vector_norm(z.detach(), dim=1, dtype=torch.float32)
+    return bool((norms - 1.0).abs().max() < 1e-4)
 
 
 def _leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:

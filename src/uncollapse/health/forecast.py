@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from uncollapse._check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
-from uncollapse.health.drift import drift
+from uncollapse.health.drift import drift, has_unit_rows
 from uncollapse.health.probe import NO_DRIFT, Probe, probe
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
 from uncollapse.health.thresholds import Thresholds
@@ -164,7 +164,7 @@ def forecast(
         embedded = list(embedded_batches(network, data, *shape, batches, seed))
         if loss_fn.normalize:
             embedded = [(nn.functional.normalize(z, dim=1), labels) for z, labels in embedded]
-        unit = _unit(embedded)
+        unit = has_unit_rows(embedded[0][0])
         try:
             for strategy in (first, *others):
                 apply_strategy(loss_fn, strategy)
@@ -249,12 +249,6 @@ def _cell(
         mean_loss,
         diameter_lower_bound(mean_size, mean_loss, c),
     )
-
-
-def _unit(embedded: list[tuple[Tensor, Tensor]]) -> bool:
-    """Whether all rows have length 1, so that only their directions can be pulled together."""
-    norms = torch.linalg.vector_norm(embedded[0][0], dim=1)
-    return bool((norms - 1.0).abs().max() < 1e-4)
 
 
 def _why(cell: Cell) -> str:

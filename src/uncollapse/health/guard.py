@@ -11,16 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._check import ArrayLike, check_choice, check_int, check_number
-from uncollapse.health.drift import drift
+from uncollapse.health.drift import drift, has_unit_rows
 from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.probe import foretell
+from uncollapse.health.scale import spread
 from uncollapse.health.state import Health
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
+from uncollapse.health.verdict import percent
 
 __all__ = ["ACTIONS", "Guard", "GuardEvent"]
 
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking")
 _SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
+_LOOK = 5  # steps between two looks ahead once less is left
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,12 @@ class Guard:
     `warn` says it once a verdict; `stop` also asks the loop to end (`guard.stopped`). `rescue`
     restores the last healthy network and optimiser, then changes the loss to the nearest strategy
     of a ladder (`health.strategy.ladder`) whose drift, measured on the monitor's reservoir, does
-    not shrink the embedding; a strategy under which it collapsed again is not tried twice. After
-    `probation` healthy steps it goes back to the first choice, if its drift has become safe. A
-    `shrinking` embedding is rescued only if the present strategy's measured drift is what shrinks
-    it.
+    not shrink the embedding; a strategy under which it collapsed again is not tried twice. It does
+    not wait for the verdict: once half of the scale is gone, it looks ahead (`health.probe.
+    foretell`), and acts if the drift will shrink the rest to what the monitor calls shrinking.
+    After `probation` healthy steps it goes back to the first choice, if its drift has become safe;
+    each time that was wrong, the next return waits twice as long. A `shrinking` embedding is
+    rescued only if the present strategy's measured drift is what shrinks it.
 
     Args:
         model: the network.
@@ -89,6 +95,8 @@ class Guard:
         self.stopped = False
         self._failed: list[Strategy] = []
         self._since = 0  # healthy steps under a strategy that is not the first
+        self._returns = 0
+        self._start: tuple[float, float] | None = None  # scale and drift as the strategy began
         self._said = "healthy"
         self._snapshot: dict[str, Any] | None = None
         if action == "rescue":
@@ -128,6 +136,8 @@ class Guard:
             "events": [asdict(event) for event in self.events],
             "stopped": self.stopped,
             "since": self._since,
+            "returns": self._returns,
+            "start": self._start,
             "said": self._said,
             "snapshot": self._snapshot,
         }
@@ -139,6 +149,8 @@ class Guard:
         self._failed = [Strategy(**strategy) for strategy in state["failed"]]
         self.events = [GuardEvent(**event) for event in state["events"]]
         self.stopped, self._since = state["stopped"], state["since"]
+        self._returns, start = state["returns"], state["start"]
+        self._start = None if start is None else (start[0], start[1])
         self._said, self._snapshot = state["said"], state["snapshot"]
         apply_strategy(self.loss_fn, self.strategy)
 
@@ -164,17 +176,36 @@ class Guard:
     def _healthy(self, health: Health) -> None:
         step = health.step or 0
         scale = 1.0 if health.relative_diameter is None else health.relative_diameter
+        if self._start is None and self.monitor.reservoir.filled:
+            self._start = (spread(self.monitor.reservoir.rows()[0]), self._drift(self.strategy))
+        if self._start is not None and health.spread < _SNAPSHOT_ROOM * self._start[0]:
+            if step % _LOOK == 0:
+                self._look_ahead(health, *self._start)
+            return
         if step % self.snapshot_every == 0 and scale >= _SNAPSHOT_ROOM:
             self._take_snapshot()
         if self.strategy == self.first:
             return
         self._since += 1
-        if self._since % self.probation == 0:
+        if self._since % (self.probation << self._returns) == 0:
             value = self._drift(self.first)
             if value <= self.tolerance:
+                self._returns += 1
                 self._change(self.first)
                 text = f"back to {self.first}: its drift is {value:+.3f} now"
                 self._record(health, "return", text)
+
+    def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
+        """Rescue an embedding that is called healthy still, if its drift will shrink the rest."""
+        left = spread(self.monitor.reservoir.rows()[0]) / scale_then
+        now = self._drift(self.strategy)
+        end = foretell(left, drift_then, now)
+        if now > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
+            reason = (
+                f"{percent(left)} of the scale is left, and a drift that went from "
+                f"{drift_then:+.3f} to {now:+.3f} foretells {percent(end)}"
+            )
+            self._rescue(replace(health, verdict="shrinking", reasons=(reason,)), now)
 
     def _rescue(self, health: Health, now: float) -> None:
         if self.strategy not in self._failed:
@@ -198,7 +229,7 @@ class Guard:
         self._record(health, "rescue", text)
 
     def _change(self, strategy: Strategy) -> None:
-        self.strategy, self._since = strategy, 0
+        self.strategy, self._since, self._start = strategy, 0, None
         apply_strategy(self.loss_fn, strategy)
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor"}
         self.monitor.settings = replace(self.monitor.settings, **known)
@@ -214,7 +245,8 @@ class Guard:
         state = None if generator is None else generator.get_state()
         apply_strategy(self.loss_fn, strategy)
         try:
-            return drift(self.loss_fn, rows.to(device), labels).value
+            unit = has_unit_rows(rows)
+            return drift(self.loss_fn, rows.to(device), labels, normalized=unit).value
         finally:
             apply_strategy(self.loss_fn, self.strategy)
             if generator is not None:

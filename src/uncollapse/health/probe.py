@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from uncollapse._check import check_int, check_number
 from uncollapse.health.drift import radial
 
-__all__ = ["NO_DRIFT", "Probe", "probe"]
+__all__ = ["NO_DRIFT", "Probe", "foretell", "probe"]
 
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 _LEAST = 10  # steps of a probe
@@ -51,23 +50,30 @@ class Probe:
 
     @property
     def foretold(self) -> float:
-        """The share of the scale that would be left in the end, if the drift falls as it fell.
-
-        Gradient flow shrinks log(scale) at a rate proportional to the drift. If that falls by the
-        factor r in a probe that leaves the share s, and so on for ever, then log(scale) falls by
-        log(s)·(1 + r + r² + ...) = log(s) / (1 - r). A drift that is gone shrinks no further; one
-        that does not fall shrinks on, to nothing.
-        """
-        start, end = self._ends(self.drifts)
-        left = max(self.scale_factor, _TINY)
-        if left >= 1.0 or end <= NO_DRIFT:
-            return left
-        fall = (start - end) / start if start > 0 else 0.0
-        return math.exp(max(math.log(left) / min(max(fall, _STEADY), 1.0), math.log(_TINY)))
+        """The share of the scale that would be left in the end: see `foretell`."""
+        return foretell(self.scale_factor, *self._ends(self.drifts))
 
     def _ends(self, values: Sequence[float]) -> tuple[float, float]:
         size = max(1, len(values) // 5)
         return sum(values[:size]) / size, sum(values[-size:]) / size
+
+
+def foretell(left: float, drift_then: float, drift_now: float) -> float:
+    """The share of the scale that will be left in the end, if the drift falls on as it fell.
+
+    Gradient flow shrinks log(scale) at a rate proportional to the drift. If that falls by the
+    factor r while the share `left` stays, and so on for ever, then log(scale) falls by
+    log(left)·(1 + r + r² + ...) = log(left) / (1 - r). A drift that is gone shrinks no further; one
+    that does not fall shrinks on, to nothing.
+
+    >>> foretell(0.5, 0.4, 0.2), foretell(0.5, 0.4, 0.0), foretell(2.0, 0.4, 0.4)
+    (0.25, 0.5, 2.0)
+    """
+    left = max(left, _TINY)
+    if left >= 1.0 or drift_now <= NO_DRIFT:
+        return left
+    fall = (drift_then - drift_now) / drift_then if drift_then > 0 else 0.0
+    return float(max(left ** (1.0 / min(max(fall, _STEADY), 1.0)), _TINY))
 
 
 def probe(
