@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from uncollapse._check import InputError
-from uncollapse.report.sweep_charts import RunPoint, diameter_chart, rate_chart
+from uncollapse.report.sweep_charts import diameter_chart, rate_chart
+from uncollapse.report.sweep_points import RunPoint
 from uncollapse.report.sweep_svg import standalone_svg
 from uncollapse.sweep.rates import wilson
 

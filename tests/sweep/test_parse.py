@@ -118,7 +118,10 @@ def test_the_kept_sweep_is_the_sweep(tmp_path):
 
 
 def test_a_sweep_may_grow_in_its_folder_but_not_change(tmp_path):
-    keep_sweep(parse_sweep({"grid": {"batch.p": [2]}}), tmp_path)
+    keep_sweep(parse_sweep({"grid": {"batch.k": [2]}}), tmp_path)
+    keep_sweep(parse_sweep({"grid": {"batch.p": [2]}}), tmp_path)  # there are no runs yet
+    (tmp_path / "runs" / "p=2,seed=0").mkdir(parents=True)
+    (tmp_path / "runs" / "p=2,seed=0" / "config.toml").touch()
     keep_sweep(parse_sweep({"grid": {"batch.p": [4, 2]}, "seeds": 2}), tmp_path)
     changed = {
         "no run p=4,seed=0": {"grid": {"batch.p": [2]}, "seeds": 2},

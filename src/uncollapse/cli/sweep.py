@@ -42,14 +42,14 @@ def command(
     from uncollapse.report.sweep import sweep_report
     from uncollapse.sweep import load_sweep
     from uncollapse.sweep.board import Board
-    from uncollapse.sweep.grid import keep_sweep, runs_folder, sweep_grid
+    from uncollapse.sweep.grid import check_kept, keep_sweep, runs_folder, sweep_grid
     from uncollapse.sweep.plan import make_plan
     from uncollapse.sweep.search import sweep_search
 
     check_choice("--engine", engine, ("local", "ray"))
     asked = load_sweep(sweep, data_root=data_root)
     folder = out or Path("runs") / sweep.stem
-    keep_sweep(asked, folder)
+    check_kept(asked, folder)
     console = Console(highlight=False)
     made = _engine(engine, runs_folder(folder), jobs, address)
     with console.status("trying a few steps of the smallest and the largest run"):
@@ -58,6 +58,7 @@ def command(
     if plan:
         made.close()
         return
+    keep_sweep(asked, folder)
     with Board(console, total=foreseen.total) as board:
         run = sweep_grid if asked.search is None else sweep_search
         results = run(asked, folder, made, board, retry_failed=retry_failed)

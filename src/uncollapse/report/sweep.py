@@ -11,8 +11,9 @@ from uncollapse.report.charts import heatmap
 from uncollapse.report.config_table import config_table
 from uncollapse.report.markup import Html, number, percent
 from uncollapse.report.page import Page
-from uncollapse.report.sweep_charts import RunPoint, diameter_chart, rate_chart, recall_chart
+from uncollapse.report.sweep_charts import diameter_chart, rate_chart, recall_chart
 from uncollapse.report.sweep_markdown import sweep_markdown
+from uncollapse.report.sweep_points import RunPoint
 from uncollapse.report.sweep_svg import standalone_svg
 from uncollapse.report.sweep_view import Facet, Row, SweepView, read_view
 from uncollapse.report.words import badge

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from uncollapse.report.charts.axes import MARKS, Frame, Scale, figure, legend, mark
+from uncollapse.report.charts.axes import Frame, Scale, figure, legend, mark
 from uncollapse.report.markup import Html, number, percent
-from uncollapse.report.style import SERIES
+from uncollapse.report.sweep_points import (
+    ZOOM,
+    RunPoint,
+    cross_legend,
+    draw,
+    group_legend,
+    group_numbers,
+    ticks,
+    x_scale,
+)
 from uncollapse.sweep.rates import Rate
 
-__all__ = ["RunPoint", "diameter_chart", "rate_chart", "recall_chart"]
-
-_KINDS = tuple(kind for kind in MARKS if kind != "cross")  # a cross is a run that collapsed
-_GROUPS = 6  # that are told apart
-_ZOOM = 1.25
-
-
-@dataclass(frozen=True)
-class RunPoint:
-    """A run in a chart: where it stands, how large it began and ended, and what (17) foretold.
-
-    `group` tells runs at the same x apart; `limit` is the diameter below which it has collapsed.
-    """
-
-    x: float
-    diameter: float
-    start: float
-    limit: float
-    collapsed: bool
-    bound: float | None = None
-    group: str = ""
+__all__ = ["diameter_chart", "rate_chart", "recall_chart"]
 
 
 def diameter_chart(title: str, runs: Sequence[RunPoint], *, x_label: str, small: str = "") -> Html:
@@ -50,22 +37,21 @@ def diameter_chart(title: str, runs: Sequence[RunPoint], *, x_label: str, small:
     shown = {x: value for x, value in bounds.items() if value > 0}
     values = [max(run.diameter, 1e-12) for run in runs] + [run.start for run in runs]
     wide = min(values) < 0.02 * max(values)
-    values += [value for value in shown.values() if wide or value > 0]
-    values += [run.limit for run in runs] if wide else []
-    x = _x_scale([run.x for run in runs], across)
+    values += [*shown.values(), *(run.limit for run in runs if wide)]
+    x = x_scale([run.x for run in runs], across)
     y = Scale.around(values, *up, log=wide, zero=not wide)
     frame = Frame(x, y)
-    parts: list[str] = [frame.axes(x_label, x_ticks=False), _x_numbers(frame, runs)]
+    parts: list[str] = [frame.axes(x_label, x_ticks=False), ticks(frame, (run.x for run in runs))]
     parts.append(_region(frame, _means(runs, "limit")))
     parts.append(_path(frame, _means(runs, "start"), "2 4", "var(--soft)"))
     parts.append(_path(frame, shown, "7 4", "var(--s0)"))
-    groups = _groups(runs)
-    parts += [_point(frame, run.x, run.diameter, groups[run.group], run) for run in runs]
+    groups = group_numbers(runs)
+    parts += [draw(frame, run.x, run.diameter, groups[run.group], run) for run in runs]
     fallen = sum(run.collapsed for run in runs)
     words = [f"{fallen} of {len(runs)} runs collapsed"]
     if len(shown) < len(bounds):
-        words.append(f"(17) says nothing (is at most 0) at {len(bounds) - len(shown)} of them")
-        words[-1] = words[-1].replace("them", f"{len(bounds)} {x_label}s")
+        empty = f"{len(bounds) - len(shown)} of {len(bounds)} {x_label}s"
+        words.append(f"(17) says nothing (is at most 0) at {empty}")
     said = [
         f"{x_label} {number(at)}: diameter {number(value)}"
         for at, value in _means(runs, "diameter").items()
@@ -75,7 +61,7 @@ def diameter_chart(title: str, runs: Sequence[RunPoint], *, x_label: str, small:
         ". ".join([*words, *said]),
         Html("".join(parts)),
         small="; ".join([*[small] * bool(small), *words, *["logarithmic scale"] * wide]),
-        below=legend([*_group_legend(groups), *_line_legend(runs, bool(shown))]),
+        below=legend([*group_legend(groups), *_line_legend(runs, bool(shown))]),
     )
 
 
@@ -88,15 +74,15 @@ def rate_chart(title: str, rates: Mapping[float, Rate], *, x_label: str, small: 
     True
     """
     across, up = Frame.area()
-    frame = Frame(_x_scale(list(rates), across), Scale(0.0, 1.0, *up))
-    parts: list[str] = [frame.axes(x_label, x_ticks=False, percent=True), _ticks(frame, rates)]
+    frame = Frame(x_scale(list(rates), across), Scale(0.0, 1.0, *up))
+    parts: list[str] = [frame.axes(x_label, x_ticks=False, percent=True), ticks(frame, rates)]
     for x, rate in rates.items():
         at, low, high = frame.x(x), frame.y(rate.low), frame.y(rate.high)
         parts.append(
             f'<path d="M{at} {low}V{high}M{at - 4:g} {low}h8M{at - 4:g} {high}h8" fill="none" '
             f'stroke="var(--s1)" stroke-width="1.6"/>'
         )
-        parts.append(mark("diamond", at, frame.y(rate.share), 1, _ZOOM))
+        parts.append(mark("diamond", at, frame.y(rate.share), 1, ZOOM))
     said = [f"{number(x)}: {rate.count} of {rate.total}" for x, rate in rates.items()]
     words = f"Share of runs that collapsed by {x_label}. {', '.join(said)}"
     note = ", ".join([*[small] * bool(small), "95 % intervals (Wilson)"])
@@ -114,10 +100,10 @@ def recall_chart(title: str, runs: Sequence[tuple[RunPoint, float]], *, small: s
     sizes = [max(run.diameter, 1e-12) for run, _ in runs]
     x = Scale.around(sizes, *across, log=None, zero=True)
     frame = Frame(x, Scale(0.0, max(1.0, *(recall for _, recall in runs)), *up))
-    groups = _groups([run for run, _ in runs])
+    groups = group_numbers([run for run, _ in runs])
     parts: list[str] = [frame.axes("diameter after training", percent=True)]
     for run, recall in runs:
-        parts.append(_point(frame, max(run.diameter, 1e-12), recall, groups[run.group], run))
+        parts.append(draw(frame, max(run.diameter, 1e-12), recall, groups[run.group], run))
     best, worst = (f(recall for _, recall in runs) for f in (max, min))
     words = f"{len(runs)} runs, R@1 from {percent(worst)} to {percent(best)}"
     scale = ["logarithmic scale"] * x.log
@@ -126,34 +112,8 @@ def recall_chart(title: str, runs: Sequence[tuple[RunPoint, float]], *, small: s
         words,
         Html("".join(parts)),
         small=", ".join([*[small] * bool(small), words, *scale]),
-        below=legend([*_group_legend(groups), *_cross_legend([run for run, _ in runs])]),
+        below=legend([*group_legend(groups), *cross_legend([run for run, _ in runs])]),
     )
-
-
-def _x_scale(values: Sequence[float], across: tuple[int, int]) -> Scale:
-    """Batch sizes and dimensions double: logarithmic where they span enough."""
-    low, high = min(values), max(values)
-    if low > 0 and high >= 4 * low:
-        return Scale(low / 1.25, high * 1.25, *across, log=True)
-    pad = 0.08 * (high - low) or 1.0
-    return Scale(low - pad, high + pad, *across)
-
-
-def _x_numbers(frame: Frame, runs: Sequence[RunPoint]) -> str:
-    return _ticks(frame, {run.x: None for run in runs})
-
-
-def _ticks(frame: Frame, values: Mapping[float, object]) -> str:
-    """The values themselves, where there is room for them."""
-    parts, free, bottom = [], -math.inf, frame.y.start
-    for value in sorted(values):
-        at = frame.x(value)
-        parts.append(f'<path class="axis" d="M{at} {bottom}v4"/>')
-        text = number(value)
-        if at - free > 4 * len(text) + 8:
-            parts.append(f'<text x="{at}" y="{bottom + 17}" text-anchor="middle">{text}</text>')
-            free = at + 4 * len(text)
-    return "".join(parts)
 
 
 def _means(runs: Sequence[RunPoint], name: str) -> dict[float, float]:
@@ -163,18 +123,6 @@ def _means(runs: Sequence[RunPoint], name: str) -> dict[float, float]:
         if value is not None:
             found.setdefault(run.x, []).append(value)
     return {x: sum(values) / len(values) for x, values in sorted(found.items())}
-
-
-def _groups(runs: Sequence[RunPoint]) -> dict[str, int]:
-    names = list(dict.fromkeys(run.group for run in runs))
-    return {name: min(i, _GROUPS) for i, name in enumerate(names)}
-
-
-def _point(frame: Frame, x: float, y: float, group: int, run: RunPoint) -> str:
-    at, up = frame.x(x), frame.y(max(y, 1e-12) if frame.y.log else y)
-    kind = "cross" if run.collapsed else _KINDS[group % len(_KINDS)]
-    drawn = mark(kind, at, up, group % SERIES, _ZOOM)
-    return drawn.replace(f"var(--s{group % SERIES})", "var(--bad)") if run.collapsed else drawn
 
 
 def _path(frame: Frame, line: Mapping[float, float], dash: str, colour: str) -> str:
@@ -199,20 +147,6 @@ def _region(frame: Frame, limits: Mapping[float, float]) -> str:
     return f'<path d="M{path}z" fill="var(--bad)" fill-opacity=".13"/>'
 
 
-def _group_legend(groups: Mapping[str, int]) -> list[tuple[str, Html]]:
-    return [
-        (name, mark(_KINDS[i % len(_KINDS)], 15, 7, i % SERIES, _ZOOM))
-        for name, i in groups.items()
-        if name and i < _GROUPS
-    ]
-
-
-def _cross_legend(runs: Sequence[RunPoint]) -> list[tuple[str, Html]]:
-    if not any(run.collapsed for run in runs):
-        return []
-    return [("collapsed", Html(mark("cross", 15, 7, 0, _ZOOM).replace("--s0", "--bad")))]
-
-
 def _line_legend(runs: Sequence[RunPoint], bound: bool) -> list[tuple[str, Html]]:
     def stroke(dash: str, colour: str) -> Html:
         return Html(
@@ -222,7 +156,7 @@ def _line_legend(runs: Sequence[RunPoint], bound: bool) -> list[tuple[str, Html]
 
     region = Html('<rect width="30" height="14" fill="var(--bad)" fill-opacity=".13"/>')
     return [
-        *_cross_legend(runs),
+        *cross_legend(runs),
         *[("bound (17), c = 2", stroke("7 4", "var(--s0)"))] * bound,
         ("before training", stroke("2 4", "var(--soft)")),
         ("collapsed region", region),

@@ -10,7 +10,7 @@ from typing import Any
 
 from uncollapse._check import InputError
 from uncollapse.health import Thresholds
-from uncollapse.report.sweep_charts import RunPoint
+from uncollapse.report.sweep_points import RunPoint
 from uncollapse.sweep import Sweep, load_sweep
 from uncollapse.sweep.axes import short_names
 
@@ -81,7 +81,9 @@ class SweepView:
         x: Callable[[Row], float],
         group: Callable[[Row], str],
     ) -> list[Facet]:
-        others = [axis for axis in self.sweep.axes if axis not in along]
+        # The trials of a search share no settings: all are drawn together.
+        searched = self.sweep.search is not None
+        others = [axis for axis in self.sweep.axes if axis not in along and not searched]
         short = short_names(self.sweep.axes)
         parts: dict[tuple[Any, ...], list[Row]] = {}
         for row in self.done:

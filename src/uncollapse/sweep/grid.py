@@ -14,7 +14,7 @@ from uncollapse.sweep.results import Results, result_row
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training.checkpoint import write_text
 
-__all__ = ["keep_sweep", "runs_folder", "sweep_grid"]
+__all__ = ["check_kept", "keep_sweep", "runs_folder", "sweep_grid"]
 
 
 def runs_folder(out: str | Path) -> Path:
@@ -23,16 +23,21 @@ def runs_folder(out: str | Path) -> Path:
 
 
 def keep_sweep(sweep: Sweep, out: str | Path) -> None:
-    """Write the resolved sweep into its folder; one that is there must be a part of this one.
+    """Write the resolved sweep into its folder, after `check_kept`."""
+    check_kept(sweep, out)
+    Path(out).mkdir(parents=True, exist_ok=True)
+    write_text(Path(out) / "sweep.toml", sweep.to_toml())
+
+
+def check_kept(sweep: Sweep, out: str | Path) -> None:
+    """Raise unless a sweep that has runs in this folder is a part of this one.
 
     Values, seeds and exclusions may be changed so that there are more runs; a run that was there
     must still be, unchanged.
     """
     place = Path(out) / "sweep.toml"
-    if place.is_file():
+    if place.is_file() and any(runs_folder(out).glob("*/config.toml")):
         _check_part(load_sweep(place), sweep, Path(out))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_text(place, sweep.to_toml())
 
 
 def sweep_grid(

@@ -31,8 +31,8 @@ def wilson(count: int, total: int) -> Rate:
     """The share with Wilson's interval, which is sensible for three runs and for 0 or all of them.
 
     >>> rate = wilson(3, 3)
-    >>> rate.share, round(rate.low, 3), rate.high
-    (1.0, 0.438, 1.0)
+    >>> rate.share, round(rate.low, 2), rate.high
+    (1.0, 0.44, 1.0)
     """
     check_int("total", total)
     if check_int("count", count, 0) > total:
