@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 
 import pytest
@@ -36,3 +38,14 @@ def test_every_page_is_in_the_navigation():
     names = {str(page.relative_to(ROOT / "docs")) for page in DOCS}
     listed = set(re.findall(r"[\w/-]+\.md", nav))
     assert {name for name in names if not name.startswith("results/")} == listed
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "api").glob("*.md")), ids=lambda p: p.stem)
+def test_every_public_name_is_in_the_reference(page):
+    """A function named as its module is hidden by it, and has to be listed by its full path."""
+    listed = re.findall(r"^::: ([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    for name in listed:
+        package = importlib.import_module(name) if name.count(".") == 1 else None
+        modules = {m.name for m in pkgutil.iter_modules(getattr(package, "__path__", []))}
+        hidden = modules & set(getattr(package, "__all__", ()))
+        assert {f"{name}.{one}.{one}" for one in hidden} <= set(listed)
