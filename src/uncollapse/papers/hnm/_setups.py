@@ -98,14 +98,15 @@ def omniglot_letters() -> Setup:
     return Setup(
         data={"name": "omniglot", "labels": "fine", "size": 20},
         model={"backbone": "conv2"},
-        steps=300,
+        steps=200,
         seeds=3,
-        batches=[(p, k) for p in _P for k in _K if k < 20 and p * k <= 144],
+        batches=[(2, 2), (4, 2), (4, 4), (8, 4), (8, 8), (18, 4), (18, 8)],
         dims=(4, 16, 64, 128, 256, 1024),
         batch=(8, 4),
+        lr=1e-3,
         differs="Omniglot letters (964 to train on, 659 others to test) in place of the people of "
-        "Market-1501, 20 × 20 pixels, 300 steps instead of 40,000, N up to 144; K = 32 is left "
-        f"out, as a letter has 20 images. The paper's convnet is not described. {_OPEN}",
+        "Market-1501, 20 × 20 pixels, 200 steps of Adam at 1e-3 instead of 40,000, and a part of "
+        "the grid. The paper states neither its optimiser nor its convnet.",
     )
 
 
