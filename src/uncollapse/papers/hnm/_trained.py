@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -160,6 +161,7 @@ def _cells(points: Sequence[Point]) -> list[list[str]]:
     for (batch, p, dim), found in groupby(sorted(points, key=cell), cell):
         mine = list(found)
         mean, std = spread([one.end for one in mine])
+        recall = _mean([one.recall for one in mine])  # NaN where there is no evaluation split
         after = f"{mean:.3g}" + (f" ± {std:.1g}" if len(mine) > 1 else "")
         rows.append(
             [
@@ -172,7 +174,7 @@ def _cells(points: Sequence[Point]) -> list[list[str]]:
                 f"{sum(one.collapsed for one in mine)} of {len(mine)}",
                 f"{_mean([one.bound for one in mine]):.3g}",
                 f"{_mean([one.drift for one in mine]):+.3f}",
-                f"{100 * _mean([one.recall for one in mine]):.1f}",
+                f"{100 * recall:.1f}" if math.isfinite(recall) else "-",
             ]
         )
     return rows
