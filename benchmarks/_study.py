@@ -133,7 +133,7 @@ def cached(
 def _each(
     todo: Sequence[Setting], run: Callable[[Setting], dict[str, Any]], jobs: int
 ) -> Iterator[tuple[Setting, dict[str, Any]]]:
-    if jobs == 1:
+    if jobs <= 1:
         yield from ((one, run(one)) for one in todo)
         return
     context = multiprocessing.get_context("spawn")
