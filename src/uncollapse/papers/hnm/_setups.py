@@ -100,8 +100,8 @@ def omniglot_letters() -> Setup:
         model={"backbone": "conv2"},
         steps=200,
         seeds=3,
-        batches=[(2, 2), (4, 2), (4, 4), (8, 4), (8, 8), (18, 4), (18, 8)],
-        dims=(4, 16, 64, 128, 256, 1024),
+        batches=[(2, 2), (4, 4), (8, 4), (8, 8), (18, 8)],
+        dims=(4, 16, 128, 1024),
         batch=(8, 4),
         lr=1e-3,
         differs="Omniglot letters (964 to train on, 659 others to test) in place of the people of "
