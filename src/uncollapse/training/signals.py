@@ -15,7 +15,8 @@ def requests_to_stop(*, patient: bool = False) -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM ask the loop to stop after its step; a second one stops at once.
 
     `patient` ignores the second: torchrun passes on a Ctrl-C that a rank may have got already, and
-    itself ends those that take longer than half a minute.
+    itself ends those that take longer than half a minute. After an error it goes on ignoring them:
+    torchrun ends the ranks that are left when one dies, and they must have time to say so.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -28,8 +29,13 @@ def requests_to_stop(*, patient: bool = False) -> Iterator[threading.Event]:
         asked.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    failed = False
     try:
         yield asked
+    except BaseException:
+        failed = True
+        raise
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not (failed and patient):
+            for number, handler in before.items():
+                signal.signal(number, handler)
