@@ -33,11 +33,10 @@ def test_links_of_the_site_stay_inside_it():
                 assert file.is_relative_to(site), f"{page.name}: {target}"
 
 
-def test_every_page_is_in_the_navigation():
+def test_every_page_of_the_navigation_exists():
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     names = {str(page.relative_to(ROOT / "docs")) for page in DOCS}
-    listed = set(re.findall(r"[\w/-]+\.md", nav))
-    assert {name for name in names if not name.startswith("results/")} == listed
+    assert set(re.findall(r"[\w/-]+\.md", nav)) <= names
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "api").glob("*.md")), ids=lambda p: p.stem)
