@@ -50,7 +50,7 @@ cluster.shutdown()
 def test_a_killed_ray_worker_changes_nothing(tmp_path):
     runs = tmp_path / "runs"
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(runs)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", DRIVER, str(runs)], capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr
     assert "slots 2" in done.stdout

@@ -89,7 +89,7 @@ def make_plan(sweep: Sweep, out: Path, slots: int, *, retry_failed: bool = False
 
 
 def calibrate(config: Config) -> Cost:
-    """Train a few steps of a config in a scratch folder and time its parts, with one thread."""
+    """Train a few steps of a config in a scratch folder, evaluate once, and time the parts."""
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         try:
@@ -100,7 +100,7 @@ def calibrate(config: Config) -> Cost:
         finally:
             torch.set_num_threads(threads)
     step = max(0.0, more - first) / _STEPS
-    return Cost(_work(config), max(0.0, first - step - 2 * judge), step, judge, size)
+    return Cost(_work(config), max(0.0, first - step), step, judge, size)
 
 
 def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[Config]]:
@@ -123,8 +123,12 @@ def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[C
 
 
 def _train(config: Config, steps: int, out: Path) -> float:
-    short = {"steps": steps, "evaluate_every": steps, "tensorboard": "off", "threads": 1}
-    changed = config.model_copy(update={"train": config.train.model_copy(update=short)})
+    short = {"steps": steps, "tensorboard": "off", "threads": 1}
+    changes = {
+        "train": config.train.model_copy(update=short),
+        "data": config.data.model_copy(update={"eval_splits": []}),  # timed once, by itself
+    }
+    changed = config.model_copy(update=changes)
     begun = time.perf_counter()
     train(changed, out, console=Console(quiet=True))
     return time.perf_counter() - begun
