@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
+from scipy.stats import rankdata
 
 from _study import Setting
 from uncollapse.health import Probe, Thresholds
 from uncollapse.health.forecast import DANGEROUS
 
-RESAMPLES = 2000
+Array = np.ndarray[Any, Any]
+
+RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ OUTCOMES: dict[str, Callable[[Outcome], bool]] = {
 
 def auc(truth: Sequence[bool], values: Sequence[float]) -> float:
     """Chance that a run that collapsed has the larger score; NaN with one kind only."""
-    return float(roc_auc_score(truth, values)) if len(set(truth)) == 2 else math.nan
+    return _auc_of(np.asarray(truth, bool), np.asarray(values, float))
 
 
 def interval(
@@ -89,18 +91,32 @@ def interval(
     groups: dict[Setting, list[int]] = {}
     for row, one in enumerate(runs):
         groups.setdefault(replace(one.setting, seed=0), []).append(row)
-    members, rng = list(groups.values()), np.random.default_rng(0)
+    members, rng = [np.array(rows) for rows in groups.values()], np.random.default_rng(0)
+    hits, scores = np.asarray(truth, bool), np.asarray(values, float)
     found = []
     for _ in range(RESAMPLES):
-        rows = [r for g in rng.integers(len(members), size=len(members)) for r in members[g]]
-        found.append(auc([truth[r] for r in rows], [values[r] for r in rows]))
+        rows = np.concatenate([members[g] for g in rng.integers(len(members), size=len(members))])
+        found.append(_auc_of(hits[rows], scores[rows]))
     low, high = np.nanquantile(found, (0.025, 0.975))
     return float(low), float(high)
 
 
+def _auc_of(truth: Array, values: Array) -> float:
+    """Mann and Whitney's U over the number of pairs; ties count half."""
+    hits = int(truth.sum())
+    others = len(truth) - hits
+    if hits == 0 or others == 0:
+        return math.nan
+    ranks = float(rankdata(values)[truth].sum())
+    return (ranks - hits * (hits + 1) / 2) / (hits * others)
+
+
 def summary(runs: Sequence[Outcome]) -> str:
     """The tables, as Markdown."""
-    groups = {"all": list(runs)}
+    groups = {
+        "all": list(runs),
+        "all, only hard x hard": [one for one in runs if one.setting.is_batch_hard],
+    }
     for one in runs:
         name = f"{one.setting.data}, {one.setting.backbone}"
         groups.setdefault(name, []).append(one)

@@ -59,6 +59,11 @@ class Setting:
         words = f"{self.positives} x {self.negatives}" + ", scale-free" * self.scale_free
         return words + f", margin {self.margin:g}" * (self.margin != 0.2)
 
+    @property
+    def is_batch_hard(self) -> bool:
+        """Hard positives and hard negatives at the embedding's own scale: HNM's case."""
+        return (self.positives, self.negatives, self.scale_free) == ("hard", "hard", False)
+
     def config(self) -> Config:
         """The same as a run's config."""
         name, options, labels, _ = DATA[self.data]

@@ -49,7 +49,7 @@ def one_run(setting: Setting) -> dict[str, Any]:
     """Train; look at R@1 every few steps where it is to be seen falling, else at the end."""
     train, test = splits(setting.data)
     session = Session(setting.config(), train)
-    watched = setting.strategy == "hard x hard" and setting.guard == "warn"
+    watched = setting.is_batch_hard and setting.guard == "warn"
     scores = [(0, recall(session, test))]
     for step in range(1, setting.steps + 1):
         session.advance()
