@@ -177,7 +177,11 @@ def _mostly(cell: Sequence[Row]) -> bool:
 
 
 def _median(values: Sequence[float]) -> float:
-    return round(statistics.median(values), 1) if values else float("nan")
+    """To a tenth, and from 10 on to a whole number: there is room for four signs."""
+    if not values:
+        return float("nan")
+    found = statistics.median(values)
+    return round(found) if found >= 10 else round(found, 1)
 
 
 def _recall(row: Row) -> float:

@@ -29,7 +29,7 @@ def standalone_svg(figure: Html) -> str:
     caption, drawing = _TITLE.search(figure), _DRAWING.search(figure)
     if caption is None or drawing is None:
         return ""
-    lines = textwrap.wrap(html.unescape(caption[2] or ""), 58)
+    lines = textwrap.wrap(html.unescape(caption[2] or ""), 52)
     parts = [f'<text class="title" x="{_PAD}" y="{_PAD + 12}">{caption[1]}</text>']
     y = _PAD + 12
     for line in lines:
