@@ -33,13 +33,11 @@ class SharedBatchNorm(_BatchNorm):
         """Normalise by the batch while training, by the running statistics otherwise."""
         if not self.training or self.ranks.size == 1:
             return super().forward(input)
-        x = input.transpose(0, 1).flatten(1).float()  # [C, values]
-        own = x.mean(1)
-        spread = (x - own[:, None]).square().sum(1)
-        count = own.new_full((1,), x.shape[1])
-        every = gather(
-            torch.cat([own, spread, count])[None], self.ranks, counts=[1] * self.ranks.size
-        )
+        x = input.float()
+        spread, own = torch.var_mean(x, [d for d in range(x.ndim) if d != 1], correction=0)
+        count = own.new_full((1,), x.numel() / len(own))
+        mine = torch.cat([own, spread * count, count])[None]
+        every = gather(mine, self.ranks, counts=[1] * self.ranks.size)
         means, spreads, counts = torch.split(every, [len(own), len(own), 1], dim=1)
         # Sums of squares about the common mean, from those about each rank's own (Chan et al.).
         total = counts.sum()
@@ -47,11 +45,11 @@ class SharedBatchNorm(_BatchNorm):
         squares = (spreads + counts * (means - mean).square()).sum(0)
         self._remember(mean.detach(), squares.detach() / (total.detach() - 1).clamp(min=1))
         scale = torch.rsqrt(squares / total + self.eps)
-        shape = [1, -1] + [1] * (input.ndim - 2)
-        result: Tensor = (input.float() - mean.view(shape)) * scale.view(shape)
         if self.affine:
-            result = result * self.weight.view(shape) + self.bias.view(shape)
-        return result.to(input.dtype)
+            scale = scale * self.weight
+        shift = (self.bias if self.affine else 0.0) - mean * scale
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(input.dtype)
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
         if self.running_mean is None or self.running_var is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,10 +149,10 @@ def together(ranks: Ranks) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        reason = re.sub(r"^\[[^]]*\] *", "", str(error)).split(". ")[0]  # gloo's file and line
         raise LostRankError(
             f"rank {ranks.rank} of {ranks.size} cannot reach another rank, which has ended or "
-            f"hangs ({reason})"
+            f"hangs ({' '.join(reason.split())})"
         ) from error
 
 
