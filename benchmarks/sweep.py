@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
-for _library in ("OMP", "MKL", "OPENBLAS", "NUMBA"):  # before any of them loads
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before any BLAS loads
+os.environ["MKL_NUM_THREADS"] = os.environ["NUMBA_NUM_THREADS"] = "1"
 
 import argparse
 import io
