@@ -54,6 +54,8 @@ class Claim:
 class Beside:
     """Scores and claims under a title; `about` says how they were made, `notes` what differs.
 
+    `picture` is the name of a file beside the page, shown on it.
+
     >>> table = Beside("T", [Score("a", "R@1", 40.0, [39.0, 41.0]),
     ...                      Score("b", "R@1", 60.0, [50.0, 52.0], than="a")])
     >>> table.direction(table.scores[1])
@@ -65,6 +67,7 @@ class Beside:
     claims: Sequence[Claim] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    picture: str = ""
 
     def direction(self, score: Score) -> str:
         """`yes`, `NO`, or `partly` (the mean agrees, not every seed); empty if nothing to compare.
@@ -98,6 +101,7 @@ class Beside:
     def markdown(self) -> str:
         """The page."""
         lines = [f"# {self.title}", ""]
+        lines += [f"![{self.title}]({self.picture})", ""] if self.picture else []
         lines += [f"- {name}: {value}" for name, value in self.about.items()]
         for heading, rows in self._tables(lambda text: text.replace("|", "\\|"), "**{}**"):
             lines += ["", _row(heading), _row(["---"] * len(heading)), *map(_row, rows)]
@@ -172,7 +176,7 @@ def about(
         "seeds": ", ".join(map(str, seeds)),
         "data": data,
         "network and training": network,
-        "training time": _duration(seconds),
+        "time": f"{_duration(seconds)} of training, one run after the other (wall clock)",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 

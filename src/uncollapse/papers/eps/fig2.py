@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from uncollapse.papers._beside import Beside, Claim, spread
 from uncollapse.papers._draw import save
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._maps import figure_grid, look, scatter_classes
 from uncollapse.papers.eps._scores import Column, measure
+from uncollapse.papers.eps._study import Trained
 from uncollapse.papers.eps.protocols import TIMES
 from uncollapse.papers.eps.table1 import train_parity
 
@@ -34,7 +36,30 @@ def _make(request: Request) -> list[Path]:
         f"held-out images, seed {trained.seeds[0]}; {trained.setup.words}",
         fontsize=10,
     )
-    return save(figure, request.folder("eps-fig2"), "eps-fig2")
+    table = Beside(
+        "EPS Fig. 2: the digits in the plane, trained by odd and even",
+        claims=[_apart(trained, split, words) for split, (words, _) in _SPLITS.items()],
+        about=trained.about(request, "eps-fig2"),
+        notes=trained.notes,
+        picture="eps-fig2.png",
+    )
+    request.console.print(table.render())
+    folder = request.folder("eps-fig2")
+    return table.save(folder, "eps-fig2") + save(figure, folder, "eps-fig2")
+
+
+def _apart(trained: Trained, split: str, words: str) -> Claim:
+    """Whether clusters are digits: NMI of k-means with as many clusters as there are digits."""
+    column = Column("NMI", split, fine=True)
+    without, with_eps = (
+        spread([measure(run, [column])["NMI"] for run in runs])[0] for runs in trained.runs.values()
+    )
+    return Claim(
+        f"{words}: NMI of clusters and digits, without and with EPS",
+        "clusters overlap; they are separate",
+        f"{without:.1f}; {with_eps:.1f}",
+        with_eps > without,
+    )
 
 
 EPS_FIG2 = Item(

@@ -55,6 +55,7 @@ def _make(request: Request) -> list[Path]:
             "All batches are of one size, so more images of an alphabet mean fewer alphabets, as "
             "the paper's fixed batch of 160 implies.",
         ],
+        "eps-fig3b.png",
     )
     request.console.print(table.render())
     folder = request.folder("eps-fig3b")

@@ -24,7 +24,7 @@ def _make(request: Request) -> list[Path]:
         seen = look(runs[0], "train", _ROWS)
         labels = seen.data.labels[seen.rows]
         chosen = sorted(set(labels.tolist()))[:_CLASSES]
-        kept = sum(labels == number for number in chosen).bool()  # type: ignore[union-attr]
+        kept = sum(labels == number for number in chosen).bool()
         points = project(seen.embeddings[kept], tsne=True, seed=request.seed)
         names = {number: str(number) for number in chosen}
         scatter_classes(axis, points, labels[kept].numpy(), names)

@@ -54,6 +54,7 @@ def _make(request: Request) -> list[Path]:
         claims,
         trained.about(request, "eps-fig6"),
         trained.notes,
+        "eps-fig6.png",
     )
     request.console.print(table.render())
     folder = request.folder("eps-fig6")
