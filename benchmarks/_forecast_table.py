@@ -191,7 +191,7 @@ def write_csv(runs: Iterable[Outcome], path: Path) -> None:
             }
         )
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

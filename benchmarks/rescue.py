@@ -179,7 +179,7 @@ def main() -> int:
         chosen.out.mkdir(parents=True, exist_ok=True)
         (chosen.out / "summary.md").write_text(text + "\n", encoding="utf-8")
         with (chosen.out / "runs.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(cases[0].row()))
+            writer = csv.DictWriter(file, list(cases[0].row()), lineterminator="\n")
             writer.writeheader()
             writer.writerows(case.row() for case in cases)
     return 0 if all(case.rescued and case.in_time for case in cases if case.collapsed) else 1

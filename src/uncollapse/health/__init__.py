@@ -9,7 +9,7 @@ from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.measure import measure
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noise_probe import NoiseProbe, noise_probe
-from uncollapse.health.probe import Probe, probe
+from uncollapse.health.probe import Probe, foretell, probe
 from uncollapse.health.state import VERDICTS, ClassHealth, Health, Histogram, Norms, Reference
 from uncollapse.health.strategy import Strategy, ladder, strategy_of
 from uncollapse.health.thresholds import Thresholds
@@ -39,6 +39,7 @@ __all__ = [
     "drift_table",
     "effective_rank",
     "forecast",
+    "foretell",
     "judge",
     "ladder",
     "measure",
