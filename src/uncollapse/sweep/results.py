@@ -18,7 +18,7 @@ from uncollapse.sweep.measure import diameters
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training.checkpoint import write_text
 
-__all__ = ["Results", "is_collapsed", "primary_recall", "result_row"]
+__all__ = ["Results", "is_collapsed", "last_verdict", "primary_recall", "result_row"]
 
 Row = dict[str, Any]
 _PERIOD = 2.0  # seconds between two writings while runs end quickly
@@ -37,6 +37,20 @@ def is_collapsed(verdict: str | None, before: float | None, after: float | None)
     return verdict == "network-collapse" or fell
 
 
+def last_verdict(summary: Mapping[str, Any]) -> str | None:
+    """The monitor's last word on a run that ended, from its summary; None if it had no monitor.
+
+    A run that the guard stopped had collapsed, whatever the last logged line said before that.
+
+    >>> last_verdict({"status": "stopped", "metrics": {"verdict": "shrinking"}})
+    'network-collapse'
+    """
+    if summary["status"] == "stopped":
+        return "network-collapse"
+    found: str | None = summary["metrics"].get("verdict")
+    return found
+
+
 def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
     """A run as a row: where it stands, how it ended, what was measured."""
     row: Row = {"run": job.name, **sweep.point(job.config), "seed": job.config.seed}
@@ -45,7 +59,7 @@ def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
         run = outcome.run
         summary, sizes = run.summary, diameters(run)
         metrics: Mapping[str, Any] = summary["metrics"]
-        verdict = metrics.get("verdict")
+        verdict = last_verdict(summary)
         row |= {
             "verdict": verdict,
             "collapsed": is_collapsed(verdict, sizes["diameter_init"], sizes["diameter"]),
