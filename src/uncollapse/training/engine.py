@@ -108,7 +108,7 @@ def _loop(
     asked: threading.Event,
 ) -> str:
     c, ranks = session.config.train, session.ranks
-    if session.step == 0:
+    if session.step == 0 and session.log_offset == 0:
         log.write(0, _judge(session, splits))  # the state before training, to compare with
     stop = ranks.any(asked.is_set())
     while session.step < c.steps and not stop and not session.stopped:
