@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 
+from uncollapse._check import InputError
 from uncollapse.training import Run, TrainingError, parse_config, train
 from uncollapse.training.checkpoint import CheckpointError
 
@@ -218,3 +219,13 @@ def test_half_precision_needs_a_device_that_has_it(tmp_path):
     assert run.finished
     with pytest.raises(ValueError, match=r"train\.device: expected auto, cpu"):
         train(config(train={"device": "nonsense"}), tmp_path / "run3")
+
+
+def test_a_rescue_that_cannot_measure_its_drift_is_refused_before_training(tmp_path):
+    per_sample = config(loss={"beta_per": "sample"}, guard={"action": "rescue"})
+    with pytest.raises(InputError, match=r"guard\.action: expected 'warn' or 'stop'"):
+        train(per_sample, tmp_path / "run")
+    run = train(
+        config(loss={"beta_per": "sample", "trim": 0.8}, train={"steps": 2}), tmp_path / "trimmed"
+    )
+    assert run.finished

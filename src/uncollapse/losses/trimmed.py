@@ -9,6 +9,7 @@ from torch import Tensor
 
 from uncollapse._check import ArrayLike, InputError, check_choice, check_number
 from uncollapse.losses._elements import Elements, IndicesTuple, TupleLoss
+from uncollapse.losses.margin import MarginLoss
 
 __all__ = ["TrimmedLoss", "trim"]
 
@@ -76,8 +77,23 @@ class TrimmedLoss(torch.nn.Module):
         self.fraction = check_number("fraction", fraction, 0.0, 1.0)
 
     def forward(
-        self, embeddings: Tensor, labels: ArrayLike, indices_tuple: IndicesTuple | None = None
+        self,
+        embeddings: Tensor,
+        labels: ArrayLike,
+        indices_tuple: IndicesTuple | None = None,
+        samples: ArrayLike | None = None,
     ) -> Tensor:
-        """Loss of a batch; `indices_tuple` (ours or PML's) takes the place of the inner miner."""
-        elements = self.loss.elements(embeddings, labels, indices_tuple)
+        """Loss of a batch; `indices_tuple` (ours or PML's) takes the place of the inner miner.
+
+        `samples` are for a `MarginLoss` with one β a sample.
+        """
+        if samples is None:
+            elements = self.loss.elements(embeddings, labels, indices_tuple)
+        elif isinstance(self.loss, MarginLoss):
+            elements = self.loss.elements(embeddings, labels, indices_tuple, samples)
+        else:
+            kind = type(self.loss).__name__
+            raise InputError(
+                "samples", f"rows for {kind}", "none: only MarginLoss has a β a sample"
+            )
         return self.loss.reduce(trim(elements, self.fraction, self.on))

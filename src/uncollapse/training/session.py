@@ -14,7 +14,6 @@ from uncollapse.data import Compose, LabelledImages, paper_transform
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, RunSettings
 from uncollapse.health.guard import Guard
-from uncollapse.losses import TrimmedLoss, trim
 from uncollapse.training.assemble import (
     build_loss,
     build_model,
@@ -185,13 +184,9 @@ class Session:
 
     def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels = labels.to(self.device)
-        inner: Any = getattr(self.loss, "loss", self.loss)
-        if getattr(inner, "beta_per", None) != "sample":
+        if self.config.loss.beta_per != "sample":
             return self.loss(z, labels)  # type: ignore[no-any-return]
-        elements = inner.elements(z, labels, samples=rows.to(self.device))
-        if isinstance(self.loss, TrimmedLoss):
-            elements = trim(elements, self.loss.fraction, self.loss.on)
-        return inner.reduce(elements)  # type: ignore[no-any-return]
+        return self.loss(z, labels, samples=rows.to(self.device))  # type: ignore[no-any-return]
 
     def _figures(self, z: Tensor) -> dict[str, Any]:
         """What a logged line says beside the loss."""
@@ -253,6 +248,10 @@ def _guard(session: Session) -> Guard | None:
     c = session.config.guard
     if c.action == "off":
         return None
+    if c.action == "rescue" and session.config.loss.beta_per == "sample":
+        # Drift is measured on a reservoir, whose rows have no β of their own.
+        given = "'rescue' with loss.beta_per = 'sample'"
+        raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")
     mined = _mined(session.config, session.ranks, session.apart)
     settings = RunSettings(lr=session.config.optimiser.lr, batch_size=mined)
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
