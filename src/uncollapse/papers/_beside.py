@@ -68,6 +68,7 @@ class Beside:
     about: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     picture: str = ""
+    decimals: int = 1
 
     def direction(self, score: Score) -> str:
         """`yes`, `NO`, or `partly` (the mean agrees, not every seed); empty if nothing to compare.
@@ -162,7 +163,7 @@ class Beside:
             if any(score and score.paper is not None for score in mine):
                 theirs = ["" if s is None or s.paper is None else f"{s.paper:g}" for s in mine]
                 rows.append([plain(method), "paper", *theirs])
-            ours = ["" if s is None else bold.format(_mean(s.ours)) for s in mine]
+            ours = ["" if s is None else bold.format(_mean(s.ours, self.decimals)) for s in mine]
             rows.append([plain(method), bold.format("ours"), *ours])
         return ["method", "", *map(plain, metrics)], rows
 
@@ -193,9 +194,9 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     return found.mean, found.std
 
 
-def _mean(values: Sequence[float]) -> str:
-    mean, std = spread(values)
-    return f"{mean:.1f}" if math.isnan(std) else f"{mean:.1f} ± {std:.1f}"
+def _mean(values: Sequence[float], decimals: int) -> str:
+    mean, std = (f"{value:.{decimals}f}" for value in spread(values))
+    return mean if std == "nan" else f"{mean} ± {std}"
 
 
 def _against(mine: float | None, other: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +26,9 @@ def draw_line(
         axis.fill_between(x, by_seed.min(0), by_seed.max(0), color=colour, alpha=0.15, linewidth=0)
 
 
-def finish(axis: Any, title: str, xlabel: str, ylabel: str) -> None:
-    """Title, axes, a light grid and the legend."""
-    axis.set_title(title, fontsize=11)
+def finish(axis: Any, title: str, words: str, xlabel: str, ylabel: str) -> None:
+    """Title and, below it, how it was trained; axes, a light grid and the legend."""
+    axis.set_title(f"{title}\n{textwrap.fill(words, 84)}", fontsize=10)
     axis.set_xlabel(xlabel)
     axis.set_ylabel(ylabel)
     axis.grid(alpha=0.25)

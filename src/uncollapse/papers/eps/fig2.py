@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from uncollapse.papers._beside import Beside, Claim, spread
@@ -33,7 +34,7 @@ def _make(request: Request) -> list[Path]:
             axis.set_title(f"{method}: {words}\nR@1 by digit {score:.1f} %", fontsize=11)
     figure.suptitle(
         "EPS Fig. 2: embeddings in the plane after training with no label but odd or even\n"
-        f"held-out images, seed {trained.seeds[0]}; {trained.setup.words}",
+        f"held-out images, seed {trained.seeds[0]}; {textwrap.fill(trained.setup.words, 100)}",
         fontsize=10,
     )
     table = Beside(

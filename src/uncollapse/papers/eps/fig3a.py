@@ -34,7 +34,7 @@ def _make(request: Request) -> list[Path]:
     for place, (method, curve) in enumerate(curves.items()):
         draw_line(axes[0][0], [step / epoch for step in steps], curve, method, place)
     title = "EPS Fig. 3a: R@1 by letter on unseen alphabets while training"
-    finish(axes[0][0], f"{title}\n{trained.setup.words}", "epoch", "R@1 (%), by letter")
+    finish(axes[0][0], title, trained.setup.words, "epoch", "R@1 (%), by letter")
     table = Beside(
         title,
         claims=_claims(curves),

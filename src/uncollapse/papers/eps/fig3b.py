@@ -40,8 +40,14 @@ def _make(request: Request) -> list[Path]:
     figure, axes = figure_grid(1, 1, (7.2, 4.8))
     draw_line(axes[0][0], counts, values.T, "EPS + Dist-Margin (at 0: random positives)", 0)
     title = "EPS Fig. 3b: R@1 by letter against the number of positives in the batch"
-    words = f"{title}\n{trained.setup.words}"
-    finish(axes[0][0], words, "images of the anchor's alphabet in the batch", "R@1 (%), by letter")
+    words = trained.setup.words
+    finish(
+        axes[0][0],
+        title,
+        words,
+        "images of the anchor's alphabet in the batch",
+        "R@1 (%), by letter",
+    )
     mean = values.mean(axis=1)
     said = ", ".join(f"{k}: {value:.1f}" for k, value in zip(counts, mean, strict=True))
     rises = bool((np.diff(mean) > 0).all())

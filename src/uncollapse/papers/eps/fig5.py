@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from uncollapse.papers._draw import save
@@ -31,7 +32,7 @@ def _make(request: Request) -> list[Path]:
         axis.set_title(method, fontsize=11)
     figure.suptitle(
         f"EPS Fig. 5: t-SNE of {len(chosen)} training classes, each a colour and its number\n"
-        f"seed {trained.seeds[0]}; {trained.setup.words}",
+        f"seed {trained.seeds[0]}; {textwrap.fill(trained.setup.words, 100)}",
         fontsize=10,
     )
     return save(figure, request.folder("eps-fig5"), "eps-fig5")

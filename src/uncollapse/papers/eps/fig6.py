@@ -46,8 +46,8 @@ def _make(request: Request) -> list[Path]:
         draw_line(axes[0][0], shares, values.T, loss, place)
         claims.append(_claim(loss, shares, values.mean(axis=1)))
     title = "EPS Fig. 6: R@1 by letter with trimmed losses"
-    words = f"{title}\n{trained.setup.words}"
-    finish(axes[0][0], words, "tuples trimmed (%)", "R@1 (%), by letter")
+    words = trained.setup.words
+    finish(axes[0][0], title, words, "tuples trimmed (%)", "R@1 (%), by letter")
     table = Beside(
         title,
         [Score(method, column.title, None, scores) for method, scores in found.items()],

@@ -35,6 +35,7 @@ _ROWS: Mapping[str, tuple[Study, bool, Mapping[str, tuple[float | None, float]]]
     ),
 }
 _LEVEL = 0.05
+_WORDS = ("without", "with")
 
 
 def _make(request: Request) -> list[Path]:
@@ -53,9 +54,9 @@ def _make(request: Request) -> list[Path]:
         found = {m: [measure(r, [column])[column.title] for r in rs] for m, rs in last.runs.items()}
         for baseline, values in paper.items():
             eps = f"EPS + {baseline}"
-            for method, theirs in zip((baseline, eps), values, strict=True):
+            for word, method, theirs in zip(_WORDS, (baseline, eps), values, strict=True):
                 _, std = spread(found[method])
-                scores.append(Score(f"{title}, {method}", "std of R@1", theirs, [std]))
+                scores.append(Score(f"{title}, {baseline}", f"std {word} EPS", theirs, [std]))
             claims.append(_gain(f"{title}, {eps}", found[eps], found[baseline]))
     if last is None:
         raise DataError(notes[0])
@@ -65,6 +66,7 @@ def _make(request: Request) -> list[Path]:
         claims,
         last.about(request, "table5"),
         [*last.notes, *notes],
+        decimals=2,
     )
     request.console.print(table.render())
     return table.save(request.folder("table5"), "table5")
