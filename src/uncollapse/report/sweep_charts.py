@@ -130,7 +130,8 @@ def _path(frame: Frame, line: Mapping[float, float], dash: str, colour: str) -> 
         return ""
     points = [f"{frame.x(x):g} {frame.y(y):g}" for x, y in line.items()]
     if len(points) == 1:  # a short stroke, so that it is seen
-        points.append(f"{frame.x(next(iter(line))) + 14:g} {points[0].split()[1]}")
+        at, height = points[0].split()
+        points = [f"{float(at) + aside:g} {height}" for aside in (-9.0, 9.0)]
     return (
         f'<path d="M{"L".join(points)}" fill="none" stroke="{colour}" stroke-width="2" '
         f'stroke-dasharray="{dash}"/>'
