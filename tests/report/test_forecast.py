@@ -57,3 +57,14 @@ def test_the_page_is_one_file_that_fetches_nothing(tmp_path: Path, name: str):
     text = path.read_text()
     assert "http://" not in text
     assert "https://" not in text
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_the_page_opens_without_complaint_network_or_overflow(browser, tmp_path: Path, width: int):
+    falling = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 10, (0.4,) * 5 + (0.2,) * 5)
+    path = save_forecast_page(found(falling), tmp_path / "forecast.html")
+    visit = browser.open(path, width)
+    assert visit.complaints == []
+    fetched = [url for url in visit.requests if not url.startswith("data:")]
+    assert fetched == [path.resolve().as_uri()]
+    assert visit.value("document.documentElement.scrollWidth") == width
