@@ -225,7 +225,7 @@ def test_a_rescue_that_cannot_measure_its_drift_is_refused_before_training(tmp_p
     per_sample = config(loss={"beta_per": "sample"}, guard={"action": "rescue"})
     with pytest.raises(InputError, match=r"guard\.action: expected 'warn' or 'stop'"):
         train(per_sample, tmp_path / "run")
-    run = train(
-        config(loss={"beta_per": "sample", "trim": 0.8}, train={"steps": 2}), tmp_path / "trimmed"
+    run = train(  # the folder was left as it was
+        config(loss={"beta_per": "sample", "trim": 0.8}, train={"steps": 2}), tmp_path / "run"
     )
     assert run.finished

@@ -56,7 +56,7 @@ def train(
     """
     run = Run(Path(out))
     with join(pick_device(config.train.device), config.distributed.timeout) as ranks:
-        if ranks.on_first(lambda: _open(run, config, resume)):
+        if ranks.on_first(lambda: _is_done(run, config, resume)):
             return run
         try:
             _train(config, run, ranks, console)
@@ -71,6 +71,7 @@ def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> N
         torch.set_num_threads(config.train.threads)
     splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}
     session = Session(config, load_data(config, config.data.train_split), ranks)
+    ranks.on_first(lambda: _begin(run, config))  # what cannot be built has left nothing behind
     begun = time.monotonic()
     console = console if ranks.first else Console(quiet=True)
     with (
@@ -85,18 +86,21 @@ def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> N
     ranks.on_first(lambda: _summarise(session, run, status, time.monotonic() - begun))
 
 
-def _open(run: Run, config: Config, resume: bool) -> bool:
-    """Make the folder ready; True if the run that is there has nothing left to do."""
+def _is_done(run: Run, config: Config, resume: bool) -> bool:
+    """Whether the run that is there has nothing left to do; refuses one not to be touched."""
     if run.config_file.is_file():
         if not resume:
             raise InputError("out", f"{run.path}, which holds a run", "a new folder, or --resume")
         _check_same(run.config, config)
         if run.finished and run.summary["step"] >= config.train.steps:
             return True
+    return False
+
+
+def _begin(run: Run, config: Config) -> None:
     run.path.mkdir(parents=True, exist_ok=True)
     write_text(run.config_file, config.to_toml())
     run.summary_file.unlink(missing_ok=True)
-    return False
 
 
 def _loop(
