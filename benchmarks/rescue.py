@@ -86,8 +86,8 @@ class Case:
 
     @property
     def lost(self) -> int | None:
-        """Step at which R@1 was first seen at chance."""
-        limit = self.alone["chance"]
+        """Step at which R@1 was first seen at chance: at most twice one over the classes."""
+        limit = 2 * self.alone["chance"]
         return next((step for step, score in self.alone["scores"] if score <= limit), None)
 
     @property
