@@ -126,7 +126,7 @@ def _none_below(row: Array, offset: Array, most: float) -> bool:
     count = np.int32(0)
     for j in range(len(row)):
         count += np.int32(row[j] + offset[j] <= most)
-    return count == 0
+    return bool(count == 0)
 
 
 @_compiled
