@@ -14,6 +14,8 @@ from uncollapse.papers.hnm._point import Point
 __all__ = ["draw"]
 
 _BLUE, _ORANGE, _GREEN = COLOURS[:3]
+_LEAST = 1e-4  # a diameter may be 0, which a logarithm does not show
+_COLLAPSED = "1 %: collapsed below (0.01 % stands for less)"
 _NAMES = {"batch": "batch size N", "dim": "embedding dimension d"}
 
 
@@ -66,8 +68,8 @@ def _diameters(plot: Any, points: Sequence[Point], axis: str) -> None:
 
 def _shares(plot: Any, points: Sequence[Point], axis: str) -> None:
     at = _values(points, axis)
-    _marks(plot, points, axis, lambda p: max(p.left, 1e-9))
-    plot.axhline(0.01, color=_ORANGE, linestyle=":", linewidth=1.2, label="1 %: collapsed below")
+    _marks(plot, points, axis, lambda p: max(p.left, _LEAST))
+    plot.axhline(0.01, color=_ORANGE, linestyle=":", linewidth=1.2, label=_COLLAPSED)
     plot.set_xscale("log", base=2)
     plot.set_yscale("log")
     plot.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
