@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from uncollapse.data import DataError
+from uncollapse.data import DataError, describe
 from uncollapse.metrics import compare_seeds
 from uncollapse.papers._beside import Beside, Claim, Score, spread
 from uncollapse.papers._item import Item, Request
@@ -43,12 +43,14 @@ def _make(request: Request) -> list[Path]:
     claims: list[Claim] = []
     notes: list[str] = []
     last: Trained | None = None
+    missing = DataError("no study")
     for title, (study, fine, paper) in _ROWS.items():
         methods = only(*paper, *(eps for eps, base in BASELINE.items() if base in paper))
         try:
             last = study.train(request, methods)
         except DataError as error:
-            notes.append(f"{title} is left out: {str(error).splitlines()[0]}")
+            missing = error
+            notes.append(f"{title} is left out: no copy found. Get it from {_home(study, request)}")
             continue
         column = Column("R@1", "test", fine=fine, k=1)
         found = {m: [measure(r, [column])[column.title] for r in rs] for m, rs in last.runs.items()}
@@ -59,7 +61,7 @@ def _make(request: Request) -> list[Path]:
                 scores.append(Score(f"{title}, {baseline}", f"std {word} EPS", theirs, [std]))
             claims.append(_gain(f"{title}, {eps}", found[eps], found[baseline]))
     if last is None:
-        raise DataError(notes[0])
+        raise missing
     table = Beside(
         "EPS Table 5: spread of R@1 over seeds",
         scores,
@@ -70,6 +72,10 @@ def _make(request: Request) -> list[Path]:
     )
     request.console.print(table.render())
     return table.save(request.folder("table5"), "table5")
+
+
+def _home(study: Study, request: Request) -> str:
+    return describe(study.setups[request.scale].config["data"]["name"]).home
 
 
 def _gain(what: str, mine: list[float], theirs: list[float]) -> Claim:
