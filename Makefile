@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
+STUDIES := benchmarks/forecast.py benchmarks/rescue.py
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test browser lint bench docs format clean
+.PHONY: help demo test browser lint bench studies docs format clean
 .DEFAULT_GOAL := help
 
 help:           ## this page
@@ -42,7 +43,11 @@ format: $(STAMP) ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 
 bench: $(STAMP) ## speed and memory as ratios taken in one run (slow)
-	@for f in benchmarks/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+	@for f in $(filter-out $(STUDIES),$(wildcard benchmarks/[a-z]*.py)); do \
+	  echo "== $$f"; $(BIN)/python $$f || exit 1; done
+
+studies: $(STAMP) ## does the forecast foretell, does the rescue save? (half an hour; Omniglot if there)
+	@for f in $(STUDIES); do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
@@ -17,7 +18,7 @@ from uncollapse.training.assemble import build_model, build_sampler, load_eval_d
 from uncollapse.training.checkpoint import write_text
 from uncollapse.training.evaluation import evenly_spaced
 
-__all__ = ["diameters", "measure_run", "measures_file"]
+__all__ = ["average_statistics", "diameters", "measure_run", "measures_file"]
 
 _ROWS = 2000  # samples of the evaluation split whose diameter is taken
 _BATCHES = 8
@@ -48,10 +49,11 @@ def measure_run(run: Run) -> None:
     split = next(iter(config.data.eval_splits), config.data.train_split)
     data = load_eval_data(config, split)
     part = data.subset(evenly_spaced(len(data), _ROWS))
-    before = build_model(config, run.sample_shape).eval()
+    before = build_model(config, run.sample_shape).train()
+    average_statistics(before)
+    hardest = _hard_loss(before, config)  # its batches give batch norm its statistics
     start = diameter(embed(before, part, batch=config.evaluate.batch))
     end = diameter(embed(run.load_model(), part, batch=config.evaluate.batch))
-    hardest = _hard_loss(before, config)
     bound = None if hardest is None else diameter_lower_bound(start, hardest)
     found = {"diameter_init": start, "diameter": end, "hard_loss_init": hardest, "bound": bound}
     finite = {k: v if v is not None and math.isfinite(v) else None for k, v in found.items()}
@@ -63,15 +65,32 @@ def measures_file(path: Path) -> Path:
     return path / "diameters.json"
 
 
+def average_statistics(model: nn.Module) -> None:
+    """Let batch norm remember the plain mean of all batches it sees from now on.
+
+    Batch norm that has seen nothing would be evaluated with mean 0 and variance 1, which is another
+    network: a GoogLeNet's diameter is then 0. Frozen layers are left as they are.
+
+    >>> norm = nn.BatchNorm1d(2)
+    >>> average_statistics(norm)
+    >>> norm.momentum is None
+    True
+    """
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm) and layer.training:
+            layer.reset_running_stats()
+            layer.momentum = None
+
+
 def _hard_loss(model: nn.Module, config: Config) -> float | None:
     c = config.loss
-    if c.name != "triplet" or c.soft or c.scale_free or c.normalize:
-        return None
     data = load_eval_data(config, config.data.train_split)
     batches = itertools.islice(build_sampler(config, data), _BATCHES)
     found = [_hardest(model, data, rows, 0.2 if c.margin is None else c.margin) for rows in batches]
     known = [value for value in found if value is not None]
-    return sum(known) / len(known) if known else None
+    if c.name != "triplet" or c.soft or c.scale_free or c.normalize or not known:
+        return None
+    return sum(known) / len(known)
 
 
 @torch.no_grad()
@@ -79,6 +98,7 @@ def _hardest(
     model: nn.Module, data: LabelledImages, rows: list[int], margin: float
 ) -> float | None:
     images, labels = data[rows]
+    z = model(images).float()
     if len(torch.unique(labels)) < 2:  # a uniform batch may hold one class
         return None
-    return hard_mined_loss(model(images).float(), labels, margin)
+    return hard_mined_loss(z, labels, margin)

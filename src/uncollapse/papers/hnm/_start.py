@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from uncollapse._check import ArrayLike
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import drift
+from uncollapse.sweep.measure import average_statistics
 from uncollapse.training import Config, embed
 from uncollapse.training.assemble import (
     build_loss,
@@ -44,16 +44,15 @@ class Start:
 def at_the_start(config: Config, shape: tuple[int, ...]) -> Start:
     """What (17) needs to know of the network as it was initialised.
 
-    Batches go through it as in training. Batch norm that has seen nothing would be evaluated with
-    mean 0 and variance 1, which is another network (a GoogLeNet's diameter is then 0), so the
-    evaluation images are embedded with the statistics of those batches.
+    Batches go through it as in training, and the evaluation images are embedded with the batch
+    norm statistics of those (`average_statistics` says why).
     """
     data = load_eval_data(config, config.data.train_split)
     device = pick_device(config.train.device)
     model = build_model(config, shape).to(device).train()
     loss_fn: Callable[[Tensor, ArrayLike], Tensor] = build_loss(config, data)
     margin = float(config.loss.margin or 0.0)
-    _average_statistics(model)
+    average_statistics(model)
     embedded, shares = [], []
     for rows in itertools.islice(build_sampler(config, data), _BATCHES):
         images, labels = data[rows]
@@ -72,11 +71,3 @@ def at_the_start(config: Config, shape: tuple[int, ...]) -> Start:
         drift=drift(loss_fn, embedded).value if embedded else 0.0,
         anchors=sum(shares) / len(shares),
     )
-
-
-def _average_statistics(model: nn.Module) -> None:
-    """Let batch norm remember the plain mean of all batches it sees."""
-    for layer in model.modules():
-        if isinstance(layer, _BatchNorm):
-            layer.reset_running_stats()
-            layer.momentum = None
