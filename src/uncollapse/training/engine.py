@@ -20,7 +20,7 @@ from uncollapse.training.assemble import load_data, load_eval_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError, write_text
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
-from uncollapse.training.evaluation import embed, evaluate
+from uncollapse.training.evaluation import embed, evaluate, evenly_spaced
 from uncollapse.training.log import Log
 from uncollapse.training.progress import ProgressLine
 from uncollapse.training.run import Run
@@ -69,7 +69,7 @@ def train(
 def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> None:
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
-    splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}
+    splits = {split: _judged(config, split) for split in config.data.eval_splits}
     session = Session(config, load_data(config, config.data.train_split), ranks)
     ranks.on_first(lambda: _begin(run, config))  # what cannot be built has left nothing behind
     begun = time.monotonic()
@@ -146,6 +146,12 @@ def _loop(
         line.note(f"interrupted: {_last_saved(run)}; go on with --resume")
         return "interrupted"
     return "finished"
+
+
+def _judged(config: Config, split: str) -> LabelledImages:
+    """The samples of a split that are evaluated: no others need to be embedded."""
+    data = load_eval_data(config, split)
+    return data.subset(evenly_spaced(len(data), config.evaluate.max_samples))
 
 
 def _judge(session: Session, splits: Mapping[str, LabelledImages]) -> dict[str, float]:
