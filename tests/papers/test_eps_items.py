@@ -82,8 +82,8 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
 
 def test_more_seeds_add_their_runs_to_those_that_exist(tmp_path):
     pytest.importorskip("mlxtend")
-    first = rows_of(get_item("table1").run(tmp_path, 3, quiet(), "smoke", seeds=1)[1])
-    second = rows_of(get_item("table1").run(tmp_path, 3, quiet(), "smoke", seeds=2)[1])
+    first = rows_of(get_item("table1").run(tmp_path, 3, quiet(), "smoke", seeds=1, processes=1)[1])
+    second = rows_of(get_item("table1").run(tmp_path, 3, quiet(), "smoke", seeds=2, processes=1)[1])
     assert first[0]["std"] == ""
     assert second[0]["by seed"].split()[0] == first[0]["by seed"]
     assert sorted(p.name for p in (tmp_path / "runs/mnist/smoke").iterdir()) == [
