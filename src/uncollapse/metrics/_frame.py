@@ -130,7 +130,8 @@ def narrow_dtype() -> torch.dtype:
 
 def _factors(sets: list[tuple[str, Tensor]], normalize: bool) -> tuple[list[Tensor], float]:
     """What each row is multiplied by (1/norm, or one power of two for all), and what 1 becomes."""
-    largest = max(float(rows.abs().max()) for _, rows in sets)
+    ends = [end for _, rows in sets for end in torch.aminmax(rows)]  # without a copy of the rows
+    largest = max(abs(float(end)) for end in ends)
     scale = 1 / binary_scale(largest)
     factors = []
     for name, rows in sets:
