@@ -40,7 +40,7 @@ BASE = {
     "batch": {"p": 8, "k": 4},
     "mining": {"positives": "hard", "negatives": "hard"},
     "train": {
-        "steps": 1000,
+        "steps": 1500,
         "evaluate_every": 1000,
         "checkpoint_every": 1000,
         "tensorboard": "off",

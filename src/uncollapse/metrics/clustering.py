@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import adjusted_mutual_info_score
 
 from uncollapse._check import ArrayLike, InputError, check_int, class_ids, points
 from uncollapse.metrics.kmeans import kmeans
@@ -92,7 +91,7 @@ def clustering(
         clusters_used=len(np.unique(run.labels)),
         classes=len(classes),
         inertia=run.inertia,
-        ami=float(adjusted_mutual_info_score(ids, run.labels)) if ami else None,
+        ami=_adjusted(ids, run.labels) if ami else None,
     )
 
 
@@ -145,3 +144,9 @@ def _entropy(counts: Array) -> float:
 def _pairs(counts: Array) -> int:
     wide = counts.astype(object) if counts.max() > 2**31 else counts.astype(np.int64)
     return int((wide * (wide - 1) // 2).sum())
+
+
+def _adjusted(ids: Array, clusters: Array) -> float:
+    from sklearn.metrics import adjusted_mutual_info_score  # a second to load: only where asked for
+
+    return float(adjusted_mutual_info_score(ids, clusters))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
 from uncollapse._check import ArrayLike, InputError, check_choice, check_int, check_paired, points
@@ -98,6 +97,8 @@ def _start(z: Tensor, clusters: int, init: str, generator: np.random.Generator) 
         return _drawn_in_rounds(z, clusters, generator)
     if init == "random":
         return _assigned(z, z[torch.from_numpy(generator.permutation(len(z))[:clusters])])
+    from sklearn.cluster import kmeans_plusplus  # a second to load: only where needed
+
     state = int(generator.integers(2**31))
     centres, _ = kmeans_plusplus(z.numpy(), clusters, random_state=state)
     return _assigned(z, torch.from_numpy(centres))
