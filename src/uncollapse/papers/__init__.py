@@ -36,7 +36,8 @@ def listing_table() -> Table:
     """
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "what it makes", "needs", *SCALES):
-        table.add_column(heading, no_wrap=heading not in ("what it makes", "needs"))
+        least = 18 if heading == "what it makes" else None  # also where a terminal is narrow
+        table.add_column(heading, no_wrap=heading == "name", min_width=least)
     for item in ITEMS.values():
         times = (item.time_at(scale) or "-" for scale in SCALES)
         table.add_row(f"[bold]{item.name}[/bold]", item.summary, item.needs, *times)
