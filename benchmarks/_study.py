@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -105,6 +106,22 @@ def available(names: Sequence[str]) -> list[str]:
         else:
             found.append(name)
     return found
+
+
+def asked(description: str, name: str) -> argparse.Namespace:
+    """The command line of a study: `names` of its data, `cache`, `jobs` (0: no new run), `out`."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="only data that needs no download")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--cache", type=Path, default=Path(f"out/{name}/runs.jsonl"))
+    parser.add_argument("--finished", action="store_true", help="tell of the runs made so far")
+    parser.add_argument("--out", type=Path, help="folder for the table, the text and any picture")
+    chosen = parser.parse_args()
+    quiet()
+    names = [name for name, (*_, embedded) in DATA.items() if embedded or not chosen.quick]
+    chosen.names = names if chosen.finished else available(names)
+    chosen.jobs = 0 if chosen.finished else chosen.jobs
+    return chosen
 
 
 def recall(session: Session, test: LabelledImages) -> float:

@@ -6,15 +6,13 @@ python benchmarks/forecast.py --quick    what comes with the packages
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from _forecast_table import Outcome, picture, summary, write_csv
-from _study import DATA, Setting, available, cached, quiet, recall, splits
+from _study import Setting, asked, cached, recall, splits
 from uncollapse.geometry import diameter
 from uncollapse.health.forecast import embedded_batches, forecast
 from uncollapse.losses import TripletLoss
@@ -100,17 +98,8 @@ def one_run(setting: Setting) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="only data that needs no download")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--cache", type=Path, default=Path("out/forecast/runs.jsonl"))
-    parser.add_argument("--finished", action="store_true", help="tell of the runs made so far")
-    parser.add_argument("--out", type=Path, help="folder for the table, the text and the picture")
-    chosen = parser.parse_args()
-    quiet()
-    names = [name for name, (*_, embedded) in DATA.items() if embedded or not chosen.quick]
-    settings = grid(names if chosen.finished else available(names))
-    found = cached(settings, one_run, chosen.cache, 0 if chosen.finished else chosen.jobs)
+    chosen = asked(__doc__ or "", "forecast")
+    found = cached(grid(chosen.names), one_run, chosen.cache, chosen.jobs)
     runs = [Outcome(setting, result) for setting, result in found]
     text = summary(runs)
     print(text)

@@ -6,15 +6,13 @@ python benchmarks/rescue.py --quick    what comes with the packages
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from _study import DATA, Setting, available, cached, quiet, recall, splits
+from _study import Setting, asked, cached, recall, splits
 from uncollapse.training.session import Session
 
 LOOK, STEPS, BAR = 10, 300, 0.9  # steps between two looks at R@1; steps of a run; share to reach
@@ -159,19 +157,11 @@ def summary(cases: Sequence[Case]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="only data that needs no download")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--cache", type=Path, default=Path("out/rescue/runs.jsonl"))
-    parser.add_argument("--finished", action="store_true", help="tell of the runs made so far")
-    parser.add_argument("--out", type=Path, help="folder for the table and the text")
-    chosen = parser.parse_args()
-    quiet()
-    names = [name for name, (*_, embedded) in DATA.items() if embedded or not chosen.quick]
-    asked = groups(names if chosen.finished else available(names))
-    jobs = 0 if chosen.finished else chosen.jobs
-    found = dict(cached([one for group in asked for one in group], one_run, chosen.cache, jobs))
-    whole = [group for group in asked if all(one in found for one in group)]
+    chosen = asked(__doc__ or "", "rescue")
+    wanted = groups(chosen.names)
+    settings = [one for group in wanted for one in group]
+    found = dict(cached(settings, one_run, chosen.cache, chosen.jobs))
+    whole = [group for group in wanted if all(one in found for one in group)]
     cases = [Case(g[0], found[g[0]], found[g[1]], [found[one] for one in g[2:]]) for g in whole]
     text = summary(cases)
     print(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from uncollapse._check import InputError
@@ -56,14 +55,13 @@ def sweep_grid(
         if outcome.status != "interrupted":
             results.add(result_row(sweep, named[outcome.name], outcome))
 
-    hours = sweep.max_hours
     drive(
         sorted(named.values(), key=lambda job: past_outcome(job, engine.out) is None),  # done first
         engine,
         board,
         retry_failed=retry_failed,
         most=sweep.max_runs,
-        deadline=None if hours is None else time.monotonic() + 3600.0 * hours,
+        deadline=sweep.deadline(),
         on_outcome=add,
     )
     results.write()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from uncollapse.sweep.axes import axis_values, flat_axes
 from uncollapse.sweep.space import parse_search
 from uncollapse.sweep.spec import Grid, Sweep, matches
 from uncollapse.training import Config, load_config, parse_config
+from uncollapse.training.config import read_toml
 
 __all__ = ["load_sweep", "parse_sweep"]
 
@@ -20,14 +20,7 @@ _KEYS = ("base", "grid", "search", "exclude", "seeds", "early_stop", "budget")
 
 def load_sweep(path: str | Path, *, data_root: str | Path | None = None) -> Sweep:
     """Read and check a sweep; `base = "run.toml"` is looked for beside the file."""
-    file = Path(path)
-    try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(file), f"{error}", "a valid TOML file") from None
-    except UnicodeDecodeError:
-        raise InputError(str(file), "a file that is not UTF-8 text", "a TOML file") from None
-    return parse_sweep(values, folder=file.parent, data_root=data_root)
+    return parse_sweep(read_toml(path), folder=Path(path).parent, data_root=data_root)
 
 
 def parse_sweep(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,14 +49,13 @@ def sweep_search(
         results.add(row)
         _tell(optuna, study, open_trials[outcome.name], row)
 
-    hours = sweep.max_hours
     drive(
         proposals(),
         engine,
         board,
         retry_failed=retry_failed,
         most=sweep.max_runs,
-        deadline=None if hours is None else time.monotonic() + 3600.0 * hours,
+        deadline=sweep.deadline(),
         on_outcome=tell,
     )
     results.write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,10 @@ class Sweep:
         if self.search is not None:
             return tuple(self.search.spaces)
         return tuple(dict.fromkeys(key for grid in self.grids for key in grid))
+
+    def deadline(self) -> float | None:
+        """When, by `time.monotonic()`, the hours of a sweep that begins now are spent."""
+        return None if self.max_hours is None else time.monotonic() + 3600.0 * self.max_hours
 
     def config(self, point: Mapping[str, Any]) -> Config:
         """The base with these keys changed."""

@@ -28,6 +28,7 @@ __all__ = [
     "apply_overrides",
     "load_config",
     "parse_config",
+    "read_toml",
 ]
 
 Positives = Literal["easy", "inside", "hard", "semihard", "random", "all", "multi_similarity"]
@@ -216,14 +217,18 @@ class Config(_Section):
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a TOML file, apply `a.b=c` overrides, and check the result."""
+    return parse_config(apply_overrides(read_toml(path), overrides))
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """What a TOML file holds; an error names the file and where it goes wrong."""
     file = Path(path)
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise InputError(str(file), f"{error}", "a valid TOML file") from None
     except UnicodeDecodeError:
         raise InputError(str(file), "a file that is not UTF-8 text", "a TOML file") from None
-    return parse_config(apply_overrides(values, overrides))
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
