@@ -260,6 +260,18 @@ def test_the_order_of_the_rows_does_not_matter():
     assert np.array_equal(a.per_query["mrr"][order], b.per_query["mrr"])
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("index", ["exact", "faiss"])
+def test_rows_score_a_share_as_the_whole_does(engine, index):
+    x, labels = cloud(4, n=120)
+    rows = np.random.default_rng(0).permutation(len(x))[:31]
+    whole = retrieval(x, labels, engine=engine, index=index, target_recall=1.0)
+    part = retrieval(x, labels, rows=rows, engine=engine, index=index, target_recall=1.0)
+    assert part.gallery_size == whole.gallery_size == 119
+    for name, values in whole.per_query.items():
+        np.testing.assert_array_equal(part.per_query[name], values[rows])
+
+
 def test_half_precision_and_integer_embeddings_are_ranked():
     x, labels = cloud(9)
     half = torch.from_numpy(x).to(torch.bfloat16)
@@ -304,6 +316,12 @@ def test_memory_that_cannot_do_is_refused_with_what_would():
         ({"gallery": [[1.0]]}, "gallery_labels: expected gallery and gallery_labels both"),
         ({"gallery": [[1.0, 2.0]], "gallery_labels": [1]}, "gallery: expected 1 as in queries"),
         ({"gallery": [[1.0]], "gallery_labels": ["a"]}, "gallery_labels: expected labels of one"),
+        ({"rows": []}, "rows: expected whole numbers, at least one"),
+        ({"rows": [0, 2]}, "rows: expected row numbers from 0 to 1, got 0 to 2"),
+        (
+            {"rows": [0], "gallery": [[1.0]], "gallery_labels": [1]},
+            "rows: expected rows only without a gallery",
+        ),
         ({"query_labels": [1]}, "query_labels: expected 2, one for each row, got 1 labels"),
         ({"queries": [[1.0], [math.nan]]}, "queries: expected finite numbers, got NaN or .* row 1"),
         ({"queries": [[0.0], [1.0]], "normalize": True}, "queries: expected rows that have a norm"),

@@ -49,8 +49,8 @@ def neighbour_ranks(
         sets.append(("gallery", task.gallery, task.gallery_order))
     sides = make_sides(sets, normalize=normalize, resident=True)
     x, y = sides[0], sides[-1]
-    # One more for the query itself, which is in its own list when the sets are the same.
-    length = min(depth + (task.gallery is None), y.size)
+    # One more for the query itself, which may be in its own list.
+    length = min(depth + bool((task.query_skip >= 0).any()), y.size)
     index = _build(faiss, y, seed)
     recall = _tune(faiss, index, x, y, length, target, seed)
     return _blocks(index, task, x, y, length, normalize, ties), recall

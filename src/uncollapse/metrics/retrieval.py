@@ -43,6 +43,43 @@ class RetrievalResult(Result):
     index_recall: float | None = None
     per_query: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
 
+    @classmethod
+    def of_terms(
+        cls,
+        terms: Mapping[str, Array],
+        *,
+        gallery_size: int,
+        ties: str,
+        index_recall: float | None = None,
+    ) -> RetrievalResult:
+        """The means of terms by query, named as in `per_query`."""
+        kept = ~np.isnan(terms["mrr"])
+        mean = {
+            name: float(values[kept].mean()) if kept.any() else float("nan")
+            for name, values in terms.items()
+        }
+        at_k = {
+            what: {
+                int(name.partition("@")[2]): value
+                for name, value in mean.items()
+                if name.startswith(f"{what}@")
+            }
+            for what in ("recall", "precision")
+        }
+        return cls(
+            recall=at_k["recall"],
+            precision=at_k["precision"],
+            r_precision=mean["r_precision"],
+            map_at_r=mean["map@r"],
+            mrr=mean["mrr"],
+            queries=len(kept),
+            queries_without_match=int((~kept).sum()),
+            gallery_size=gallery_size,
+            ties=ties,
+            index_recall=index_recall,
+            per_query=terms,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers by name: recall@k, precision@k, r_precision, map@r, mrr, and the counts."""
         numbers: dict[str, Any] = {f"recall@{k}": value for k, value in self.recall.items()}
@@ -83,6 +120,7 @@ def retrieval(
     progress: ProgressOption = None,
     engine: str = "auto",
     seed: int = 0,
+    rows: ArrayLike | None = None,
 ) -> RetrievalResult:
     """Rank the gallery by Euclidean distance to each query and score the ranking.
 
@@ -109,7 +147,8 @@ def retrieval(
     `max_memory` bounds what is allocated beside the input ("150MB" or bytes). `index="faiss"`
     searches approximately (millions of items), with `target_recall` of the exact neighbours, and
     reports the recall it measured on a sample; ranks past its list count as not found. `progress`
-    is True, False, None (a bar on a terminal) or a function(done, total).
+    is True, False, None (a bar on a terminal) or a function(done, total). Without a gallery, `rows`
+    makes queries of these rows alone, each against all others: a share of a larger evaluation.
 
     >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
     >>> result.recall[1], result.map_at_r, result.queries_without_match
@@ -129,7 +168,12 @@ def retrieval(
         q_ids, _ = class_ids(query_labels, len(x), "query_labels")
         g_ids, q_skip = q_ids, np.arange(len(x))
         g_skip, size = q_skip, len(x) - 1
+        if rows is not None:
+            q_skip = _check_rows(rows, len(x))
+            x, y, q_ids = x[q_skip], x, q_ids[q_skip]
     else:
+        if rows is not None:
+            raise InputError("rows", "given with a gallery", "rows only without a gallery")
         x, y = two_sets(queries, gallery)
         q_ids, g_ids = joint_ids(
             query_labels, len(x), gallery_labels, len(y), ("query_labels", "gallery_labels")
@@ -153,7 +197,9 @@ def retrieval(
                 report=report,
             ):  # fmt: skip
                 terms.add(task.query_order[low:high], start, ranks)
-    return terms.result(ties, size if y is None else len(g_ids), index_recall)
+    return RetrievalResult.of_terms(
+        terms.values, gallery_size=size, ties=ties, index_recall=index_recall
+    )
 
 
 class _Terms:
@@ -163,7 +209,7 @@ class _Terms:
         self._ks, self._size = ks, size
         names = [f"recall@{k}" for k in ks] + [f"precision@{k}" for k in ks]
         names += ["r_precision", "map@r", "mrr"]
-        self._values = {name: np.full(queries, np.nan) for name in names}
+        self.values = {name: np.full(queries, np.nan) for name in names}
 
     def add(self, rows: Array, start: Array, ranks: Array) -> None:
         """Score the queries `rows`, whose positives have `ranks[start[i] : start[i + 1]]`."""
@@ -174,40 +220,19 @@ class _Terms:
         rows, counts, first = rows[some], counts[some], start[:-1][some]
         nearest = ranks[first]
         for k in self._ks:
-            self._values[f"recall@{k}"][rows] = nearest < k
+            self.values[f"recall@{k}"][rows] = nearest < k
             # Ranks ascend, so the first k positives are enough.
             head = first[:, None] + np.minimum(np.arange(min(k, counts.max())), counts[:, None] - 1)
             fits = np.arange(head.shape[1]) < counts[:, None]
             found = ((ranks[head] < k) & fits).sum(1)
-            self._values[f"precision@{k}"][rows] = found / min(k, self._size)
+            self.values[f"precision@{k}"][rows] = found / min(k, self._size)
         hit = ranks < np.repeat(counts, counts)
-        self._values["r_precision"][rows] = np.add.reduceat(hit, first, dtype=np.int64) / counts
+        self.values["r_precision"][rows] = np.add.reduceat(hit, first, dtype=np.int64) / counts
         place = np.arange(1.0, len(ranks) + 1)
         place -= np.repeat(first, counts)
         place /= ranks + 1.0
-        self._values["map@r"][rows] = np.add.reduceat(place * hit, first) / counts
-        self._values["mrr"][rows] = np.where(nearest == BEYOND, 0.0, 1 / (nearest + 1.0))
-
-    def result(self, ties: str, gallery_size: int, index_recall: float | None) -> RetrievalResult:
-        """The means."""
-        kept = ~np.isnan(self._values["mrr"])
-        mean = {
-            name: float(values[kept].mean()) if kept.any() else float("nan")
-            for name, values in self._values.items()
-        }
-        return RetrievalResult(
-            recall={k: mean[f"recall@{k}"] for k in self._ks},
-            precision={k: mean[f"precision@{k}"] for k in self._ks},
-            r_precision=mean["r_precision"],
-            map_at_r=mean["map@r"],
-            mrr=mean["mrr"],
-            queries=len(kept),
-            queries_without_match=int((~kept).sum()),
-            gallery_size=gallery_size,
-            ties=ties,
-            index_recall=index_recall,
-            per_query=self._values,
-        )
+        self.values["map@r"][rows] = np.add.reduceat(place * hit, first) / counts
+        self.values["mrr"][rows] = np.where(nearest == BEYOND, 0.0, 1 / (nearest + 1.0))
 
 
 def _check_ks(ks: Sequence[int]) -> tuple[int, ...]:
@@ -218,3 +243,14 @@ def _check_ks(ks: Sequence[int]) -> tuple[int, ...]:
     if not values:
         raise InputError("ks", "an empty list", "at least one whole number")
     return tuple(sorted({check_int("ks", k) for k in values}))
+
+
+def _check_rows(rows: ArrayLike, size: int) -> Array:
+    values = np.asarray(rows)
+    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
+        given = f"{values.dtype} of shape {values.shape}"
+        raise InputError("rows", given, "whole numbers, at least one, of shape [Q]")
+    if values.min() < 0 or values.max() >= size:
+        given = f"{values.min()} to {values.max()}"
+        raise InputError("rows", given, f"row numbers from 0 to {size - 1}")
+    return values.astype(np.int64)

@@ -8,12 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import class_ids
 from uncollapse.metrics import RetrievalResult, retrieval
-from uncollapse.metrics._memory import parse_bytes
-from uncollapse.metrics._ranks import positive_ranks
-from uncollapse.metrics._task import make_task, ranked_points
-from uncollapse.metrics.retrieval import _Terms
 from uncollapse.training.distributed.gather import gather
 from uncollapse.training.distributed.ranks import ALONE, Ranks
 
@@ -33,20 +28,10 @@ def shared_retrieval(
     """
     if ranks.size == 1 or len(points) < ranks.size:
         return retrieval(points, labels, ks=ks, progress=False)
-    z = ranked_points(points, "points")
-    ids, _ = class_ids(labels, len(z), "labels")
-    rows, size = np.arange(len(z)), len(z) - 1
-    mine = rows[ranks.share(len(z))]
-    ks = tuple(sorted(set(ks)))
-    depth = min(max(ks), max(size, 1))
-    task = make_task(z[mine], ids[mine], z, ids, mine, rows, lambda r: np.maximum(r, depth))
-    terms = _Terms(len(z), ks, size)
-    for low, high, start, found in positive_ranks(
-        task, normalize=False, ties="pessimistic", engine="auto", max_memory=parse_bytes("256MB")
-    ):
-        terms.add(mine[task.query_order[low:high]], start, found)
-    table = torch.from_numpy(np.stack([values[mine] for values in terms._values.values()], 1))
-    whole = gather(table, ranks, counts=ranks.counts(len(z))).numpy()
-    for name, column in zip(terms._values, whole.T, strict=True):
-        terms._values[name] = np.ascontiguousarray(column)
-    return terms.result("pessimistic", size, None)
+    mine = np.arange(len(points))[ranks.share(len(points))]
+    part = retrieval(points, labels, ks=ks, progress=False, rows=mine)
+    table = torch.from_numpy(np.stack(list(part.per_query.values()), axis=1))
+    whole = gather(table, ranks, counts=ranks.counts(len(points))).numpy()
+    columns = (np.ascontiguousarray(column) for column in whole.T)
+    terms = dict(zip(part.per_query, columns, strict=True))
+    return RetrievalResult.of_terms(terms, gallery_size=part.gallery_size, ties=part.ties)
