@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import csv
 import datetime
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
 from uncollapse.metrics import over_seeds
+from uncollapse.papers._draw import save
 from uncollapse.papers._item import Request
+from uncollapse.training.checkpoint import write_text
 
-__all__ = ["Beside", "Claim", "Score", "about", "spread"]
+__all__ = ["Beside", "Claim", "Score", "about", "publish", "spread"]
 
 _COLOURS = {"yes": "green", "NO": "bold red", "partly": "yellow"}
 Format = Callable[[str], str]
@@ -111,23 +115,28 @@ class Beside:
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path, name: str) -> list[Path]:
-        """`name.md` and `name.csv` (every number of every seed)."""
+        """`name.md` and `name.csv`."""
         folder.mkdir(parents=True, exist_ok=True)
         page, comma = folder / f"{name}.md", folder / f"{name}.csv"
-        page.write_text(self.markdown(), encoding="utf-8")
-        with comma.open("w", newline="", encoding="utf-8") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(["what", "metric", "paper", "ours", "std", "reproduced", "by seed"])
-            for score in self.scores:
-                mean, std = spread(score.ours)
-                paper = "" if score.paper is None else score.paper
-                each = " ".join(f"{value:.4f}" for value in score.ours)
-                rounded = [f"{mean:.4f}", "" if math.isnan(std) else f"{std:.4f}"]
-                direction = self.direction(score)
-                out.writerow([score.method, score.metric, paper, *rounded, direction, each])
-            for claim in self.claims:
-                out.writerow([claim.what, "", claim.paper, claim.ours, "", _held(claim), ""])
+        write_text(page, self.markdown())
+        write_text(comma, self.csv())
         return [page, comma]
+
+    def csv(self) -> str:
+        """Every number of every seed."""
+        file = io.StringIO()
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["what", "metric", "paper", "ours", "std", "reproduced", "by seed"])
+        for score in self.scores:
+            mean, std = spread(score.ours)
+            paper = "" if score.paper is None else score.paper
+            each = " ".join(f"{value:.4f}" for value in score.ours)
+            rounded = [f"{mean:.4f}", "" if math.isnan(std) else f"{std:.4f}"]
+            direction = self.direction(score)
+            out.writerow([score.method, score.metric, paper, *rounded, direction, each])
+        for claim in self.claims:
+            out.writerow([claim.what, "", claim.paper, claim.ours, "", _held(claim), ""])
+        return file.getvalue()
 
     def _other(self, score: Score) -> Score | None:
         same = (s for s in self.scores if (s.method, s.metric) == (score.than, score.metric))
@@ -166,6 +175,15 @@ class Beside:
             ours = ["" if s is None else bold.format(_mean(s.ours, self.decimals)) for s in mine]
             rows.append([plain(method), bold.format("ours"), *ours])
         return ["method", "", *map(plain, metrics)], rows
+
+
+def publish(
+    request: Request, item: str, table: Beside, *, figure: Any = None, file: str = ""
+) -> list[Path]:
+    """Print a table of an item and save it as `file` (else the item's name), with its picture."""
+    request.console.print(table.render())
+    folder, file = request.folder(item), file or item
+    return table.save(folder, file) + ([] if figure is None else save(figure, folder, file))
 
 
 def about(

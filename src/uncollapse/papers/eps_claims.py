@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import astuple
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from uncollapse.noise import ClaimCheck, check_claims_eps
 from uncollapse.papers._item import Item, Request
+from uncollapse.training.checkpoint import write_text
 
 __all__ = ["CLAIMS_EPS"]
 
@@ -22,10 +24,12 @@ def _make(request: Request) -> list[Path]:
     rows = check_claims_eps()
     request.console.print(_table(rows))
     markdown, comma = request.out / "claims-eps.md", request.out / "claims-eps.csv"
-    lines = [HEADER, ("---",) * len(HEADER), *(astuple(row) for row in rows)]
-    markdown.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
-    with comma.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([HEADER, *(astuple(row) for row in rows)])
+    cells = [astuple(row) for row in rows]
+    lines = [HEADER, ("---",) * len(HEADER), *cells]
+    write_text(markdown, "".join(f"| {' | '.join(line)} |\n" for line in lines))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([HEADER, *cells])
+    write_text(comma, text.getvalue())
     return [markdown, comma]
 
 

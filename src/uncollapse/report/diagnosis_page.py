@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from uncollapse.health import ClassHealth, Health
 from uncollapse.report.blocks import Cell, figures, grid, note, paragraph, table
 from uncollapse.report.charts import bars, histogram, scatter
+from uncollapse.report.class_figures import class_figures
 from uncollapse.report.markup import Html, esc, join, number, percent
 from uncollapse.report.neighbours import neighbour_names, neighbour_pictures, picture_key
 from uncollapse.report.page import Page
@@ -127,13 +126,7 @@ def figure_table(health: Health) -> Html:
 
 def _verdict(found: Diagnosis) -> Html:
     health = found.health
-    shown: dict[str, object] = {"diameter": health.diameter}
-    ratios = [one.ratio for one in health.classes if one.count > 1]
-    if ratios:
-        shown["median class diameter, of the whole"] = percent(float(np.median(ratios)))
-    modes = list(health.modes_per_class.values())
-    if modes:
-        shown["modes per class, mean"] = float(np.mean(modes))
+    shown = {"diameter": health.diameter} | class_figures(health)
     if found.scores:
         shown["R@1"] = percent(found.scores[0].values["R@1"])
     shown[f"effective rank, of {health.room:,}"] = health.effective_rank

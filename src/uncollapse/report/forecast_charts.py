@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from uncollapse.health.forecast import DANGEROUS, Cell
 from uncollapse.health.probe import NO_DRIFT
-from uncollapse.report.charts.axes import DASHES, MARKS, WIDTH, Frame, Scale, figure, legend, mark
+from uncollapse.report.charts.axes import DASHES, MARKS, Frame, Scale, figure, legend, mark
+from uncollapse.report.charts.heatmap import Tile, tiles
 from uncollapse.report.markup import Html, number, percent
 
 __all__ = ["RISKS", "dimension_curves", "risk_key", "risk_map"]
@@ -25,37 +26,22 @@ def risk_map(title: str, cells: Sequence[Cell], *, small: str = "") -> Html:
     """Each batch shape coloured by its risk, with its drift (after a probe: the share foretold)."""
     rows = sorted({cell.p for cell in cells})
     columns = sorted({cell.k for cell in cells})
-    at = {(cell.p, cell.k): cell for cell in cells}
-    left, top, tall = 44, 8, 32
-    wide = (WIDTH - left - 4) / len(columns)
-    parts, words = [], []
-    for i, p in enumerate(rows):
-        y = top + i * tall
-        parts.append(f'<text x="{left - 8}" y="{y + 20}" text-anchor="end">{p}</text>')
-        for j, k in enumerate(columns):
-            cell = at.get((p, k))
-            if cell is None:
-                continue
-            sign, tone, meaning = RISKS[cell.risk]
-            x = left + j * wide
-            words.append(f"P {p}, K {k}: {_value(cell)}, {meaning}")
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}" rx="3" '
-                f'fill="var(--{tone})" fill-opacity=".22"/>'
-                f'<text class="cell" x="{x + wide / 2 - 1:.1f}" y="{y + 19}" '
-                f'text-anchor="middle">{sign} {_value(cell)}</text>'
-            )
-    bottom = top + len(rows) * tall
-    for j, k in enumerate(columns):
-        x = left + (j + 0.5) * wide
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{k}</text>')
-    parts.append(
-        f'<text x="{(left + WIDTH) / 2}" y="{bottom + 32}" text-anchor="middle">K, samples of each '
-        f'class</text><text transform="translate(12 {(top + bottom) / 2}) rotate(-90)" '
-        f'text-anchor="middle">P, classes</text>'
+    marked, words = {}, []
+    for cell in sorted(cells, key=lambda one: (one.p, one.k)):
+        sign, tone, meaning = RISKS[cell.risk]
+        place = rows.index(cell.p), columns.index(cell.k)
+        marked[place] = Tile(f"{sign} {_value(cell)}", tone, 0.22)
+        words.append(f"P {cell.p}, K {cell.k}: {_value(cell)}, {meaning}")
+    return tiles(
+        title,
+        rows,
+        columns,
+        marked,
+        row_label="P, classes",
+        column_label="K, samples of each class",
+        words=". ".join(words),
+        small=small,
     )
-    body = Html("".join(parts))
-    return figure(title, ". ".join(words), body, small=small, height=bottom + 40)
 
 
 def dimension_curves(title: str, cells: Sequence[Cell], *, small: str = "") -> Html:

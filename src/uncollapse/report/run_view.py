@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from uncollapse._check import InputError
 from uncollapse.health import Health
+from uncollapse.report.class_figures import class_figures
 from uncollapse.report.history import History, read_history
 from uncollapse.report.markup import percent
 from uncollapse.report.snapshot import Snapshot, take_snapshot
@@ -79,13 +78,7 @@ class RunView:
         shown["diameter"] = health.diameter
         if health.relative_diameter is not None:
             shown["diameter, of its start"] = percent(health.relative_diameter)
-        ratios = [one.ratio for one in health.classes if one.count > 1]
-        if ratios:
-            shown["median class diameter, of the whole"] = percent(float(np.median(ratios)))
-        modes = list(health.modes_per_class.values())
-        if modes:
-            shown["modes per class, mean"] = float(np.mean(modes))
-        return shown
+        return shown | class_figures(health)
 
 
 def view_runs(runs: Sequence[Run | str | Path], rows: int, seed: int) -> list[RunView]:

@@ -56,23 +56,24 @@ def scatter_classes(
     *,
     first: int = 0,
 ) -> None:
-    """Dots of each class, in its own colour from number `first` on; its name at its median."""
+    """Dots of each class, in its own colour from number `first` on; its name near its median."""
     effects = import_extra("matplotlib.patheffects", "plots")
-    for place, number in enumerate(sorted(names)):
+    shown = [number for number in sorted(names) if (ids == number).any()]
+    colours = {n: PALETTE[(first + i) % len(PALETTE)] for i, n in enumerate(sorted(names))}
+    for number in shown:
         mine = points[ids == number]
-        if not len(mine):
-            continue
-        colour = PALETTE[(first + place) % len(PALETTE)]
-        axis.scatter(mine[:, 0], mine[:, 1], s=5, color=colour, alpha=0.55, linewidths=0)
-        middle = mine[np.abs(mine - np.median(mine, axis=0)).sum(axis=1).argmin()]
+        axis.scatter(*mine.T, s=5, color=colours[number], alpha=0.55, linewidths=0)
+    middles = np.array([np.median(points[ids == number], axis=0) for number in shown])
+    extent = np.ptp(points, axis=0)
+    for number, place in zip(shown, _apart(middles, 0.045 * extent), strict=True):
         axis.annotate(
             names[number],
-            middle,
+            place,
             ha="center",
             va="center",
             fontsize=12,
             fontweight="bold",
-            color=colour,
+            color=colours[number],
             path_effects=[effects.withStroke(linewidth=3, foreground="white")],
         )
     axis.set(xticks=[], yticks=[])
@@ -80,3 +81,20 @@ def scatter_classes(
     for spine in axis.spines.values():
         spine.set_color("#BBBBBB")
     axis.title.set_color(INK)
+
+
+def _apart(places: np.ndarray[Any, Any], room: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Places moved until any two are at least one `room` apart, so that names can be read."""
+    places = places / room
+    for _ in range(100):
+        gap = places[:, None] - places[None]
+        length = np.linalg.norm(gap, axis=2)
+        np.fill_diagonal(length, np.inf)
+        if length.min() >= 1.0:
+            break
+        # Places that coincide part along the order they came in.
+        order = np.sign(np.subtract.outer(range(len(places)), range(len(places))))
+        way = np.where(length[..., None] > 1e-6, gap, order[..., None])
+        way = way / np.maximum(np.linalg.norm(way, axis=2, keepdims=True), 1e-12)
+        places = places + (0.55 * np.maximum(1.0 - length, 0.0)[..., None] * way).sum(axis=1)
+    return np.asarray(places * room)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from uncollapse.papers._beside import Beside
+from uncollapse.papers._beside import Beside, publish
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._scores import Column, score_rows
 from uncollapse.papers.eps._study import Methods, Study
@@ -68,9 +68,8 @@ def _maker(
                 about=trained.about(request, name),
                 notes=trained.notes,
             )
-            request.console.print(table.render())
             file = f"{name}-{part.study.name.split('-')[0]}" if len(parts) > 1 else name
-            made += table.save(request.folder(name), file)
+            made += publish(request, name, table, file=file)
         return made
 
     return make

@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from uncollapse.papers._beside import Beside, Claim, spread
-from uncollapse.papers._draw import save
+from uncollapse.papers._beside import Beside, Claim, publish, spread
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._maps import figure_grid, look, scatter_classes
 from uncollapse.papers.eps._scores import Column, measure
@@ -44,9 +43,7 @@ def _make(request: Request) -> list[Path]:
         notes=trained.notes,
         picture="eps-fig2.png",
     )
-    request.console.print(table.render())
-    folder = request.folder("eps-fig2")
-    return table.save(folder, "eps-fig2") + save(figure, folder, "eps-fig2")
+    return publish(request, "eps-fig2", table, figure=figure)
 
 
 def _apart(trained: Trained, split: str, words: str) -> Claim:

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from uncollapse.data.registry import list_split
-from uncollapse.papers._beside import Beside, Claim
-from uncollapse.papers._draw import save
+from uncollapse.papers._beside import Beside, Claim, publish
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._curves import draw_line, finish
 from uncollapse.papers.eps._maps import figure_grid
 from uncollapse.papers.eps._study import Trained
 from uncollapse.papers.eps.methods import BASELINE, only
-from uncollapse.papers.eps.protocols import CURVES, OMNIGLOT, TIMES
+from uncollapse.papers.eps.protocols import OMNIGLOT, TIMES
 from uncollapse.training import Run
 
 __all__ = ["EPS_FIG3A"]
@@ -25,8 +24,7 @@ _KEY = "test/fine/recall@1"
 
 
 def _make(request: Request) -> list[Path]:
-    study = CURVES if request.scale in CURVES.setups else OMNIGLOT
-    trained = study.train(request, _METHODS)
+    trained = OMNIGLOT.train(request, _METHODS)
     epoch = _epoch(trained)
     curves = {m: np.array([_curve(run) for run in runs]) for m, runs in trained.runs.items()}
     steps = [step for step, _ in _points(next(iter(trained.runs.values()))[0])]
@@ -42,9 +40,7 @@ def _make(request: Request) -> list[Path]:
         notes=trained.notes,
         picture="eps-fig3a.png",
     )
-    request.console.print(table.render())
-    folder = request.folder("eps-fig3a")
-    return table.save(folder, "eps-fig3a") + save(figure, folder, "eps-fig3a")
+    return publish(request, "eps-fig3a", table, figure=figure)
 
 
 def _claims(curves: dict[str, np.ndarray[Any, Any]]) -> list[Claim]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uncollapse.papers._beside import Beside, Claim, Score
-from uncollapse.papers._draw import save
+from uncollapse.papers._beside import Beside, Claim, Score, publish
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._curves import draw_line, finish
 from uncollapse.papers.eps._maps import figure_grid
@@ -63,9 +62,7 @@ def _make(request: Request) -> list[Path]:
         ],
         "eps-fig3b.png",
     )
-    request.console.print(table.render())
-    folder = request.folder("eps-fig3b")
-    return table.save(folder, "eps-fig3b") + save(figure, folder, "eps-fig3b")
+    return publish(request, "eps-fig3b", table, figure=figure)
 
 
 def _methods(scale: str) -> Methods:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse.papers._beside import Beside, Claim, Score
-from uncollapse.papers._draw import save
+from uncollapse.papers._beside import Beside, Claim, Score, publish
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._curves import draw_line, finish
 from uncollapse.papers.eps._maps import figure_grid
@@ -56,9 +55,7 @@ def _make(request: Request) -> list[Path]:
         trained.notes,
         "eps-fig6.png",
     )
-    request.console.print(table.render())
-    folder = request.folder("eps-fig6")
-    return table.save(folder, "eps-fig6") + save(figure, folder, "eps-fig6")
+    return publish(request, "eps-fig6", table, figure=figure)
 
 
 def _name(loss: str, share: int) -> str:

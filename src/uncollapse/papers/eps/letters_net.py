@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 __all__ = ["LettersNet", "letters_net"]
@@ -27,6 +28,8 @@ class LettersNet(nn.Module):
             *(nn.MaxPool2d(2), nn.Flatten()),
         )
         self.linear = nn.Linear(64 * 3 * 3, dim)
+        # On a CPU a step takes about 0.7 of the time that way.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, 1, 28, 28]` to `[B, dim]`."""

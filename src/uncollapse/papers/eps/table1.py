@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.papers._beside import Beside
+from uncollapse.papers._beside import Beside, publish
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._scores import Column, score_rows
 from uncollapse.papers.eps._study import Methods, Trained
@@ -43,8 +43,7 @@ def _make(request: Request) -> list[Path]:
         about=trained.about(request, "table1"),
         notes=trained.notes,
     )
-    request.console.print(table.render())
-    return table.save(request.folder("table1"), "table1")
+    return publish(request, "table1", table)
 
 
 TABLE1 = Item(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from uncollapse.data import DataError, describe
 from uncollapse.metrics import compare_seeds
-from uncollapse.papers._beside import Beside, Claim, Score, spread
+from uncollapse.papers._beside import Beside, Claim, Score, publish, spread
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._scores import Column, measure
 from uncollapse.papers.eps._study import Study, Trained
@@ -70,8 +70,7 @@ def _make(request: Request) -> list[Path]:
         [*last.notes, *notes],
         decimals=2,
     )
-    request.console.print(table.render())
-    return table.save(request.folder("table5"), "table5")
+    return publish(request, "table5", table)
 
 
 def _home(study: Study, request: Request) -> str:

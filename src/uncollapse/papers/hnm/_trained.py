@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from uncollapse.papers.hnm._point import Point, measure
 from uncollapse.papers.hnm._study import Panel, Setup, Study
 from uncollapse.sweep import Outcome, run_jobs
 from uncollapse.training import TrainingError
+from uncollapse.training.checkpoint import write_text
 
 __all__ = ["trained_item"]
 
@@ -62,12 +64,13 @@ def _make(study: Study, request: Request) -> list[Path]:
     for heading, rows in cells:
         _show(request.console, heading, rows)
     page, comma = beside.save(folder, study.name)
-    page.write_text(_page(beside, study.name, cells), encoding="utf-8")
+    write_text(page, _page(beside, study.name, cells))
     runs = folder / f"{study.name}-runs.csv"
-    with runs.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["panel", *Point.heading()])
-        out.writerows([one.heading, *point.row()] for one in made for point in one.points)
+    table = io.StringIO()
+    out = csv.writer(table, lineterminator="\n")
+    out.writerow(["panel", *Point.heading()])
+    out.writerows([one.heading, *point.row()] for one in made for point in one.points)
+    write_text(runs, table.getvalue())
     return [page, comma, runs, *pictures]
 
 

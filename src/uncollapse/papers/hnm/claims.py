@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,6 +16,7 @@ from rich.table import Table
 from uncollapse.geometry.claims import Claim, check_claims
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.hnm._examples import random_draws, worked_examples
+from uncollapse.training.checkpoint import write_text
 
 __all__ = ["CLAIMS", "Row", "truth_table"]
 
@@ -74,7 +74,10 @@ def _make(request: Request) -> list[Path]:
         notes = [*random_draws(request.seed), _LEGEND]
     _tell(request.console, rows, notes)
     texts = {"md": _markdown(rows, notes), "csv": _csv(rows)}
-    return [_write(request.out / f"claims-hnm.{kind}", text) for kind, text in texts.items()]
+    made = {request.out / f"claims-hnm.{kind}": text for kind, text in texts.items()}
+    for path, text in made.items():
+        write_text(path, text)
+    return list(made)
 
 
 def _tell(console: Console, rows: list[Row], notes: list[str]) -> None:
@@ -114,13 +117,6 @@ def _csv(rows: list[Row]) -> str:
         numbers = [*claim.left, *claim.right, claim.ratio]
         writer.writerow([*row.cells[:4], *numbers, claim.status, claim.sentence])
     return text.getvalue()
-
-
-def _write(path: Path, text: str) -> Path:
-    aside = path.with_name(f".{path.name}.part")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)
-    return path
 
 
 def _text(low: float, high: float) -> str:
