@@ -42,14 +42,21 @@ def columns(
 
 
 def table_item(
-    name: str, title: str, methods: Methods, parts: Sequence[Part], needs: str, summary: str
+    name: str,
+    title: str,
+    methods: Methods,
+    parts: Sequence[Part],
+    *,
+    needs: str,
+    summary: str,
+    laptop: str = "minutes",
 ) -> Item:
     """The item of a table: each part is trained, scored and set beside the paper's numbers."""
     return Item(
         name=name,
         summary=summary,
         needs=needs,
-        time=TIMES,
+        time=TIMES | {"laptop": laptop},
         make=_maker(name, title, methods, parts),
         scales=("laptop", "smoke", "paper"),
     )

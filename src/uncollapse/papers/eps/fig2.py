@@ -64,7 +64,7 @@ EPS_FIG2 = Item(
     name="eps-fig2",
     summary="EPS Fig. 2: the digits in the plane, with random and with easy positives",
     needs="MNIST (smoke: nothing); the extra 'plots'",
-    time=TIMES | {"laptop": "minutes (the runs of table1)", "paper": "hours"},
+    time=TIMES | {"laptop": "seconds after table1", "paper": "hours"},
     make=_make,
     scales=("laptop", "smoke", "paper"),
 )

@@ -27,5 +27,6 @@ TABLE3 = table_item(
     METHODS,
     [Part(OMNIGLOT, _COLUMNS, _PAPER)],
     needs="Omniglot (smoke: nothing)",
+    laptop="half an hour",
     summary="EPS Table 3: Omniglot letters and languages, four losses with and without EPS",
 )

@@ -22,5 +22,6 @@ TABLE4 = table_item(
     only("Trip. + SH", "EPS + Trip. + SH"),
     [Part(OMNIGLOT, _COLUMNS, _PAPER)],
     needs="Omniglot (smoke: nothing)",
+    laptop="minutes after table3",
     summary="EPS Table 4: Omniglot's training alphabets, languages fit worse and letters better",
 )

@@ -93,7 +93,7 @@ TABLE5 = Item(
     name="table5",
     summary="EPS Table 5: std of R@1 over seeds, and whether the gain is significant",
     needs="Omniglot; Cars196 and CUB200 where they are (smoke: nothing)",
-    time=TIMES | {"laptop": "minutes (runs of table3)"},
+    time=TIMES | {"laptop": "minutes after table3"},
     make=_make,
     scales=("laptop", "smoke", "paper"),
 )
