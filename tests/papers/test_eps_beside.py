@@ -2,12 +2,14 @@ import csv
 import io
 import math
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from uncollapse.papers import get_item, listing_table
 from uncollapse.papers._beside import Beside, Claim, Score, about, spread
 from uncollapse.papers._item import Item, Request
+from uncollapse.papers.eps._maps import _apart
 
 
 def table(paper, ours, base=(50.0, (40.0, 42.0))):
@@ -80,3 +82,13 @@ def test_the_listing_says_what_each_scale_takes():
     line = next(x for x in console.file.getvalue().splitlines() if x.startswith("table3"))
     assert "seconds" in line
     assert "hours, GPU" in line
+
+
+def test_names_on_a_map_are_moved_apart_and_the_rest_stay():
+    pytest.importorskip("matplotlib")
+    middles = np.array([[0.0, 0.0], [0.0, 0.0], [0.1, 0.0], [9.0, 9.0]])
+    placed = _apart(middles, np.array([1.0, 2.0]))
+    gaps = np.linalg.norm((placed[:, None] - placed[None]) / [1.0, 2.0], axis=2)
+    assert gaps[~np.eye(4, dtype=bool)].min() >= 0.99
+    assert np.abs(placed[:3]).max() < 3.0
+    np.testing.assert_array_equal(placed[3], middles[3])

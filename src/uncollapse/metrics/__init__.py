@@ -18,7 +18,8 @@ from uncollapse.metrics.fine import FineResult, fine_evaluation
 from uncollapse.metrics.kmeans import KMeansResult, kmeans
 from uncollapse.metrics.modes import ModesResult, modes_per_class
 from uncollapse.metrics.reid import ReidResult, reid
-from uncollapse.metrics.retrieval import RetrievalResult, retrieval
+from uncollapse.metrics.retrieval import retrieval
+from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = [
     "ClusteringResult",

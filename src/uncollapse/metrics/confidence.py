@@ -19,7 +19,7 @@ from uncollapse._check import (
 )
 from uncollapse.metrics.reid import ReidResult
 from uncollapse.metrics.results import Result
-from uncollapse.metrics.retrieval import RetrievalResult
+from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = ["Interval", "SeedComparison", "SeedSummary", "compare_seeds", "confidence", "over_seeds"]
 

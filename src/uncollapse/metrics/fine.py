@@ -11,7 +11,8 @@ from uncollapse.metrics._progress import ProgressOption
 from uncollapse.metrics.clustering import ClusteringResult, clustering
 from uncollapse.metrics.modes import ModesResult, modes_per_class
 from uncollapse.metrics.results import Result, text_table
-from uncollapse.metrics.retrieval import RetrievalResult, retrieval
+from uncollapse.metrics.retrieval import retrieval
+from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = ["FineResult", "fine_evaluation"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,94 +14,11 @@ from uncollapse.metrics._ranks import positive_ranks
 from uncollapse.metrics._strip import BEYOND, TIES
 from uncollapse.metrics._task import joint_ids, make_task, ranked_points, two_sets
 from uncollapse.metrics.faiss_index import neighbour_ranks
-from uncollapse.metrics.results import Result, text_table
+from uncollapse.metrics.retrieval_result import RetrievalResult
 
-__all__ = ["RetrievalResult", "retrieval"]
+__all__ = ["retrieval"]
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class RetrievalResult(Result):
-    """Means over the queries that have a relevant item; NaN if none has.
-
-    `per_query` holds each mean's terms in the order of the queries, NaN where nothing is relevant.
-    `index_recall` is None for an exact result, else the share of exact neighbours that the
-    approximate index found on a sample.
-    """
-
-    recall: Mapping[int, float]
-    precision: Mapping[int, float]
-    r_precision: float
-    map_at_r: float
-    mrr: float
-    queries: int
-    queries_without_match: int
-    gallery_size: int
-    ties: str
-    index_recall: float | None = None
-    per_query: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def of_terms(
-        cls,
-        terms: Mapping[str, Array],
-        *,
-        gallery_size: int,
-        ties: str,
-        index_recall: float | None = None,
-    ) -> RetrievalResult:
-        """The means of terms by query, named as in `per_query`."""
-        kept = ~np.isnan(terms["mrr"])
-        mean = {
-            name: float(values[kept].mean()) if kept.any() else float("nan")
-            for name, values in terms.items()
-        }
-        at_k = {
-            what: {
-                int(name.partition("@")[2]): value
-                for name, value in mean.items()
-                if name.startswith(f"{what}@")
-            }
-            for what in ("recall", "precision")
-        }
-        return cls(
-            recall=at_k["recall"],
-            precision=at_k["precision"],
-            r_precision=mean["r_precision"],
-            map_at_r=mean["map@r"],
-            mrr=mean["mrr"],
-            queries=len(kept),
-            queries_without_match=int((~kept).sum()),
-            gallery_size=gallery_size,
-            ties=ties,
-            index_recall=index_recall,
-            per_query=terms,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name: recall@k, precision@k, r_precision, map@r, mrr, and the counts."""
-        numbers: dict[str, Any] = {f"recall@{k}": value for k, value in self.recall.items()}
-        numbers |= {f"precision@{k}": value for k, value in self.precision.items()}
-        numbers |= {"r_precision": self.r_precision, "map@r": self.map_at_r, "mrr": self.mrr}
-        numbers |= {
-            "queries": self.queries,
-            "queries_without_match": self.queries_without_match,
-            "gallery_size": self.gallery_size,
-            "ties": self.ties,
-        }
-        if self.index_recall is not None:
-            numbers["index_recall"] = self.index_recall
-        return numbers
-
-    def __str__(self) -> str:
-        text = text_table(list(self.to_dict().items()))
-        if self.queries_without_match:
-            text += (
-                f"\n{self.queries_without_match} of {self.queries} queries have no relevant item; "
-                "the means leave them out."
-            )
-        return text
 
 
 def retrieval(
