@@ -31,9 +31,10 @@ def _make(request: Request) -> list[Path]:
             scatter_classes(axis, seen.embeddings.numpy(), labels, names, first=digits[0])
             score = measure(runs[0], [Column("R@1", split, fine=True, k=1)])["R@1"]
             axis.set_title(f"{method}: {words}\nR@1 by digit {score:.1f} %", fontsize=11)
+    how = f"held-out images, seed {trained.seeds[0]}; {trained.setup.words}"
     figure.suptitle(
         "EPS Fig. 2: embeddings in the plane after training with no label but odd or even\n"
-        f"held-out images, seed {trained.seeds[0]}; {textwrap.fill(trained.setup.words, 100)}",
+        + textwrap.fill(how, 92),
         fontsize=10,
     )
     table = Beside(
