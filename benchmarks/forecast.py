@@ -107,7 +107,9 @@ def main() -> int:
         chosen.out.mkdir(parents=True, exist_ok=True)
         write_csv(runs, chosen.out / "runs.csv")
         picture(runs, chosen.out / "scores.png")
-        (chosen.out / "summary.md").write_text(f"# The forecast beside what came of it\n\n{text}\n", encoding="utf-8")
+        (chosen.out / "summary.md").write_text(
+            f"# The forecast beside what came of it\n\n{text}\n", encoding="utf-8"
+        )
     return 0
 
 

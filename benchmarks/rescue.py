@@ -167,7 +167,9 @@ def main() -> int:
     print(text)
     if chosen.out is not None:
         chosen.out.mkdir(parents=True, exist_ok=True)
-        (chosen.out / "summary.md").write_text(f"# What the guard rescues\n\n{text}\n", encoding="utf-8")
+        (chosen.out / "summary.md").write_text(
+            f"# What the guard rescues\n\n{text}\n", encoding="utf-8"
+        )
         with (chosen.out / "runs.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(cases[0].row()), lineterminator="\n")
             writer.writeheader()
