@@ -24,7 +24,7 @@ demo: $(STAMP)  ## see what the toolkit does, in a few minutes
 	$(BIN)/uncollapse demo --out out/demo
 
 test: lint browser ## lint, types, floors, doctests, tests, coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci --cov --cov-report=term
 
 # Pages are tested in headless Chromium: installed where we may, else those tests are skipped.
 browser:

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from uncollapse.mining import Miner, NoTripletsWarning, _batch, _fast, _frame, _search
@@ -29,6 +29,18 @@ class Oracle:
         self.unit_square = ((unit[:, None] - unit[None]) ** 2).sum(-1)
         self.y, self.margin, self.epsilon, self.fallback = np.asarray(y), margin, epsilon, fallback
         self.keep = keep
+
+    def on_an_edge(self):
+        """Whether a cosine meets a limit of multi-similarity but for rounding: either may be so."""
+        cosine = 1 - self.unit_square / 2
+        for a in range(len(self.y)):
+            own, other = self.own(a), self.other(a)
+            if own and other:
+                low = np.abs(cosine[a, other] - (cosine[a, own].min() - self.epsilon))
+                high = np.abs(cosine[a, own] - (cosine[a, other].max() + self.epsilon))
+                if min(low.min(), high.min()) < 1e-12:
+                    return True
+        return False
 
     def own(self, a):
         return [j for j in range(len(self.y)) if j != a and self.y[j] == self.y[a]]
@@ -170,7 +182,9 @@ def batches(draw):
 @given(batch=batches())
 def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
     x, y = batch
-    Oracle(x, y).check(mine(x, y, positives, negatives), positives, negatives)
+    oracle = Oracle(x, y)
+    assume("multi_similarity" not in (positives, negatives) or not oracle.on_an_edge())
+    oracle.check(mine(x, y, positives, negatives), positives, negatives)
 
 
 @pytest.mark.parametrize("positives", ["easy", "hard", "inside"])
