@@ -5,9 +5,7 @@ Printed, and saved as Markdown and CSV with what is needed to make them again.
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from uncollapse.metrics import over_seeds
+from uncollapse.papers._csv import csv_text
 from uncollapse.papers._draw import save
 from uncollapse.papers._item import Request
 from uncollapse.training.checkpoint import write_text
@@ -124,19 +123,19 @@ class Beside:
 
     def csv(self) -> str:
         """Every number of every seed."""
-        file = io.StringIO()
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["what", "metric", "paper", "ours", "std", "reproduced", "by seed"])
+        rows: list[list[object]] = [
+            ["what", "metric", "paper", "ours", "std", "reproduced", "by seed"]
+        ]
         for score in self.scores:
             mean, std = spread(score.ours)
             paper = "" if score.paper is None else score.paper
             each = " ".join(f"{value:.4f}" for value in score.ours)
             rounded = [f"{mean:.4f}", "" if math.isnan(std) else f"{std:.4f}"]
             direction = self.direction(score)
-            out.writerow([score.method, score.metric, paper, *rounded, direction, each])
+            rows.append([score.method, score.metric, paper, *rounded, direction, each])
         for claim in self.claims:
-            out.writerow([claim.what, "", claim.paper, claim.ours, "", _held(claim), ""])
-        return file.getvalue()
+            rows.append([claim.what, "", claim.paper, claim.ours, "", _held(claim), ""])
+        return csv_text(rows)
 
     def _other(self, score: Score) -> Score | None:
         same = (s for s in self.scores if (s.method, s.metric) == (score.than, score.metric))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import astuple
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from uncollapse.noise import ClaimCheck, check_claims_eps
+from uncollapse.papers._csv import csv_text
 from uncollapse.papers._item import Item, Request
 from uncollapse.training.checkpoint import write_text
 
@@ -27,9 +26,7 @@ def _make(request: Request) -> list[Path]:
     cells = [astuple(row) for row in rows]
     lines = [HEADER, ("---",) * len(HEADER), *cells]
     write_text(markdown, "".join(f"| {' | '.join(line)} |\n" for line in lines))
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([HEADER, *cells])
-    write_text(comma, text.getvalue())
+    write_text(comma, csv_text([HEADER, *cells]))
     return [markdown, comma]
 
 

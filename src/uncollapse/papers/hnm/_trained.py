@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from rich.table import Table
 from uncollapse.data import DataError, describe
 from uncollapse.data.registry import list_split
 from uncollapse.papers._beside import Beside, about, spread
+from uncollapse.papers._csv import csv_text
 from uncollapse.papers._draw import save
 from uncollapse.papers._item import SCALES, Item, Request
 from uncollapse.papers.hnm._diameter_plot import draw
@@ -63,15 +62,15 @@ def _make(study: Study, request: Request) -> list[Path]:
     cells = [(one.heading, _cells(one.points)) for one in made]
     for heading, rows in cells:
         _show(request.console, heading, rows)
-    page, comma = beside.save(folder, study.name)
-    write_text(page, _page(beside, study.name, cells))
-    runs = folder / f"{study.name}-runs.csv"
-    table = io.StringIO()
-    out = csv.writer(table, lineterminator="\n")
-    out.writerow(["panel", *Point.heading()])
-    out.writerows([one.heading, *point.row()] for one in made for point in one.points)
-    write_text(runs, table.getvalue())
-    return [page, comma, runs, *pictures]
+    runs = [[one.heading, *point.row()] for one in made for point in one.points]
+    texts = {
+        folder / f"{study.name}.md": _page(beside, study.name, cells),
+        folder / f"{study.name}.csv": beside.csv(),
+        folder / f"{study.name}-runs.csv": csv_text([["panel", *Point.heading()], *runs]),
+    }
+    for path, text in texts.items():
+        write_text(path, text)
+    return [*texts, *pictures]
 
 
 def _with_data(study: Study, panel: Panel, request: Request) -> Setup:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from uncollapse.geometry.claims import Claim, check_claims
+from uncollapse.papers._csv import csv_text
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.hnm._examples import random_draws, worked_examples
 from uncollapse.training.checkpoint import write_text
@@ -108,15 +107,13 @@ def _markdown(rows: list[Row], notes: list[str]) -> str:
 
 def _csv(rows: list[Row]) -> str:
     """Full precision, each side as the two ends of its bracket."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     sides = ("left_low", "left_high", "right_low", "right_high")
-    writer.writerow([*_HEADINGS[:4], *sides, "ratio", "verdict", "sentence"])
+    lines: list[list[object]] = [[*_HEADINGS[:4], *sides, "ratio", "verdict", "sentence"]]
     for row in rows:
         claim = row.claim
         numbers = [*claim.left, *claim.right, claim.ratio]
-        writer.writerow([*row.cells[:4], *numbers, claim.status, claim.sentence])
-    return text.getvalue()
+        lines.append([*row.cells[:4], *numbers, claim.status, claim.sentence])
+    return csv_text(lines)
 
 
 def _text(low: float, high: float) -> str:
