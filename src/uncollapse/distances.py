@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, points
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import InputError
 
 __all__ = [
     "binary_scale",

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from uncollapse._check import InputError
-from uncollapse._extras import MissingExtraError
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import MissingExtraError
 from uncollapse.backbones import (
     FrozenBatchNorm,
     Head,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.backbones import (
     BACKBONES,
     BNInception,

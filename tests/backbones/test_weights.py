@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.backbones import (
     BNInception,
     GoogLeNet,

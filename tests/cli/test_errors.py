@@ -5,8 +5,8 @@ import pytest
 import typer
 
 from uncollapse import __version__
-from uncollapse._check import InputError
-from uncollapse._extras import MissingExtraError
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import MissingExtraError
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.data import (
     Compose,
     LabelledImages,

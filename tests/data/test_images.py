@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.data.images import Decoding, FileSource, UnreadableImageError, decode
 from uncollapse.data.listing import ImageRef
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.data import DataError, LabelledImages, LoadReport, TensorSource
 from uncollapse.samplers import PKSampler
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.claims import Claim, check_claims
 from uncollapse.geometry.nearest import nearest_separated

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameter import diameter
 from uncollapse.geometry.hausdorff import hausdorff_like

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.geometry.diameter import diameter
 from uncollapse.geometry.nearest import nearest_separated
 from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated

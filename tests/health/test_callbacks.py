@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from uncollapse._extras import MissingExtraError
+from uncollapse._base.extras import MissingExtraError
 from uncollapse.health import CollapseMonitor, measure
 from uncollapse.health.tensorboard import log_health
 from uncollapse.losses import TripletLoss

@@ -12,7 +12,7 @@ from pytorch_metric_learning import losses as pml
 from torch import Tensor, nn
 
 from oracles import Array, distance_matrix, labelled_sets
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.health import drift, drift_table
 from uncollapse.health.drift_table import LOSSES
 from uncollapse.losses import MarginLoss, ProxyNCALoss, TripletLoss

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 
 from oracles import Array, distance_matrix, labelled_sets, point_sets
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.geometry import thickness
 from uncollapse.health import (
     Health,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.health import CollapseMonitor, Health, RunSettings
 from uncollapse.health.advice import advise
 from uncollapse.health.plateau import LossWatch

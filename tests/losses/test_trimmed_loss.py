@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from losses.loss_oracles import measured
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.losses import (
     ContrastiveLoss,
     MarginLoss,

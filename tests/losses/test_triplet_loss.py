@@ -10,8 +10,8 @@ from pytorch_metric_learning import miners as pml_miners
 from torch.nn import functional
 
 from losses.loss_oracles import assert_same, batches, distances, measured, oracle, triplets, unit
-from uncollapse._check import InputError
-from uncollapse._classes import ClassLayout
+from uncollapse._base.check import InputError
+from uncollapse._base.classes import ClassLayout
 from uncollapse.losses import TripletLoss, _engine, _forces, triplet_loss
 from uncollapse.losses._all_triplets import all_triplets
 from uncollapse.losses._classwise import SortedClasses
@@ -133,7 +133,7 @@ def test_numba_and_torch_give_one_frame(normalize, offset, monkeypatch):
     x[5] = 0.0
     numba = Frame.of(x, normalize)
     back = numba.pull_back(torch.ones_like(numba.rows))
-    monkeypatch.setattr(_engine, "_load", lambda: None)
+    monkeypatch.setattr(_engine, "kernels", lambda: None)
     torch_ = Frame.of(x, normalize)
     assert numba.unit == torch_.unit
     torch.testing.assert_close(numba.rows, torch_.rows, rtol=1e-9, atol=1e-12)
@@ -146,7 +146,7 @@ def test_numba_and_torch_give_one_frame(normalize, offset, monkeypatch):
 def test_without_numba_the_loss_is_the_same(loss, monkeypatch):
     x, labels = clouds(dtype=torch.float64)
     fast = measured(lambda z: loss(z, labels), x)
-    monkeypatch.setattr(_engine, "_load", lambda: None)
+    monkeypatch.setattr(_engine, "kernels", lambda: None)
     plain = measured(lambda z: loss(z, labels), x)
     assert fast[0] == pytest.approx(plain[0], rel=1e-12)
     torch.testing.assert_close(fast[1], plain[1], rtol=1e-9, atol=1e-13)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.metrics import clustering, kmeans, normalized_mutual_information, pairwise_f1
 
 LABELLINGS = st.integers(1, 40).flatmap(

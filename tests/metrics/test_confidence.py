@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.metrics import compare_seeds, confidence, over_seeds, reid, retrieval
 
 

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from uncollapse._check import InputError
-from uncollapse._extras import MissingExtraError
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import MissingExtraError
 from uncollapse.metrics import retrieval
 
 

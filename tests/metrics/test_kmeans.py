@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.metrics import kmeans
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from uncollapse._extras import MissingExtraError
+from uncollapse._base.extras import MissingExtraError
 from uncollapse.metrics import clustering, compare_seeds, modes_per_class, over_seeds, retrieval
 from uncollapse.metrics._memory import parse_bytes
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.metrics import RetrievalResult, _ranks, _strip, retrieval
 
 ENGINES = ["numba", "torch"]
@@ -154,7 +154,7 @@ def test_reduced_precision_products_do_not_change_the_result():
 def test_without_numba_torch_does_the_same(monkeypatch):
     x, labels = cloud(14)
     compiled = retrieval(x, labels)
-    monkeypatch.setitem(sys.modules, "uncollapse.metrics._numba", None)
+    monkeypatch.setitem(sys.modules, "uncollapse._kernels.rank", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert retrieval(x, labels) == compiled
 

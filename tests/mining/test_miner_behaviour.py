@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.geometry.separation import hard_mined_loss
 from uncollapse.mining import Miner, NoTripletsWarning, _fast, hardest_triplet
 

@@ -11,7 +11,7 @@ from pytorch_metric_learning import losses, miners
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch.nn.functional import normalize
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.mining import Miner, Triplets, as_pairs, as_triplets
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.noise import (
     NoiseModel,
     blobs,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.noise import NoiseModel, estimate_noise
 from uncollapse.noise.estimate import _deviation, _nearest
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.noise import (
     NoiseModel,
     expected_eps_margin,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.noise import NoiseModel
 from uncollapse.noise.model import class_numbers
 

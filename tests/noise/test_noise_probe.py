@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.health.noise_probe import noise_probe
 
 

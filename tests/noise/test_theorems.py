@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.noise import (
     NoiseModel,
     blobs,

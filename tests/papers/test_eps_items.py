@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.backbones import build
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command

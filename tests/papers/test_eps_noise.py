@@ -4,7 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.papers.eps_claims import CLAIMS_EPS
 from uncollapse.papers.eps_noise_figure import FIG_NOISE
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import ITEMS, get_item, listing_table
 from uncollapse.papers._draw import edge, reach

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.report import compare, comparison_page
 from uncollapse.training import Run
 

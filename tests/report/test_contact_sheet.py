@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.report import contact_sheet
 from uncollapse.report.contact_sheet import save_png
 from uncollapse.report.pictures import picture_of, thumbnail

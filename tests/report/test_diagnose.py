@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.health import measure
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.report import Diagnosis, diagnose

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.data import load
 from uncollapse.report import run_report, write_report
 from uncollapse.report.history import read_history

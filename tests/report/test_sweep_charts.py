@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.report.sweep_charts import diameter_chart, rate_chart
 from uncollapse.report.sweep_points import RunPoint
 from uncollapse.report.sweep_svg import standalone_svg

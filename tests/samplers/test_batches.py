@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 
 LABELS = np.repeat(np.arange(12), 9)[np.random.default_rng(0).permutation(108)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches, mode_chance
 
 

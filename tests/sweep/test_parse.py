@@ -1,6 +1,6 @@
 import pytest
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.sweep import load_sweep, parse_sweep
 from uncollapse.sweep.axes import axis_values, point_name
 from uncollapse.sweep.grid import keep_sweep

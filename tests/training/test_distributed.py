@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.metrics import retrieval
 from uncollapse.mining.negatives import NEGATIVES

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.training import Run, TrainingError, parse_config, train
 from uncollapse.training.checkpoint import CheckpointError
 

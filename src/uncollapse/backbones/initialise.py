@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from uncollapse._check import check_choice
+from uncollapse._base.check import check_choice
 from uncollapse.backbones.googlenet import GoogLeNet
 
 __all__ = ["INITS", "initialise"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 
 __all__ = ["MnistCNN"]
 

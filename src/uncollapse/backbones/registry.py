@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from uncollapse._check import InputError, check_int
-from uncollapse._extras import MissingExtraError, import_extra
+from uncollapse._base.check import InputError, check_int
+from uncollapse._base.extras import MissingExtraError, import_extra
 from uncollapse.backbones.batchnorm import freeze_batch_norm
 from uncollapse.backbones.bn_inception import BNInception
 from uncollapse.backbones.conv2 import Conv2

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 
 __all__ = ["WeightsError", "load_weights", "preprocessing", "read_weights"]
 

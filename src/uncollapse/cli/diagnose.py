@@ -62,7 +62,7 @@ def command(
 def _images(source: Path | None, found: Embeddings) -> Images | None:
     import numpy as np
 
-    from uncollapse._check import InputError
+    from uncollapse._base.check import InputError
 
     if source is None:
         return None

@@ -129,7 +129,7 @@ def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -
 
 def _row_numbers(queries: list[str], size: int) -> list[int] | None:
     """The queries as rows of the gallery, if they all are numbers."""
-    from uncollapse._check import InputError
+    from uncollapse._base.check import InputError
 
     if not all(query.isdigit() for query in queries):
         return None

@@ -76,7 +76,7 @@ def command(
 
 
 def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
-    from uncollapse._check import InputError
+    from uncollapse._base.check import InputError
     from uncollapse.training import Run
     from uncollapse.training.forecasting import before_and_after, fit_c
 
@@ -89,7 +89,7 @@ def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
 
 
 def _numbers(option: str, text: str) -> list[int]:
-    from uncollapse._check import InputError
+    from uncollapse._base.check import InputError
 
     try:
         found = [int(word) for word in text.split(",")]

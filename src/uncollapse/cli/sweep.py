@@ -38,7 +38,7 @@ def command(
     """Make every run of a sweep; called again, it goes on where it was."""
     from rich.console import Console
 
-    from uncollapse._check import check_choice
+    from uncollapse._base.check import check_choice
     from uncollapse.report.sweep import sweep_report
     from uncollapse.sweep import load_sweep
     from uncollapse.sweep.board import Board
@@ -67,7 +67,7 @@ def command(
 
 
 def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engine:
-    from uncollapse._check import InputError
+    from uncollapse._base.check import InputError
 
     if name == "ray":
         from uncollapse.sweep.ray_engine import RayEngine

@@ -5,17 +5,15 @@ from __future__ import annotations
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from uncollapse._base.arrays import Array
 from uncollapse.data.listing import DatasetInfo, Listing
 from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "listing"]
-
-Array = np.ndarray[Any, Any]
 
 INFO = DatasetInfo(
     name="arrays",

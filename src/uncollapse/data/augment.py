@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 
 __all__ = [
     "Compose",

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.lock import FileLock
 from uncollapse.data.images import FileSource, Findings, decode_each
-from uncollapse.data.lock import FileLock
 from uncollapse.data.types import DataError
 
 __all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached"]

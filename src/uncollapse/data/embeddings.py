@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._check import InputError, points64
-from uncollapse._extras import import_extra
+from uncollapse._base.arrays import Array, points64
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import import_extra
 from uncollapse.data.types import DataError
 
 __all__ = ["Embeddings", "read_embeddings", "write_embeddings"]
 
-Array = np.ndarray[Any, Any]
 _POINTS = ("embeddings", "features", "x", "X")
 _LABELS = ("labels", "label", "y")
 _FINE = ("fine_labels", "fine_label")

@@ -19,7 +19,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from uncollapse._check import InputError, check_choice, check_int
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse.data.listing import ImageRef
 from uncollapse.data.types import DataError, LoadReport
 
@@ -76,7 +77,7 @@ class Decoding:
         check_choice("fit", self.fit, FITS)
 
 
-def decode(data: bytes | Path, how: Decoding) -> tuple[np.ndarray[Any, Any], str | None]:
+def decode(data: bytes | Path, how: Decoding) -> tuple[Array, str | None]:
     """Decode one image to uint8 `[channels, H, W]`, and say what it was converted from, if at all.
 
     Alpha is laid over white. Grey is no conversion when one channel is asked for, nor is colour
@@ -121,7 +122,7 @@ class FileSource:
     def __getstate__(self) -> dict[str, Any]:
         return {"images": self.images, "how": self.how, "_zips": {}}  # open files stay behind
 
-    def decode(self, row: int) -> tuple[np.ndarray[Any, Any], str | None]:
+    def decode(self, row: int) -> tuple[Array, str | None]:
         """Decode one image; see `decode`."""
         image = self.images[row]
         try:
@@ -149,7 +150,7 @@ class Decoded:
     """One image of a source: its pixels and what it was, or why it cannot be decoded."""
 
     row: int
-    pixels: np.ndarray[Any, Any] | None
+    pixels: Array | None
     was: str | None = None
     error: str = ""
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from uncollapse._extras import import_extra
+from uncollapse._base.extras import import_extra
 from uncollapse.data.listing import DatasetInfo, ImageRef, Listing, Row, list_rows
 from uncollapse.data.types import DataError
 

@@ -7,17 +7,16 @@ import importlib.util
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from uncollapse._base.arrays import Array
 from uncollapse.data.listing import Counts, DatasetInfo, Listing, find_root
 from uncollapse.data.types import DataError
 
 __all__ = ["FASHION", "MNIST", "PARITY", "mnist", "parity", "read_idx"]
 
-Array = np.ndarray[Any, Any]
 
 _LAYOUT = """\
 train-images-idx3-ubyte[.gz]  train-labels-idx1-ubyte[.gz]

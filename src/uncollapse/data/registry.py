@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from uncollapse._check import InputError, check_choice
+from uncollapse._base.check import InputError, check_choice
 from uncollapse.data import (
     arrays,
     cars196,

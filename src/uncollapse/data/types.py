@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from uncollapse._check import ArrayLike, InputError
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import InputError
 
 __all__ = [
     "DataError",

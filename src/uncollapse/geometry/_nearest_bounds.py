@@ -9,7 +9,8 @@ import clarabel
 import numpy as np
 from scipy import sparse
 
-from uncollapse.geometry._nearest_problem import Array, Problem
+from uncollapse._base.arrays import Array
+from uncollapse.geometry._nearest_problem import Problem
 
 __all__ = ["certified_lower_bound"]
 

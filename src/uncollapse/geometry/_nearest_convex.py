@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import clarabel
 import numpy as np
 
-from uncollapse.geometry._nearest_problem import Array, Problem, Tick
+from uncollapse._base.arrays import Array
+from uncollapse.geometry._nearest_problem import Problem, Tick
 from uncollapse.geometry._nearest_rows import ConeRows
 
 __all__ = ["solve_convex_concave"]

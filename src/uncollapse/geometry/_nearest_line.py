@@ -14,7 +14,8 @@ from itertools import pairwise, permutations, product
 import numpy as np
 from scipy.optimize import linprog
 
-from uncollapse.geometry._nearest_problem import Array, Problem, Tick
+from uncollapse._base.arrays import Array
+from uncollapse.geometry._nearest_problem import Problem, Tick
 
 __all__ = ["line_orders", "solve_line"]
 

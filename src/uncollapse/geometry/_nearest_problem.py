@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import Array
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.hausdorff import hausdorff_like
 from uncollapse.geometry.isometry import isometric_error
 from uncollapse.geometry.separation import separation
 
-__all__ = ["Array", "Problem", "Tick"]
+__all__ = ["Problem", "Tick"]
 
-Array = np.ndarray[Any, Any]
 Tick = Callable[[int, int], None]  # called with (done, total) as a long solve goes on
 
 

@@ -8,7 +8,7 @@ import clarabel
 import numpy as np
 from scipy import sparse
 
-from uncollapse.geometry._nearest_problem import Array
+from uncollapse._base.arrays import Array
 
 __all__ = ["ConeRows"]
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.distances import pairwise_distances
-from uncollapse.geometry._nearest_problem import Array, Problem, Tick
+from uncollapse.geometry._nearest_problem import Problem, Tick
 
 __all__ = ["enclosing_ball", "shrunk"]
 

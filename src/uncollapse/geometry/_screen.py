@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.arrays import Array
 from uncollapse.distances import binary_scale
 
-__all__ = ["Array", "Screen", "farthest_pair", "nearest_in"]
+__all__ = ["Screen", "farthest_pair", "nearest_in"]
 
-Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 18  # elements converted to float64 at a time
 _UNIT_ROUNDOFF = 2.0**-24  # of float32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uncollapse._check import check_number
+from uncollapse._base.check import check_number
 
 __all__ = ["diameter_lower_bound"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from uncollapse._check import ArrayLike, check_number, check_paired, points64
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike, points64
+from uncollapse._base.check import check_number, check_paired
+from uncollapse._base.classes import ClassLayout
 from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.diameter import diameter
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated

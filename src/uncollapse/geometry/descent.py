@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from uncollapse._check import ArrayLike, check_int, check_number, points64
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike, points64
+from uncollapse._base.check import check_int, check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.hausdorff import hausdorff_like
 from uncollapse.geometry.nearest import NearestSeparated

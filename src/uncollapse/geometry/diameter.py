@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, points
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import InputError
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry._screen import Screen, farthest_pair
 

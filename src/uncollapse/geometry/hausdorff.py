@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_paired, points
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import InputError, check_paired
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import paired_distances, pairwise_distances
 
 __all__ = ["hausdorff", "hausdorff_like", "sup_displacement"]

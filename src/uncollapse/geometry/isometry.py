@@ -8,9 +8,9 @@ import numpy as np
 from scipy.linalg import expm
 from scipy.optimize import minimize
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_paired, points, points64
+from uncollapse._base.arrays import Array, ArrayLike, points, points64
+from uncollapse._base.check import InputError, check_choice, check_paired
 from uncollapse.distances import pairwise_distances
-from uncollapse.geometry._screen import Array
 
 __all__ = ["Isometry", "best_isometry", "isometric_error", "near_isometry_epsilon"]
 

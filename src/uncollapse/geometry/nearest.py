@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_int, check_number, points64
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import Array, ArrayLike, points64
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import binary_scale
 from uncollapse.geometry._nearest_bounds import certified_lower_bound
 from uncollapse.geometry._nearest_convex import solve_convex_concave
 from uncollapse.geometry._nearest_line import line_orders, solve_line
-from uncollapse.geometry._nearest_problem import Array, Problem, Tick
+from uncollapse.geometry._nearest_problem import Problem, Tick
 from uncollapse.geometry._nearest_shrink import shrunk
 from uncollapse.geometry.hausdorff import hausdorff_like
 from uncollapse.geometry.isometry import isometric_error

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, check_number, points
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.check import check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
-from uncollapse.geometry._screen import Array, Screen, nearest_in
+from uncollapse.geometry._screen import Screen, nearest_in
 
 __all__ = ["Separation", "hard_mined_loss", "is_triplet_separated", "separation"]
 

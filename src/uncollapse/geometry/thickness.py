@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
-from uncollapse._check import ArrayLike, check_int, points64
-from uncollapse.geometry._screen import Array
+from uncollapse._base.arrays import Array, ArrayLike, points64
+from uncollapse._base.check import check_int
 from uncollapse.geometry.diameter import diameter
 
 __all__ = ["Thickness", "iap_constant", "thickness"]

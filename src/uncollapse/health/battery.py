@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from uncollapse._check import check_int, check_number
+from uncollapse._base.check import check_int, check_number
 
 __all__ = ["State", "battery"]
 

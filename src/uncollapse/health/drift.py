@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_int, class_ids, points
+from uncollapse._base.arrays import ArrayLike, class_ids, points
+from uncollapse._base.check import InputError, check_int
 from uncollapse.distances import centre, pairwise_distances
 
 __all__ = ["Drift", "drift", "has_unit_rows", "radial"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, class_ids
+from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse.health.drift import Drift, LossFn, drift
 from uncollapse.losses import (
     ContrastiveLoss,

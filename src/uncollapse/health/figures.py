@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, check_number, points, points64
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import Array, ArrayLike, points, points64
+from uncollapse._base.check import check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import centre
 from uncollapse.geometry import Thickness, thickness
 
@@ -25,7 +25,6 @@ __all__ = [
     "thickness_bracket",
 ]
 
-Array = np.ndarray[Any, Any]
 
 _EXACT_DIM = 3  # up to here the smallest width is found exactly, and quickly
 _EXACT_ROWS = 2048

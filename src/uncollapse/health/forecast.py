@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
 from uncollapse.health.drift import drift, has_unit_rows
 from uncollapse.health.probe import NO_DRIFT, Probe, probe

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import ArrayLike, check_choice, check_int, check_number
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import check_choice, check_int, check_number
 from uncollapse.health.drift import drift, has_unit_rows
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.probe import foretell

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from uncollapse._check import InputError
-from uncollapse._extras import import_extra
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import import_extra
 from uncollapse.health.monitor import CollapseMonitor
 
 __all__ = ["CollapseCallback"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from uncollapse._check import InputError, check_int
-from uncollapse._extras import import_extra
+from uncollapse._base.check import InputError, check_int
+from uncollapse._base.extras import import_extra
 from uncollapse.health.monitor import CollapseMonitor
 
 __all__ = ["CollapseCallback"]

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, check_int, points
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.check import check_int
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import Thickness, class_diameters, diameter, separation
 from uncollapse.health.figures import (
-    Array,
     cdnv,
     effective_rank,
     nc1,

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_int
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.measure import figures
 from uncollapse.health.plateau import LossWatch

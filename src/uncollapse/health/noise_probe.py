@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import ArrayLike, InputError, check_int, check_number, class_ids
+from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import class_diameters, diameter
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics.modes import modes_per_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from uncollapse._check import check_int, check_number
+from uncollapse._base.check import check_int, check_number
 
 __all__ = ["LossWatch"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import check_int, check_number
+from uncollapse._base.check import check_int, check_number
 from uncollapse.health.drift import radial
 
 __all__ = ["NO_DRIFT", "Probe", "foretell", "probe"]

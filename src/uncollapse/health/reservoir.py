@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, check_int, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.check import check_int
 from uncollapse.health.sample import balanced_rows
 
 __all__ = ["Reservoir"]
-
-Array = np.ndarray[Any, Any]
 
 
 class _Share(NamedTuple):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-__all__ = ["balanced_rows"]
+from uncollapse._base.arrays import Array
 
-Array = np.ndarray[Any, Any]
+__all__ = ["balanced_rows"]
 
 
 def balanced_rows(ids: Array, most: int, rng: np.random.Generator) -> Array:

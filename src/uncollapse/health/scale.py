@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse._check import points
+from uncollapse._base.arrays import points
 from uncollapse.distances import working_dtype
 from uncollapse.geometry import diameter
 from uncollapse.health.state import Norms

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import check_number
+from uncollapse._base.check import check_number
 from uncollapse.geometry import Thickness
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Norms", "Reference"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from uncollapse._check import check_number
+from uncollapse._base.check import check_number
 
 __all__ = ["Thresholds"]
 

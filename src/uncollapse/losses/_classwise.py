@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import Array
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.losses._engine import compiled
 
@@ -64,7 +64,7 @@ class SortedClasses:
         return self.sizes[-1]
 
     @property
-    def bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def bounds(self) -> tuple[Array, Array]:
         """`low` and `high` as arrays, for the compiled kernels."""
         return self.low.numpy(), self.high.numpy()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from uncollapse._check import ArrayLike
+from uncollapse._base.arrays import ArrayLike
 
 __all__ = [
     "Elements",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from torch import Tensor
+
+from uncollapse._base.extras import kernels
 
 __all__ = ["compiled"]
 
@@ -18,13 +19,4 @@ def compiled(rows: Tensor, engine: str = "auto") -> Any:
     `engine` is "torch", "numba", or "auto": numba for batches that are not small.
     """
     small = len(rows) < _FROM and engine == "auto"
-    return None if engine == "torch" or small or rows.device.type != "cpu" else _load()
-
-
-@functools.cache
-def _load() -> Any:
-    try:
-        from uncollapse.losses import _compiled
-    except ImportError:
-        return None
-    return _compiled
+    return None if engine == "torch" or small or rows.device.type != "cpu" else kernels()

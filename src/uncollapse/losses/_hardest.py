@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from uncollapse._classes import ClassLayout
+from uncollapse._base.classes import ClassLayout
 from uncollapse.losses._engine import compiled
 from uncollapse.losses._forces import BLOCK
 from uncollapse.losses._frame import Frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike
+from uncollapse._base.arrays import ArrayLike
 from uncollapse.distances import paired_distances, pairwise_distances
 from uncollapse.losses._elements import IndicesTuple, MinerLike
 from uncollapse.mining import Pairs, as_pairs

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import InputError
 
 __all__ = ["row_numbers"]
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import (
-    ArrayLike,
-    InputError,
-    check_choice,
-    check_int,
-    check_number,
-    points,
-)
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.losses._elements import (
     Elements,
     IndicesTuple,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, check_number, points
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse.losses._elements import Elements, IndicesTuple, MinerLike, TupleLoss, mean_or_zero
 from uncollapse.losses._frame import unit_rows
 from uncollapse.mining import as_pairs

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, check_number, points
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import check_number
 from uncollapse.losses._elements import Elements, IndicesTuple, MinerLike, TupleLoss
 from uncollapse.losses._frame import unit_rows
 from uncollapse.losses._pairs import chosen_pairs, cosines, pair_mask

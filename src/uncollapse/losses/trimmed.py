@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_number
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse.losses._elements import Elements, IndicesTuple, TupleLoss
 from uncollapse.losses.margin import MarginLoss
 

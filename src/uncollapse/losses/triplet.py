@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse._check import ArrayLike, check_choice, check_number, points
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import check_choice, check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.losses._all_triplets import Charge, all_triplets
 from uncollapse.losses._classwise import SortedClasses

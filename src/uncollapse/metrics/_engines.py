@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import InputError, check_choice
+from uncollapse._base.check import InputError, check_choice
 from uncollapse.metrics import _tiles
 from uncollapse.metrics._frame import Side
 from uncollapse.metrics._strip import Strip
@@ -25,7 +25,7 @@ class CompiledEngine:
     """Tiles scanned by numba."""
 
     def __init__(self, task: Task, x: Side, y: Side) -> None:
-        from uncollapse.metrics import _numba
+        from uncollapse._kernels import rank as _numba
 
         self._kernels, self._task = _numba, task
         self._x, self._y = (

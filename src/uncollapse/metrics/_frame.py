@@ -7,18 +7,17 @@ pair, so that a comparison is either certain or settled by float64 differences o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import InputError
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError
 from uncollapse.distances import binary_scale, float32_is_exact
 
 __all__ = ["Side", "make_sides", "narrow_dtype"]
 
-Array = np.ndarray[Any, Any]
 _BLOCK_ELEMENTS = 1 << 18  # float64 values converted at a time: 2 MB
 _UNDERFLOW = 1e-35  # products of coordinates far below the scale vanish in float32
 _SLACK = 16  # roundings of a squared distance beyond the dot product's own d

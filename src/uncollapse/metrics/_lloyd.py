@@ -6,15 +6,14 @@ than the bound on all others (Hamerly 2010) meets none but the few that went far
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.arrays import Array
+
 __all__ = ["State", "descend"]
 
-Array = np.ndarray[Any, Any]
 _ROWS, _COLUMNS = 1024, 512  # a tile of points and centres that stays near the core
 _SUM_ROWS = 4096
 

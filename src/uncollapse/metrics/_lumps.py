@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from uncollapse._base.arrays import Array
 
 __all__ = ["count_lumps"]
 
-Array = np.ndarray[Any, Any]
 _AXES = 16  # principal axes kept; lumps that are apart show in the first ones
 _SURROGATES = 12
 _SIGMAS = 4.0  # how far below the surrogates' mean (of the log) the data must be

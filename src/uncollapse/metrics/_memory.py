@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 
 __all__ = ["parse_bytes"]
 

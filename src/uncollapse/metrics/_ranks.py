@@ -7,13 +7,14 @@ is the query set each tile serves its rows and its columns, so half the products
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import InputError
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError
 from uncollapse.metrics._engines import TILE, Engine, choose_engine
 from uncollapse.metrics._frame import Side, make_sides, narrow_dtype
 from uncollapse.metrics._strip import Strip, open_strip, ranks_of, unproven
@@ -21,7 +22,6 @@ from uncollapse.metrics._task import Task
 
 __all__ = ["positive_ranks"]
 
-Array = np.ndarray[Any, Any]
 _BYTES_PER_ENTRY = 40  # threshold, count, rank and their temporaries, a positive
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, a query or gallery row
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.arrays import Array
 from uncollapse.metrics._frame import Side
 from uncollapse.metrics._task import Task
 
@@ -24,7 +24,6 @@ __all__ = [
     "unproven",
 ]
 
-Array = np.ndarray[Any, Any]
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
 TIES = ("pessimistic", "optimistic")
 # Squared distances that differ by less than this share are equal: float64 sums have that error.

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, class_ids, points
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
+from uncollapse._base.check import InputError
 
 __all__ = ["Task", "joint_ids", "make_task", "ranked_points", "two_sets"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

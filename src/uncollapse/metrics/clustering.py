@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._check import ArrayLike, InputError, check_int, class_ids, points
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
+from uncollapse._base.check import InputError, check_int
 from uncollapse.metrics.kmeans import kmeans
 from uncollapse.metrics.results import Result
 
 __all__ = ["ClusteringResult", "clustering", "normalized_mutual_information", "pairwise_f1"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,14 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from uncollapse._check import (
-    ArrayLike,
-    InputError,
-    check_choice,
-    check_int,
-    check_number,
-    class_ids,
-)
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.metrics.reid import ReidResult
 from uncollapse.metrics.results import Result
 from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = ["Interval", "SeedComparison", "SeedSummary", "compare_seeds", "confidence", "over_seeds"]
 
-Array = np.ndarray[Any, Any]
 _EXACT_SEEDS = 16  # up to here all 2^n sign patterns are tried
 
 

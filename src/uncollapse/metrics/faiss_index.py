@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import InputError, check_number
-from uncollapse._extras import import_extra
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError, check_number
+from uncollapse._base.extras import import_extra
 from uncollapse.metrics._frame import Side, make_sides
 from uncollapse.metrics._strip import BEYOND, tie_thresholds
 from uncollapse.metrics._task import Task
 
 __all__ = ["neighbour_ranks"]
 
-Array = np.ndarray[Any, Any]
 Block = tuple[int, int, Array, Array]
 _SAMPLE = 500
 _BLOCK = 1024

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uncollapse._check import ArrayLike, class_ids, points
-from uncollapse.metrics._progress import ProgressOption
+from uncollapse._base.arrays import ArrayLike, class_ids, points
+from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.clustering import ClusteringResult, clustering
 from uncollapse.metrics.modes import ModesResult, modes_per_class
 from uncollapse.metrics.results import Result, text_table

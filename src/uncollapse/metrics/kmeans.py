@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_int, check_paired, points
+from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.check import InputError, check_choice, check_int, check_paired
 from uncollapse.metrics._frame import make_sides
 from uncollapse.metrics._lloyd import State, descend
 
 __all__ = ["KMeansResult", "kmeans"]
 
-Array = np.ndarray[Any, Any]
 _FEW_CLUSTERS = 128  # up to here k-means++ costs little beside the steps
 _ROUNDS = 16  # of the start with many clusters
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._check import ArrayLike, check_int, class_ids, points, points64
-from uncollapse._classes import ClassLayout
-from uncollapse._extras import import_extra
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, points, points64
+from uncollapse._base.check import check_int
+from uncollapse._base.classes import ClassLayout
+from uncollapse._base.extras import import_extra
 from uncollapse.metrics._lumps import count_lumps
 from uncollapse.metrics.results import Result, text_table
 from uncollapse.metrics.retrieval import retrieval
 
 __all__ = ["ModesResult", "modes_per_class"]
 
-Array = np.ndarray[Any, Any]
 _SMALLEST = 8  # samples below which the modes of a class cannot be told
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_int
+from uncollapse._base.arrays import Array, ArrayLike
+from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.metrics._memory import parse_bytes
-from uncollapse.metrics._progress import ProgressOption, progress_reporter
 from uncollapse.metrics._ranks import positive_ranks
 from uncollapse.metrics._strip import TIES
 from uncollapse.metrics._task import joint_ids, make_task, two_sets
@@ -19,7 +20,6 @@ from uncollapse.metrics.results import Result
 
 __all__ = ["ReidResult", "reid"]
 
-Array = np.ndarray[Any, Any]
 _ALL = np.iinfo(np.int32).max
 
 

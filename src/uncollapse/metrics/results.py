@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from uncollapse._extras import import_extra
+from uncollapse._base.extras import import_extra
 
 __all__ = ["Result", "text_table"]
 

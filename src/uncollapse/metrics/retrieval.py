@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_int, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.metrics._memory import parse_bytes
-from uncollapse.metrics._progress import ProgressOption, progress_reporter
 from uncollapse.metrics._ranks import positive_ranks
 from uncollapse.metrics._strip import BEYOND, TIES
 from uncollapse.metrics._task import joint_ids, make_task, ranked_points, two_sets
@@ -17,8 +17,6 @@ from uncollapse.metrics.faiss_index import neighbour_ranks
 from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = ["retrieval"]
-
-Array = np.ndarray[Any, Any]
 
 
 def retrieval(

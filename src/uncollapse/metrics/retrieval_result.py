@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.metrics.results import Result, text_table
 
 __all__ = ["RetrievalResult"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import Array
+from uncollapse._base.classes import ClassLayout
 from uncollapse.mining._frame import Frame
 from uncollapse.mining._own import large_class_squares
 from uncollapse.mining._random import draw_pool, uniform
@@ -19,7 +19,6 @@ from uncollapse.mining._search import first_argmin, scan, search
 
 __all__ = ["Batch", "Block"]
 
-Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # products held at a time: 4 MB of float32
 _BLOCK_ELSEWHERE = 1 << 25

@@ -8,6 +8,6 @@ __all__ = ["kernels"]
 
 kernels: ModuleType | None
 try:
-    from uncollapse.mining import _numba as kernels
+    from uncollapse import _kernels as kernels
 except (ImportError, RuntimeError):  # not installed, or nowhere to keep what it compiles
     kernels = None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._classes import ClassLayout
+from uncollapse._base.classes import ClassLayout
 from uncollapse.mining._frame import Frame
 
 __all__ = ["large_class_squares"]

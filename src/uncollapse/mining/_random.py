@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["draw_pool", "draw_weighted", "ordinals", "uniform"]
+from uncollapse._base.arrays import Array
 
-Array = np.ndarray[Any, Any]
+__all__ = ["draw_pool", "draw_weighted", "ordinals", "uniform"]
 
 
 def uniform(

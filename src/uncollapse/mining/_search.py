@@ -8,17 +8,17 @@ within the far smaller error there is measured directly. Ties go to the lowest i
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.arrays import Array
 from uncollapse.mining._frame import Frame
 
 __all__ = ["Looker", "first_argmin", "scan", "search"]
 
-Array = np.ndarray[Any, Any]
 
 _CROWD = 16  # candidates a doubtful row, on average, above which float64 products are cheaper
 _FINE_ELEMENTS = 1 << 19  # float64 products held at a time

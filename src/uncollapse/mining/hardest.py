@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike
+from uncollapse._base.arrays import ArrayLike
 from uncollapse.geometry.separation import separation
 from uncollapse.mining.triplets import Triplets
 

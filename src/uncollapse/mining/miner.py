@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_int, check_number, points
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse.mining._at_once import at_once
 from uncollapse.mining._batch import Batch
 from uncollapse.mining._compose import compose

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError
-from uncollapse._classes import ClassLayout
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import InputError
+from uncollapse._base.classes import ClassLayout
 
 __all__ = ["Pairs", "Triplets", "as_pairs", "as_triplets"]
 

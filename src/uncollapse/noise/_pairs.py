@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_number, points
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise.model import NoiseModel, class_numbers
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_number
+from uncollapse._base.arrays import Array, ArrayLike
+from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse.noise._easy import first_positive
 from uncollapse.noise.model import NoiseModel
 
 __all__ = ["ORDERS", "claim_3_gap", "claim_4_gap", "mode_gain", "smallest_m"]
 
-Array = np.ndarray[Any, Any]
 
 ORDERS = {3: ("worst", "own-first"), 4: ("worst", "same-class")}
 _FAR = 1 << 24  # ranks beyond this are not searched

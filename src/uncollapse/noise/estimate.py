@@ -12,7 +12,8 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_int, check_number, class_ids, points
+from uncollapse._base.arrays import ArrayLike, class_ids, points
+from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise.model import NoiseModel
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from uncollapse._check import ArrayLike
+from uncollapse._base.arrays import ArrayLike
 from uncollapse.noise._pairs import (
     contrastive_of_distances,
     margin_of_distances,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from uncollapse._check import ArrayLike
+from uncollapse._base.arrays import ArrayLike
 from uncollapse.noise._easy import easy_margin_of_distances, easy_triplet_of_distances
 from uncollapse.noise._pairs import prepare, rowwise
 from uncollapse.noise.model import NoiseModel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from uncollapse._check import check_choice, check_int, check_number
+from uncollapse._base.check import check_choice, check_int, check_number
 from uncollapse.distances import paired_distances
 from uncollapse.noise._easy import easy_margin_of_distances, easy_triplet_of_distances
 from uncollapse.noise._pairs import DIAGONALS, contrastive_of_distances, margin_of_distances

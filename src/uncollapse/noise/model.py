@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_int, check_number, class_ids
+from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.check import InputError, check_int, check_number
 
 __all__ = ["NoiseModel", "class_numbers"]
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from uncollapse._check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.noise.model import NoiseModel
 
 __all__ = ["blobs", "simplex"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, check_choice, check_int, check_number, class_ids, points
+from uncollapse._base.arrays import ArrayLike, class_ids, points
+from uncollapse._base.check import check_choice, check_int, check_number
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise._pairs import DIAGONALS
 from uncollapse.noise._triplets import triplet_weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.papers._item import SCALES, Item, Request
 from uncollapse.papers.eps import EPS_ITEMS
 from uncollapse.papers.eps_claims import CLAIMS_EPS

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._extras import import_extra
+from uncollapse._base.arrays import Array
+from uncollapse._base.extras import import_extra
 from uncollapse.distances import pairwise_distances
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "scatter",
 ]
 
-Array = np.ndarray[Any, Any]
 
 # Okabe and Ito's palette: told apart with every common colour vision. Markers differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

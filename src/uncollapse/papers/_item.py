@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from uncollapse._check import check_choice
+from uncollapse._base.check import check_choice
 
 __all__ = ["SCALES", "Item", "Request"]
 

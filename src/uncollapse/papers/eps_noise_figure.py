@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._extras import import_extra
+from uncollapse._base.arrays import Array
+from uncollapse._base.extras import import_extra
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise import (
     Minimum,
@@ -93,7 +94,7 @@ def _scatter(axis: Any, best: Minimum) -> None:
     axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
 
 
-def _groups(z: torch.Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _groups(z: torch.Tensor) -> tuple[Array, Array]:
     """Places where samples stand (nearer than 3 % of α is one place), and how many on each."""
     near = pairwise_distances(z) < 0.03
     leader = near.to(torch.int64).argmax(1)  # first of those near

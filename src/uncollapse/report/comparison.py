@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.report.blocks import Cell, grid, note, paragraph, table
 from uncollapse.report.charts import scatter
 from uncollapse.report.config_table import config_differences

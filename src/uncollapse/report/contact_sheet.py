@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.report.pictures import Images, picture_of, thumbnail
 
 __all__ = ["contact_sheet", "save_png"]

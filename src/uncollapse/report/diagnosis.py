@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, InputError, check_int, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.check import InputError, check_int
 from uncollapse.health import Health, Reference, Thresholds, measure
 from uncollapse.health.figures import spectrum
 from uncollapse.health.sample import balanced_rows
@@ -24,8 +24,6 @@ from uncollapse.report.project import project
 from uncollapse.report.scores import Scores, score, with_modes
 
 __all__ = ["Diagnosis", "diagnose"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

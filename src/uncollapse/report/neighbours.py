@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 
-from uncollapse._check import ArrayLike, points
+from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse.health.sample import balanced_rows
 from uncollapse.report.blocks import note, picture, table
 from uncollapse.report.contact_sheet import contact_sheet
@@ -23,8 +22,6 @@ __all__ = [
     "neighbourhood",
     "picture_key",
 ]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

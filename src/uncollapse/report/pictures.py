@@ -10,11 +10,12 @@ import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from uncollapse._check import InputError
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError
 
 __all__ = ["Images", "check_images", "picture_of", "thumbnail"]
 
-Images = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+Images = Tensor | Array | Sequence[Any]
 
 
 def picture_of(sample: object) -> Image.Image:
@@ -61,7 +62,7 @@ def check_images(images: Images, n: int) -> Images:
     return images
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _bytes(array: Array) -> Array:
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     values = array.astype(np.float64)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from uncollapse._check import ArrayLike, points64
+from uncollapse._base.arrays import Array, ArrayLike, points64
 
 __all__ = ["project", "projection_name"]
-
-Array = np.ndarray[Any, Any]
 
 
 def project(embeddings: ArrayLike, *, tsne: bool = False, seed: int = 0) -> Array:

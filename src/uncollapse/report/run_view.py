@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.health import Health
 from uncollapse.report.class_figures import class_figures
 from uncollapse.report.history import History, read_history

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.health import Health
 from uncollapse.metrics import clustering, modes_per_class, retrieval
 from uncollapse.report.blocks import Cell, note, table
@@ -16,7 +16,6 @@ from uncollapse.report.markup import Html, percent
 
 __all__ = ["MULTIPLIER", "Scores", "score", "score_table", "with_modes"]
 
-Array = np.ndarray[Any, Any]
 
 MULTIPLIER = 10  # clusters a class for NMI+, as in EPS table 2
 

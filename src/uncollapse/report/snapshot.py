@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import InputError
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError
 from uncollapse.data import DataError, LabelledImages
 from uncollapse.health import Health, measure
 from uncollapse.health.sample import balanced_rows
@@ -20,8 +20,6 @@ from uncollapse.training import CheckpointError, Run, embed
 from uncollapse.training.assemble import build_model, load_eval_data
 
 __all__ = ["Snapshot", "settle", "take_snapshot"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.health import Thresholds
 from uncollapse.report.sweep_points import RunPoint
 from uncollapse.sweep import Sweep, load_sweep

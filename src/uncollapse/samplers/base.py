@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from uncollapse._check import InputError, check_int
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError, check_int
 
 __all__ = ["SeededBatches"]
-
-Array = np.ndarray[Any, Any]
 
 
 class SeededBatches(Sampler[list[int]]):

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from uncollapse._check import ArrayLike, InputError, check_int, class_ids
-from uncollapse._classes import ClassLayout
-from uncollapse.samplers.base import Array, SeededBatches
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.check import InputError, check_int
+from uncollapse._base.classes import ClassLayout
+from uncollapse.samplers.base import SeededBatches
 
 __all__ = ["BatchReport", "check_batches", "mode_chance"]
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._check import ArrayLike, InputError, check_choice, check_int
-from uncollapse._classes import ClassLayout
-from uncollapse.samplers.base import Array, SeededBatches
+from uncollapse._base.arrays import Array, ArrayLike
+from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.classes import ClassLayout
+from uncollapse.samplers.base import SeededBatches
 
 __all__ = ["PKSampler"]
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._check import ArrayLike, InputError, check_int
-from uncollapse.samplers.base import Array, SeededBatches
+from uncollapse._base.arrays import Array, ArrayLike
+from uncollapse._base.check import InputError, check_int
+from uncollapse.samplers.base import SeededBatches
 
 __all__ = ["UniformBatchSampler"]
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uncollapse._check import InputError, check_number
+from uncollapse._base.check import InputError, check_number
 
 __all__ = ["axis_values", "flat_axes", "nested", "point_name", "short_names"]
 

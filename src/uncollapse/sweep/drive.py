@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from uncollapse._check import InputError, check_int
+from uncollapse._base.check import InputError, check_int
 from uncollapse.sweep.board import Board
 from uncollapse.sweep.job import Job, Outcome, forget_failure, past_outcome, record
 from uncollapse.sweep.local import LocalEngine

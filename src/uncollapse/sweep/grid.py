@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.sweep.board import Board
 from uncollapse.sweep.drive import Engine, drive
 from uncollapse.sweep.job import Job, Outcome, past_outcome

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uncollapse._check import InputError, check_choice, check_int, check_number
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.sweep.axes import axis_values, flat_axes
 from uncollapse.sweep.space import parse_search
 from uncollapse.sweep.spec import Grid, Sweep, matches
@@ -36,8 +36,8 @@ def parse_sweep(
     ['p=2,seed=0', 'p=4,seed=0', 'p=2,seed=1', 'p=4,seed=1']
     >>> parse_sweep({"grid": {"batch.q": [2]}})
     Traceback (most recent call last):
-    uncollapse._check.InputError: batch.q: expected one of sampler, p, k, size, got a key that does
-    not exist
+    uncollapse._base.check.InputError: batch.q: expected one of sampler, p, k, size, got a key that
+    does not exist
     """
     for key in values:
         check_choice("a key of the sweep", key, _KEYS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from uncollapse.data.lock import FileLock
+from uncollapse._base.lock import FileLock
 from uncollapse.sweep.job import Job, run_status
 from uncollapse.sweep.measure import measure_run, measures_file
 from uncollapse.training import Run, parse_config, train

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.sweep.job import past_outcome
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Config, Run, embed, evaluate, train

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from uncollapse._check import InputError, check_int
+from uncollapse._base.check import InputError, check_int
 
 __all__ = ["Rate", "wilson"]
 

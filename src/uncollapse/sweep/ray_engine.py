@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uncollapse._extras import import_extra
+from uncollapse._base.extras import import_extra
 from uncollapse.sweep.job import Job
 from uncollapse.sweep.perform import failure, perform
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from uncollapse._extras import import_extra
+from uncollapse._base.extras import import_extra
 from uncollapse.health import Thresholds
 from uncollapse.sweep.job import Job, Outcome
 from uncollapse.sweep.measure import diameters

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from uncollapse._extras import import_extra
+from uncollapse._base.extras import import_extra
 from uncollapse.sweep.board import Board
 from uncollapse.sweep.drive import Engine, drive
 from uncollapse.sweep.job import Job, Outcome

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from uncollapse._check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.sweep.axes import flat_axes
 
 __all__ = ["Search", "Space", "parse_search"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse import backbones, data, losses
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.data import LabelledImages
 from uncollapse.losses import TrimmedLoss, TupleLoss

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 
 __all__ = [
     "BatchConfig",
@@ -263,8 +263,8 @@ def parse_config(values: Mapping[str, Any]) -> Config:
 
     >>> parse_config({"mining": {"positives": "esy"}})
     Traceback (most recent call last):
-    uncollapse._check.InputError: mining.positives: expected 'easy', 'inside', 'hard', 'semihard',
-    'random', 'all' or 'multi_similarity', got 'esy'
+    uncollapse._base.check.InputError: mining.positives: expected 'easy', 'inside', 'hard',
+    'semihard', 'random', 'all' or 'multi_similarity', got 'esy'
     """
     try:
         return Config.model_validate(values)

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
+from uncollapse._base.progress import ProgressLine
 from uncollapse._version import __version__
 from uncollapse.data import LabelledImages
 from uncollapse.training.assemble import load_data, load_eval_data, pick_device
@@ -22,7 +23,6 @@ from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
 from uncollapse.training.evaluation import embed, evaluate, evenly_spaced
 from uncollapse.training.log import Log
-from uncollapse.training.progress import ProgressLine
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
 from uncollapse.training.signals import requests_to_stop

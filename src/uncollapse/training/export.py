@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from uncollapse._extras import import_extra
+from uncollapse._base.extras import import_extra
 
 __all__ = ["Export", "ExportError", "export_onnx"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.table import Table
 from torch import nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health.forecast import Forecast, embedded_batches, forecast
 from uncollapse.losses import TripletLoss

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.training.assemble import build_model
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore

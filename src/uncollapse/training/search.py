@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from uncollapse._check import InputError, check_int
+from uncollapse._base.check import InputError, check_int
 from uncollapse.data import DataError, LabelledImages, describe, paper_transform
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef, is_image

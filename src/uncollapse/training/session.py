@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.data import Compose, LabelledImages, paper_transform
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, RunSettings

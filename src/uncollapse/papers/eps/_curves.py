@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from uncollapse._base.arrays import Array
 from uncollapse.papers.eps._maps import PALETTE
 
 __all__ = ["draw_line", "finish"]
@@ -15,9 +14,7 @@ __all__ = ["draw_line", "finish"]
 _STYLES = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"))
 
 
-def draw_line(
-    axis: Any, x: Sequence[float], by_seed: np.ndarray[Any, Any], label: str, place: int
-) -> None:
+def draw_line(axis: Any, x: Sequence[float], by_seed: Array, label: str, place: int) -> None:
     """The mean over the rows of `by_seed`, one a seed, and a band from the least to the largest."""
     marker, style = _STYLES[place % len(_STYLES)]
     colour = PALETTE[place % len(PALETTE)]

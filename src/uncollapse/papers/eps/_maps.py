@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from uncollapse._extras import import_extra
+from uncollapse._base.arrays import Array
+from uncollapse._base.extras import import_extra
 from uncollapse.data import LabelledImages
 from uncollapse.papers._draw import INK
 from uncollapse.training import Run, embed
@@ -50,8 +51,8 @@ def figure_grid(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any
 
 def scatter_classes(
     axis: Any,
-    points: np.ndarray[Any, Any],
-    ids: np.ndarray[Any, Any],
+    points: Array,
+    ids: Array,
     names: Mapping[int, str],
     *,
     first: int = 0,
@@ -83,7 +84,7 @@ def scatter_classes(
     axis.title.set_color(INK)
 
 
-def _apart(places: np.ndarray[Any, Any], room: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _apart(places: Array, room: Array) -> Array:
     """Places moved until any two are at least one `room` apart, so that names can be read."""
     places = places / room
     for _ in range(100):

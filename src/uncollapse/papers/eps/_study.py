@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.data import DataError, describe
 from uncollapse.data.registry import list_split
 from uncollapse.papers._beside import about

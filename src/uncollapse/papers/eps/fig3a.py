@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.data.registry import list_split
 from uncollapse.papers._beside import Beside, Claim, publish
 from uncollapse.papers._item import Item, Request
@@ -43,7 +43,7 @@ def _make(request: Request) -> list[Path]:
     return publish(request, "eps-fig3a", table, figure=figure)
 
 
-def _claims(curves: dict[str, np.ndarray[Any, Any]]) -> list[Claim]:
+def _claims(curves: dict[str, Array]) -> list[Claim]:
     """What the paper's curves show: with EPS R@1 stays above the same loss without it."""
     found = []
     for method, baseline in BASELINE.items():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.papers._beside import Beside, Claim, Score, publish
 from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._curves import draw_line, finish
@@ -67,7 +68,7 @@ def _trimmed(method: Any, share: int) -> dict[str, Any]:
     return {**method, "loss": {**method["loss"], **trim}}
 
 
-def _claim(loss: str, shares: tuple[int, ...], mean: np.ndarray[Any, Any]) -> Claim:
+def _claim(loss: str, shares: tuple[int, ...], mean: Array) -> Claim:
     paper, gains = _PAPER[loss]
     gain = float(mean[1:].max() - mean[0])
     said = ", ".join(f"{share} %: {value:.1f}" for share, value in zip(shares, mean, strict=True))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._extras import import_extra
+from uncollapse._base.extras import import_extra
 from uncollapse.papers._draw import COLOURS, INK
 from uncollapse.papers.hnm._point import Point
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameter import diameter
@@ -17,7 +17,6 @@ from uncollapse.papers.hnm._toy import five_points, twenty_points
 
 __all__ = ["Example", "concentric_simplices", "random_draws", "worked_examples"]
 
-Array = np.ndarray[Any, Any]
 
 _EQUIVALENCE = ("Thm 3.2, lower", "Thm 3.3, lower", "Thm 3.3, upper")
 _HAUSDORFF = ("Cor. 3.4, lower", "Cor. 3.4, upper")

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._extras import import_extra
+from uncollapse._base.arrays import Array
+from uncollapse._base.extras import import_extra
 from uncollapse.distances import pairwise_distances
 from uncollapse.papers._draw import INK
 
 __all__ = ["along", "curly_brace", "hardest_triplet", "segment", "tags"]
-
-Array = np.ndarray[Any, Any]
 
 
 def hardest_triplet(x: Array, ids: Array, of_class: int | None = None) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike
+from uncollapse._base.arrays import ArrayLike
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import drift
 from uncollapse.sweep.measure import average_statistics

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.geometry.diameter import class_diameters, diameter
 from uncollapse.geometry.separation import is_triplet_separated, separation
 
 __all__ = ["NAMES", "five_points", "separated_pair", "twenty_points"]
 
-Array = np.ndarray[Any, Any]
 NAMES = ("class A", "class B")
 
 

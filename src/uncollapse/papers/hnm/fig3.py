@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.isometry import best_isometry
 from uncollapse.geometry.nearest import nearest_separated
@@ -16,8 +17,6 @@ from uncollapse.papers.hnm._marks import along, curly_brace, hardest_triplet, se
 from uncollapse.papers.hnm._toy import NAMES, five_points
 
 __all__ = ["FIG3"]
-
-Array = np.ndarray[Any, Any]
 
 
 def _make(request: Request) -> list[Path]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from uncollapse._base.arrays import Array
 from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameter import diameter
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
@@ -27,7 +25,6 @@ from uncollapse.papers.hnm._toy import NAMES, twenty_points
 
 __all__ = ["FIG4"]
 
-Array = np.ndarray[Any, Any]
 _STEPS = 50
 
 

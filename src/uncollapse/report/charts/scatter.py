@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from uncollapse._base.arrays import Array
 from uncollapse.report.charts.axes import MARKS, WIDTH, figure, legend, mark
 from uncollapse.report.markup import Html, esc, number, short_id
 from uncollapse.report.style import SERIES
 
 __all__ = ["scatter"]
 
-Array = np.ndarray[Any, Any]
 
 _KINDS = tuple(MARKS)
 _NAMED = 12  # classes drawn in their own colour and mark; more cannot be told apart

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 from uncollapse.training.distributed.gather import gather
 from uncollapse.training.distributed.ranks import ALONE, Ranks
 

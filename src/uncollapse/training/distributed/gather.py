@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from uncollapse._check import check_choice
+from uncollapse._base.check import check_choice
 from uncollapse.training.distributed.ranks import ALONE, Ranks, together
 
 __all__ = ["gather"]

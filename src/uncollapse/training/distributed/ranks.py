@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed
 
-from uncollapse._check import InputError
+from uncollapse._base.check import InputError
 
 __all__ = ["ALONE", "FirstRankError", "LostRankError", "Ranks", "is_first", "join", "together"]
 

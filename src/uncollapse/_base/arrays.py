@@ -1,35 +1,21 @@
-"""Checks of what users pass in: messages name the argument, what was given, what is allowed."""
+"""Arrays: their one alias, and the one way in from NumPy, lists and tensors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "ArrayLike",
-    "InputError",
-    "check_choice",
-    "check_int",
-    "check_number",
-    "check_paired",
-    "class_ids",
-    "points",
-    "points64",
-]
+from uncollapse._base.check import InputError
 
-ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+__all__ = ["Array", "ArrayLike", "class_ids", "points", "points64"]
 
-
-class InputError(ValueError):
-    """A user's argument that cannot be used; the message says what would be."""
-
-    def __init__(self, name: str, given: object, allowed: str) -> None:
-        super().__init__(f"{name}: expected {allowed}, got {given}")
+Array = np.ndarray[Any, Any]
+ArrayLike = Tensor | Array | Sequence[Any]
 
 
 def points(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
@@ -65,7 +51,7 @@ def points(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
     return tensor
 
 
-def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> np.ndarray[Any, Any]:
+def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
     """Return `x` checked, as a float64 NumPy array off the graph."""
     tensor = points(x, name, min_rows=min_rows).detach()
     return tensor.to(device="cpu", dtype=torch.float64).numpy()
@@ -73,7 +59,7 @@ def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> np.ndarray[
 
 def class_ids(
     labels: ArrayLike, n: int, name: str = "labels", *, min_classes: int = 1
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+) -> tuple[Array, Array]:
     """Return `(ids, classes)`: a class number 0..C-1 a row, and the sorted labels they stand for.
 
     Labels may be integers of any size, strings or booleans; nothing is cast to float.
@@ -95,35 +81,6 @@ def class_ids(
             name, f"{len(classes)} class in {n} rows", f"at least {min_classes} classes"
         )
     return ids.astype(np.int64, copy=False), classes
-
-
-def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
-    """Raise unless the two point sets have the same shape."""
-    if tuple(x.shape) != tuple(y.shape):
-        raise InputError(names[1], f"shape {tuple(y.shape)}", f"{names[0]}'s, {tuple(x.shape)}")
-
-
-def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
-    """Raise unless `value` is one of the words allowed."""
-    words = list(allowed)
-    if value not in words:
-        raise InputError(name, repr(value), "one of " + ", ".join(repr(w) for w in words))
-
-
-def check_int(name: str, value: object, low: int = 1) -> int:
-    """Return `value` as an int of at least `low`, or raise."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise InputError(name, repr(value), f"a whole number of at least {low}")
-    return int(value)
-
-
-def check_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
-    """Return `value` as a finite float within [low, high], or raise."""
-    ok = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not ok or not math.isfinite(float(value)) or not low <= float(value) <= high:  # type: ignore[arg-type]
-        span = "" if (low, high) == (-math.inf, math.inf) else f" in [{low:g}, {high:g}]"
-        raise InputError(name, repr(value), f"a finite number{span}")
-    return float(value)  # type: ignore[arg-type]
 
 
 def _rows(indices: list[int]) -> str:

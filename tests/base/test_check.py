@@ -2,18 +2,18 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse import _check
-from uncollapse._classes import ClassLayout
+from uncollapse._base import arrays, check
+from uncollapse._base.classes import ClassLayout
 
 
 def test_labels_of_any_kind_become_class_numbers_without_a_float_cast():
     big = [2**62 + 1, 2**62, 2**62 + 1]
-    ids, classes = _check.class_ids(big, 3)
+    ids, classes = arrays.class_ids(big, 3)
     assert ids.tolist() == [1, 0, 1]
     assert classes.tolist() == [2**62, 2**62 + 1]
-    assert _check.class_ids(np.array(["x", "y"]), 2)[0].tolist() == [0, 1]
-    assert _check.class_ids(torch.tensor([True, False]), 2)[0].tolist() == [1, 0]
-    assert _check.class_ids(torch.tensor([2.0, 1.0]), 2)[0].tolist() == [1, 0]
+    assert arrays.class_ids(np.array(["x", "y"]), 2)[0].tolist() == [0, 1]
+    assert arrays.class_ids(torch.tensor([True, False]), 2)[0].tolist() == [1, 0]
+    assert arrays.class_ids(torch.tensor([2.0, 1.0]), 2)[0].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -26,36 +26,36 @@ def test_labels_of_any_kind_become_class_numbers_without_a_float_cast():
     ],
 )
 def test_bad_labels_get_an_error_that_names_them(labels, n, message):
-    with pytest.raises(_check.InputError, match=message):
-        _check.class_ids(labels, n, min_classes=2)
+    with pytest.raises(check.InputError, match=message):
+        arrays.class_ids(labels, n, min_classes=2)
 
 
 @pytest.mark.parametrize("value", [0, 1.5, True, "3"])
 def test_check_int_refuses_what_is_not_a_large_enough_whole_number(value):
     with pytest.raises(ValueError, match="k: expected a whole number of at least 1"):
-        _check.check_int("k", value)
+        check.check_int("k", value)
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), "0.2", None, float("inf")])
 def test_check_number_refuses_what_is_outside(value):
     with pytest.raises(ValueError, match=r"margin: expected a finite number in \[0, inf\]"):
-        _check.check_number("margin", value, 0.0)
+        check.check_number("margin", value, 0.0)
 
 
 def test_check_choice_lists_the_words_allowed():
     with pytest.raises(ValueError, match="norm: expected one of 'sup', 'l2', got 'l3'"):
-        _check.check_choice("norm", "l3", ("sup", "l2"))
+        check.check_choice("norm", "l3", ("sup", "l2"))
 
 
 def test_many_bad_rows_are_named_in_short():
     x = np.zeros((9, 1))
     x[2:] = np.nan
     with pytest.raises(ValueError, match="rows 2, 3, 4, 5, 6 and 2 more"):
-        _check.points(x)
+        arrays.points(x)
 
 
 def test_large_finite_numbers_are_not_taken_for_infinity():
-    assert _check.points(torch.full((4, 4), 3e38)).shape == (4, 4)
+    assert arrays.points(torch.full((4, 4), 3e38)).shape == (4, 4)
 
 
 def test_layout_lists_positives_and_usable_anchors():

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._check import ArrayLike, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
 
 __all__ = ["ClassLayout"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import Any
 import numba
 import numpy as np
 
+from uncollapse._base.arrays import Array
+
 __all__ = ["centre", "choose"]
 
-Array = np.ndarray[Any, Any]
 
 _CROWD = 16  # measured at most in a row
 _NONE, _MANY = -1, -2

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from uncollapse.losses._compiled._base import Array, fast
+from uncollapse._base.arrays import Array
+from uncollapse._kernels.loops import fast
 
 __all__ = ["frame_rows", "tangent"]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse.losses._compiled._base import Array, add_force, fast, square
+from uncollapse._base.arrays import Array
+from uncollapse._kernels.loops import add_force, fast, square
 
 __all__ = ["hinge_rows"]
 

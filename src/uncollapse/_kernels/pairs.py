@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from uncollapse.losses._compiled._base import Array, add_force, fast, square
+from uncollapse._base.arrays import Array
+from uncollapse._kernels.loops import add_force, fast, square
 
 __all__ = ["class_distances", "class_gradient", "triplet_charge"]
 

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numba
 import numpy as np
 
+from uncollapse._base.arrays import Array
+
 __all__ = ["SHORT", "Points", "Progress", "own_squares", "scan"]
 
-Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 SHORT = 32  # longer lists are sorted faster by NumPy
 _FEW, _LINEAR = 4, 160

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from uncollapse.data.lock import FileLock
+from uncollapse._base.lock import FileLock
 
 
 def refuse_to_wait(seconds):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
-import numpy as np
 
-__all__ = ["Array", "add_force", "fast", "square"]
+from uncollapse._base.arrays import Array
 
-Array = np.ndarray[Any, Any]
+__all__ = ["add_force", "fast", "square"]
+
 
 # Sums may be reordered, and there are no NaNs; infinities keep their meaning.
 fast = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp", "nnan"})

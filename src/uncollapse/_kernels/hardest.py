@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse.losses._compiled._base import Array, fast, square
+from uncollapse._base.arrays import Array
+from uncollapse._kernels.loops import fast, square
 
 __all__ = ["hardest_rows"]
 

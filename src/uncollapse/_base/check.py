@@ -1,0 +1,53 @@
+"""Checks of what users pass in: messages name the argument, what was given, what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "InputError",
+    "check_choice",
+    "check_int",
+    "check_number",
+    "check_paired",
+]
+
+
+class InputError(ValueError):
+    """A user's argument that cannot be used; the message says what would be."""
+
+    def __init__(self, name: str, given: object, allowed: str) -> None:
+        super().__init__(f"{name}: expected {allowed}, got {given}")
+
+
+def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
+    """Raise unless the two point sets have the same shape."""
+    if tuple(x.shape) != tuple(y.shape):
+        raise InputError(names[1], f"shape {tuple(y.shape)}", f"{names[0]}'s, {tuple(x.shape)}")
+
+
+def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
+    """Raise unless `value` is one of the words allowed."""
+    words = list(allowed)
+    if value not in words:
+        raise InputError(name, repr(value), "one of " + ", ".join(repr(w) for w in words))
+
+
+def check_int(name: str, value: object, low: int = 1) -> int:
+    """Return `value` as an int of at least `low`, or raise."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+        raise InputError(name, repr(value), f"a whole number of at least {low}")
+    return int(value)
+
+
+def check_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return `value` as a finite float within [low, high], or raise."""
+    ok = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not ok or not math.isfinite(float(value)) or not low <= float(value) <= high:  # type: ignore[arg-type]
+        span = "" if (low, high) == (-math.inf, math.inf) else f" in [{low:g}, {high:g}]"
+        raise InputError(name, repr(value), f"a finite number{span}")
+    return float(value)  # type: ignore[arg-type]

@@ -1,0 +1,211 @@
+"""Files: written aside and renamed, read with a sentence when damaged, locked between processes.
+
+The only place that opens a file for writing. A reader of what is written here sees the old file or
+the new one, never a part of it, whatever happens to the writer.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import tomllib
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "DamagedFileError",
+    "append_lines",
+    "read_csv",
+    "read_json",
+    "read_jsonl",
+    "read_toml",
+    "sync",
+    "write_csv",
+    "write_json",
+    "write_text",
+    "written_aside",
+]
+
+
+class DamagedFileError(ValueError):
+    """A file that cannot be read as what it should be; the message names it and says why."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is damaged: {why}")
+        self.path = path
+
+
+@contextmanager
+def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a path beside `path` to write to; on success it takes its place, on error it goes.
+
+    With `folder` the path yielded is a new folder. The parent folder is created where need be; the
+    file (each file of the folder) is on disk before the rename.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> with written_aside(target) as aside:
+    ...     _ = aside.write_text("whole")
+    >>> target.read_text(), [p.name for p in target.parent.iterdir()]
+    ('whole', ['a.txt'])
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays last: some writers choose their format by it.
+    aside = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:12]}{path.suffix}")
+    try:
+        if folder:
+            aside.mkdir()
+        yield aside
+        for part in sorted(aside.rglob("*")) if folder else [aside]:
+            if part.is_file():
+                sync(part)
+        if folder and path.exists():
+            shutil.rmtree(path)
+        os.replace(aside, path)
+        sync(path.parent)
+    except BaseException:
+        _remove(aside)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, UTF-8, as `written_aside` does."""
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file, as `written_aside` does."""
+    write_text(path, json.dumps(value, indent=1))
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file with a header, as `written_aside` does."""
+    with written_aside(path) as aside, aside.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+class append_lines:
+    """Append JSON lines to a file that is opened once; what is past `keep` bytes is cut off first.
+
+    A log grows where it is: each line is flushed, and a line cut short by a crash lies past the
+    offset that the last checkpoint kept.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
+    >>> with append_lines(path) as lines:
+    ...     lines.write({"step": 1})
+    >>> [row["step"] for row in read_jsonl(path)]
+    [1]
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        with path.open("ab") as file:
+            os.truncate(file.fileno(), min(keep, file.tell()))
+        self._file = path.open("a", encoding="utf-8")
+
+    def __enter__(self) -> append_lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, row: Mapping[str, object]) -> None:
+        """One line, flushed."""
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+    def offset(self) -> int:
+        """Length of the file now, on disk."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The value of a JSON file, which must be of this `kind`; `DamagedFileError` if it is not."""
+    try:
+        value = json.loads(_text(path))
+    except ValueError as error:
+        raise DamagedFileError(path, f"not JSON ({error})") from None
+    if not isinstance(value, kind):
+        raise DamagedFileError(path, f"expected a {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a JSONL file; a last line that a crash cut short is left out.
+
+    Any other line that is not a JSON object raises `DamagedFileError` with its number.
+    """
+    lines = _text(path).split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # no newline behind it: still being written, or cut short
+                return
+            raise DamagedFileError(path, f"line {number} is not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise DamagedFileError(path, f"line {number} is not a JSON object")
+        yield row
+
+
+def read_csv(path: Path, *, delimiter: str = ",") -> tuple[list[str], list[list[str]]]:
+    """`(header, rows)` of a CSV file; every row has as many cells as the header, or it raises."""
+    reader = csv.reader(_text(path).splitlines(), delimiter=delimiter)
+    try:
+        rows = [row for row in reader if row]
+    except csv.Error as error:
+        raise DamagedFileError(path, f"not CSV ({error})") from None
+    if not rows:
+        raise DamagedFileError(path, "it is empty")
+    header, *body = rows
+    for number, row in enumerate(body, start=2):
+        if len(row) != len(header):
+            why = f"row {number} has {len(row)} cells, the header {len(header)}"
+            raise DamagedFileError(path, why)
+    return header, body
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a TOML file; `DamagedFileError` if it is not TOML."""
+    try:
+        return tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise DamagedFileError(path, f"not TOML ({error})") from None
+
+
+def sync(path: Path) -> None:
+    """Have the system write a file or folder to disk before we go on."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(path, f"not UTF-8 text ({error.reason})") from None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

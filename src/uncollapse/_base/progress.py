@@ -1,0 +1,101 @@
+"""Progress of long work: a bar on a terminal, a caller's function, or nothing.
+
+The only place that imports a progress bar.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from uncollapse._base.check import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["ProgressLine", "ProgressOption", "Report", "progress_reporter"]
+
+Report = Callable[[int, int], object]  # told (done, total)
+ProgressOption = bool | Report | None
+
+_SHOWN = {"loss": ".4f", "diameter": ".3g", "verdict": "", "recall@1": ".1%"}
+
+
+@contextmanager
+def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
+    """Yield `report(done, total)`; `None` shows a bar only if stderr is a terminal.
+
+    >>> seen = []
+    >>> with progress_reporter(lambda done, total: seen.append((done, total)), "x") as report:
+    ...     report(1, 2)
+    >>> seen
+    [(1, 2)]
+    """
+    if callable(progress):
+        yield progress
+    elif progress is None or isinstance(progress, bool):
+        if progress or (progress is None and sys.stderr.isatty()):
+            from rich.console import Console
+            from rich.progress import Progress
+
+            with Progress(console=Console(stderr=True), transient=True) as bar:
+                task = bar.add_task(title, total=None)
+                yield lambda done, total: bar.update(task, completed=done, total=total)
+        else:
+            yield lambda _done, _total: None
+    else:
+        raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
+
+
+class ProgressLine:
+    """Step, loss, diameter, verdict, R@1 and the time left of a run. Quiet off a terminal."""
+
+    def __init__(self, title: str, total: int, console: Console | None = None) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self.console = console or Console(stderr=True)
+        self._latest: dict[str, str] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[values]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._task = self._progress.add_task(title, total=total, values="")
+
+    def __enter__(self) -> ProgressLine:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, step: int, values: Mapping[str, object]) -> None:
+        """Move to `step`; of the values, the known ones are shown until they change."""
+        for name, form in _SHOWN.items():
+            if values.get(name) is not None:
+                self._latest[name] = format(values[name], form)
+        text = "  ".join(f"{name} {value}" for name, value in self._latest.items())
+        self._progress.update(self._task, completed=step, values=text)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self._progress.console.print(text, highlight=False, markup=False)

@@ -1,0 +1,26 @@
+"""Compiled twins of torch functions that stand, readable, in the public packages; needs numba.
+
+One file per kernel, each naming its twin. `kernels()` of `_base.extras` finds this room; without
+it, or without numba, the twins do the work with the same results.
+"""
+
+from uncollapse._kernels.all_triplets import hinge_rows
+from uncollapse._kernels.frame import frame_rows, tangent
+from uncollapse._kernels.hardest import hardest_rows
+from uncollapse._kernels.mine import centre, choose
+from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
+from uncollapse._kernels.pairs import class_distances, class_gradient, triplet_charge
+
+__all__ = [
+    "centre",
+    "choose",
+    "class_distances",
+    "class_gradient",
+    "frame_rows",
+    "hardest_rows",
+    "hinge_rows",
+    "similarity_after",
+    "similarity_before",
+    "tangent",
+    "triplet_charge",
+]
