@@ -1,4 +1,4 @@
-"""The frame of a batch and the way back, as `_frame.Frame`."""
+"""The frame of a batch, and gradients back from the sphere: twin of `distances.frame`."""
 
 from __future__ import annotations
 
@@ -15,39 +15,43 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @fast
-def frame_rows(x: Array, normalize: bool, y: Array, rows: Array, z: Array, inverse: Array) -> float:
-    """Fill y, rows, z and the inverse norms; returns the unit."""
+def frame_rows(
+    x: Array, sphere: bool, factor: Array, centre: Array, wide: Array, z: Array, norms: Array
+) -> tuple[float, float]:
+    """Fill a frame's arrays; returns its reach, and its zoom: 0 where all rows coincide."""
     n, dim = x.shape
     for i in range(n):
-        length = 1.0
-        if normalize:
+        factor[i] = 1.0
+        if sphere:
             norm = 0.0
             for k in range(dim):
                 norm += np.float64(x[i, k]) ** 2
-            length = np.sqrt(norm)
-        inverse[i, 0] = 1.0 / length if length > 0 else 0.0
-        for k in range(dim):
-            y[i, k] = np.float64(x[i, k]) / length if length > 0 else 0.0
-    mean = np.zeros(dim)
+            factor[i] = 1.0 / np.sqrt(norm) if norm > 0 else 0.0
+    centre[:] = 0.0
     for i in range(n):
         for k in range(dim):
-            rows[i, k] = y[i, k] - y[0, k]
-            mean[k] += rows[i, k]
-    largest = 0.0
+            wide[i, k] = np.float64(x[i, k]) * factor[i]
+            centre[k] += wide[i, k] - wide[0, k]
+    for k in range(dim):
+        centre[k] = wide[0, k] + centre[k] / n
+    reach = 0.0
     for i in range(n):
         for k in range(dim):
-            rows[i, k] -= mean[k] / n
-            largest = max(largest, abs(rows[i, k]))
+            reach = max(reach, abs(wide[i, k] - centre[k]))
     # Rows of length 1 that differ by no more than their rounding are one point.
-    if normalize and largest <= 4 * _EPS:
-        largest = 0.0
-    unit = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 0.0
-    over = 1.0 / unit if largest > 0 else 0.0
+    one_point = reach <= (4 * _EPS if sphere else 0.0)
+    zoom = 1.0 if one_point else 1.0 / math.ldexp(1.0, math.frexp(reach)[1])
+    for k in range(dim):
+        centre[k] *= zoom
     for i in range(n):
+        factor[i] *= zoom
+        norm = 0.0
         for k in range(dim):
-            rows[i, k] *= over
-            z[i, k] = rows[i, k]
-    return unit
+            wide[i, k] = 0.0 if one_point else wide[i, k] * zoom - centre[k]
+            z[i, k] = wide[i, k]
+            norm += np.float64(z[i, k]) ** 2
+        norms[i] = norm
+    return reach, 0.0 if one_point else zoom
 
 
 @fast
@@ -58,4 +62,4 @@ def tangent(gradient: Array, y: Array, inverse: Array) -> None:
         for k in range(y.shape[1]):
             radial += gradient[i, k] * y[i, k]
         for k in range(y.shape[1]):
-            gradient[i, k] = (gradient[i, k] - radial * y[i, k]) * inverse[i, 0]
+            gradient[i, k] = (gradient[i, k] - radial * y[i, k]) * inverse[i]

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances import binary_scale, float32_is_exact, working_dtype
-from uncollapse.losses._engine import compiled
 
 __all__ = ["Frame", "attach", "full_precision", "unit_rows"]
 
@@ -36,9 +35,6 @@ class Frame:
     @classmethod
     def of(cls, embeddings: Tensor, normalize: bool) -> Frame:
         """Frame of `[N, d]` embeddings, N >= 1."""
-        kernels = compiled(embeddings)
-        if kernels is not None:
-            return cls._compiled(kernels, embeddings.detach(), normalize)
         wide = embeddings.detach().to(working_dtype(embeddings))
         inverse = None
         if normalize:
@@ -58,24 +54,12 @@ class Frame:
         rows /= unit
         return cls(wide, rows, rows.to(_product_dtype(embeddings)), unit, inverse)
 
-    @classmethod
-    def _compiled(cls, kernels: Any, x: Tensor, normalize: bool) -> Frame:
-        y, rows = torch.empty(2, *x.shape, dtype=torch.float64)
-        z, inverse = torch.empty_like(x, dtype=_product_dtype(x)), torch.empty_like(y[:, :1])
-        out = (y.numpy(), rows.numpy(), z.numpy(), inverse.numpy())
-        unit = kernels.frame_rows(x.contiguous().numpy(), normalize, *out)
-        return cls(y, rows, z, unit, inverse if normalize else None)
-
     def pull_back(self, gradient: Tensor) -> Tensor:
         """Gradient with respect to the embeddings, from the one with respect to `unit · rows`.
 
         May write the result over what it is given.
         """
         if self.inverse_norm is None:
-            return gradient
-        kernels = compiled(self.rows)
-        if kernels is not None:
-            kernels.tangent(gradient.numpy(), self.y.numpy(), self.inverse_norm.numpy())
             return gradient
         radial = (gradient * self.y).sum(dim=1, keepdim=True)
         return (gradient - radial * self.y) * self.inverse_norm

@@ -1,13 +1,11 @@
-"""Euclidean distances that stay right near collapse: HNM (1). The project's only source of them.
+"""All distances of two sets, and row by row: HNM (1), differentiable as often as asked.
 
-The GEMM identity |x|² + |y|² − 2x·y loses every digit once the spread of the points is small
-beside their norm. Here the common centre is removed first, the product is taken in float64, and
-pairs that are still too close for it are measured by direct differences.
+Products are taken in float64 about the common centre; pairs that are still too close for them are
+measured by differences.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -15,22 +13,15 @@ from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError
+from uncollapse.distances.frame import Frame, working_dtype
+from uncollapse.distances.tiles import short_squares
 
-__all__ = [
-    "binary_scale",
-    "centre",
-    "float32_is_exact",
-    "paired_distances",
-    "pairwise_distances",
-    "working_dtype",
-]
+__all__ = ["centre", "paired_distances", "pairwise_distances"]
 
-# The product's error in a squared distance is a few eps·(|x|² + |y|²). A pair whose squared
-# distance is below this share of |x|² + |y|² is measured by direct differences instead, so that the
-# result is right to its own dtype's precision (to 1e-10 in float64).
+# A pair whose squared distance is below this share of |x|² + |y|² is measured by differences, so
+# that the result is right to its own dtype's precision (to 1e-10 in float64).
 _CLOSE = {torch.float32: 1e-9, torch.float64: 1e-5}
 _CLOSE_WITHOUT_FLOAT64 = 2e-2
-_DIRECT_ELEMENTS = 1 << 21  # differences held at a time: 16 MB in float64
 
 
 def pairwise_distances(
@@ -91,55 +82,40 @@ def centre(x: Tensor) -> Tensor:
     return wide - wide.mean(dim=0)
 
 
-def working_dtype(x: Tensor) -> torch.dtype:
-    """float64, except on devices that have none (Apple's MPS)."""
-    return torch.float32 if x.device.type == "mps" else torch.float64
-
-
-def float32_is_exact() -> bool:
-    """Whether float32 products keep float32's digits: torch may be told to round them to fewer."""
-    return torch.get_float32_matmul_precision() == "highest"
-
-
-def binary_scale(largest: float) -> float:
-    """The power of two just above a size, or 1 for 0: dividing by it rounds nothing.
-
-    >>> binary_scale(5.0), binary_scale(0.0)
-    (8.0, 1.0)
-    """
-    return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
-
-
 def _same_width(a: Tensor, b: Tensor) -> None:
     if a.shape[1] != b.shape[1]:
         raise InputError("y", f"{b.shape[1]} columns", f"{a.shape[1]} as in x")
 
 
 class _Pairwise(torch.autograd.Function):
-    """Distances and their gradient; both products are taken about the common centre."""
+    """Distances and their gradient, in float64 about the common centre.
+
+    The backward pass is made of differentiable operations, so there are second derivatives too.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, same: bool, squared: bool) -> Tensor:
-        a, b = _common_frame(x, y, same)
-        square, scale = _scaled_squares(a, b, x, y, same)
-        wide = square.mul_(scale * scale) if squared else square.sqrt_().mul_(scale)
+        square, unit = _wide_squares(x, None if same else y)
+        wide = square.mul_(unit * unit) if squared else square.sqrt_().mul_(unit)
         result = wide.to(x.dtype)
         ctx.save_for_backward(x, y, result)
         ctx.same, ctx.squared = same, squared
         return result
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, y, result = ctx.saved_tensors
-        a, b = _common_frame(x, y, ctx.same)
-        weight = grad.to(a.dtype)
+        wide = working_dtype(x)
+        a, b = x.to(wide), y.to(wide)
+        middle = (a if ctx.same else torch.cat([a, b])).detach().mean(0)
+        a, b = a - middle, b - middle
+        weight = grad.to(wide)
         if ctx.squared:
             weight = 2 * weight
         else:
             # d|x - y| = (x - y)/|x - y|; at distance 0 the subgradient 0 is taken.
-            wide = result.to(a.dtype)
-            weight = torch.where(wide > 0, weight / wide, torch.zeros_like(weight))
+            apart = result > 0
+            weight = weight * apart / result.to(wide).masked_fill(~apart, 1.0)
         if ctx.same:
             weight = weight + weight.T
             return (weight.sum(1, keepdim=True) * a - weight @ a).to(x.dtype), None, None, None
@@ -148,34 +124,20 @@ class _Pairwise(torch.autograd.Function):
         return grad_x.to(x.dtype), grad_y.to(y.dtype), None, None
 
 
-def _common_frame(x: Tensor, y: Tensor, same: bool) -> tuple[Tensor, Tensor]:
-    """Both sets about their common mean, in the working dtype."""
-    if same:
-        a = centre(x)
-        return a, a
-    a, b = x.detach().to(working_dtype(x)), y.detach().to(working_dtype(y))
-    middle = (a.sum(0) + b.sum(0)) / (len(a) + len(b))
-    return a - middle, b - middle
-
-
-def _scaled_squares(a: Tensor, b: Tensor, x: Tensor, y: Tensor, same: bool) -> tuple[Tensor, float]:
-    """Squared distances over scale², and the scale: a power of two, so squares never underflow."""
-    largest = float(torch.maximum(a.abs().max(), b.abs().max()))
-    scale = binary_scale(largest)
-    a, b = a / scale, b / scale
-    norm_a, norm_b = a.square().sum(1), b.square().sum(1)
-    square = torch.addmm(norm_b, a, b.T, alpha=-2.0).add_(norm_a[:, None]).clamp_(min=0.0)
-    share = _CLOSE[x.dtype] if a.dtype == torch.float64 else _CLOSE_WITHOUT_FLOAT64
-    close = square <= share * (norm_a[:, None] + norm_b)
-    if same:
+def _wide_squares(x: Tensor, y: Tensor | None) -> tuple[Tensor, float]:
+    """Squared distances over unit², and the unit: a power of two, so squares never underflow."""
+    sets, dtype = [x] if y is None else [x, y], working_dtype(x)
+    frames = Frame.of_sets(sets, dtype=dtype)
+    a, b = frames[0], frames[-1]
+    square = short_squares(a, slice(None), b).add_(a.norms[:, None]).clamp_(min=0.0)
+    share = _CLOSE[x.dtype] if dtype == torch.float64 else _CLOSE_WITHOUT_FLOAT64
+    close = square <= share * (a.norms[:, None] + b.norms)
+    if y is None:
         close.triu_(1)
     rows, columns = close.nonzero(as_tuple=True)
-    chunk = max(1, _DIRECT_ELEMENTS // a.shape[1])
-    for start in range(0, len(rows), chunk):
-        i, j = rows[start : start + chunk], columns[start : start + chunk]
-        difference = (x.detach()[i].to(a.dtype) - y.detach()[j].to(a.dtype)) / scale
-        square[i, j] = difference.square().sum(1)
-    if same:
+    if len(rows):
+        square[rows, columns] = a.squares(rows, columns, b)
+    if y is None:
         square = square.triu_(1)
         square += square.T.clone()
-    return square, scale
+    return square, a.unit

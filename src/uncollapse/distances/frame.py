@@ -1,0 +1,340 @@
+"""Rows in the frame where their distances can be trusted: own centre, own scale, known error.
+
+The identity |x - y|² = |x|² + |y|² - 2x·y loses every digit once the spread of the points is small
+beside their norm. About their centre, and over a power of two, rows of float32 keep their digits at
+any spread; what a product of them gets wrong is bounded, and differences settle the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._base.extras import kernels
+
+__all__ = [
+    "Frame",
+    "binary_scale",
+    "float32_is_exact",
+    "on_host",
+    "prepare",
+    "product_dtype",
+    "squared_norms",
+    "working_dtype",
+]
+
+_COMPILED_FROM = 128  # rows from which loading the compiled kernels is worth it
+_CHUNK = 1 << 18  # float64 values converted at a time where not all are: 2 MB
+_WHOLE = 1 << 22  # up to so many values the float64 rows are kept: 32 MB
+_SLACK = 16  # roundings of a squared distance beyond the d of its dot product
+_UNDERFLOW = 1e-35  # products of coordinates far below the scale vanish in float32
+_EXTREME = 1e100  # coordinates beyond it, or its inverse, would over- or underflow when squared
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The rows `given`, and the same about their centre over a power of two, in narrow form `z`.
+
+    In the frame's coordinates row i is `given[i] * factor[i] - centre`, taken in float64: `wide`.
+    `factor` is one power of two, or 1/norm of each row times one on the unit sphere (0 for a row of
+    zeros, which stays at 0). `unit` is what 1 in these coordinates is in the distances a caller
+    sees. `norms` are the squared norms of `z`. Where all rows coincide every coordinate is 0 and
+    `collapsed` is True.
+
+    A squared distance |z_i|² + |z_j|² - 2 z_i·z_j is within `gamma` (|z_i|² + |z_j|²) of the true
+    one, and 1e-35: the bound d·u of a dot product of length d, and the roundings around it.
+
+    >>> frame = Frame.of(torch.tensor([[1e6, 0.0], [1e6 + 3.0, 4.0]]))
+    >>> frame.distances(torch.tensor([0]), torch.tensor([1])).tolist()
+    [5.0]
+    """
+
+    given: Tensor
+    factor: Tensor | float
+    centre: Tensor
+    unit: float
+    z: Tensor | None
+    norms: Tensor
+    collapsed: bool
+
+    @classmethod
+    def of(
+        cls,
+        x: Tensor,
+        *,
+        sphere: bool = False,
+        dtype: torch.dtype | None = None,
+        resident: bool = True,
+    ) -> Frame:
+        """Frame of `[N, d]` rows, divided by their norms first if on the `sphere`.
+
+        `dtype` is that of `z` (see `product_dtype`). Without `resident`, `z` is not kept and blocks
+        of it are made when asked for: memory is then O(N).
+        """
+        return cls.of_sets([x], sphere=sphere, dtype=dtype, resident=resident)[0]
+
+    @classmethod
+    def of_sets(
+        cls,
+        sets: Sequence[Tensor],
+        *,
+        sphere: bool = False,
+        dtype: torch.dtype | None = None,
+        resident: bool = True,
+    ) -> list[Frame]:
+        """Frames of several sets of rows about one common centre, with one scale."""
+        reach, build = prepare(sets, sphere=sphere, dtype=dtype, resident=resident)
+        return build(float(reach))
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return self.given.shape[1]
+
+    @property
+    def gamma(self) -> float:
+        """Relative error of a product: see the class."""
+        return (self.dim + _SLACK) * torch.finfo(self.norms.dtype).eps / 2
+
+    @cached_property
+    def band(self) -> Tensor:
+        """`[N]`: a squared distance from a product is right to `band[i] + band[j]`."""
+        return self.norms * self.gamma + _UNDERFLOW
+
+    @cached_property
+    def widest(self) -> Tensor:
+        """The largest squared norm."""
+        return self.norms.amax()
+
+    @cached_property
+    def wide(self) -> Tensor:
+        """All rows in these coordinates, in float64 (where the device has it)."""
+        return self.exact(slice(None)).sub_(self.centre).mul_(float(not self.collapsed))
+
+    @cached_property
+    def sphere(self) -> Frame:
+        """The frame of the same rows divided by their norms; this one where it is that already."""
+        if isinstance(self.factor, Tensor):
+            return self
+        return Frame.of(self.given, sphere=True, dtype=self.norms.dtype)
+
+    def seen_as(self, unit: float) -> Frame:
+        """The same frame, a length of 1 in its coordinates being `unit` to the caller."""
+        changed = replace(self, unit=unit)
+        for name in ("wide", "band", "widest"):  # what is known already stays known
+            if name in self.__dict__:
+                changed.__dict__[name] = self.__dict__[name]
+        return changed
+
+    def at(self, rows: Tensor) -> Frame:
+        """Some of the rows as a frame of its own, in the same coordinates."""
+        factor = self.factor[rows] if isinstance(self.factor, Tensor) else self.factor
+        z = None if self.z is None else self.z[rows]
+        return replace(self, given=self.given[rows], factor=factor, z=z, norms=self.norms[rows])
+
+    def exact(self, rows: Tensor | slice) -> Tensor:
+        """Rows before the centre is taken off, in float64: only their differences mean anything."""
+        return _exact(self.given, self.factor, rows, working_dtype(self.given))
+
+    def block(self, rows: Tensor | slice) -> Tensor:
+        """Rows of `z`."""
+        if self.z is not None:
+            return self.z[rows]
+        return (self.exact(rows) - self.centre).to(self.norms.dtype)
+
+    def squares(self, i: Tensor | slice, j: Tensor, other: Frame | None = None) -> Tensor:
+        """Squared distances of rows i to rows j (of `other`) by differences of the given rows.
+
+        `b` rows `i`, and `j` of shape `[b]` or `[b, k]`; in the frame's coordinates, float64.
+        """
+        there = self if other is None else other
+        out = torch.empty(j.shape, dtype=self.centre.dtype, device=j.device)
+        step = max(1, 2 * _CHUNK // (max(j.shape[1], 1) * self.dim if j.ndim == 2 else self.dim))
+        if isinstance(i, slice):
+            i = torch.arange(*i.indices(len(self)), device=j.device)
+        for start in range(0, len(j), step):
+            part = slice(start, start + step)
+            gap = there.exact(j[part].reshape(-1)).view(*j[part].shape, self.dim)
+            here = self.exact(i[part])
+            gap -= here if j.ndim == 1 else here[:, None]
+            out[part] = squared_norms(gap)
+        return out
+
+    def distances(self, i: Tensor | slice, j: Tensor) -> Tensor:
+        """The same as distances that the caller sees."""
+        return self.squares(i, j).sqrt_().mul_(self.unit)
+
+
+def prepare(
+    sets: Sequence[Tensor],
+    *,
+    sphere: bool = False,
+    dtype: torch.dtype | None = None,
+    resident: bool = True,
+) -> tuple[Tensor, Callable[[float], list[Frame]]]:
+    """What `Frame.of_sets` does short of its one look at the data: the reach, and what is left.
+
+    The reach is the largest coordinate about the centre, not finite where a row is not. A caller
+    on a device reads it together with whatever else it must know, and goes on with its value.
+    """
+    sets = [x.detach().contiguous() for x in sets]
+    dtype = dtype or product_dtype(sets[0])
+    work, before = working_dtype(sets[0]), 1.0
+    if sets[0].dtype == torch.float64 and on_host(sets[0]):
+        largest = max(float(torch.linalg.vector_norm(x, math.inf)) for x in sets)
+        if not 1 / _EXTREME < largest < _EXTREME:
+            before = 1 / binary_scale(largest)
+    if len(sets) == 1 and resident and before == 1.0 and _small_enough(sets[0]):
+        compiled = kernels()
+        if compiled is not None:
+            frame, size = _compiled_frame(compiled, sets[0], sphere, dtype)
+            return torch.tensor(size, dtype=work), lambda _: [frame]
+    factors = [_sphere_factor(x, work, before) if sphere else before for x in sets]
+    centre = _mean(sets, factors, work)
+    reach = torch.stack(
+        [
+            (_exact(x, f, part, work) - centre).abs_().amax()
+            for x, f in zip(sets, factors, strict=True)
+            for part in _parts(x)
+        ]
+    ).amax()
+
+    def build(largest: float) -> list[Frame]:
+        # Rows of length 1 that differ by no more than their rounding are one point.
+        collapsed = largest <= (4 * torch.finfo(work).eps if sphere else 0.0)
+        zoom = 1.0 if collapsed else 1 / binary_scale(largest)
+        unit = 1 / zoom if sphere else 1 / (zoom * before)
+        return [
+            _frame(x, f * zoom, centre * zoom, unit, dtype, resident, collapsed)
+            for x, f in zip(sets, factors, strict=True)
+        ]
+
+    return reach, build
+
+
+def binary_scale(largest: float) -> float:
+    """The power of two just above a size, or 1 for 0: dividing by it rounds nothing.
+
+    >>> binary_scale(5.0), binary_scale(0.0)
+    (8.0, 1.0)
+    """
+    return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
+
+
+def on_host(x: Tensor) -> bool:
+    """Whether NumPy and the compiled kernels may look at this tensor's memory."""
+    return x.device.type == "cpu"
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """float64, except on devices that have none (Apple's MPS)."""
+    return torch.float32 if x.device.type == "mps" else torch.float64
+
+
+def float32_is_exact() -> bool:
+    """Whether float32 products keep float32's digits: torch may be told to round them to fewer."""
+    return torch.get_float32_matmul_precision() == "highest"
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The dtype products of rows are taken in: the rows' own, if that keeps its digits."""
+    return x.dtype if float32_is_exact() else working_dtype(x)
+
+
+def squared_norms(rows: Tensor) -> Tensor:
+    """Sums of squares along the last axis; in the same order of summation whatever the shape."""
+    if on_host(rows):
+        array = rows.numpy()
+        return torch.from_numpy(np.einsum("...d,...d->...", array, array))
+    return (rows * rows).sum(dim=-1)
+
+
+def _exact(x: Tensor, factor: Tensor | float, rows: Tensor | slice, work: torch.dtype) -> Tensor:
+    if isinstance(rows, Tensor) and on_host(x):  # NumPy gathers in a tenth of torch's time
+        wide = torch.from_numpy(x.numpy().take(rows.numpy(), axis=0)).to(work)
+    else:
+        wide = x[rows].to(work)
+    if isinstance(factor, Tensor):
+        return wide * factor[rows][:, None]
+    if factor == 1.0:
+        return wide.clone() if wide.dtype == x.dtype and isinstance(rows, slice) else wide
+    return wide * factor
+
+
+def _sphere_factor(x: Tensor, work: torch.dtype, before: float) -> Tensor:
+    factor = torch.empty(len(x), dtype=work, device=x.device)
+    for part in _parts(x):
+        norm = torch.linalg.vector_norm(x[part].to(work) * before, dim=1)
+        factor[part] = torch.where(norm > 0, before / norm, torch.zeros_like(norm))
+    return factor
+
+
+def _mean(sets: Sequence[Tensor], factors: Sequence[Tensor | float], work: torch.dtype) -> Tensor:
+    # The first row goes first: the mean of equal rows is then exactly that row.
+    first = _exact(sets[0], factors[0], slice(0, 1), work)[0]
+    total = torch.zeros_like(first)
+    for x, f in zip(sets, factors, strict=True):
+        for part in _parts(x):
+            total += (_exact(x, f, part, work) - first).sum(0)
+    return first + total / sum(len(x) for x in sets)
+
+
+def _frame(
+    x: Tensor,
+    factor: Tensor | float,
+    centre: Tensor,
+    unit: float,
+    dtype: torch.dtype,
+    resident: bool,
+    collapsed: bool,
+) -> Frame:
+    norms = torch.empty(len(x), dtype=dtype, device=x.device)
+    z = torch.empty(x.shape, dtype=dtype, device=x.device) if resident else None
+    frame = Frame(x, factor, centre, unit, z, norms, collapsed)
+    for part in _parts(x):
+        wide = frame.exact(part).sub_(centre)
+        if collapsed:
+            wide.zero_()
+        if len(wide) == len(x) and resident:
+            frame.__dict__["wide"] = wide  # small sets: kept, it will be asked for
+        narrow = wide.to(dtype)
+        norms[part] = squared_norms(narrow)
+        if z is not None:
+            z[part] = narrow
+    return frame
+
+
+def _small_enough(x: Tensor) -> bool:
+    return len(x) >= _COMPILED_FROM and x.numel() <= _WHOLE and on_host(x)
+
+
+def _compiled_frame(
+    compiled: Any, x: Tensor, sphere: bool, dtype: torch.dtype
+) -> tuple[Frame, float]:
+    wide = torch.empty(x.shape, dtype=torch.float64)
+    factor, centre = wide.new_empty(len(x)), wide.new_empty(x.shape[1])
+    z, norms = torch.empty(x.shape, dtype=dtype), torch.empty(len(x), dtype=dtype)
+    out = (factor, centre, wide, z, norms)
+    reach, zoom = compiled.frame_rows(x.numpy(), sphere, *(tensor.numpy() for tensor in out))
+    collapsed = zoom == 0.0
+    zoom = zoom or 1.0
+    frame = Frame(x, factor if sphere else zoom, centre, 1 / zoom, z, norms, collapsed)
+    frame.__dict__["wide"] = wide
+    return frame, reach
+
+
+def _parts(x: Tensor) -> Iterator[slice]:
+    """The rows in one piece where they are few, else in pieces of 2 MB of float64."""
+    step = len(x) if x.numel() <= _WHOLE else max(1, _CHUNK // x.shape[1])
+    for low in range(0, len(x), max(step, 1)):
+        yield slice(low, min(low + step, len(x)))
