@@ -148,7 +148,7 @@ def per_sample(name: str) -> float:
 
 
 def loss_seconds(size: int) -> float:
-    loss = TripletLoss(0.2, Miner("hard", "hard"))
+    loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     z, labels = torch.randn(size, DIM, requires_grad=True), torch.arange(size) % (size // 4)
     return interleaved({"loss": lambda: loss(z, labels).backward()}, rounds=5)["loss"]
 

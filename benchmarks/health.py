@@ -29,15 +29,30 @@ DIMS = (2, 4, 16, 64, 256, 1024)
 SCALES = (1e-6, 1e-3, 1.0, 1e3, 1e6)
 DTYPES = (torch.float32, torch.bfloat16)
 COLLAPSING = (
-    ("hard x hard, margin 0.2", 18, 8, TripletLoss(0.2, Miner("hard", "hard"))),
-    ("hard x hard, margin 0", 18, 8, TripletLoss(0.0, Miner("hard", "hard"))),
-    ("hard x hard, softplus", 18, 8, TripletLoss(0.0, Miner("hard", "hard"), soft=True)),
+    ("hard x hard, margin 0.2", 18, 8, TripletLoss(margin=0.2, miner=Miner("hard", "hard"))),
+    ("hard x hard, margin 0", 18, 8, TripletLoss(margin=0.0, miner=Miner("hard", "hard"))),
+    (
+        "hard x hard, softplus",
+        18,
+        8,
+        TripletLoss(margin=0.0, miner=Miner("hard", "hard"), soft=True),
+    ),
 )
 SURVIVING = (
-    ("hard x hard, margin 0.2", 4, 4, TripletLoss(0.2, Miner("hard", "hard"))),
-    ("easy x hard, margin 0.2", 18, 8, TripletLoss(0.2, Miner("easy", "hard"))),
-    ("hard x semihard, margin 0.2", 18, 8, TripletLoss(0.2, Miner("hard", "semihard"))),
-    ("hard x hard, scale-free", 18, 8, TripletLoss(0.2, Miner("hard", "hard"), scale_free=True)),
+    ("hard x hard, margin 0.2", 4, 4, TripletLoss(margin=0.2, miner=Miner("hard", "hard"))),
+    ("easy x hard, margin 0.2", 18, 8, TripletLoss(margin=0.2, miner=Miner("easy", "hard"))),
+    (
+        "hard x semihard, margin 0.2",
+        18,
+        8,
+        TripletLoss(margin=0.2, miner=Miner("hard", "semihard")),
+    ),
+    (
+        "hard x hard, scale-free",
+        18,
+        8,
+        TripletLoss(margin=0.2, miner=Miner("hard", "hard"), scale_free=True),
+    ),
 )
 
 
@@ -45,7 +60,7 @@ def cost() -> bool:
     """Share of a training step that the monitor takes: P = 18, K = 8, d = 128, 32 x 32 images."""
     torch.manual_seed(0)
     model = nn.Sequential(Conv2(1), nn.Linear(Conv2.features, 128))
-    loss_fn = TripletLoss(0.2, Miner("easy", "hard"))
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("easy", "hard"))
     optimiser = torch.optim.Adam(model.parameters())
     images, labels = torch.rand(144, 1, 32, 32), torch.arange(144) // 8
     monitor = CollapseMonitor(loss_fn)

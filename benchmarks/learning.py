@@ -46,14 +46,16 @@ def batch(n: int, k: int) -> tuple[Tensor, Tensor]:
 def contenders(case: str, x: Tensor, labels: Tensor) -> list[Callable[[], float]]:
     """Ours and PML's, forward and backward, of one case; both normalise the embeddings."""
     if case == "batch-hard":
-        ours = TripletLoss(MARGIN, Miner("hard", "hard"), normalize=True, reduction="nonzero")
+        ours = TripletLoss(
+            margin=MARGIN, miner=Miner("hard", "hard"), normalize=True, reduction="nonzero"
+        )
         pml, miner = losses.TripletMarginLoss(margin=MARGIN), miners.BatchHardMiner()
     elif case == "all triplets":
-        ours = TripletLoss(MARGIN, normalize=True, reduction="nonzero")
+        ours = TripletLoss(margin=MARGIN, normalize=True, reduction="nonzero")
         pml, miner = losses.TripletMarginLoss(margin=MARGIN), None
     elif case == "semi-hard, fused":
         every = Miner("all", "all", margin=MARGIN, keep="semihard")
-        ours = TripletLoss(MARGIN, every, normalize=True, reduction="nonzero")
+        ours = TripletLoss(margin=MARGIN, miner=every, normalize=True, reduction="nonzero")
         pml = losses.TripletMarginLoss(margin=MARGIN)
         miner = miners.TripletMarginMiner(MARGIN, "semihard")
     else:
@@ -113,7 +115,7 @@ def near_collapse() -> bool:
         for hard in (False, True):
             truth = _oracle_gradient(base, labels, hard)
             miner = Miner("hard", "hard") if hard else None
-            ours = TripletLoss(MARGIN, miner, normalize=True, reduction="nonzero")
+            ours = TripletLoss(margin=MARGIN, miner=miner, normalize=True, reduction="nonzero")
             pml_miner, pml = miners.BatchHardMiner(), losses.TripletMarginLoss(margin=MARGIN)
             for forward in (
                 lambda x, f=ours: f(x, labels),

@@ -111,9 +111,9 @@ def main() -> None:
     print(f"{'untrained':36} {'':8} {diameter:9.4f} {recall:6.1f}")
     hard = Miner("hard", "hard")
     runs = {
-        "batch-hard": TripletLoss(MARGIN, hard),
-        "easy positives, hard negatives": TripletLoss(MARGIN, Miner("easy", "hard")),
-        "batch-hard, scale-free": TripletLoss(MARGIN, hard, scale_free=True),
+        "batch-hard": TripletLoss(margin=MARGIN, miner=hard),
+        "easy positives, hard negatives": TripletLoss(margin=MARGIN, miner=Miner("easy", "hard")),
+        "batch-hard, scale-free": TripletLoss(margin=MARGIN, miner=hard, scale_free=True),
     }
     for name, loss_fn in runs.items():
         loss, diameter, recall = train(loss_fn, options.seed, options.steps, data)

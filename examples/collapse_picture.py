@@ -127,9 +127,9 @@ def main() -> None:
     data = [*letters(120, 2 * options.seed), *letters(40, 2 * options.seed + 1)]
     hard = Miner("hard", "hard")
     runs = {
-        "batch-hard": TripletLoss(MARGIN, hard),
-        "easy positives": TripletLoss(MARGIN, Miner("easy", "hard")),
-        "scale-free": TripletLoss(MARGIN, hard, scale_free=True),
+        "batch-hard": TripletLoss(margin=MARGIN, miner=hard),
+        "easy positives": TripletLoss(margin=MARGIN, miner=Miner("easy", "hard")),
+        "scale-free": TripletLoss(margin=MARGIN, miner=hard, scale_free=True),
     }
     stories = {}
     for name, loss_fn in runs.items():

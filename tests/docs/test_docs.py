@@ -88,7 +88,7 @@ def readers_own() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(8, 16, generator=generator)
     z = centres[labels] + torch.randn(96, 16, generator=generator)
-    loss_fn = TripletLoss(0.2, Miner("easy", "semihard"))
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("easy", "semihard"))
     own = {"embeddings": z, "labels": labels, "z": z, "loss_fn": loss_fn}
     return {"__name__": "__page__", **own, "loss": loss_fn(z, labels)}
 

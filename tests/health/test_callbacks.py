@@ -67,7 +67,7 @@ def test_lightning_trainer_feeds_and_saves_the_monitor(tmp_path: Path) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.net = nn.Linear(16, 8)
-            self.loss_fn = TripletLoss(0.2, Miner("hard", "hard"))
+            self.loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
 
         def training_step(self, batch: tuple[Tensor, Tensor], step: int) -> dict[str, Tensor]:
             z = self.net(batch[0])
@@ -117,7 +117,10 @@ def test_hugging_face_trainer_feeds_the_monitor(tmp_path: Path) -> None:
         def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
             z = self.net(x)
             _shrink(0, self.net)
-            return {"loss": TripletLoss(0.2, Miner("hard", "hard"))(z, labels), "embeddings": z}
+            return {
+                "loss": TripletLoss(margin=0.2, miner=Miner("hard", "hard"))(z, labels),
+                "embeddings": z,
+            }
 
     rows = [{"x": x, "labels": int(y)} for xs, ys in _data() for x, y in zip(xs, ys, strict=True)]
     monitor = CollapseMonitor()

@@ -44,7 +44,7 @@ def test_drift_of_a_triplet_hinge_is_the_mean_of_d_ap_minus_d_an(
         if any(abs(e + 0.3) < 1e-9 for e in excess) or not triplets:
             return  # at the hinge itself there is no gradient
         euler = sum(e for e in excess if e + 0.3 > 0) / len(excess)
-        loss_fn = TripletLoss(0.3, Miner(positives, "hard"))
+        loss_fn = TripletLoss(margin=0.3, miner=Miner(positives, "hard"))
         found = drift(loss_fn, torch.from_numpy(x), torch.from_numpy(labels))
         assert found.value == pytest.approx(euler / mean, abs=1e-7)
         charged = sum(max(0.0, e + 0.3) for e in excess) / len(excess)
@@ -56,7 +56,7 @@ def test_drift_of_a_triplet_hinge_is_the_mean_of_d_ap_minus_d_an(
 def test_drift_of_a_scale_free_loss_is_zero(drawn: tuple[Array, Array]) -> None:
     z, labels = torch.from_numpy(drawn[0]), torch.from_numpy(drawn[1])
     for miner in (Miner("hard", "hard"), None):
-        loss_fn = TripletLoss(0.2, miner, scale_free=True)
+        loss_fn = TripletLoss(margin=0.2, miner=miner, scale_free=True)
         labels = torch.cat([labels, labels])
         z = torch.cat([z, z + 0.1 * torch.arange(1.0, len(z) + 1)[:, None]])
         assert drift(loss_fn, z, labels).value == pytest.approx(0.0, abs=1e-9)
@@ -67,7 +67,7 @@ def test_gradient_flow_changes_the_size_by_minus_twice_the_drift(normalized: boo
     for seed in range(5):
         z, labels = _batch(seed=seed)
         z = nn.functional.normalize(z, dim=1).double() if normalized else z.double()
-        loss_fn = TripletLoss(0.2, Miner("hard", "hard"))
+        loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
         leaf = z.clone().requires_grad_(True)
         gradient = torch.autograd.grad(loss_fn(leaf, labels), leaf)[0]
         sizes = []
@@ -90,7 +90,7 @@ def test_drift_on_the_sphere_is_the_pull_towards_one_direction(seed: int) -> Non
     z = nn.functional.normalize(z + 2 * z[0], dim=1)  # a cone, as networks begin
     values = []
     for positives, negatives in (("hard", "hard"), ("easy", "hard"), ("hard", "semihard")):
-        loss_fn = TripletLoss(0.2, Miner(positives, negatives))
+        loss_fn = TripletLoss(margin=0.2, miner=Miner(positives, negatives))
         leaf = z.clone().requires_grad_(True)
         gradient = torch.autograd.grad(loss_fn(leaf, labels), leaf)[0]
         moved = nn.functional.normalize(z - 0.1 * gradient, dim=1)
@@ -102,7 +102,7 @@ def test_drift_on_the_sphere_is_the_pull_towards_one_direction(seed: int) -> Non
 
 
 def test_drift_grows_with_the_batch_and_falls_with_the_dimension() -> None:
-    loss_fn = TripletLoss(0.2, Miner("hard", "hard"))
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     by_batch = [
         np.mean([drift(loss_fn, *_batch(p, k, 32, seed)).value for seed in range(5)])
         for p, k in ((2, 2), (4, 4), (18, 8))
@@ -120,13 +120,13 @@ def test_semi_hard_negatives_never_shrink() -> None:
         z, labels = _batch(seed=seed)
         for positives in ("hard", "easy", "random"):
             miner = Miner(positives, "semihard", generator=torch.Generator().manual_seed(seed))
-            assert drift(TripletLoss(0.2, miner), z, labels).value <= 1e-9
+            assert drift(TripletLoss(margin=0.2, miner=miner), z, labels).value <= 1e-9
 
 
 def test_any_callable_will_do_and_its_parameters_are_left_alone() -> None:
     z, labels = _batch()
     theirs = pml.TripletMarginLoss(margin=0.2, distance=_plain(), reducer=_mean())
-    ours = TripletLoss(0.2)
+    ours = TripletLoss(margin=0.2)
     assert drift(theirs, z, labels).value == pytest.approx(drift(ours, z, labels).value, rel=1e-4)
     # The mean square size has gradient Z_c: the drift is |Z_c|² over the mean distance.
     n = len(z)
@@ -134,7 +134,7 @@ def test_any_callable_will_do_and_its_parameters_are_left_alone() -> None:
     centred = z - z.mean(0)
     size = drift(lambda x, y: (x - x.mean(0)).square().sum() / 2, z, labels).value
     assert size == pytest.approx(float(centred.square().sum()) / mean, rel=1e-5)
-    proxies = ProxyNCALoss(8, 16)
+    proxies = ProxyNCALoss(num_classes=8, dim=16)
     drift(proxies, z, labels)
     margin = MarginLoss()
     drift(margin, z, labels)
@@ -146,13 +146,13 @@ def test_a_loss_without_a_gradient_has_no_drift() -> None:
     z, labels = _batch(2, 2)
     assert drift(lambda x, y: torch.tensor(3.0), z, labels).value == 0.0
     point = torch.ones(4, 3)
-    found = drift(TripletLoss(0.2), point, [0, 0, 1, 1])
+    found = drift(TripletLoss(margin=0.2), point, [0, 0, 1, 1])
     assert found.value == 0.0
     assert found.relative_loss == math.inf
 
 
 def test_spread_over_batches_and_by_leaving_out_agree_in_size() -> None:
-    loss_fn = TripletLoss(0.2, Miner("hard", "hard"))
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     batches = [_batch(8, 8, 16, seed) for seed in range(20)]
     over = drift(loss_fn, batches)
     values = [drift(loss_fn, z, y).value for z, y in batches]

@@ -51,7 +51,7 @@ def test_alternatives_that_do_not_shrink_are_found_and_recommended():
 
 
 def test_the_loss_and_the_network_are_left_as_they_were():
-    model, loss = network(8), TripletLoss(0.2, Miner("hard", "hard"))
+    model, loss = network(8), TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     before = {k: v.clone() for k, v in model.state_dict().items()}
     forecast(model, Noise(), p=[4], k=[4], loss_fn=loss, probe_steps=10)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
@@ -81,7 +81,7 @@ def test_a_probe_tells_learning_from_shrinking():
             noise = torch.randn(32, 16, generator=generator)
             yield (3 * centres[labels] + noise if learnable else noise), labels
 
-    loss = TripletLoss(0.2, Miner("hard", "hard"))
+    loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     learns = probe(network(8), loss, batches(True), 60, lr=1e-2)
     shrinks = probe(network(8), loss, batches(False), 60, lr=1e-2)
     assert shrinks.foretold < 0.25 < learns.foretold
@@ -120,10 +120,10 @@ def test_networks_and_losses_that_normalise_are_asked_about_directions():
     model = network(8)
     on_sphere = nn.Sequential(model, Unit())
     ends = (
-        (on_sphere, TripletLoss(0.2, Miner("hard", "hard"))),
+        (on_sphere, TripletLoss(margin=0.2, miner=Miner("hard", "hard"))),
         (
             model,
-            TripletLoss(0.2, Miner("hard", "hard"), normalize=True),
+            TripletLoss(margin=0.2, miner=Miner("hard", "hard"), normalize=True),
         ),
     )
     found = [

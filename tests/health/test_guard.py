@@ -18,7 +18,9 @@ def parts(action: str, **options):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    loss = TripletLoss(0.2, Miner("hard", "hard", generator=torch.Generator().manual_seed(0)))
+    loss = TripletLoss(
+        margin=0.2, miner=Miner("hard", "hard", generator=torch.Generator().manual_seed(0))
+    )
     monitor = CollapseMonitor(loss, every=10)
     return model, optimiser, loss, Guard(model, optimiser, loss, monitor, action=action, **options)
 
@@ -107,12 +109,12 @@ def test_the_ladder_starts_nearest_and_never_repeats_the_first():
 
 
 def test_losses_without_mining_can_only_be_slowed():
-    for loss in (ProxyNCALoss(3, 4), MarginLoss()):
+    for loss in (ProxyNCALoss(num_classes=3, dim=4), MarginLoss()):
         assert [rung.lr_factor for rung in ladder(strategy_of(loss))] == [pytest.approx(1 / 3)]
 
 
 def test_a_trimmed_loss_is_changed_inside():
-    loss = TrimmedLoss(TripletLoss(0.2, Miner("hard", "hard")), 0.5)
+    loss = TrimmedLoss(TripletLoss(margin=0.2, miner=Miner("hard", "hard")), fraction=0.5)
     apply_strategy(loss, Strategy("easy", "hard", 16, True))
     assert strategy_of(loss) == Strategy("easy", "hard", 16, True)
 

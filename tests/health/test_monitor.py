@@ -152,7 +152,7 @@ def test_a_collapse_from_a_large_healthy_scale_is_measured_from_there() -> None:
 
 @pytest.mark.parametrize(("soft", "level"), [(False, "the margin 0.2"), (True, "softplus(0.2) = ")])
 def test_a_loss_that_sits_at_its_collapsed_value_says_collapse(soft: bool, level: str) -> None:
-    loss_fn = TripletLoss(0.2, Miner("hard", "hard"), soft=soft)
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"), soft=soft)
     monitor = CollapseMonitor(loss_fn)
     for step in range(60):
         z = 1e-4 * _batch(step)  # already collapsed when the monitor is attached
@@ -162,7 +162,7 @@ def test_a_loss_that_sits_at_its_collapsed_value_says_collapse(soft: bool, level
 
 
 def test_a_small_start_that_grows_is_no_collapse_though_the_loss_sits_at_the_margin() -> None:
-    loss_fn = TripletLoss(1.0, Miner("easy", "hard"))
+    loss_fn = TripletLoss(margin=1.0, miner=Miner("easy", "hard"))
     monitor = CollapseMonitor(loss_fn)
     for step, x in enumerate(1e-5 * np.logspace(0, 1.8, 80)):
         z = x * _batch(step)
@@ -172,7 +172,7 @@ def test_a_small_start_that_grows_is_no_collapse_though_the_loss_sits_at_the_mar
 
 
 def test_advice_is_the_sentence_that_the_run_calls_for() -> None:
-    loss_fn = TripletLoss(0.2, Miner("hard", "hard"))
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     monitor = CollapseMonitor(loss_fn)
     for step in range(200):
         z = _batch(step) * max(0.003, 0.8**step)
@@ -211,10 +211,12 @@ def test_settings_are_read_from_losses_of_both_libraries() -> None:
     pml = pytest.importorskip("pytorch_metric_learning")
     from pytorch_metric_learning import losses, miners
 
-    ours = RunSettings.of(TrimmedLoss(TripletLoss(0.3, Miner("easy", "hard", pool=9)), 0.5))
+    ours = RunSettings.of(
+        TrimmedLoss(TripletLoss(margin=0.3, miner=Miner("easy", "hard", pool=9)), fraction=0.5)
+    )
     assert (ours.positives, ours.negatives, ours.pool, ours.margin) == ("easy", "hard", 9, 0.3)
     assert RunSettings.of(MarginLoss()).margin is None  # a learned boundary: no fixed level
-    assert RunSettings.of(ContrastiveLoss(0.7)).collapsed_loss == (0.7, "the margin")
+    assert RunSettings.of(ContrastiveLoss(margin=0.7)).collapsed_loss == (0.7, "the margin")
     theirs = RunSettings.of(losses.TripletMarginLoss(margin=0.1), miners.BatchHardMiner())
     assert (theirs.positives, theirs.negatives, theirs.margin) == ("hard", "hard", 0.1)
     assert theirs.normalize is True
@@ -222,7 +224,7 @@ def test_settings_are_read_from_losses_of_both_libraries() -> None:
 
 
 def test_a_loss_that_normalises_is_judged_on_the_sphere() -> None:
-    monitor = CollapseMonitor(TripletLoss(0.2, normalize=True))
+    monitor = CollapseMonitor(TripletLoss(margin=0.2, normalize=True))
     for step in range(40):
         z = _batch(step) + min(step, 30) ** 3  # one direction, ever longer
         monitor.update(z, LABELS)
@@ -252,7 +254,7 @@ def test_a_resumed_monitor_goes_on_as_if_nothing_had_happened(cut: int) -> None:
 
 def test_no_graph_is_kept_and_nothing_is_changed() -> None:
     z = _batch(0).requires_grad_(True)
-    loss_fn = TripletLoss(0.2, Miner("hard", "hard"))
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     loss = loss_fn(z, LABELS)
     before = torch.random.get_rng_state()
     monitor = CollapseMonitor(loss_fn)

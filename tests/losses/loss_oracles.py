@@ -7,7 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from hypothesis import strategies as st
+from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor
+
+from uncollapse.losses import (
+    ContrastiveLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    ProxyNCALoss,
+    SupConLoss,
+    TripletLoss,
+)
+from uncollapse.mining import Miner
 
 Batch = tuple[Tensor, Tensor]
 
@@ -91,3 +103,68 @@ def batches(draw: st.DrawFn, grid: bool = False) -> Batch:
         elif kind == "equal":
             x = x[:1].expand(n, dim).clone()
     return x, labels
+
+
+def sets(labels, n, tuples=None):
+    """Positives and negatives of each anchor, from all pairs or from named triplets."""
+    rows = range(n)
+    if tuples is None:
+        return [
+            (
+                [j for j in rows if j != i and labels[j] == labels[i]],
+                [j for j in rows if labels[j] != labels[i]],
+            )
+            for i in rows
+        ]
+    named = list(zip(*(t.tolist() for t in tuples), strict=True))
+    return [
+        (sorted({p for a, p, _ in named if a == i}), sorted({k for a, _, k in named if a == i}))
+        for i in rows
+    ]
+
+
+def mean(values, like):
+    return torch.stack(values).mean() if values else like.sum() * 0
+
+
+MINERS = st.sampled_from(
+    [
+        None,
+        Miner("easy", "hard"),
+        Miner("easy", "all"),
+        Miner("all", "all"),
+        Miner("multi_similarity", "multi_similarity"),
+        Miner("easy", "multi_similarity"),
+        Miner("all", "multi_similarity"),
+    ]
+)
+
+
+def clouds(n=200, k=4, dim=16, seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    labels = (torch.arange(n) // k)[torch.randperm(n, generator=g)]
+    x = torch.randn(n, dim, generator=g, dtype=torch.float64)
+    return (x + torch.randn(n, dim, generator=g, dtype=torch.float64)[labels]).to(dtype), labels
+
+
+def pml_batch(n=40, dim=8):
+    g = torch.Generator().manual_seed(1)
+    labels = torch.arange(n) // 4
+    return torch.randn(n, dim, generator=g) + torch.randn(n, dim, generator=g)[labels], labels
+
+
+PML_MINED = pml_miners.MultiSimilarityMiner(0.1)
+
+
+PML_EASY = pml_miners.BatchEasyHardMiner("easy", "hard")
+
+
+EVERY_LOSS = [
+    ContrastiveLoss(),
+    TripletLoss(margin=0.2),
+    MarginLoss(),
+    MultiSimilarityLoss(),
+    ProxyNCALoss(num_classes=4, dim=6),
+    NPairLoss(),
+    SupConLoss(),
+]

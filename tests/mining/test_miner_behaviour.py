@@ -44,8 +44,8 @@ def frequencies(miner, x, y, times, column):
 def test_the_same_generator_gives_the_same_triplets(positives, negatives):
     x, y = points()
     for pool in (None, 12):
-        one = Miner(positives, negatives, pool, generator=generator(3))(x, y)
-        two = Miner(positives, negatives, pool, generator=generator(3))(x, y)
+        one = Miner(positives, negatives, pool=pool, generator=generator(3))(x, y)
+        two = Miner(positives, negatives, pool=pool, generator=generator(3))(x, y)
         assert all(map(torch.equal, one, two))
 
 
@@ -57,7 +57,7 @@ def test_threads_do_not_change_the_triplets():
             chosen = []
             for count in (1, 2):
                 torch.set_num_threads(count)
-                chosen.append(Miner("easy", negatives, 100, generator=generator())(x, y))
+                chosen.append(Miner("easy", negatives, pool=100, generator=generator())(x, y))
             assert all(map(torch.equal, *chosen))
     finally:
         torch.set_num_threads(threads)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,16 +12,25 @@ from torch import Tensor
 
 from uncollapse._base.check import InputError
 
-__all__ = ["Array", "ArrayLike", "class_ids", "points", "points64"]
+__all__ = ["Array", "ArrayLike", "class_ids", "eager", "points", "points64"]
 
 Array = np.ndarray[Any, Any]
 ArrayLike = Tensor | Array | Sequence[Any]
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def points(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
+def eager(function: _F) -> _F:
+    """Keep `torch.compile` out of a function: what depends on the data is not traced."""
+    return cast(_F, torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+
+
+def points(
+    x: ArrayLike, name: str = "x", *, min_rows: int = 1, check_finite: bool = True
+) -> Tensor:
     """Return `x` as a 2-D finite floating-point tensor, one row a point; keeps device and graph.
 
-    float16 and bfloat16 are promoted to float32, integers to float64.
+    float16 and bfloat16 are promoted to float32, integers to float64. `check_finite=False` is for
+    those who find out in another way: on a GPU the look at the values makes the host wait.
 
     >>> points([[0, 1], [2, 3]]).dtype
     torch.float64
@@ -43,7 +52,7 @@ def points(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
     elif tensor.dtype in (torch.float16, torch.bfloat16):
         tensor = tensor.to(torch.float32)
     # One reduction decides the common case; the rows are looked for only when it fails.
-    if not math.isfinite(float(tensor.detach().sum())):
+    if check_finite and not math.isfinite(float(tensor.detach().sum())):
         finite = torch.isfinite(tensor.detach()).all(dim=1)
         if not bool(finite.all()):
             bad = torch.nonzero(~finite).flatten().tolist()

@@ -6,18 +6,15 @@ it, or without numba, the twins do the work with the same results.
 
 from uncollapse._kernels.all_triplets import hinge_rows
 from uncollapse._kernels.frame import frame_rows, tangent
-from uncollapse._kernels.hardest import hardest_rows
-from uncollapse._kernels.mine import centre, choose
+from uncollapse._kernels.mine import choose
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
 from uncollapse._kernels.pairs import class_distances, class_gradient, triplet_charge
 
 __all__ = [
-    "centre",
     "choose",
     "class_distances",
     "class_gradient",
     "frame_rows",
-    "hardest_rows",
     "hinge_rows",
     "similarity_after",
     "similarity_before",

@@ -55,11 +55,12 @@ def frame_rows(
 
 
 @fast
-def tangent(gradient: Array, y: Array, inverse: Array) -> None:
-    """Take the part along y out of each row, and multiply by the inverse norm, in place."""
-    for i in range(len(y)):
+def tangent(gradient: Array, x: Array, inverse: Array) -> None:
+    """Take the part along x out of each row, and multiply by the inverse norm, in place."""
+    for i in range(len(x)):
         radial = 0.0
-        for k in range(y.shape[1]):
-            radial += gradient[i, k] * y[i, k]
-        for k in range(y.shape[1]):
-            gradient[i, k] = (gradient[i, k] - radial * y[i, k]) * inverse[i]
+        for k in range(x.shape[1]):
+            radial += gradient[i, k] * x[i, k] * inverse[i]
+        for k in range(x.shape[1]):
+            along = radial * x[i, k] * inverse[i]
+            gradient[i, k] = (gradient[i, k] - along) * inverse[i]

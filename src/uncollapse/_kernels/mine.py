@@ -1,8 +1,8 @@
-"""The common choices in one pass over a block of products, where numba is installed.
+"""The common choices of a miner in one pass over a block of products: twin of `Miner._composed`.
 
-For small batches the time goes into calling, not computing: here are two calls in place of forty.
-As in `_search`, whoever is within the rounding error of the winner is measured by direct
-differences; rows where that is a crowd are only marked, for `_search` to decide.
+For small batches the time goes into calling, not computing: here is one call in place of forty.
+Whoever is within the rounding error of the winner is measured by differences; rows where that is a
+crowd are only marked, for the twin to decide.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 
-__all__ = ["centre", "choose"]
+__all__ = ["choose"]
 
 
 _CROWD = 16  # measured at most in a row
@@ -24,30 +24,16 @@ _INFINITY = np.uint32(0x7F800000)  # the bits of a float32 infinity
 
 
 @numba.njit(cache=True, nogil=True)
-def centre(x: Array) -> Array:
-    """Rows minus their mean in float64; equal rows are exactly 0."""
-    n, dim = x.shape
-    first, mean, centred = x[0].astype(np.float64), np.zeros(dim), np.empty((n, dim))
-    for i in range(n):
-        for k in range(dim):
-            centred[i, k] = x[i, k] - first[k]
-            mean[k] += centred[i, k]
-    mean /= n
-    for i in range(n):
-        for k in range(dim):
-            centred[i, k] -= mean[k]
-    return centred
-
-
-@numba.njit(cache=True, nogil=True)
 def choose(
     values: Array,
     first: int,
-    classes: tuple[Array, Array, Array, Array],
+    order: Array,
+    lows: Array,
+    highs: Array,
     error: Array,
     norms: Array,
     x: Array,
-    scale: float,
+    factor: Array,
     hard: bool,
     semihard: bool,
     chosen: tuple[Array, Array, Array, Array],
@@ -55,20 +41,19 @@ def choose(
     """Fill `chosen`, (positive, negative, found, doubtful), for the rows of the batch from `first`.
 
     The nearest positive (the farthest if `hard`), and the nearest negative (`semihard`: beyond that
-    positive). `values` are the coarse products of these rows, with the `error` they have and the
-    squared `norms` they lack; they are overwritten. `classes` are the layout's ids, order, starts
-    and counts.
+    positive). `values` are the short squares of these rows, with the `error` they have and the
+    squared `norms` they lack; they are overwritten. Row i's class is `order[lows[i] : highs[i]]`,
+    its coordinates are `x[i] * factor[i]`.
     """
-    ids, order, starts, counts = classes
     positives, negatives, found, doubtful = chosen
     for i in range(len(values)):
         line, anchor = values[i], first + i
-        start, count = starts[ids[anchor]], counts[ids[anchor]]
+        start, count = lows[anchor], highs[anchor] - lows[anchor]
         found[anchor] = 1 < count < len(line)
         if not found[anchor]:
             continue
         own, band = order[start : start + count], 2 * error[anchor]
-        positive, doubt = _positive(line, own, band, x, anchor, scale, hard)
+        positive, doubt = _positive(line, own, band, x, anchor, factor, hard)
         # No product is below minus the anchor's squared norm: a squared distance is not negative.
         low = np.float32(line[positive] - band if semihard else -norms[anchor] - band)
         for k in own:
@@ -77,9 +62,11 @@ def choose(
         nearest = line[negative]
         exists = 0 <= nearest < np.inf
         if exists and (second <= nearest + band or (semihard and nearest <= 2 * band)):
-            above = _square(x, anchor, positive, scale) if semihard else -1.0
+            above = _square(x, anchor, positive, factor) if semihard else -1.0
             base = np.float64(norms[anchor]) + low
-            negative = _measured(line, nearest + band, above, error[anchor], base, x, anchor, scale)
+            negative = _measured(
+                line, nearest + band, above, error[anchor], base, x, anchor, factor
+            )
             exists, doubt = negative != _NONE, doubt or negative == _MANY
         positives[anchor], negatives[anchor] = positive, negative
         found[anchor], doubtful[anchor] = exists, doubt
@@ -87,7 +74,7 @@ def choose(
 
 @numba.njit(cache=True, nogil=True)
 def _positive(
-    line: Array, own: Array, band: float, x: Array, anchor: int, scale: float, hard: bool
+    line: Array, own: Array, band: float, x: Array, anchor: int, factor: Array, hard: bool
 ) -> tuple[int, bool]:
     """The nearest (farthest if `hard`) positive, and whether that is in doubt."""
     sign = -1.0 if hard else 1.0
@@ -106,7 +93,7 @@ def _positive(
     for k in own:
         if k != anchor and sign * line[k] <= best + band:
             count += 1
-            exact = sign * _square(x, anchor, k, scale)
+            exact = sign * _square(x, anchor, k, factor)
             if exact < lowest:
                 lowest, positive = exact, k
             if count > _CROWD:
@@ -150,7 +137,7 @@ def _measured(
     base: float,
     x: Array,
     anchor: int,
-    scale: float,
+    factor: Array,
 ) -> int:
     """Nearest column beyond `above`, by measuring those with a value (plus `base`) up to `high`.
 
@@ -163,7 +150,7 @@ def _measured(
                 count += 1
                 if count > _CROWD:
                     return _MANY
-                exact = _square(x, anchor, j, scale)
+                exact = _square(x, anchor, j, factor)
                 if above < exact < lowest:
                     place, lowest = j, exact
             elif high < line[j] < after:
@@ -174,10 +161,10 @@ def _measured(
 
 
 @numba.njit(cache=True, nogil=True)
-def _square(x: Array, i: int, j: int, scale: float) -> float:
-    """Squared distance of two rows over `scale`² by direct differences in float64."""
+def _square(x: Array, i: int, j: int, factor: Array) -> float:
+    """Squared distance of two rows in the frame's coordinates, by differences in float64."""
     total = 0.0
     for k in range(x.shape[1]):
-        difference = (np.float64(x[i, k]) - np.float64(x[j, k])) / scale
-        total += difference * difference
+        gap = np.float64(x[i, k]) * factor[i] - np.float64(x[j, k]) * factor[j]
+        total += gap * gap
     return total

@@ -43,8 +43,8 @@ class Frame:
     """The rows `given`, and the same about their centre over a power of two, in narrow form `z`.
 
     In the frame's coordinates row i is `given[i] * factor[i] - centre`, taken in float64: `wide`.
-    `factor` is one power of two, or 1/norm of each row times one on the unit sphere (0 for a row of
-    zeros, which stays at 0). `unit` is what 1 in these coordinates is in the distances a caller
+    `factor` is `zoom`, a power of two, or on the unit sphere that over each row's norm (0 for a row
+    of zeros, which stays at 0). `unit` is what 1 in these coordinates is in the distances a caller
     sees. `norms` are the squared norms of `z`. Where all rows coincide every coordinate is 0 and
     `collapsed` is True.
 
@@ -59,7 +59,8 @@ class Frame:
     given: Tensor
     factor: Tensor | float
     centre: Tensor
-    unit: float
+    zoom: float
+    unit: float | Tensor
     z: Tensor | None
     norms: Tensor
     collapsed: bool
@@ -125,10 +126,17 @@ class Frame:
     def sphere(self) -> Frame:
         """The frame of the same rows divided by their norms; this one where it is that already."""
         if isinstance(self.factor, Tensor):
-            return self
+            return self.seen_as(1 / self.zoom)
         return Frame.of(self.given, sphere=True, dtype=self.norms.dtype)
 
-    def seen_as(self, unit: float) -> Frame:
+    @cached_property
+    def fine(self) -> Frame:
+        """The same frame with `z` in float64."""
+        if self.norms.dtype == self.centre.dtype:
+            return self
+        return replace(self, z=self.wide, norms=squared_norms(self.wide))
+
+    def seen_as(self, unit: float | Tensor) -> Frame:
         """The same frame, a length of 1 in its coordinates being `unit` to the caller."""
         changed = replace(self, unit=unit)
         for name in ("wide", "band", "widest"):  # what is known already stays known
@@ -140,7 +148,10 @@ class Frame:
         """Some of the rows as a frame of its own, in the same coordinates."""
         factor = self.factor[rows] if isinstance(self.factor, Tensor) else self.factor
         z = None if self.z is None else self.z[rows]
-        return replace(self, given=self.given[rows], factor=factor, z=z, norms=self.norms[rows])
+        some = replace(self, given=self.given[rows], factor=factor, z=z, norms=self.norms[rows])
+        if "wide" in self.__dict__:
+            some.__dict__["wide"] = self.wide[rows]
+        return some
 
     def exact(self, rows: Tensor | slice) -> Tensor:
         """Rows before the centre is taken off, in float64: only their differences mean anything."""
@@ -169,6 +180,22 @@ class Frame:
             gap -= here if j.ndim == 1 else here[:, None]
             out[part] = squared_norms(gap)
         return out
+
+    def pull_back(self, gradient: Tensor) -> Tensor:
+        """Gradient by the rows as given, from the one by the rows seen; may overwrite it.
+
+        On the sphere the part along each row goes, and what is left is over the row's norm.
+        """
+        if not isinstance(self.factor, Tensor):
+            return gradient
+        inverse = self.factor / self.zoom
+        compiled = kernels() if on_host(gradient) else None
+        if compiled is not None:
+            compiled.tangent(gradient.numpy(), self.given.numpy(), inverse.numpy())
+            return gradient
+        rows = self.exact(slice(None)) / self.zoom
+        radial = (gradient * rows).sum(dim=1, keepdim=True)
+        return (gradient - radial * rows) * inverse[:, None]
 
     def distances(self, i: Tensor | slice, j: Tensor) -> Tensor:
         """The same as distances that the caller sees."""
@@ -213,9 +240,9 @@ def prepare(
         # Rows of length 1 that differ by no more than their rounding are one point.
         collapsed = largest <= (4 * torch.finfo(work).eps if sphere else 0.0)
         zoom = 1.0 if collapsed else 1 / binary_scale(largest)
-        unit = 1 / zoom if sphere else 1 / (zoom * before)
+        whole = zoom if sphere else zoom * before
         return [
-            _frame(x, f * zoom, centre * zoom, unit, dtype, resident, collapsed)
+            _frame(x, f * zoom, centre * zoom, whole, dtype, resident, collapsed)
             for x, f in zip(sets, factors, strict=True)
         ]
 
@@ -293,14 +320,14 @@ def _frame(
     x: Tensor,
     factor: Tensor | float,
     centre: Tensor,
-    unit: float,
+    zoom: float,
     dtype: torch.dtype,
     resident: bool,
     collapsed: bool,
 ) -> Frame:
     norms = torch.empty(len(x), dtype=dtype, device=x.device)
     z = torch.empty(x.shape, dtype=dtype, device=x.device) if resident else None
-    frame = Frame(x, factor, centre, unit, z, norms, collapsed)
+    frame = Frame(x, factor, centre, zoom, 1 / zoom, z, norms, collapsed)
     for part in _parts(x):
         wide = frame.exact(part).sub_(centre)
         if collapsed:
@@ -328,7 +355,8 @@ def _compiled_frame(
     reach, zoom = compiled.frame_rows(x.numpy(), sphere, *(tensor.numpy() for tensor in out))
     collapsed = zoom == 0.0
     zoom = zoom or 1.0
-    frame = Frame(x, factor if sphere else zoom, centre, 1 / zoom, z, norms, collapsed)
+    scale = factor if sphere else zoom
+    frame = Frame(x, scale, centre, zoom, 1 / zoom, z, norms, collapsed)
     frame.__dict__["wide"] = wide
     return frame, reach
 

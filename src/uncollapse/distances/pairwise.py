@@ -124,7 +124,7 @@ class _Pairwise(torch.autograd.Function):
         return grad_x.to(x.dtype), grad_y.to(y.dtype), None, None
 
 
-def _wide_squares(x: Tensor, y: Tensor | None) -> tuple[Tensor, float]:
+def _wide_squares(x: Tensor, y: Tensor | None) -> tuple[Tensor, float | Tensor]:
     """Squared distances over unit², and the unit: a power of two, so squares never underflow."""
     sets, dtype = [x] if y is None else [x, y], working_dtype(x)
     frames = Frame.of_sets(sets, dtype=dtype)

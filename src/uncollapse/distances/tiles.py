@@ -17,6 +17,7 @@ __all__ = [
     "Forces",
     "close_pairs",
     "exp_",
+    "lengths",
     "log_",
     "pull_apart",
     "row_argmin",
@@ -41,20 +42,22 @@ def short_squares(
     y: Frame | None = None,
     j: Tensor | slice = slice(None),
     out: Tensor | None = None,
+    scale: float = 1.0,
 ) -> Tensor:
     """|y_j|² - 2 x_i·y_j: squared distances short of |x_i|², which leaves the order of a row.
 
-    Rows i of `x` against rows j of `y` (of `x` by default, both in the same coordinates), into
-    `out` where given. Right to `x.band[i] + y.band[j]`.
+    Rows i of `x` against rows j of `y` (of `x` by default, both in the same coordinates), times
+    `scale`, into `out` where given. Right to `scale` (x.band[i] + y.band[j]).
 
     >>> frame = Frame.of(torch.tensor([[0.0], [1.0], [3.0]]))
     >>> (short_squares(frame, slice(0, 1)) + frame.norms[0]).sqrt() * frame.unit
     tensor([[0., 1., 3.]])
     """
     y = x if y is None else y
-    some = x.block(i)
+    some, norms = x.block(i), y.norms[j]
     buffer = None if out is None else out[: len(some)]
-    return torch.addmm(y.norms[j], some, y.block(j).T, alpha=-2.0, out=buffer)
+    start = norms if scale == 1.0 else norms * scale
+    return torch.addmm(start, some, y.block(j).T, alpha=-2.0 * scale, out=buffer)
 
 
 def close_pairs(
@@ -106,6 +109,13 @@ class Forces:
             torch.sum(both, 1, out=self.total)
             torch.mm(both, self.z, out=self.result).neg_()
         return self.result.addcmul_(self.total[:, None], self.z)
+
+
+def lengths(rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """|rows_i - rows_j| by differences, a few at a time."""
+    chunk = max(1, _CHUNK // rows.shape[1])
+    parts = zip(torch.split(i, chunk), torch.split(j, chunk), strict=True)
+    return torch.cat([torch.linalg.vector_norm(rows[a] - rows[b], dim=1) for a, b in parts])
 
 
 def pull_apart(result: Tensor, rows: Tensor, i: Tensor, j: Tensor, slope: Tensor) -> None:

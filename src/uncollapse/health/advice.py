@@ -26,7 +26,7 @@ class RunSettings:
 
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
-    >>> RunSettings.of(TripletLoss(0.2, Miner("hard", "hard"))).positives
+    >>> RunSettings.of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))).positives
     'hard'
     """
 
@@ -43,7 +43,7 @@ class RunSettings:
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
         """What can be read off a loss (ours or pytorch-metric-learning's) and its miner."""
-        loss = getattr(loss_fn, "loss", loss_fn)  # TrimmedLoss holds another
+        loss = loss_fn
         chooser = miner if miner is not None else getattr(loss, "miner", None)
         kind = type(chooser).__name__
         positives, negatives = _PML_MINERS.get(kind, (None, None))

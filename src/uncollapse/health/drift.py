@@ -97,7 +97,7 @@ def radial(
     """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point.
 
     >>> from uncollapse.losses import ContrastiveLoss
-    >>> radial(ContrastiveLoss(1.0), torch.zeros(4, 2), [0, 0, 1, 1])
+    >>> radial(ContrastiveLoss(margin=1.0), torch.zeros(4, 2), [0, 0, 1, 1])
     (0.0, inf, 0.0)
     """
     leaf = points(z, "embeddings", min_rows=2).detach()

@@ -35,19 +35,21 @@ class Maker(NamedTuple):
 
 
 LOSSES: Mapping[str, Maker] = {
-    "triplet, margin 0.2": Maker(lambda miner, c, d: TripletLoss(0.2, miner)),
-    "triplet, margin 0": Maker(lambda miner, c, d: TripletLoss(0.0, miner)),
-    "triplet, soft": Maker(lambda miner, c, d: TripletLoss(0.0, miner, soft=True)),
-    "triplet, scale-free": Maker(lambda miner, c, d: TripletLoss(0.2, miner, scale_free=True)),
-    "triplet, normalised": Maker(lambda miner, c, d: TripletLoss(0.2, miner), True),
-    "contrastive": Maker(lambda miner, c, d: ContrastiveLoss(1.0, miner)),
-    "N-pair": Maker(lambda miner, c, d: NPairLoss(miner)),
+    "triplet, margin 0.2": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner)),
+    "triplet, margin 0": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner)),
+    "triplet, soft": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner, soft=True)),
+    "triplet, scale-free": Maker(
+        lambda miner, c, d: TripletLoss(margin=0.2, miner=miner, scale_free=True)
+    ),
+    "triplet, normalised": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner), True),
+    "contrastive": Maker(lambda miner, c, d: ContrastiveLoss(margin=1.0, miner=miner)),
+    "N-pair": Maker(lambda miner, c, d: NPairLoss(miner=miner)),
     "margin, normalised": Maker(lambda miner, c, d: MarginLoss(miner=miner), True),
     "multi-similarity": Maker(lambda miner, c, d: MultiSimilarityLoss(miner=miner), True),
     "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
     "ProxyNCA": Maker(
         lambda miner, c, d: ProxyNCALoss(
-            c, d, miner=miner, generator=torch.Generator().manual_seed(0)
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
         True,
     ),

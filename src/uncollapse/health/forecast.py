@@ -146,7 +146,7 @@ def forecast(
     with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells.
     Shapes that the data cannot fill (fewer classes than P) are left out.
     """
-    loss_fn = loss_fn or TripletLoss(0.2, Miner("hard", "hard"))
+    loss_fn = loss_fn or TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     (
         check_number("c", c, 0.0),
         check_int("batches", batches),

@@ -67,7 +67,7 @@ class Guard:
     >>> from uncollapse.mining import Miner
     >>> model = nn.Linear(4, 2)
     >>> optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> guard = Guard(model, optimiser, TripletLoss(0.2, Miner("hard", "hard")))
+    >>> guard = Guard(model, optimiser, TripletLoss(margin=0.2, miner=Miner("hard", "hard")))
     >>> str(guard.strategy), guard.events
     ('hard x hard', [])
     """
@@ -241,7 +241,7 @@ class Guard:
         if labels is None:
             return 0.0
         device = next(self.loss_fn.parameters(), rows).device
-        inner: Any = getattr(self.loss_fn, "loss", self.loss_fn)
+        inner: Any = self.loss_fn
         generator = getattr(getattr(inner, "miner", None), "generator", None)
         state = None if generator is None else generator.get_state()
         apply_strategy(self.loss_fn, strategy)

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import nn
 
-from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
 __all__ = ["Strategy", "apply_strategy", "ladder", "strategy_of"]
@@ -40,12 +39,12 @@ class Strategy:
 def strategy_of(loss_fn: nn.Module) -> Strategy:
     """What a loss does now.
 
-    >>> str(strategy_of(TripletLoss(0.2, Miner("hard", "hard"))))
+    >>> str(strategy_of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))))
     'hard x hard'
     """
-    loss: Any = getattr(loss_fn, "loss", loss_fn)  # TrimmedLoss holds another
+    loss: Any = loss_fn
     miner = getattr(loss, "miner", None)
-    scale_free = loss.scale_free if isinstance(loss, TripletLoss) else None
+    scale_free = getattr(loss, "scale_free", None)
     if not isinstance(miner, Miner):
         return Strategy(scale_free=scale_free)
     return Strategy(miner.positives, miner.negatives, miner.pool, scale_free)
@@ -76,10 +75,9 @@ def ladder(first: Strategy) -> list[Strategy]:
 
 def apply_strategy(loss_fn: nn.Module, strategy: Strategy) -> None:
     """Make a loss do it, in place; its miner keeps its random generator."""
-    loss: Any = getattr(loss_fn, "loss", loss_fn)
+    loss: Any = loss_fn
     if strategy.positives is not None:
-        loss.miner = replace(
-            loss.miner,
+        loss.miner = loss.miner.changed(
             positives=strategy.positives,
             negatives=strategy.negatives,
             pool=strategy.pool,

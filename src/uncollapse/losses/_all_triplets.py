@@ -2,101 +2,200 @@
 
 For an anchor with positives at d_k and negatives at d_j, a hinge needs only the number of negatives
 nearer than d_k + margin, and for each negative the number of positives it is charged with. That is
-O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory (see `_forces`).
+O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from uncollapse.losses._blocks import CLOSE, FAR, cross_class
-from uncollapse.losses._classwise import SortedClasses
-from uncollapse.losses._counting import HingeCount, SoftCount
-from uncollapse.losses._engine import compiled
-from uncollapse.losses._forces import BLOCK, Forces
-from uncollapse.losses._frame import Frame
+from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, short_squares
+from uncollapse.losses._classwise import FAR, ByClass, cross_class
 
-__all__ = ["Charge", "all_triplets"]
+__all__ = ["all_triplets", "mean_distance"]
 
-
-class Charge(NamedTuple):
-    """A loss of a batch and its gradient with respect to `frame.unit · frame.rows`."""
-
-    value: float
-    gradient: Tensor
+_TIE = {torch.float32: 2e-6, torch.float64: 1e-12}  # relative error of a distance
+_PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
 def all_triplets(
-    frame: Frame,
-    classes: SortedClasses,
+    classes: ByClass,
+    unit: float | Tensor,
+    triplets: int,
     margin: float,
     *,
     soft: bool = False,
     window: bool = False,
     nonzero: bool = False,
-    engine: str = "auto",
-) -> Charge:
+) -> tuple[Tensor, Tensor]:
     """Mean over all triplets of [d_ap - d_an + margin]₊, or of its softplus when `soft`.
 
-    `window` keeps only the semi-hard triplets, d_ap < d_an < d_ap + margin. `nonzero` divides by
-    the number of triplets with a positive loss instead of by that of all. `engine` is "torch",
-    "numba", or "auto": numba for a hinge on a CPU where it is installed.
+    Distances are `unit` times those of the frame; the gradient returned is by `unit` times its
+    rows. `window` keeps only the semi-hard triplets, d_ap < d_an < d_ap + margin. `nonzero` divides
+    by the number of triplets with a positive loss instead of by `triplets`, that of all.
     """
-    nothing = Charge(0.0, torch.zeros_like(frame.rows))
-    if classes.triplets == 0:
-        return nothing
-    if frame.unit == 0.0:  # all distances are 0
-        flat = margin + math.log1p(math.exp(-margin)) if soft else margin
-        return nothing if window else Charge(flat, nothing.gradient)
-    rows, z = frame.rows[classes.order], frame.z[classes.order]
-    positive = classes.distances(rows, z.dtype, engine)
-    kernels = compiled(rows, engine)
-    if soft:
-        count: SoftCount | HingeCount = SoftCount(positive, frame.unit, margin)
+    rows = classes.wide
+    if classes.frame.collapsed:  # all distances are 0
+        flat = 0.0 if window else margin + math.log1p(math.exp(-margin)) if soft else margin
+        return rows.new_tensor(flat), torch.zeros_like(rows)
+    positive = classes.distances(classes.frame.norms.dtype)
+    count = _Soft(positive, unit, margin) if soft else _Hinge(positive, unit, margin, window)
+    if isinstance(count, _Hinge) and classes.compiled is not None:
+        gradient = _compiled_hinge(classes, count)
     else:
-        count = HingeCount(positive, frame.unit, margin, window)
-    if kernels is not None and isinstance(count, HingeCount):
-        gradient = _hinge(kernels, z, rows, classes, count)
-    else:
-        gradient = cross_class(z, rows, classes, count)
-    tuples = classes.triplets
-    if isinstance(count, HingeCount) and (nonzero or window):
-        tuples = count.active
-    if tuples == 0:
-        return nothing
-    gradient += classes.gradient(rows, count.pull, positive, engine)
-    result = torch.empty_like(gradient)
-    result[classes.order] = gradient.div_(tuples)
-    return Charge(count.total / tuples, result)
+        gradient = cross_class(classes, count)
+    number = rows.new_tensor(triplets) if not (nonzero or window) else count.active.clamp(min=1.0)
+    gradient += classes.gradient(count.pull, positive)
+    return count.total / number, classes.in_given_order(gradient.div_(number))
 
 
-def _hinge(
-    kernels: Any,
-    z: Tensor,
-    rows: Tensor,
-    classes: SortedClasses,
-    count: HingeCount,
-) -> Tensor:
-    """`cross_class(z, rows, classes, count)` with the compiled kernel between the products."""
-    n = len(z)
-    norm = torch.linalg.vecdot(z, z)
-    number = z.numpy().dtype.type
-    margin = number(min(count.margin / count.unit, FAR / 10))
-    forces, direct = Forces(z), torch.zeros_like(rows)
+def mean_distance(classes: ByClass) -> tuple[Tensor, Tensor]:
+    """Mean distance between two of the frame's rows, and its gradient by them."""
+    rows = classes.wide
+    n = len(rows)
+    total = rows.new_zeros(())
+
+    def weigh(start: int, stop: int, distance: Tensor) -> Tensor:
+        weight = (distance < FAR / 2).to(distance.dtype)
+        total.add_(_dot(weight, distance))
+        return weight
+
+    gradient = cross_class(classes, weigh)
+    inside = classes.distances(rows.dtype)
+    gradient += classes.gradient(torch.ones_like(inside), inside)
+    total += torch.where(classes.real, inside, 0.0).sum()
+    pairs = n * (n - 1)
+    return total / pairs, classes.in_given_order(gradient.div_(pairs))
+
+
+class _Hinge:
+    """Triplets with d_ap - d_an + margin > 0: `pull[a, k]` negatives, and a weight per negative.
+
+    `positive` is the `[N, K]` table of distances to the positives, -inf where there is none. With
+    `window`, only the triplets with d_ap < d_an count (semi-hard). Used as `cross_class`'s weigh.
+    """
+
+    def __init__(self, positive: Tensor, unit: float | Tensor, margin: float, window: bool) -> None:
+        self.positive, self.unit, self.margin = positive, unit, margin
+        # The semi-hard loss jumps by the margin at d_an = d_ap: rounding must not decide a tie.
+        self.low = positive * (1 + _TIE[positive.dtype]) if window else None
+        # Beyond FAR / 10 every triplet is active and the sum would swallow the distances.
+        reach = margin / unit
+        far = FAR / 10
+        self.reach = reach.clamp(max=far) if isinstance(reach, Tensor) else min(reach, far)
+        self.limit = positive + self.reach
+        self.pull = torch.zeros_like(positive)
+        self.push = torch.zeros((), dtype=torch.float64, device=positive.device)
+
+    def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
+        """Minus the number of positives each negative of these anchors is charged with."""
+        rule = _by_passes if self.positive.shape[1] <= _PASSES else _by_bisection
+        low = None if self.low is None else self.low[start:stop]
+        weight, self.pull[start:stop] = rule(distance, self.limit[start:stop], low)
+        self.push += _dot(weight, distance)  # Σ of the charged distances to negatives
+        return weight.neg_()
+
+    @property
+    def active(self) -> Tensor:
+        """Number of triplets with a positive loss."""
+        return self.pull.sum(dtype=torch.float64)
+
+    @property
+    def total(self) -> Tensor:
+        """Sum of the losses of all triplets."""
+        pulled = torch.where(self.pull > 0, self.pull * self.positive, 0.0)
+        gap = pulled.sum(dtype=torch.float64) - self.push
+        return self.unit * gap + self.margin * self.active
+
+
+class _Soft:
+    """Softplus of every triplet: each counts with the sigmoid of d_ap - d_an + margin."""
+
+    def __init__(self, positive: Tensor, unit: float | Tensor, margin: float) -> None:
+        self.positive, self.unit, self.margin = positive, unit, margin
+        self.pull = torch.zeros_like(positive)
+        self.total, self.active = torch.zeros(2, dtype=torch.float64, device=positive.device)
+
+    def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
+        """Minus the sum of the sigmoids each negative of these anchors takes part in."""
+        weight = torch.zeros_like(distance)
+        not_negative = distance >= FAR / 2
+        for k in range(self.positive.shape[1]):
+            own = self.positive[start:stop, k : k + 1]
+            excess = (own - distance).mul_(self.unit).add_(self.margin)
+            excess.masked_fill_(not_negative, -torch.inf)
+            loss = functional.softplus(excess)
+            self.total += loss.sum(dtype=torch.float64)
+            self.active += (loss > 0).sum()
+            share = excess.sigmoid_()
+            weight += share
+            self.pull[start:stop, k] = share.sum(1)
+        return weight.neg_()
+
+
+def _by_passes(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Positives k with low_k < d < limit_k for each negative; negatives for each positive."""
+    weight, pull = torch.zeros_like(distance), torch.empty_like(limit)
+    within = torch.empty_like(distance)
+    above = None if low is None else torch.empty_like(distance)
+    for k in range(limit.shape[1]):
+        torch.lt(distance, limit[:, k : k + 1], out=within)
+        if low is not None and above is not None:
+            within.mul_(torch.gt(distance, low[:, k : k + 1], out=above))
+        weight.add_(within)
+        pull[:, k] = within.sum(1)
+    return weight, pull
+
+
+def _by_bisection(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same in O(log K) per negative: its place among the sorted limits says both counts."""
+    limit, order = limit.sort(dim=1)
+    width = limit.shape[1]
+    place = torch.searchsorted(limit, distance.contiguous(), right=True)  # limits <= d
+    pull = _below(place, width)
+    if low is None:
+        weight = width - place
+    else:
+        # The limits are the positives moved by a constant, so one order sorts both.
+        passed = torch.searchsorted(low.gather(1, order), distance.contiguous())  # positives < d
+        weight = passed - place
+        pull -= _below(passed, width)
+    counts = torch.empty_like(limit).scatter_(1, order, pull.clamp_(min=0).to(limit.dtype))
+    return weight.clamp_(min=0).to(distance.dtype), counts
+
+
+def _below(place: Tensor, width: int) -> Tensor:
+    """For each k < width, how many entries of a row are at a place <= k."""
+    histogram = torch.zeros(len(place), width + 1, dtype=torch.int64, device=place.device)
+    histogram.scatter_add_(1, place, torch.ones_like(place))
+    return histogram.cumsum(1)[:, :width]
+
+
+def _dot(weight: Tensor, distance: Tensor) -> Tensor:
+    total: Tensor = torch.linalg.vecdot(weight, distance).sum(dtype=torch.float64)
+    return total
+
+
+def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:
+    """`cross_class(classes, count)` with the compiled kernel between the products."""
+    frame, compiled = classes.frame, classes.compiled
+    n, number = len(frame), frame.norms.numpy().dtype.type
+    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(frame.wide)
     low = count.positive if count.low is None else count.low
-    shared = [*classes.bounds, count.positive.numpy(), low.numpy()]
-    out = [x.numpy() for x in (rows, count.pull, direct)]
-    settings = (margin, count.low is not None, number(CLOSE[z.dtype]), number(FAR))
+    shared: list[Any] = [*classes.bounds, count.positive.numpy(), low.numpy()]
+    out = [x.numpy() for x in (frame.wide, count.pull, direct)]
+    close = number(CLOSE[frame.norms.dtype])
+    settings = (number(count.reach), count.low is not None, close, number(FAR))
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
-        slope = forces.block(start, stop)
-        torch.addmm(norm, z[start:stop], z.T, alpha=-2.0, out=slope)
-        count.push += kernels.hinge_rows(
-            slope.numpy(), norm.numpy(), start, *shared, *settings, *out
+        slope = short_squares(frame, slice(start, stop), out=forces.block(start, stop)).numpy()
+        count.push += compiled.hinge_rows(
+            slope, frame.norms.numpy(), start, *shared, *settings, *out
         )
         forces.add(start, stop)
     return direct.add_(forces.gradient())

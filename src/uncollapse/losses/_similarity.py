@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from uncollapse.losses._all_triplets import Charge
-from uncollapse.losses._blocks import CLOSE, pull_apart
-from uncollapse.losses._classwise import SortedClasses
-from uncollapse.losses._engine import compiled
-from uncollapse.losses._forces import BLOCK, Forces
-from uncollapse.losses._frame import Frame
+from uncollapse.distances.frame import on_host
+from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, pull_apart, row_max, short_squares
+from uncollapse.losses._classwise import ByClass
 
 __all__ = ["Rules", "Weights", "multi_similarity"]
 
@@ -20,9 +17,9 @@ _NONE = -1e30  # exponent of what is not a negative
 
 
 class Rules(NamedTuple):
-    """Which pairs are charged: `"all"`, `"multi_similarity"`, and `"easy"` for positives.
+    """Which pairs count: `"all"`, `"multi_similarity"`, and `"easy"` for positives.
 
-    With `both`, an anchor left without a pair of either kind is not charged at all, as when its
+    With `both`, an anchor left without a pair of either kind does not count at all, as when its
     pairs come from triplets.
     """
 
@@ -41,59 +38,57 @@ class Weights(NamedTuple):
 
 
 def multi_similarity(
-    frame: Frame, classes: SortedClasses, weights: Weights, rules: Rules, engine: str = "auto"
-) -> Charge:
-    """Mean over the rows of Wang et al. 2019 (14), and its gradient with respect to y.
+    classes: ByClass, unit: float, weights: Weights, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """Mean over the rows of Wang et al. 2019 (14), and its gradient by the rows on the sphere.
 
-    `frame` is of normalised embeddings, whose cosines are s = 1 - d²/2. `engine` as in
-    `all_triplets`.
+    The frame is that of normalised embeddings, whose cosines are s = 1 - d²/2; `unit` is the length
+    of 1 in its coordinates.
     """
-    rows, z = frame.rows[classes.order], frame.z[classes.order]
-    positive = classes.distances(rows, z.dtype, engine)
-    pull = torch.zeros_like(positive)
-    kernels = compiled(rows, engine)
-    batch = _Batch(z, rows, classes, positive, pull, frame.unit, weights, rules)
-    total, push = _charge(batch) if kernels is None else _charge_compiled(batch, kernels)
-    # y = unit · rows and ds/dy_i = y_j - y_i, so both products are of unit · rows.
+    positive = classes.distances(classes.frame.norms.dtype)
+    batch = _Batch(classes, positive, torch.zeros_like(positive), unit, weights, rules)
+    total, push = (_charge if classes.compiled is None else _charge_compiled)(batch)
+    # Rows are unit · x and ds/dy_i = y_j - y_i, so both products are of unit · x.
     distance = torch.where(classes.real, positive, 0.0)
-    gradient = classes.gradient(rows, pull * distance, distance, engine).sub_(push)
-    n = len(z)
-    result = torch.empty_like(gradient)
-    result[classes.order] = gradient.mul_(frame.unit / n)
-    return Charge(total / n, result)
+    gradient = classes.gradient(batch.pull * distance, distance).sub_(push)
+    n = len(positive)
+    return total / n, classes.in_given_order(gradient.mul_(unit / n))
 
 
 class _Batch(NamedTuple):
-    """Rows in class order; `pull` is written: minus the derivatives by the positives' cosines."""
+    """`pull` is written: minus the derivatives by the positives' cosines."""
 
-    z: Tensor
-    rows: Tensor
-    classes: SortedClasses
+    classes: ByClass
     positive: Tensor
     pull: Tensor
     unit: float
     weights: Weights
     rules: Rules
 
-    def exponents(self) -> tuple[Tensor, Tensor, Tensor]:
-        """|z|², curve and level: β(s_ij - λ) = level_i + (curve_j + β unit² z_i·z_j)."""
-        norm = torch.linalg.vecdot(self.z, self.z)
-        curve = norm * (-0.5 * self.weights.beta * self.unit**2)
-        return norm, curve, curve + self.weights.beta * (1.0 - self.weights.base)
+    @property
+    def slope(self) -> float:
+        """β(s_ij - λ) = level_i + slope · (short square of i and j)."""
+        return -0.5 * self.weights.beta * self.unit**2
+
+    @property
+    def level(self) -> Tensor:
+        """What each row's short squares lack, as an exponent."""
+        norms = self.classes.frame.norms
+        return norms * self.slope + self.weights.beta * (1.0 - self.weights.base)
 
 
-def _charge_compiled(batch: _Batch, kernels: Any) -> tuple[float, Tensor]:
+def _charge_compiled(batch: _Batch) -> tuple[Tensor, Tensor]:
     """Sum of the losses, and the gradient of Σ ∂L/∂s |x_i - x_j|² / 2 over the negatives."""
-    z, rules, n = batch.z, batch.rules, len(batch.z)
-    norm, curve, level = batch.exponents()
-    forces, direct = Forces(z), torch.zeros_like(batch.rows)
+    classes, rules, frame = batch.classes, batch.rules, batch.classes.frame
+    compiled, n, norm = classes.compiled, len(frame), frame.norms
+    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(classes.wide)
     charge, shift = torch.zeros(2, n, dtype=torch.float64)
     close = torch.zeros(n, dtype=torch.bool)
-    share = CLOSE[z.dtype]
+    share = CLOSE[norm.dtype]
     chosen = {"all": 0, "easy": 1, "multi_similarity": 2}[rules.positives]
     before = (
-        *batch.classes.bounds,
-        *(x.numpy() for x in (norm, level, batch.positive)),
+        *classes.bounds,
+        *(x.numpy() for x in (norm, batch.level, batch.positive)),
         batch.unit,
         (*batch.weights, rules.epsilon, share),
         (chosen, rules.negatives == "multi_similarity", rules.both),
@@ -102,37 +97,35 @@ def _charge_compiled(batch: _Batch, kernels: Any) -> tuple[float, Tensor]:
     beta = batch.weights.beta
     after = (beta, share, *(x.numpy() for x in (shift, close, charge, direct)))
     for start in range(0, n, BLOCK):
-        stop = min(n, start + BLOCK)
-        weight = forces.block(start, stop)
-        torch.addmm(curve, z[start:stop], z.T, alpha=beta * batch.unit**2, out=weight)
-        kernels.similarity_before(weight.numpy(), start, *before)
+        here = slice(start, min(n, start + BLOCK))
+        weight = forces.block(here.start, here.stop)
+        short_squares(frame, here, out=weight, scale=batch.slope)
+        compiled.similarity_before(weight.numpy(), start, *before)
         weight.exp_()
-        kernels.similarity_after(weight.numpy(), start, norm.numpy(), batch.rows.numpy(), *after)
-        forces.add(start, stop)
-    return float(charge.sum()), direct.add_(forces.gradient())
+        compiled.similarity_after(weight.numpy(), start, norm.numpy(), classes.wide.numpy(), *after)
+        forces.add(here.start, here.stop)
+    return charge.sum(), direct.add_(forces.gradient())
 
 
-def _charge(batch: _Batch) -> tuple[float, Tensor]:
+def _charge(batch: _Batch) -> tuple[Tensor, Tensor]:
     """The same in torch, on any device."""
-    z, rows, rules, (alpha, beta, base) = batch.z, batch.rows, batch.rules, batch.weights
-    n = len(z)
-    norm, curve, level = batch.exponents()
-    level = level[:, None]
-    real = batch.classes.real
+    classes, rules, (alpha, beta, base) = batch.classes, batch.rules, batch.weights
+    frame, rows, norm = classes.frame, classes.wide, classes.frame.norms
+    n, level, real = len(norm), batch.level[:, None], classes.real
     near = torch.where(real, 1.0 - 0.5 * (batch.unit * batch.positive).square(), torch.inf)
     bound = beta * (near.amin(1, keepdim=True) - rules.epsilon - base)  # s_an > min s_ap - ε
     hard = rules.negatives == "multi_similarity"
-    forces, direct = Forces(z), torch.zeros_like(rows)
-    mask = torch.empty(min(BLOCK, n), n, dtype=z.dtype, device=z.device)
-    charge = torch.zeros(n, 1, dtype=z.dtype, device=z.device)
+    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(rows)
+    mask = norm.new_empty(min(BLOCK, n), n)
+    charge = norm.new_zeros(n, 1)
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
         here = slice(start, stop)
         weight = forces.block(start, stop)
-        torch.addmm(curve, z[here], z.T, alpha=beta * batch.unit**2, out=weight)
-        weight.scatter_(1, batch.classes.columns(start, stop), _NONE)
-        highest = _row_max(weight) + level[here]
-        close = _close(weight, highest, level[here], norm, start, batch)
+        short_squares(frame, here, out=weight, scale=batch.slope)
+        weight.scatter_(1, classes.columns(start, stop), _NONE)
+        highest = row_max(weight) + level[here]
+        close = _close(weight, level[here], norm[here, None], norm, batch)
         some = highest > _NONE / 2
         if hard:
             some = some & (highest > bound[here])
@@ -158,7 +151,7 @@ def _charge(batch: _Batch) -> tuple[float, Tensor]:
             pull_apart(direct, rows, close[0] + start, close[1], weight[close].to(rows.dtype))
             weight[close] = 0.0
         forces.add(start, stop)
-    return float(charge.sum(dtype=torch.float64)), direct.add_(forces.gradient())
+    return charge.sum(dtype=torch.float64), direct.add_(forces.gradient())
 
 
 def _positives(
@@ -183,23 +176,17 @@ def _pulled(near: Tensor, chosen: Tensor, alpha: float, base: float) -> tuple[Te
 
 
 def _close(
-    weight: Tensor, highest: Tensor, level: Tensor, norm: Tensor, start: int, batch: _Batch
+    weight: Tensor, level: Tensor, own: Tensor, norm: Tensor, batch: _Batch
 ) -> tuple[Tensor, Tensor] | None:
     """Negatives too close beside the spread of the batch for a product to tell the difference.
 
     |z_i - z_j|² <= share (|z_i|² + |z_j|²), with |z_i - z_j|² from β(s_ij - λ).
     """
-    _, beta, base = batch.weights
-    own = norm[start : start + len(weight), None]
-    touching = beta * (1.0 - base)  # exponent at distance 0
-    scale = 0.5 * beta * batch.unit**2 * CLOSE[weight.dtype]
-    if bool((touching - highest > scale * (own + norm.max())).all()):
-        return None
+    touching = batch.weights.beta * (1.0 - batch.weights.base)  # exponent at distance 0
+    scale = -batch.slope * CLOSE[weight.dtype]
+    if on_host(weight):
+        highest = row_max(weight) + level
+        if bool((touching - highest > scale * (own + norm.max())).all()):
+            return None
     rows, columns = (weight >= touching - level - scale * (own + norm)).nonzero(as_tuple=True)
     return (rows, columns) if len(rows) else None
-
-
-def _row_max(x: Tensor) -> Tensor:
-    if x.device.type == "cpu":
-        return torch.from_numpy(x.numpy().max(axis=1, keepdims=True))
-    return x.amax(1, keepdim=True)

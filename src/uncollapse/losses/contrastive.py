@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import check_choice, check_number
-from uncollapse.losses._elements import (
+from uncollapse.distances.batch import Batch
+from uncollapse.losses.base import (
     Elements,
-    IndicesTuple,
-    MinerLike,
-    TupleLoss,
+    Loss,
+    graph_rows,
     mean_or_zero,
     nonzero_mean,
+    pair_distances,
 )
-from uncollapse.losses._frame import unit_rows
-from uncollapse.losses._pairs import chosen_pairs, pair_distances
+from uncollapse.mining.tuples import Pairs, Triplets
 
-__all__ = ["ContrastiveLoss", "contrastive_loss"]
-
-_REDUCTIONS = ("mean", "nonzero", "pairs")
+__all__ = ["ContrastiveLoss"]
 
 
-def contrastive_loss(
-    embeddings: Tensor,
-    labels: ArrayLike,
-    indices_tuple: IndicesTuple | None = None,
-    *,
-    margin: float = 1.0,
-    miner: MinerLike | None = None,
-    normalize: bool = False,
-    reduction: str = "mean",
-) -> Tensor:
-    """Contrastive loss of a batch; see `ContrastiveLoss`.
-
-    >>> contrastive_loss(torch.tensor([[0.0], [0.5], [0.75]]), [0, 0, 1])  # 0.5 + mean(0.25, 0.75)
-    tensor(1.)
-    """
-    loss = ContrastiveLoss(margin, miner, normalize, reduction)
-    return loss(embeddings, labels, indices_tuple)  # type: ignore[no-any-return]
-
-
-class ContrastiveLoss(TupleLoss):
-    """d(a, p) over positive pairs plus [margin - d(a, n)]₊ over negative pairs.
+class ContrastiveLoss(Loss):
+    """[d(a, p) - pos_margin]₊ over positive pairs plus [margin - d(a, n)]₊ over negative pairs.
 
     Needs nothing of a batch, but pairs of both kinds to be of use. Without a miner all N(N - 1)
-    ordered pairs are charged; with one, or with an `indices_tuple`, each triplet (a, p, n) it names
-    charges the pairs (a, p) and (a, n). `Miner("easy", "hard")` pulls only on nearest positives.
+    ordered pairs count; with one, or with tuples, each triplet (a, p, n) they name gives the pairs
+    (a, p) and (a, n). `Miner("easy", "hard")` pulls only on nearest positives.
 
     Siblings: `MarginLoss` also leaves positives alone once they are near enough, and learns where
     the boundary is; `TripletLoss` has no fixed scale at all.
@@ -56,43 +34,53 @@ class ContrastiveLoss(TupleLoss):
     gradient 0. It always pulls the classes to points (EPS §4.1: class collapse is its optimum).
 
     Args:
-        margin: distance beyond which a negative pair is not charged.
+        margin: distance beyond which a negative pair costs nothing.
+        pos_margin: distance up to which a positive pair costs nothing.
         miner: chooses the pairs.
         normalize: divide embeddings by their norms first; EPS and PML do.
         reduction: `"mean"`: mean over the positive pairs plus mean over the negative pairs;
             `"nonzero"`: the same over the pairs with a positive loss (PML); `"pairs"`: mean over
             all pairs together, the weighting of EPS §4.1.
+        distance: `"euclidean"`; `"squared"`: d² in place of d; `"cosine"`: 1 - cos, of normalised
+            embeddings.
 
-    >>> z = torch.zeros(4, 2, requires_grad=True)
-    >>> ContrastiveLoss(margin=0.5)(z, [0, 0, 1, 1]).item()
-    0.5
+    >>> ContrastiveLoss()(torch.tensor([[0.0], [0.5], [0.75]]), [0, 0, 1])  # 0.5 + mean(0.25, 0.75)
+    tensor(1.)
+    >>> ContrastiveLoss(margin=0.5)(torch.zeros(4, 2), [0, 0, 1, 1])
+    tensor(0.5000)
     """
+
+    reductions = ("mean", "nonzero", "pairs")
 
     def __init__(
         self,
+        *,
         margin: float = 1.0,
-        miner: MinerLike | None = None,
+        pos_margin: float = 0.0,
+        miner: nn.Module | None = None,
         normalize: bool = False,
         reduction: str = "mean",
+        distance: str = "euclidean",
     ) -> None:
-        super().__init__()
-        check_choice("reduction", reduction, _REDUCTIONS)
-        self.margin, self.miner = check_number("margin", margin, 0.0), miner
-        self.normalize, self.reduction = normalize, reduction
+        check_choice("distance", distance, ("euclidean", "squared", "cosine"))
+        normalize = normalize or distance == "cosine"
+        super().__init__(miner=miner, normalize=normalize, reduction=reduction)
+        self.margin = check_number("margin", margin, 0.0)
+        self.pos_margin, self.distance = check_number("pos_margin", pos_margin, 0.0), distance
 
-    def elements(
-        self, embeddings: Tensor, labels: ArrayLike, indices_tuple: IndicesTuple | None = None
-    ) -> Elements:
-        """One entry a pair, positive pairs first; `pull` is their distance."""
-        x = points(embeddings, "embeddings")
-        y = unit_rows(x, self.normalize)
-        pairs = chosen_pairs(y, labels, indices_tuple, self.miner)
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """One entry per pair, positive pairs first; `pull` is their distance."""
+        rows = graph_rows(batch, self.normalize)
+        pairs = self.pairs(batch, tuples)
         anchor = torch.cat([pairs.anchor, pairs.other])
-        distance = pair_distances(y, anchor, torch.cat([pairs.positive, pairs.negative]))
+        other = torch.cat([pairs.positive, pairs.negative])
+        distance = pair_distances(rows, anchor, other, squared=self.distance != "euclidean")
+        if self.distance == "cosine":
+            distance = distance / 2
         near, far = distance[: len(pairs.anchor)], distance[len(pairs.anchor) :]
-        loss = torch.cat([near, (self.margin - far).clamp(min=0.0)])
+        loss = torch.cat([near - self.pos_margin, self.margin - far]).clamp(min=0.0)  # EPS §3
         pull = torch.cat([near.detach(), torch.full_like(far, -torch.inf)])
-        return Elements(loss.to(x.dtype), pull, anchor)
+        return Elements(loss.to(batch.rows.dtype), pull, anchor)
 
     def reduce(self, elements: Elements) -> Tensor:
         """As `reduction` says."""

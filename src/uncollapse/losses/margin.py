@@ -5,59 +5,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse.losses._elements import (
-    Elements,
-    IndicesTuple,
-    MinerLike,
-    TupleLoss,
-    mean_or_zero,
-    nonzero_mean,
-)
-from uncollapse.losses._frame import unit_rows
-from uncollapse.losses._pairs import chosen_pairs, pair_distances
-from uncollapse.losses._rows import row_numbers
+from uncollapse.distances.batch import Batch
+from uncollapse.losses.base import Elements, Loss, graph_rows, pair_distances
+from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["MarginLoss", "margin_loss"]
 
-_BETA_PER = ("global", "class", "sample")
-_REDUCTIONS = ("nonzero", "mean")
 
+def margin_loss(distance: Tensor, beta: Tensor, positive: Tensor, margin: float) -> Tensor:
+    """[d - β + margin]₊ of positive pairs, [β - d + margin]₊ of the others: EPS §3.
 
-def margin_loss(
-    embeddings: Tensor,
-    labels: ArrayLike,
-    indices_tuple: IndicesTuple | None = None,
-    *,
-    margin: float = 0.2,
-    beta: float | Tensor = 1.2,
-    miner: MinerLike | None = None,
-    normalize: bool = False,
-    reduction: str = "nonzero",
-) -> Tensor:
-    """Margin loss of a batch with the boundary `beta`: one number, or one for each row.
-
-    See `MarginLoss`, which learns it.
-
-    >>> margin_loss(torch.tensor([[0.0], [1.5], [2.0]]), [0, 0, 1])  # 0.5 both ways, and 0.9 both
-    tensor(0.7000)
+    >>> margin_loss(torch.tensor([1.5, 2.0]), torch.tensor(1.2), torch.tensor([True, False]), 0.2)
+    tensor([0.5000, 0.0000])
     """
-    check_choice("reduction", reduction, _REDUCTIONS)
-    elements = _elements(embeddings, labels, indices_tuple, margin, beta, miner, normalize)
-    return _reduce(elements, reduction)
+    above = distance - beta
+    return (torch.where(positive, above, -above) + margin).clamp(min=0.0)
 
 
-class MarginLoss(TupleLoss):
+class MarginLoss(Loss):
     """[d(a, p) - β + margin]₊ over positive pairs, [β - d(a, n) + margin]₊ over negative pairs.
 
-    The boundary β is learned: one, one a class (of the anchor) or one a training sample (EPS: β_a).
-    Give its parameters to the optimiser. Without a miner all ordered pairs are charged once each;
-    with one, each triplet (a, p, n) it names charges (a, p) and (a, n). Wu et al. and EPS use
+    The boundary β is learned: one, one per class (of the anchor) or one per training sample (EPS:
+    β_a). Give its parameters to the optimiser. Without a miner all ordered pairs count once each;
+    with one, each triplet (a, p, n) it names gives (a, p) and (a, n). Wu et al. and EPS use
     `Miner("random", "distance")`, EPS's own is `Miner("easy", "distance")`.
 
     Needs pairs of both kinds. With `beta_per="class"` labels are 0 to `size` - 1; with `"sample"`
-    each call gets `samples`, the numbers 0 to `size` - 1 of the batch's rows in the data set.
+    each call gets `sample_ids`, the numbers 0 to `size` - 1 of the batch's rows in the dataset.
     Made for normalised embeddings (β = 1.2 of at most 2): `normalize=True`, as in both papers, or
     normalise in the model.
 
@@ -82,16 +57,20 @@ class MarginLoss(TupleLoss):
 
     >>> loss = MarginLoss(beta_per="class", size=2)
     >>> z = torch.tensor([[0.0], [1.5], [2.0]])
-    >>> loss(z, torch.tensor([0, 0, 1])).backward()
-    >>> [round(g, 4) for g in loss.beta.grad.tolist()]  # class 0: two down, one up, of four pairs
-    [-0.25, 0.25]
+    >>> value = loss(z, torch.tensor([0, 0, 1]))  # 0.5 both ways, and 0.9 both
+    >>> value.backward()
+    >>> round(value.item(), 4), [round(g, 4) for g in loss.beta.grad.tolist()]
+    (0.7, [-0.25, 0.25])
     """
+
+    reductions = ("nonzero", "mean")
 
     def __init__(
         self,
+        *,
         margin: float = 0.2,
         beta: float = 1.2,
-        miner: MinerLike | None = None,
+        miner: nn.Module | None = None,
         beta_per: str = "global",
         size: int | None = None,
         learn_beta: bool = True,
@@ -99,75 +78,54 @@ class MarginLoss(TupleLoss):
         normalize: bool = False,
         reduction: str = "nonzero",
     ) -> None:
-        super().__init__()
-        check_choice("beta_per", beta_per, _BETA_PER)
-        check_choice("reduction", reduction, _REDUCTIONS)
+        super().__init__(miner=miner, normalize=normalize, reduction=reduction)
+        check_choice("beta_per", beta_per, ("global", "class", "sample"))
         if beta_per == "global":
             length = 1
         elif size is None:
             raise InputError("size", None, f"the number of β's for beta_per={beta_per!r}")
         else:
             length = check_int("size", size)
-        self.margin, self.miner = check_number("margin", margin, 0.0), miner
-        self.nu, self.beta_per = check_number("nu", nu, 0.0), beta_per
-        self.normalize, self.reduction = normalize, reduction
+        self.margin, self.nu = check_number("margin", margin, 0.0), check_number("nu", nu, 0.0)
+        self.beta_per = beta_per
         start = torch.full((length,), check_number("beta", beta))
         self.beta = nn.Parameter(start, requires_grad=learn_beta)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: ArrayLike,
-        indices_tuple: IndicesTuple | None = None,
-        samples: ArrayLike | None = None,
-    ) -> Tensor:
-        """Loss of a batch; `samples` are its rows' numbers in the data set, for one β a sample."""
-        return self.reduce(self.elements(embeddings, labels, indices_tuple, samples))
-
-    def elements(
-        self,
-        embeddings: Tensor,
-        labels: ArrayLike,
-        indices_tuple: IndicesTuple | None = None,
-        samples: ArrayLike | None = None,
-    ) -> Elements:
-        """One entry a pair, positive pairs first; `pull` is their distance."""
-        beta: Tensor = self.beta
-        if self.beta_per != "global":
-            name, which = ("labels", labels) if self.beta_per == "class" else ("samples", samples)
-            beta = beta[row_numbers(which, len(embeddings), len(beta), name).to(beta.device)]
-        return _elements(
-            embeddings, labels, indices_tuple, self.margin, beta, self.miner, self.normalize
-        )
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """One entry per pair, positive pairs first; `pull` is their distance."""
+        rows = graph_rows(batch, self.normalize)
+        pairs = self.pairs(batch, tuples)
+        anchor = torch.cat([pairs.anchor, pairs.other])
+        other = torch.cat([pairs.positive, pairs.negative])
+        distance = pair_distances(rows, anchor, other)
+        positive = torch.arange(len(anchor), device=anchor.device) < len(pairs.anchor)
+        loss = margin_loss(distance, self._boundary(batch, anchor), positive, self.margin)
+        pull = distance.detach().masked_fill(~positive, -torch.inf)
+        return Elements(loss.to(batch.rows.dtype), pull, anchor)
 
     def reduce(self, elements: Elements) -> Tensor:
         """As `reduction` says, plus nu times the mean of β."""
-        loss = _reduce(elements, self.reduction)
+        loss = super().reduce(elements)
         return loss + self.nu * self.beta.mean().to(loss) if self.nu else loss
 
-
-def _elements(
-    embeddings: Tensor,
-    labels: ArrayLike,
-    indices_tuple: IndicesTuple | None,
-    margin: float,
-    beta: float | Tensor,
-    miner: MinerLike | None,
-    normalize: bool,
-) -> Elements:
-    x = points(embeddings, "embeddings")
-    y = unit_rows(x, normalize)
-    pairs = chosen_pairs(y, labels, indices_tuple, miner)
-    anchor = torch.cat([pairs.anchor, pairs.other])
-    distance = pair_distances(y, anchor, torch.cat([pairs.positive, pairs.negative]))
-    bound = torch.as_tensor(beta, dtype=y.dtype, device=y.device).expand(len(x))[anchor]
-    positives = len(pairs.anchor)
-    above = distance - bound
-    loss = torch.cat([above[:positives], -above[positives:]]) + margin  # EPS §3
-    pull = distance.detach().clone()
-    pull[positives:] = -torch.inf
-    return Elements(loss.clamp(min=0.0).to(x.dtype), pull, anchor)
+    def _boundary(self, batch: Batch, anchor: Tensor) -> Tensor:
+        """β of each pair."""
+        beta = self.beta.to(batch.rows.device, batch.frame.centre.dtype)
+        if self.beta_per == "global":
+            return beta[0]
+        name = "labels" if self.beta_per == "class" else "sample_ids"
+        numbers = batch.labels if self.beta_per == "class" else batch.sample_ids
+        span = batch.label_range if self.beta_per == "class" else batch.sample_range
+        return beta[parameter_rows(numbers, span, len(beta), name)[anchor]]
 
 
-def _reduce(elements: Elements, reduction: str) -> Tensor:
-    return (nonzero_mean if reduction == "nonzero" else mean_or_zero)(elements.loss)
+def parameter_rows(
+    numbers: Tensor | None, span: tuple[int, int] | None, size: int, name: str
+) -> Tensor:
+    """Numbers that index a parameter, all in 0 to `size` - 1, or raise."""
+    allowed = f"whole numbers in 0..{size - 1}, one for each row"
+    if numbers is None or span is None:
+        raise InputError(name, None if numbers is None else "names", allowed)
+    if not 0 <= span[0] <= span[1] < size:
+        raise InputError(name, f"{span[0]}..{span[1]}", allowed)
+    return numbers

@@ -1,43 +1,32 @@
-"""ProxyNCA: Movshovitz-Attias et al. 2017 (5), with several proxies a class for easy positives."""
+"""ProxyNCA: Movshovitz-Attias et al. 2017 (5), several proxies per class for easy positives."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse.distances import pairwise_distances
-from uncollapse.losses._elements import Elements, IndicesTuple, MinerLike, TupleLoss, mean_or_zero
-from uncollapse.losses._frame import unit_rows
-from uncollapse.losses._rows import row_numbers
-from uncollapse.mining import as_pairs
+from uncollapse.distances.batch import Batch
+from uncollapse.distances.pairwise import pairwise_distances
+from uncollapse.losses.base import Elements, Loss, graph_rows, on_sphere
+from uncollapse.losses.margin import parameter_rows
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
 
 __all__ = ["ProxyNCALoss", "proxy_nca_loss"]
 
 
-def proxy_nca_loss(
-    embeddings: Tensor,
-    labels: ArrayLike,
-    proxies: Tensor,
-    indices_tuple: IndicesTuple | None = None,
-    *,
-    scale: float = 3.0,
-    exclude_positive: bool = True,
-    miner: MinerLike | None = None,
-) -> Tensor:
-    """ProxyNCA of a batch with `proxies` `[classes, per_class, dim]`; see `ProxyNCALoss`.
+def proxy_nca_loss(near: Tensor, squares: Tensor) -> Tensor:
+    """d²(x, p_y) + log Σ_z exp(-d²(x, p_z)): Movshovitz-Attias et al. (5).
 
-    >>> corners = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
-    >>> proxy_nca_loss(torch.tensor([[5.0, 0.0]]), [0], corners, scale=1.0)  # 0 - 2
-    tensor(-2.)
+    `near` `[n]` are squared distances to the own proxy, `squares` `[n, z]` to those in the sum.
+
+    >>> proxy_nca_loss(torch.tensor([0.0]), torch.tensor([[2.0]]))
+    tensor([-2.])
     """
-    return mean_or_zero(
-        _elements(embeddings, labels, proxies, indices_tuple, scale, exclude_positive, miner).loss
-    )
+    return near + torch.logsumexp(-squares, dim=1)
 
 
-class ProxyNCALoss(TupleLoss):
+class ProxyNCALoss(Loss):
     """d²(x, p_y) + log Σ_z exp(-d²(x, p_z)) over the proxies p_z of the other classes z.
 
     x and the proxies p are divided by their norms and multiplied by `scale` first. The proxies are
@@ -45,10 +34,10 @@ class ProxyNCALoss(TupleLoss):
     0 to `num_classes` - 1.
 
     Needs nothing of a batch: the positive and the negatives of each sample are proxies. So a miner
-    has no pairs to choose here; with one, or an `indices_tuple`, the samples it names as anchors
-    are charged, once each, and the others are not. What easy positives are to sampled pairs,
+    has no pairs to choose here; with one, or with tuples, the samples they name as anchors count,
+    once each, and the others do not. What easy positives are to sampled pairs,
     `per_class` is here: of several proxies of its class a sample is pulled to the nearest alone,
-    and its class's other proxies are not charged, so a class may keep that many modes.
+    and its class's other proxies do not count, so a class may keep that many modes.
 
     Siblings: `SupConLoss` and `NPairLoss` have samples for proxies; all pull a class with one
     proxy to one point.
@@ -64,86 +53,66 @@ class ProxyNCALoss(TupleLoss):
             1 is the bare formula.
         exclude_positive: the sum leaves the positive out, as in the paper; False puts it in, which
             makes it a softmax (PML, and ProxyNCA++), never below 0.
-        per_class: number of proxies a class.
+        per_class: number of proxies per class.
         miner: restricts the anchors, see above.
         generator: source of the starting proxies, standard normal rows.
 
-    >>> loss = ProxyNCALoss(3, 2, generator=torch.Generator().manual_seed(0))
-    >>> loss(torch.randn(4, 2, generator=torch.Generator().manual_seed(1)), [0, 1, 2, 0]).ndim
-    0
+    >>> loss = ProxyNCALoss(num_classes=2, dim=2, scale=1.0)
+    >>> loss.proxies.data = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> loss(torch.tensor([[5.0, 0.0]]), [0])  # 0 - 2
+    tensor(-2., grad_fn=<DivBackward0>)
     """
+
+    labels_needed = True
 
     def __init__(
         self,
+        *,
         num_classes: int,
         dim: int,
         scale: float = 3.0,
         exclude_positive: bool = True,
         per_class: int = 1,
-        miner: MinerLike | None = None,
+        miner: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(miner=miner, normalize=True)
         shape = (
             check_int("num_classes", num_classes, 2),
             check_int("per_class", per_class),
             check_int("dim", dim),
         )
         self.scale = check_number("scale", scale, 1e-6)
-        self.exclude_positive, self.miner = exclude_positive, miner
+        self.exclude_positive = exclude_positive
         self.proxies = nn.Parameter(torch.randn(shape, generator=generator))
 
-    def elements(
-        self, embeddings: Tensor, labels: ArrayLike, indices_tuple: IndicesTuple | None = None
-    ) -> Elements:
-        """One entry a sample; `pull` is its squared distance to its proxy."""
-        return _elements(
-            embeddings,
-            labels,
-            self.proxies,
-            indices_tuple,
-            self.scale,
-            self.exclude_positive,
-            self.miner,
-        )
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """One entry per sample; `pull` is its squared distance to its proxy."""
+        classes, per_class, dim = self.proxies.shape
+        if batch.frame.dim != dim:
+            raise InputError(
+                "embeddings", f"{batch.frame.dim} columns", f"{dim} as the proxies have"
+            )
+        own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
+        anchor = self._anchors(batch, tuples)
+        rows = graph_rows(batch, sphere=True)[anchor]
+        if len(anchor) == 0:
+            return Elements(rows.sum(1).to(batch.rows.dtype), rows.detach().sum(1), anchor)
+        flat = on_sphere(self.proxies.reshape(-1, dim).to(rows.device, rows.dtype))
+        square = self.scale**2 * pairwise_distances(rows, flat, squared=True)
+        square = square.view(len(anchor), classes, per_class)
+        mine = own[anchor, None, None].expand(-1, 1, per_class)
+        near = square.gather(1, mine)[:, 0].amin(1)
+        spread = square.scatter(1, mine, torch.inf).flatten(1)
+        if not self.exclude_positive:
+            spread = torch.cat([spread, near[:, None]], dim=1)
+        loss = proxy_nca_loss(near, spread)
+        return Elements(loss.to(batch.rows.dtype), near.detach(), anchor)
 
-    def reduce(self, elements: Elements) -> Tensor:
-        """Mean over the samples."""
-        return mean_or_zero(elements.loss)
-
-
-def _elements(
-    embeddings: Tensor,
-    labels: ArrayLike,
-    proxies: Tensor,
-    indices_tuple: IndicesTuple | None,
-    scale: float,
-    exclude_positive: bool,
-    miner: MinerLike | None,
-) -> Elements:
-    x = points(embeddings, "embeddings")
-    classes, per_class, dim = proxies.shape
-    if x.shape[1] != dim:
-        raise InputError("embeddings", f"{x.shape[1]} columns", f"{dim} as the proxies have")
-    own = row_numbers(labels, len(x), classes, "labels").to(x.device)
-    y = unit_rows(x, True)
-    if indices_tuple is None and miner is not None:
-        indices_tuple = miner(y.detach(), labels)
-    if indices_tuple is None:
-        anchor = torch.arange(len(x), device=x.device)
-    else:
-        pairs = as_pairs(indices_tuple, labels)
-        anchor = torch.unique(torch.cat([pairs.anchor, pairs.other])).to(x.device)
-    if len(anchor) == 0:
-        return Elements(x.sum(1)[:0], torch.zeros(0, device=x.device), anchor)
-    flat = unit_rows(proxies.reshape(-1, dim).to(x.device), True)
-    square = scale**2 * pairwise_distances(y[anchor], flat, squared=True)
-    square = square.view(len(anchor), classes, per_class)
-    inside = square.gather(1, own[anchor, None, None].expand(-1, 1, per_class))[:, 0]
-    near = inside.amin(1)
-    other = torch.arange(classes, device=x.device) != own[anchor, None]
-    spread = (-square).masked_fill(~other[:, :, None], -torch.inf).flatten(1)
-    if not exclude_positive:
-        spread = torch.cat([spread, -near[:, None]], dim=1)
-    loss = near + torch.logsumexp(spread, dim=1)  # Movshovitz-Attias et al. (5)
-    return Elements(loss.to(x.dtype), near.detach(), anchor)
+    def _anchors(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+        found = self.mined(batch) if tuples is None else tuples
+        if found is None:
+            return torch.arange(batch.count, device=batch.rows.device)
+        pairs = as_pairs(found)
+        named: Tensor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
+        return named

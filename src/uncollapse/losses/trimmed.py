@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import InputError, check_choice, check_number
-from uncollapse.losses._elements import Elements, IndicesTuple, TupleLoss
-from uncollapse.losses.margin import MarginLoss
+from uncollapse._base.check import check_choice, check_number
+from uncollapse.distances.batch import Batch
+from uncollapse.losses.base import Elements, Loss, Wrapper
+from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["TrimmedLoss", "trim"]
 
@@ -39,7 +38,7 @@ def trim(elements: Elements, fraction: float, on: str = "all") -> Elements:
     return elements.take(keep)
 
 
-class TrimmedLoss(torch.nn.Module):
+class TrimmedLoss(Wrapper):
     """Another loss, over the `fraction` of its tuples that are easiest at the moment.
 
     `on="all"` keeps the tuples with the smallest losses (Shen & Sanghavi, for noisy labels: what a
@@ -49,9 +48,10 @@ class TrimmedLoss(torch.nn.Module):
     `Miner("easy", ...)` takes each anchor's nearest.
 
     Needs what the inner loss needs. The tuples are the inner loss's `elements`: triplets for
-    `TripletLoss`; pairs for `ContrastiveLoss`, `MarginLoss`, `SupConLoss`, `NPairLoss`; samples
-    for `MultiSimilarityLoss`, `ProxyNCALoss`. They are listed: an unmined `TripletLoss` takes
-    O(N²K) memory here, so give it a miner (EPS trims random triplets: `Miner("random", "random")`).
+    `TripletLoss`; pairs for `ContrastiveLoss`, `MarginLoss`, `SupConLoss`, `NPairLoss`; samples for
+    `MultiSimilarityLoss`, `ProxyNCALoss`. They are listed: an unmined `TripletLoss` takes O(N²K)
+    memory here, so give it a miner (EPS trims random triplets: `Miner("random", "random")`). The
+    miner, and every other setting of the inner loss, is this one's too.
 
     EPS found trimming on all tuples of little use against class collapse, and trimming positives
     the point.
@@ -69,32 +69,13 @@ class TrimmedLoss(torch.nn.Module):
     tensor(1.)
     """
 
-    def __init__(self, loss: TupleLoss, fraction: float, on: str = "all") -> None:
-        super().__init__()
-        if not isinstance(loss, TupleLoss):
-            raise InputError("loss", type(loss).__name__, "one of the losses of uncollapse.losses")
+    own = (*Wrapper.own, "on", "fraction")
+
+    def __init__(self, loss: Loss, *, fraction: float, on: str = "all") -> None:
+        super().__init__(loss)
         check_choice("on", on, _ON)
-        self.loss, self.on = loss, on
-        self.fraction = check_number("fraction", fraction, 0.0, 1.0)
+        self.on, self.fraction = on, check_number("fraction", fraction, 0.0, 1.0)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: ArrayLike,
-        indices_tuple: IndicesTuple | None = None,
-        samples: ArrayLike | None = None,
-    ) -> Tensor:
-        """Loss of a batch; `indices_tuple` (ours or PML's) takes the place of the inner miner.
-
-        `samples` are for a `MarginLoss` with one β a sample.
-        """
-        if samples is None:
-            elements = self.loss.elements(embeddings, labels, indices_tuple)
-        elif isinstance(self.loss, MarginLoss):
-            elements = self.loss.elements(embeddings, labels, indices_tuple, samples)
-        else:
-            kind = type(self.loss).__name__
-            raise InputError(
-                "samples", f"rows for {kind}", "none: only MarginLoss has a β a sample"
-            )
-        return self.loss.reduce(trim(elements, self.fraction, self.on))
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """Those of the inner loss that are kept."""
+        return trim(self.inner.listed(batch, tuples), self.fraction, self.on)

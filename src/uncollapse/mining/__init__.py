@@ -2,7 +2,7 @@
 
 from uncollapse.mining.hardest import hardest_triplet
 from uncollapse.mining.miner import Miner, NoTripletsWarning
-from uncollapse.mining.triplets import Pairs, Triplets, as_pairs, as_triplets
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets
 
 __all__ = [
     "Miner",

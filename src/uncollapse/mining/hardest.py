@@ -7,7 +7,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse.geometry.separation import separation
-from uncollapse.mining.triplets import Triplets
+from uncollapse.mining.tuples import Triplets
 
 __all__ = ["hardest_triplet"]
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse._base.classes import ClassLayout
-from uncollapse.mining._at_once import at_once
-from uncollapse.mining._batch import Batch
-from uncollapse.mining._compose import compose
-from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings
-from uncollapse.mining.positives import POSITIVES
-from uncollapse.mining.triplets import Triplets
+from uncollapse._base.extras import kernels
+from uncollapse.distances.batch import Batch, Classes
+from uncollapse.distances.frame import on_host
+from uncollapse.distances.tiles import BLOCK, short_squares
+from uncollapse.mining.blocks import Block, blocks
+from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings, choose_negatives
+from uncollapse.mining.positives import POSITIVES, choose_positives, inside_positives
+from uncollapse.mining.tuples import Triplets
 
 __all__ = ["Miner", "NoTripletsWarning"]
 
@@ -24,11 +26,10 @@ _KEEP = ("all", "violating", "hard", "semihard")
 
 
 class NoTripletsWarning(UserWarning):
-    """A batch gave no triplet; the message says why. Given once a miner and reason."""
+    """A batch gave no triplet; the message says why. Given once per miner and reason."""
 
 
-@dataclass
-class Miner:
+class Miner(nn.Module):
     """Choose triplets of a batch: which positives, and independently which negatives.
 
     Distances are Euclidean between the embeddings as given (normalise them first if the loss does);
@@ -96,55 +97,140 @@ class Miner:
     tensor([2, 2, 1, 4, 3])
     """
 
-    positives: str = "easy"
-    negatives: str = "semihard"
-    pool: int | None = None
-    margin: float = 0.2
-    epsilon: float = 0.1
-    generator: torch.Generator | None = None
-    fallback: str = "nearest-outside"
-    cutoffs: tuple[float, float] = (0.5, 1.4)
-    keep: str = "all"
-    _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    def __init__(
+        self,
+        positives: str = "easy",
+        negatives: str = "semihard",
+        *,
+        pool: int | None = None,
+        margin: float = 0.2,
+        epsilon: float = 0.1,
+        generator: torch.Generator | None = None,
+        fallback: str = "nearest-outside",
+        cutoffs: tuple[float, float] = (0.5, 1.4),
+        keep: str = "all",
+    ) -> None:
+        super().__init__()
+        self._warned: set[str] = set()
+        self.positives, self.negatives, self.pool = positives, negatives, pool
+        self.margin, self.epsilon, self.generator = margin, epsilon, generator
+        self.fallback, self.cutoffs, self.keep = fallback, cutoffs, keep
 
-    def __post_init__(self) -> None:
-        check_choice("positives", self.positives, POSITIVES)
-        check_choice("negatives", self.negatives, NEGATIVES)
-        check_choice("fallback", self.fallback, FALLBACKS)
-        check_choice("keep", self.keep, _KEEP)
-        check_number("margin", self.margin, 0.0)
-        check_number("epsilon", self.epsilon, 0.0)
-        if self.pool is not None:
-            check_int("pool", self.pool, 2)
-        low, high = self.cutoffs
-        if not 0.0 < check_number("cutoffs", low) < check_number("cutoffs", high):
-            raise InputError("cutoffs", self.cutoffs, "two numbers, 0 < first < second")
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: ArrayLike,
+        ref_emb: Tensor | None = None,
+        ref_labels: ArrayLike | None = None,
+    ) -> Triplets:
+        """Triplets of the rows of `embeddings` `[N, dim]` with their `labels` `[N]`.
 
-    def __call__(self, embeddings: Tensor, labels: ArrayLike) -> Triplets:
-        """Triplets of the rows of `embeddings` `[N, dim]` with their `labels` `[N]`."""
-        x = points(embeddings.detach(), "embeddings").contiguous()
-        layout = ClassLayout.of(labels, len(x))
-        if not layout.usable.any():
-            return self._nothing(_why_unusable(layout), x.device)
+        With references, anchors are rows of `embeddings`, positives and negatives of `ref_emb`.
+        """
+        detached = None if ref_emb is None else ref_emb.detach()
+        return self.mine(Batch.of(embeddings.detach(), labels, detached, ref_labels))
+
+    @eager
+    def mine(self, batch: Batch) -> Triplets:
+        """The same of a batch whose frame is known already, as a loss has it."""
+        if batch.classes.usable == 0:
+            return self._nothing(_why_unusable(batch.classes), batch.rows.device)
+        with torch.no_grad(), torch.autocast(batch.rows.device.type, enabled=False):
+            triplets = self._compiled(batch) or self._composed(batch)
+            if self.keep != "all":
+                triplets = self._kept(batch, triplets)
+        if len(triplets.anchor):
+            return triplets
+        return self._nothing(self._why_empty(), batch.rows.device)
+
+    def changed(self, **settings: Any) -> Miner:
+        """A copy with other settings; the generator is shared.
+
+        >>> Miner("easy", "hard").changed(pool=16)
+        Miner(positives='easy', negatives='hard', pool=16)
+        """
+        return Miner(**{name: getattr(self, name) for name in _DEFAULTS} | settings)
+
+    def extra_repr(self) -> str:
+        """Positives, negatives, and every other setting that is not the default."""
+        shown = [name for name in _DEFAULTS if getattr(self, name) != _DEFAULTS[name]]
+        names = ["positives", "negatives", *(n for n in shown if n not in ("generator",))]
+        return ", ".join(f"{n}={getattr(self, n)!r}" for n in dict.fromkeys(names))
+
+    def get_extra_state(self) -> Tensor:
+        """State of the generator, so that a checkpoint of the loss goes on with the same draws."""
+        if self.generator is None:
+            return torch.empty(0, dtype=torch.uint8)
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Put the generator back; a state without one leaves it."""
+        if self.generator is not None and len(state):
+            self.generator.set_state(state)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, _checked(name, value) if name in _DEFAULTS else value)
+
+    def _composed(self, batch: Batch, rows: Tensor | None = None) -> Triplets:
+        """Positives, then negatives for them, a block of anchors at a time."""
         settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
-        with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-            batch = Batch(x, layout, self.generator)
-            choice = self.positives, self.negatives
-            whole = at_once(*choice, batch, settings) if self.pool is None else None
-            if whole is None:
-                blocks = batch.blocks(self.pool)
-                parts = [self._kept(batch, compose(*choice, block, settings)) for block in blocks]
-                triplets = Triplets(*(torch.cat(index) for index in zip(*parts, strict=True)))
-            else:
-                triplets = self._kept(batch, whole)
-        return triplets if len(triplets.anchor) else self._nothing(self._why_empty(), x.device)
+        some = blocks(batch, self.pool, self.generator, rows)
+        parts = [self._compose(block, settings) for block in some]
+        return Triplets(*(torch.cat(index) for index in zip(*parts, strict=True)))
+
+    def _compose(self, block: Block, settings: Settings) -> Triplets:
+        if self.negatives in ("hard", "semihard", "easy"):
+            block.plain.products()  # needed anyway: let the positives profit
+        rows, column = choose_positives(self.positives, block, settings.epsilon)
+        pair, negative = choose_negatives(self.negatives, block, rows, column, settings)
+        if pair is not None:
+            rows, column = rows[pair], column[pair]
+        if self.positives == "inside":
+            positive = inside_positives(block, rows, negative)
+        else:
+            positive = block.at_own(block.own, rows, column)
+        return Triplets(block.anchors[rows], positive, negative)
+
+    def _compiled(self, batch: Batch) -> Triplets | None:
+        """The common choices by the compiled kernel, its doubts settled here; None without."""
+        semihard = self.negatives == "semihard" and self.fallback == "nearest-outside"
+        frame, classes = batch.frame, batch.classes
+        compiled = kernels() if on_host(batch.rows) else None
+        if compiled is None or self.pool is not None or classes.apart or frame.collapsed:
+            return None
+        if self.positives not in ("easy", "hard") or not (semihard or self.negatives == "hard"):
+            return None
+        if frame.norms.dtype != torch.float32:
+            return None
+        n = batch.count
+        error = frame.band + frame.band.amax()
+        factor = torch.as_tensor(frame.factor, dtype=torch.float64).expand(n).contiguous()
+        known = (
+            *(x.numpy() for x in (classes.order, classes.low, classes.high)),
+            *(x.numpy() for x in (error, frame.norms, frame.given, factor)),
+        )
+        positive, negative = np.empty(n, np.int64), np.empty(n, np.int64)
+        found, doubtful = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        chosen = positive, negative, found, doubtful
+        buffer = frame.norms.new_empty(min(BLOCK, n), n)
+        for first in range(0, n, BLOCK):
+            values = short_squares(frame, slice(first, first + BLOCK), out=buffer)
+            hard = self.positives == "hard"
+            compiled.choose(values.numpy(), first, *known, hard, semihard, chosen)
+        if doubtful.any():
+            again = torch.from_numpy(np.flatnonzero(doubtful))
+            found[doubtful] = False
+            a, p, m = (index.numpy() for index in self._composed(batch, again))
+            positive[a], negative[a], found[a] = p, m, True
+        anchor = np.flatnonzero(found)
+        if len(anchor) < n:
+            positive, negative = positive[anchor], negative[anchor]
+        return Triplets(*map(torch.from_numpy, (anchor, positive, negative)))
 
     def _kept(self, batch: Batch, triplets: Triplets) -> Triplets:
-        if self.keep == "all":
-            return triplets
-        frame = batch.plain
-        near = frame.squares(triplets.anchor, triplets.positive).sqrt() * frame.scale
-        far = frame.squares(triplets.anchor, triplets.negative).sqrt() * frame.scale
+        anchor, positive, negative = triplets
+        near = batch.frame.distances(anchor, positive + batch.offset)
+        far = batch.frame.distances(anchor, negative + batch.offset)
         kept = far <= near if self.keep == "hard" else far < near + self.margin
         if self.keep == "semihard":
             kept &= far > near
@@ -167,9 +253,47 @@ class Miner:
         return f"every anchor's classes are more than epsilon {self.epsilon:g} apart in cosine"
 
 
-def _why_unusable(layout: ClassLayout) -> str:
-    if layout.size == 1:
+_DEFAULTS: dict[str, Any] = {
+    "positives": "easy",
+    "negatives": "semihard",
+    "pool": None,
+    "margin": 0.2,
+    "epsilon": 0.1,
+    "generator": None,
+    "fallback": "nearest-outside",
+    "cutoffs": (0.5, 1.4),
+    "keep": "all",
+}
+_CHOICES = {"positives": POSITIVES, "negatives": NEGATIVES, "fallback": FALLBACKS, "keep": _KEEP}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """A setting as the miner keeps it, or an error that says what it may be."""
+    if name in _CHOICES:
+        check_choice(name, value, _CHOICES[name])
+    elif name in ("margin", "epsilon"):
+        return check_number(name, value, 0.0)
+    elif name == "pool" and value is not None:
+        return check_int(name, value, 2)
+    elif name == "generator" and not isinstance(value, torch.Generator | None):
+        raise InputError(name, repr(value), "a torch.Generator or None")
+    elif name == "cutoffs":
+        try:
+            low, high = value
+        except (TypeError, ValueError):
+            low, high = 1.0, 0.0
+        if not 0.0 < check_number(name, low) < check_number(name, high):
+            raise InputError(name, value, "two numbers, 0 < first < second")
+        return (float(low), float(high))
+    return value
+
+
+def _why_unusable(classes: Classes) -> str:
+    n = len(classes.low)
+    if classes.apart:
+        return f"no label of the {n} samples occurs among the references beside another one"
+    if n == 1:
         return "the batch has one sample"
-    if len(layout.classes) == 1:
-        return f"all {layout.size} samples have one label"
-    return f"no label occurs twice among the {layout.size} samples"
+    if classes.most == n - 1:
+        return f"all {n} samples have one label"
+    return f"no label occurs twice among the {n} samples"

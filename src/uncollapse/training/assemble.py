@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uncollapse import backbones, data, losses
 from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.data import LabelledImages
-from uncollapse.losses import TrimmedLoss, TupleLoss
+from uncollapse.losses import Loss, TrimmedLoss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
@@ -31,7 +31,7 @@ __all__ = [
     "seeded",
 ]
 
-_LOSSES: dict[str, type[TupleLoss]] = {
+_LOSSES: dict[str, type[Loss]] = {
     "triplet": losses.TripletLoss,
     "margin": losses.MarginLoss,
     "contrastive": losses.ContrastiveLoss,
@@ -80,7 +80,7 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
     )
 
 
-def build_loss(config: Config, train: LabelledImages) -> TupleLoss | TrimmedLoss:
+def build_loss(config: Config, train: LabelledImages) -> Loss:
     """The loss with its miner; parameters such as proxies are sized by the training data."""
     kind = _LOSSES[config.loss.name]
     options = config.loss.model_dump(exclude={"name", "trim", "trim_on"}, exclude_none=True)
@@ -98,7 +98,7 @@ def build_loss(config: Config, train: LabelledImages) -> TupleLoss | TrimmedLoss
     loss = kind(**options)
     if config.loss.trim is None:
         return loss
-    return TrimmedLoss(loss, config.loss.trim, config.loss.trim_on)
+    return TrimmedLoss(loss, fraction=config.loss.trim, on=config.loss.trim_on)
 
 
 def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformBatchSampler:
@@ -159,7 +159,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _build_miner(config: Config) -> Callable[[Tensor, Tensor], object] | None:
+def _build_miner(config: Config) -> Miner | None:
     c = config.mining
     if c.positives is None and c.negatives is None and config.loss.name != "triplet":
         return None

@@ -14,6 +14,7 @@ from uncollapse.data import Compose, LabelledImages, paper_transform
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, RunSettings
 from uncollapse.health.guard import Guard
+from uncollapse.mining import Miner
 from uncollapse.training.assemble import (
     build_loss,
     build_model,
@@ -133,7 +134,6 @@ class Session:
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
             "augment": self.augment.state_dict(),
-            "miner": self._miner_generator().get_state(),
             "torch": torch.get_rng_state(),
             "place": self.stream.place,
             "best": self.best,
@@ -153,7 +153,6 @@ class Session:
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])
         self.augment.load_state_dict(state["augment"])
-        self._miner_generator().set_state(state["miner"])
         torch.set_rng_state(state["torch"])
         if self.device.type == "cuda" and "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self.device)
@@ -186,7 +185,7 @@ class Session:
         labels = labels.to(self.device)
         if self.config.loss.beta_per != "sample":
             return self.loss(z, labels)  # type: ignore[no-any-return]
-        return self.loss(z, labels, samples=rows.to(self.device))  # type: ignore[no-any-return]
+        return self.loss(z, labels, sample_ids=rows.to(self.device))  # type: ignore[no-any-return]
 
     def _figures(self, z: Tensor) -> dict[str, Any]:
         """What a logged line says beside the loss."""
@@ -202,8 +201,8 @@ class Session:
     def _set_pool(self) -> None:
         """Let the mining pool grow from `pool_start`: hardness comes slowly (HNM §3.3)."""
         c = self.config.mining
-        miner = getattr(getattr(self.loss, "loss", self.loss), "miner", None)
-        if c.pool_start is None or miner is None or self.step > c.pool_steps:
+        miner = self.loss.miner
+        if c.pool_start is None or not isinstance(miner, Miner) or self.step > c.pool_steps:
             return
         end = c.pool or _mined(self.config, self.ranks, self.apart)
         grown = round(c.pool_start + (end - c.pool_start) * self.step / c.pool_steps)
@@ -234,8 +233,7 @@ class Session:
             self._miner_generator().manual_seed(own)
 
     def _miner_generator(self) -> torch.Generator:
-        inner = getattr(self.loss, "loss", self.loss)
-        generator = getattr(inner.miner, "generator", None)
+        generator = getattr(self.loss.miner, "generator", None)
         return generator if generator is not None else seeded(self.config, "miner")
 
     def _stream(self, place: int) -> BatchStream:

@@ -9,15 +9,22 @@ from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners as pml_miners
 from torch.nn import functional
 
-from losses.loss_oracles import assert_same, batches, distances, measured, oracle, triplets, unit
+from losses.loss_oracles import (
+    assert_same,
+    batches,
+    clouds,
+    distances,
+    measured,
+    oracle,
+    triplets,
+    unit,
+)
 from uncollapse._base.check import InputError
-from uncollapse._base.classes import ClassLayout
-from uncollapse.losses import TripletLoss, _engine, _forces, triplet_loss
-from uncollapse.losses._all_triplets import all_triplets
-from uncollapse.losses._classwise import SortedClasses
-from uncollapse.losses._frame import Frame
-from uncollapse.losses._hardest import hardest_pairs
-from uncollapse.losses._mined import mined_triplets
+from uncollapse._base.extras import without_kernels
+from uncollapse.distances import tiles
+from uncollapse.losses import (
+    TripletLoss,
+)
 from uncollapse.mining import Miner, NoTripletsWarning, Triplets
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
@@ -59,7 +66,7 @@ def test_all_triplets_equal_the_definition(batch, reduction, soft, scale_free, n
         return reduced(excesses(wide, labels, 0.3, normalize, scale_free), soft, reduction)
 
     loss = TripletLoss(
-        0.3, soft=soft, scale_free=scale_free, normalize=normalize, reduction=reduction
+        margin=0.3, soft=soft, scale_free=scale_free, normalize=normalize, reduction=reduction
     )
     if reduction == "max":  # several triplets may be the hardest: any of their gradients is right
         assert measured(lambda z: loss(z, labels), x)[0] == pytest.approx(
@@ -73,7 +80,7 @@ def test_all_triplets_equal_the_definition(batch, reduction, soft, scale_free, n
 @settings(max_examples=60, deadline=None)
 def test_ties_and_margin_zero_keep_the_value(batch, margin, soft):
     x, labels = batch
-    value, gradient = measured(lambda z: triplet_loss(z, labels, margin=margin, soft=soft), x)
+    value, gradient = measured(lambda z: TripletLoss(margin=margin, soft=soft)(z, labels), x)
     assert value == pytest.approx(float(reduced(excesses(x, labels, margin), soft)), abs=1e-12)
     assert bool(torch.isfinite(gradient).all())
 
@@ -93,96 +100,8 @@ def test_mined_triplets_equal_the_definition_on_the_same_triplets(batch, positiv
         d = distances(wide)
         return reduced(d[chosen.anchor, chosen.positive] - d[chosen.anchor, chosen.negative] + 0.3)
 
-    assert_same(lambda z: triplet_loss(z, labels, margin=0.3, miner=miner), truth, x, 1e-7)
-    assert_same(lambda z: triplet_loss(z, labels, chosen, margin=0.3), truth, x, 1e-7)
-
-
-def clouds(n=200, k=4, dim=16, seed=0, dtype=torch.float32):
-    g = torch.Generator().manual_seed(seed)
-    labels = (torch.arange(n) // k)[torch.randperm(n, generator=g)]
-    x = torch.randn(n, dim, generator=g, dtype=torch.float64)
-    return (x + torch.randn(n, dim, generator=g, dtype=torch.float64)[labels]).to(dtype), labels
-
-
-@pytest.mark.parametrize("k", [3, 40, 150])
-@pytest.mark.parametrize("window", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_numba_and_torch_count_alike(k, window, dtype):
-    pytest.importorskip("numba")
-    x, labels = clouds(k=k, dtype=dtype)
-    x[:6] = x[0]  # duplicates across classes
-    x[10:30] = x[10] + 1e-5 * x[10:30]  # and close pairs
-    frame = Frame.of(x, normalize=True)
-    classes = SortedClasses.of(ClassLayout.of(labels, len(x)), x.device)
-    torch_, numba = (
-        all_triplets(frame, classes, 0.2, window=window, engine=e) for e in ("torch", "numba")
-    )
-    # In float32 a triplet at the hinge's kink, or at the window's lower edge, may count or not.
-    exact = dtype == torch.float64
-    assert torch_.value == pytest.approx(numba.value, rel=1e-10 if exact else 1e-4)
-    apart = float((torch_.gradient - numba.gradient).norm() / torch_.gradient.norm())
-    assert apart <= (1e-10 if exact else 5e-3)
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("offset", [0.0, 100.0])
-def test_numba_and_torch_give_one_frame(normalize, offset, monkeypatch):
-    pytest.importorskip("numba")
-    x, _ = clouds()
-    x = x + offset
-    x[5] = 0.0
-    numba = Frame.of(x, normalize)
-    back = numba.pull_back(torch.ones_like(numba.rows))
-    monkeypatch.setattr(_engine, "kernels", lambda: None)
-    torch_ = Frame.of(x, normalize)
-    assert numba.unit == torch_.unit
-    torch.testing.assert_close(numba.rows, torch_.rows, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(numba.y, torch_.y)
-    torch.testing.assert_close(numba.z, torch_.z)
-    torch.testing.assert_close(back, torch_.pull_back(torch.ones_like(numba.rows)))
-
-
-@pytest.mark.parametrize("loss", [TripletLoss(0.2), TripletLoss(0.2, Miner("hard", "hard"))])
-def test_without_numba_the_loss_is_the_same(loss, monkeypatch):
-    x, labels = clouds(dtype=torch.float64)
-    fast = measured(lambda z: loss(z, labels), x)
-    monkeypatch.setattr(_engine, "kernels", lambda: None)
-    plain = measured(lambda z: loss(z, labels), x)
-    assert fast[0] == pytest.approx(plain[0], rel=1e-12)
-    torch.testing.assert_close(fast[1], plain[1], rtol=1e-9, atol=1e-13)
-
-
-@pytest.mark.parametrize("soft", [False, True])
-def test_blocks_of_a_batch_too_large_to_keep_whole_add_up_to_the_same(soft, monkeypatch):
-    x, labels = clouds(n=300, dtype=torch.float64)
-    whole = measured(lambda z: triplet_loss(z, labels, soft=soft), x)
-    monkeypatch.setattr(_forces, "_WHOLE", 0)
-    blocks = measured(lambda z: triplet_loss(z, labels, soft=soft), x)
-    assert whole[0] == pytest.approx(blocks[0], rel=1e-12)
-    torch.testing.assert_close(whole[1], blocks[1], rtol=1e-9, atol=1e-13)
-
-
-@pytest.mark.parametrize("k", [3, 40])
-@pytest.mark.parametrize("window", [False, True])
-@pytest.mark.parametrize("engine", ["torch", "numba"])
-def test_large_and_small_classes_equal_the_definition(k, window, engine):
-    x, labels = clouds(n=120, k=k, dtype=torch.float64)
-
-    def truth(wide):
-        d = distances(wide)
-        same = labels[:, None] == labels
-        kept = (same & ~torch.eye(len(x), dtype=torch.bool))[:, :, None] & ~same[:, None]
-        excess = (d[:, :, None] - d[:, None]) + 0.5
-        if window:
-            kept = kept & (d[:, None] > d[:, :, None]) & (excess > 0)
-        return excess[kept].clamp(min=0).mean()
-
-    frame = Frame.of(x, normalize=False)
-    classes = SortedClasses.of(ClassLayout.of(labels, len(x)), x.device)
-    value, gradient = all_triplets(frame, classes, 0.5, window=window, engine=engine)
-    true_value, true_gradient = oracle(truth, x)
-    assert value == pytest.approx(true_value, rel=1e-10)
-    torch.testing.assert_close(gradient, true_gradient, rtol=1e-8, atol=1e-12)
+    assert_same(lambda z: TripletLoss(margin=0.3, miner=miner)(z, labels), truth, x, 1e-7)
+    assert_same(lambda z: TripletLoss(margin=0.3)(z, labels, chosen), truth, x, 1e-7)
 
 
 @pytest.mark.parametrize("keep", ["all", "violating", "semihard"])
@@ -190,42 +109,11 @@ def test_large_and_small_classes_equal_the_definition(k, window, engine):
 def test_fused_mining_equals_the_listed_triplets(keep, reduction):
     x, labels = clouds(n=60, dtype=torch.float64)
     miner = Miner("all", "all", margin=0.4, keep=keep)
-    loss = TripletLoss(0.4, miner, reduction=reduction)
+    loss = TripletLoss(margin=0.4, miner=miner, reduction=reduction)
     fused = measured(lambda z: loss(z, labels), x)
     listed = measured(lambda z: loss(z, labels, miner(x, labels)), x)
     assert fused[0] == pytest.approx(listed[0], rel=1e-10)
     torch.testing.assert_close(fused[1], listed[1], rtol=1e-8, atol=1e-12)
-
-
-@pytest.mark.parametrize("positives", ["easy", "hard"])
-@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6])
-def test_the_hardest_pairs_of_the_loss_are_the_miners(positives, spread):
-    pytest.importorskip("numba")
-    x, labels = clouds(n=240, k=5)
-    labels[7] = 999  # a class of one
-    x = 3.0 + spread * x
-    x[3], x[50] = x[100], x[100]
-    frame = Frame.of(x, normalize=False)
-    ours = hardest_pairs(frame, ClassLayout.of(labels, len(x)), positives)
-    assert ours is not None
-    for mine, theirs in zip(ours, Miner(positives, "hard")(x, labels), strict=True):
-        assert torch.equal(mine, theirs)
-
-
-def test_numba_and_torch_charge_mined_triplets_alike():
-    pytest.importorskip("numba")
-    x, labels = clouds(n=60)
-    x[1] = x[0]
-    frame = Frame.of(x, normalize=True)
-    chosen = Miner("easy", "hard")(frame.y, labels)
-    for soft in (False, True):
-        for reduction in ("mean", "nonzero", "max"):
-            a, b = (
-                mined_triplets(frame, chosen, 0.2, soft=soft, reduction=reduction, engine=engine)
-                for engine in ("torch", "numba")
-            )
-            assert a.value == pytest.approx(b.value, rel=1e-9)
-            torch.testing.assert_close(a.gradient, b.gradient, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("miner", [None, Miner("hard", "hard"), Miner("easy", "hard")])
@@ -244,7 +132,7 @@ def test_float32_gradient_is_right_near_collapse(miner, normalize, noise):
         d = distances(y)
         return reduced(d[t.anchor, t.positive] - d[t.anchor, t.negative] + 0.2)
 
-    loss = TripletLoss(0.2, miner, normalize=normalize)
+    loss = TripletLoss(margin=0.2, miner=miner, normalize=normalize)
     value, gradient = measured(lambda z: loss(z, labels), x)
     true_value, true_gradient = oracle(truth, x)
     assert value == pytest.approx(true_value, rel=1e-5)
@@ -265,7 +153,7 @@ def test_tight_classes_far_apart_keep_their_gradient_in_float32(miner):
         d = distances(wide)
         return reduced(d[t.anchor, t.positive] - d[t.anchor, t.negative] + 20.0)
 
-    assert_same(lambda z: triplet_loss(z, labels, margin=20.0, miner=miner), truth, x, 1e-5)
+    assert_same(lambda z: TripletLoss(margin=20.0, miner=miner)(z, labels), truth, x, 1e-5)
 
 
 def test_many_mined_triplets_go_through_the_matrix_with_the_same_result():
@@ -273,8 +161,8 @@ def test_many_mined_triplets_go_through_the_matrix_with_the_same_result():
     chosen = Miner("all", "all")(x, labels)
     few = Triplets(*(index[:50] for index in chosen))
     repeated = Triplets(*(index[:50].repeat(20) for index in chosen))
-    a = measured(lambda z: triplet_loss(z, labels, few), x)
-    b = measured(lambda z: triplet_loss(z, labels, repeated), x)
+    a = measured(lambda z: TripletLoss()(z, labels, few), x)
+    b = measured(lambda z: TripletLoss()(z, labels, repeated), x)
     assert a[0] == pytest.approx(b[0], rel=1e-12)
     torch.testing.assert_close(a[1], b[1], rtol=1e-10, atol=1e-14)
 
@@ -288,7 +176,7 @@ def test_a_scale_free_loss_has_no_radial_drift_at_any_spread(miner, soft):
     values = []
     for spread in (1e3, 1.0, 1e-10, 1e-20, 1e-30):
         x = (spread * shape).requires_grad_()
-        loss = TripletLoss(0.2, miner, soft=soft, scale_free=True)(x, labels)
+        loss = TripletLoss(margin=0.2, miner=miner, soft=soft, scale_free=True)(x, labels)
         loss.backward()
         gradient = x.grad.double() * spread
         assert bool(torch.isfinite(x.grad).all())
@@ -310,7 +198,7 @@ def test_when_all_coincide_the_loss_is_the_margin_and_the_gradient_zero(
 ):
     for row in (torch.zeros(1, 5), torch.full((1, 5), 0.1)):
         x = row.repeat(12, 1)
-        loss = TripletLoss(margin, miner, soft=bool(soft), scale_free=scale_free)
+        loss = TripletLoss(margin=margin, miner=miner, soft=bool(soft), scale_free=scale_free)
         got, gradient = measured(lambda z, f=loss: f(z, [0, 0, 0, 1, 1, 1] * 2), x)
         assert got == pytest.approx(value, abs=1e-4)
         assert not gradient.any()
@@ -321,7 +209,7 @@ def test_when_all_coincide_the_loss_is_the_margin_and_the_gradient_zero(
 @pytest.mark.parametrize("scale_free", [False, True])
 def test_a_batch_without_a_triplet_costs_a_differentiable_zero(labels, miner, scale_free):
     x = torch.randn(len(labels), 3)
-    loss = TripletLoss(0.2, miner, scale_free=scale_free)
+    loss = TripletLoss(margin=0.2, miner=miner, scale_free=scale_free)
     value, gradient = measured(lambda z: loss(z, labels), x)
     assert value == 0.0
     assert not gradient.any()
@@ -330,7 +218,7 @@ def test_a_batch_without_a_triplet_costs_a_differentiable_zero(labels, miner, sc
 @pytest.mark.filterwarnings("default::uncollapse.mining.NoTripletsWarning")
 @pytest.mark.parametrize("words", [("easy", "hard"), ("all", "all")])
 def test_a_batch_without_a_triplet_is_warned_of_once_and_says_why(words):
-    loss = TripletLoss(0.2, Miner(*words))
+    loss = TripletLoss(margin=0.2, miner=Miner(*words))
     with pytest.warns(NoTripletsWarning, match="all 3 samples have one label"):
         loss(torch.randn(3, 2), [0, 0, 0])
     with warnings.catch_warnings(record=True) as second:
@@ -342,8 +230,8 @@ def test_a_batch_without_a_triplet_is_warned_of_once_and_says_why(words):
 def test_half_precision_in_gives_a_half_precision_gradient(dtype):
     x, labels = clouds(n=24)
     half = x.to(dtype)
-    value, gradient = measured(lambda z: triplet_loss(z, labels), half)
-    true_value, true_gradient = measured(lambda z: triplet_loss(z, labels), half.float())
+    value, gradient = measured(lambda z: TripletLoss()(z, labels), half)
+    true_value, true_gradient = measured(lambda z: TripletLoss()(z, labels), half.float())
     assert value == pytest.approx(true_value, rel=1e-6)
     torch.testing.assert_close(gradient.to(dtype), true_gradient.to(dtype))
 
@@ -352,7 +240,7 @@ def test_half_precision_in_gives_a_half_precision_gradient(dtype):
 def test_autocast_changes_nothing(miner):
     x, labels = clouds(n=24)
     x = 1.0 + 1e-4 * x
-    loss = TripletLoss(0.2, miner, scale_free=True)
+    loss = TripletLoss(margin=0.2, miner=miner, scale_free=True)
     plain = measured(lambda z: loss(z, labels), x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast = measured(lambda z: loss(z, labels), x)
@@ -363,22 +251,15 @@ def test_autocast_changes_nothing(miner):
 @pytest.mark.parametrize("options", [{}, {"soft": True}, {"scale_free": True}, {"normalize": True}])
 def test_gradcheck_passes_in_float64(options):
     x, labels = clouds(n=10, k=3, dim=3, dtype=torch.float64)
-    loss = TripletLoss(0.7, **options)
+    loss = TripletLoss(margin=0.7, **options)
     assert torch.autograd.gradcheck(lambda z: loss(z, labels), x.requires_grad_())
-
-
-def test_a_second_derivative_is_refused_clearly():
-    x, labels = clouds(n=12)
-    x.requires_grad_()
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        torch.autograd.grad(triplet_loss(x, labels), x, create_graph=True)
 
 
 @pytest.mark.parametrize("soft", [False, True])
 def test_all_triplets_equal_pml(soft):
     x, labels = clouds(n=40)
     theirs = pml_losses.TripletMarginLoss(margin=0.3, smooth_loss=soft)
-    ours = TripletLoss(0.3, soft=soft, normalize=True, reduction="nonzero")
+    ours = TripletLoss(margin=0.3, soft=soft, normalize=True, reduction="nonzero")
     a, b = (measured(lambda z, f=f: f(z, labels), x) for f in (ours, theirs))
     assert a[0] == pytest.approx(b[0], abs=1e-5)
     torch.testing.assert_close(a[1], b[1], rtol=1e-4, atol=1e-6)
@@ -397,7 +278,7 @@ def test_all_triplets_equal_pml(soft):
 )
 def test_mined_triplets_equal_pml_and_pml_tuples_are_taken(ours, theirs):
     x, labels = clouds(n=48)
-    loss = TripletLoss(0.2, ours, normalize=True, reduction="nonzero")
+    loss = TripletLoss(margin=0.2, miner=ours, normalize=True, reduction="nonzero")
     pml = pml_losses.TripletMarginLoss(margin=0.2)
     mined = theirs(x, labels)
     a = measured(lambda z: loss(z, labels), x)
@@ -413,7 +294,7 @@ def test_near_collapse_pml_differs_because_its_float32_distances_do():
     x = 1.0 + 1e-5 * torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(32) // 4
     truth = oracle(lambda z: reduced(excesses(z, labels, 0.2, normalize=True)), x)[1]
-    ours = measured(lambda z: triplet_loss(z, labels, normalize=True), x)[1]
+    ours = measured(lambda z: TripletLoss(normalize=True)(z, labels), x)[1]
     theirs = measured(lambda z: pml_losses.TripletMarginLoss(margin=0.2)(z, labels), x)[1]
     assert float((ours - truth).norm() / truth.norm()) < 1e-5
     assert float((theirs - truth).norm() / truth.norm()) > 0.5
@@ -421,13 +302,13 @@ def test_near_collapse_pml_differs_because_its_float32_distances_do():
 
 def test_the_maximum_is_the_hardest_triplets_loss():
     x = torch.tensor([[0.0], [1.0], [3.0], [3.5]])
-    assert triplet_loss(x, [0, 0, 1, 1], margin=2.0, reduction="max").item() == pytest.approx(1.0)
+    assert TripletLoss(margin=2.0, reduction="max")(x, [0, 0, 1, 1]).item() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("margin", [-0.1, math.nan, "0.2"])
 def test_an_impossible_margin_is_named(margin):
     with pytest.raises(InputError, match="margin: expected"):
-        TripletLoss(margin)
+        TripletLoss(margin=margin)
 
 
 def test_an_unknown_reduction_lists_the_known_ones():
@@ -437,10 +318,10 @@ def test_an_unknown_reduction_lists_the_known_ones():
 
 def test_fewer_digits_in_products_change_nothing():
     x, labels = clouds()
-    plain = measured(lambda z: triplet_loss(z, labels), x)
+    plain = measured(lambda z: TripletLoss()(z, labels), x)
     torch.set_float32_matmul_precision("medium")
     try:
-        coarse = measured(lambda z: triplet_loss(z, labels), x)
+        coarse = measured(lambda z: TripletLoss()(z, labels), x)
     finally:
         torch.set_float32_matmul_precision("highest")
     assert coarse[0] == pytest.approx(plain[0], rel=1e-6)
@@ -448,13 +329,47 @@ def test_fewer_digits_in_products_change_nothing():
 
 
 def test_a_negative_index_is_named():
-    with pytest.raises(InputError, match="indices_tuple: expected rows of the batch"):
-        triplet_loss(torch.randn(3, 2), [0, 0, 1], [torch.tensor([i]) for i in (0, -1, 2)])
+    with pytest.raises(InputError, match="tuples: expected rows of the batch"):
+        TripletLoss()(torch.randn(3, 2), [0, 0, 1], [torch.tensor([i]) for i in (0, -1, 2)])
 
 
 @pytest.mark.parametrize("rows", [4, 200])
 def test_rows_that_normalise_to_one_point_cost_the_margin_not_their_rounding(rows):
     lengths = torch.linspace(0.3, 2.0, rows, dtype=torch.float64)[:, None]
     x = lengths * torch.tensor([[-0.4989, 0.3, 1.7]], dtype=torch.float64)
-    loss = TripletLoss(0.3, normalize=True, scale_free=True)
+    loss = TripletLoss(margin=0.3, normalize=True, scale_free=True)
     assert float(loss(x, torch.arange(rows) % 2)) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_blocks_of_a_batch_too_large_to_keep_whole_add_up_to_the_same(soft, monkeypatch):
+    x, labels = clouds(n=300, dtype=torch.float64)
+    whole = measured(lambda z: TripletLoss(soft=soft)(z, labels), x)
+    monkeypatch.setattr(tiles, "_KEPT", 0)
+    blocks = measured(lambda z: TripletLoss(soft=soft)(z, labels), x)
+    assert whole[0] == pytest.approx(blocks[0], rel=1e-12)
+    torch.testing.assert_close(whole[1], blocks[1], rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_large_and_small_classes_equal_the_definition(k, window, compiled):
+    x, labels = clouds(n=130, k=k, dtype=torch.float64)
+
+    def truth(wide):
+        d = distances(wide)
+        same = labels[:, None] == labels
+        kept = (same & ~torch.eye(len(x), dtype=torch.bool))[:, :, None] & ~same[:, None]
+        excess = (d[:, :, None] - d[:, None]) + 0.5
+        if window:
+            kept = kept & (d[:, None] > d[:, :, None]) & (excess > 0)
+        return excess[kept].clamp(min=0).mean()
+
+    keep = "semihard" if window else "all"
+    loss = TripletLoss(margin=0.5, miner=Miner("all", "all", margin=0.5, keep=keep))
+    if compiled:
+        assert_same(lambda z: loss(z, labels), truth, x, 1e-8)
+    else:
+        with without_kernels():
+            assert_same(lambda z: loss(z, labels), truth, x, 1e-8)

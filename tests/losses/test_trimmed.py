@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from losses.loss_oracles import measured
+from losses.loss_oracles import (
+    measured,
+)
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
     ContrastiveLoss,
@@ -15,13 +17,16 @@ from uncollapse.losses import (
 )
 from uncollapse.mining import Miner
 
+pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
+
+
 LOSSES = [
     ContrastiveLoss(),
-    TripletLoss(0.5),
-    TripletLoss(0.5, soft=True, scale_free=True, normalize=True, reduction="nonzero"),
+    TripletLoss(margin=0.5),
+    TripletLoss(margin=0.5, soft=True, scale_free=True, normalize=True, reduction="nonzero"),
     MarginLoss(nu=0.1),
     MultiSimilarityLoss(),
-    ProxyNCALoss(3, 4),
+    ProxyNCALoss(num_classes=3, dim=4),
     NPairLoss(),
     SupConLoss(),
 ]
@@ -37,7 +42,7 @@ def batch():
 def test_keeping_everything_is_the_loss_itself(loss, on):
     x, labels = batch()
     a = measured(lambda z: loss(z, labels), x)
-    b = measured(lambda z: TrimmedLoss(loss, 1.0, on)(z, labels), x)
+    b = measured(lambda z: TrimmedLoss(loss, fraction=1.0, on=on)(z, labels), x)
     assert a[0] == pytest.approx(b[0], rel=1e-9)
     torch.testing.assert_close(a[1], b[1], rtol=1e-7, atol=1e-10)
 
@@ -48,24 +53,26 @@ def test_trimming_on_all_keeps_the_smallest_losses(loss):
     elements = loss.elements(x, labels)
     kept = int(0.4 * len(elements.loss))
     smallest = elements.loss.detach().sort().values[:kept]
-    trimmed = TrimmedLoss(loss, 0.4)(x, labels)
+    trimmed = TrimmedLoss(loss, fraction=0.4)(x, labels)
     expected = loss.reduce(elements.take(elements.loss.detach() <= smallest[-1]))
     assert trimmed.item() == pytest.approx(expected.item(), rel=1e-9)
 
 
-@pytest.mark.parametrize("loss", [ContrastiveLoss(2.0), MarginLoss()])
+@pytest.mark.parametrize("loss", [ContrastiveLoss(margin=2.0), MarginLoss()])
 def test_trimming_positives_keeps_every_negative_pair(loss):
     x, labels = batch()
     elements = loss.elements(x, labels)
     negative = elements.pull == -torch.inf
     near = elements.pull[~negative].sort().values[: int(0.5 * 36)]
     expected = loss.reduce(elements.take(negative | (elements.pull <= near[-1])))
-    assert TrimmedLoss(loss, 0.5, "positives")(x, labels).item() == pytest.approx(expected.item())
+    assert TrimmedLoss(loss, fraction=0.5, on="positives")(x, labels).item() == pytest.approx(
+        expected.item()
+    )
 
 
 def test_trimming_positives_of_triplets_keeps_those_with_the_nearest_positives():
     x = torch.tensor([[0.0], [1.0], [5.0], [8.0]])
-    loss = TrimmedLoss(TripletLoss(20.0), 0.5, "positives")
+    loss = TrimmedLoss(TripletLoss(margin=20.0), fraction=0.5, on="positives")
     # Kept: anchors 0 and 1, whose positive is at 1; their losses 1 - d + 20.
     assert loss(x, [0, 0, 1, 1]).item() == pytest.approx(21 - (5 + 8 + 4 + 7) / 4)
 
@@ -74,7 +81,7 @@ def test_keeping_nothing_costs_a_differentiable_zero():
     x, labels = batch()
     for loss in LOSSES:
         if not getattr(loss, "nu", 0):
-            value, gradient = measured(lambda z, f=loss: TrimmedLoss(f, 0.0)(z, labels), x)
+            value, gradient = measured(lambda z, f=loss: TrimmedLoss(f, fraction=0.0)(z, labels), x)
             assert value == 0.0
             assert not gradient.any()
 
@@ -83,26 +90,26 @@ def test_a_miner_or_a_tuple_names_what_is_trimmed():
     x, labels = batch()
     miner = Miner("random", "random", generator=torch.Generator().manual_seed(0))
     chosen = miner(x, labels)
-    by_tuple = TrimmedLoss(TripletLoss(0.5), 0.5)(x, labels, chosen)
+    by_tuple = TrimmedLoss(TripletLoss(margin=0.5), fraction=0.5)(x, labels, chosen)
     miner.generator.manual_seed(0)
-    by_miner = TrimmedLoss(TripletLoss(0.5, miner), 0.5)(x, labels)
+    by_miner = TrimmedLoss(TripletLoss(margin=0.5, miner=miner), fraction=0.5)(x, labels)
     assert by_tuple == by_miner
 
 
 def test_impossible_settings_are_named():
     with pytest.raises(InputError, match="fraction: expected"):
-        TrimmedLoss(TripletLoss(), 1.5)
+        TrimmedLoss(TripletLoss(), fraction=1.5)
     with pytest.raises(InputError, match="'all', 'positives'"):
-        TrimmedLoss(TripletLoss(), 0.5, on="negatives")
+        TrimmedLoss(TripletLoss(), fraction=0.5, on="negatives")
     with pytest.raises(InputError, match="loss: expected"):
-        TrimmedLoss(torch.nn.MSELoss(), 0.5)
+        TrimmedLoss(torch.nn.MSELoss(), fraction=0.5)
 
 
 def test_a_beta_for_each_sample_can_be_trimmed():
     x, labels = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
     margin = MarginLoss(beta_per="sample", size=20)
     rows = torch.arange(8) + 5
-    whole = TrimmedLoss(margin, 1.0)(x, labels, samples=rows)
+    whole = TrimmedLoss(margin, fraction=1.0)(x, labels, samples=rows)
     torch.testing.assert_close(whole, margin(x, labels, samples=rows))
     with pytest.raises(InputError, match="samples: expected none: only MarginLoss"):
-        TrimmedLoss(ContrastiveLoss(), 0.5)(x, labels, samples=rows)
+        TrimmedLoss(ContrastiveLoss(), fraction=0.5)(x, labels, samples=rows)

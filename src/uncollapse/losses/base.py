@@ -1,0 +1,313 @@
+"""The contract of every loss, and what they share: tuples, elements, reductions, gradients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import ArrayLike, eager
+from uncollapse._base.check import InputError, check_choice
+from uncollapse.distances.batch import Batch
+from uncollapse.distances.frame import working_dtype
+from uncollapse.distances.pairwise import paired_distances, pairwise_distances
+from uncollapse.mining.miner import Miner
+from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
+
+__all__ = [
+    "Elements",
+    "Loss",
+    "Wrapper",
+    "attach",
+    "cosines",
+    "graph_rows",
+    "mean_or_zero",
+    "nonzero_mean",
+    "on_sphere",
+    "pair_distances",
+    "pair_mask",
+]
+
+
+class Elements(NamedTuple):
+    """One entry per tuple of the batch; which tuples there are is the loss's own (see its docs).
+
+    `loss`: what the tuple costs, on the graph. `pull`: how hard its positive part pulls, off the
+    graph (a distance, or minus a similarity; the larger, the harder the positive), -inf where the
+    tuple has no positive part. `anchor`: the row it belongs to.
+    """
+
+    loss: Tensor
+    pull: Tensor
+    anchor: Tensor
+
+    def take(self, index: Tensor) -> Elements:
+        """Some of the tuples, by mask or index."""
+        return Elements(self.loss[index], self.pull[index], self.anchor[index])
+
+
+class Loss(nn.Module, ABC):
+    """What a batch of embeddings costs: losses of tuples, reduced to a number.
+
+    `loss(embeddings, labels)` takes the tuples of its `miner`, or all of the batch without one;
+    `loss(embeddings, labels, tuples)` those it is given, ours or PML's, and needs no labels then
+    (except where a class has a parameter of its own, or the loss compares classes itself). With
+    `ref_embeddings` and `ref_labels` the positives and negatives are rows of those. `sample_ids`
+    are the rows' numbers in the dataset, for a `MarginLoss` with one β per sample.
+
+    `normalize` says whether embeddings are divided by their norms first; the miner then sees the
+    same. A subclass gives `listed` and may give `reduce`, and `value` a faster way.
+    """
+
+    reductions: ClassVar[tuple[str, ...]] = ("mean",)
+    labels_needed = False
+
+    def __init__(
+        self,
+        *,
+        miner: nn.Module | None = None,
+        normalize: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        if miner is not None and not isinstance(miner, nn.Module):
+            raise InputError("miner", type(miner).__name__, "a module: a Miner, or one of PML's")
+        check_choice("reduction", reduction, self.reductions)
+        self.miner, self.normalize, self.reduction = miner, normalize, reduction
+
+    @eager
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: ArrayLike | None = None,
+        tuples: Tuples | None = None,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: ArrayLike | None = None,
+        *,
+        sample_ids: ArrayLike | None = None,
+        indices_tuple: Tuples | None = None,
+        ref_emb: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of a batch, a scalar of the embeddings' dtype; see the class.
+
+        `indices_tuple` and `ref_emb` are PML's names of `tuples` and `ref_embeddings`.
+        """
+        tuples = indices_tuple if tuples is None else tuples
+        references = ref_emb if ref_embeddings is None else ref_embeddings
+        # No autocast inside: a product in bfloat16 has no digits left for a small distance.
+        with torch.autocast(embeddings.device.type, enabled=False):
+            checked = self._checked(embeddings, labels, tuples, references, ref_labels, sample_ids)
+            return self.value(*checked)
+
+    def elements(
+        self,
+        embeddings: Tensor,
+        labels: ArrayLike | None = None,
+        tuples: Tuples | None = None,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: ArrayLike | None = None,
+        *,
+        sample_ids: ArrayLike | None = None,
+    ) -> Elements:
+        """The losses of the batch's tuples, before they are reduced; arguments as in a call."""
+        references = (ref_embeddings, ref_labels)
+        return self.listed(*self._checked(embeddings, labels, tuples, *references, sample_ids))
+
+    def _checked(
+        self,
+        embeddings: Tensor,
+        labels: ArrayLike | None,
+        tuples: Tuples | None,
+        references: Tensor | None,
+        ref_labels: ArrayLike | None,
+        sample_ids: ArrayLike | None,
+    ) -> tuple[Batch, Triplets | Pairs | None]:
+        if labels is None and (tuples is None or self.labels_needed):
+            why = "labels, one for each row" + (
+                " where no tuples are given" if tuples is None else ""
+            )
+            raise InputError("labels", None, why)
+        batch = Batch.of(
+            embeddings,
+            labels,
+            references,
+            ref_labels if labels is not None else None,
+            sample_ids=sample_ids,
+            sphere=self.normalize,
+        )
+        if tuples is None:
+            return batch, None
+        device = batch.rows.device
+        return batch, checked_tuples(tuples, batch.count, batch.candidates, device)
+
+    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+        """The loss of a checked batch."""
+        return self.reduce(self.listed(batch, tuples))
+
+    @abstractmethod
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """The losses of the batch's tuples: those given, else the miner's, else all."""
+
+    def reduce(self, elements: Elements) -> Tensor:
+        """The loss of the batch, from the losses of its tuples."""
+        return (nonzero_mean if self.reduction == "nonzero" else mean_or_zero)(elements.loss)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        shown = {k: v for k, v in vars(self).items() if k[0] != "_" and k != "training"}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+
+    def mined(self, batch: Batch) -> Triplets | Pairs | None:
+        """What the miner names; None without a miner."""
+        if self.miner is None:
+            return None
+        if isinstance(self.miner, Miner):
+            return self.miner.mine(batch)
+        rows = graph_rows(batch, self.normalize).detach()
+        x, *references = rows[: batch.count], rows[batch.count :]
+        further = [references[0], batch.ref_labels] if batch.offset else []
+        found = self.miner(x, batch.labels, *further)
+        return checked_tuples(found, batch.count, batch.candidates, batch.rows.device)
+
+    def triplets(self, batch: Batch, tuples: Triplets | Pairs | None) -> Triplets:
+        """Triplets of rows: the anchor's, and those of its positive and its negative."""
+        found = self.mined(batch) if tuples is None else tuples
+        listed = as_triplets(found, batch.labels, batch.ref_labels)
+        return Triplets(listed.anchor, *(index + batch.offset for index in listed[1:]))
+
+    def pairs(
+        self, batch: Batch, tuples: Triplets | Pairs | None, *, unique: bool = False
+    ) -> Pairs:
+        """Pairs of rows, positive and negative ones."""
+        found = self.mined(batch) if tuples is None else tuples
+        a, p, b, n = as_pairs(found, batch.labels, batch.ref_labels, unique=unique)
+        return Pairs(a, p + batch.offset, b, n + batch.offset)
+
+
+class Wrapper(Loss):
+    """A loss around another: it passes the contract on, and every setting it has not itself.
+
+    `wrapper.miner`, `wrapper.scale_free` and the like are the inner loss's, to read and to set.
+    """
+
+    own: ClassVar[tuple[str, ...]] = ("inner", "training")
+
+    def __init__(self, loss: Loss) -> None:
+        if not isinstance(loss, Loss):
+            raise InputError("loss", type(loss).__name__, "one of the losses of uncollapse.losses")
+        nn.Module.__init__(self)
+        self.inner = loss
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:1] == "_" or name == "inner":
+            return super().__getattr__(name)
+        return getattr(super().__getattr__("inner"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[:1] == "_" or name in self.own:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.inner, name, value)
+
+    @property
+    def labels_needed(self) -> bool:  # type: ignore[override]
+        """As the inner loss."""
+        return self.inner.labels_needed
+
+    def reduce(self, elements: Elements) -> Tensor:
+        """As the inner loss does."""
+        return self.inner.reduce(elements)
+
+
+def graph_rows(batch: Batch, sphere: bool) -> Tensor:
+    """The rows in the working dtype, on the graph, of length 1 if asked; a zero row stays 0."""
+    wide = batch.rows.to(working_dtype(batch.rows))
+    return on_sphere(wide) if sphere else wide
+
+
+def on_sphere(wide: Tensor) -> Tensor:
+    """Rows over their norms, on the graph; a zero row stays 0."""
+    norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+    whole = norm > 0
+    return torch.where(whole, wide / norm.masked_fill(~whole, 1.0), torch.zeros_like(wide))
+
+
+def pair_distances(rows: Tensor, i: Tensor, j: Tensor, *, squared: bool = False) -> Tensor:
+    """Distances of rows i to rows j: by differences, or out of the matrix if that is smaller."""
+    if len(i) == 0:
+        return rows[i].sum(1)
+    if len(i) * rows.shape[1] > len(rows) ** 2:
+        return pairwise_distances(rows, squared=squared)[i, j]
+    return paired_distances(rows[i], rows[j], squared=squared)
+
+
+def cosines(rows: Tensor, count: int, offset: int) -> Tensor:
+    """Cosines of the first `count` unit rows to those from `offset` on, as 1 - d²/2.
+
+    Exact where the rows nearly coincide.
+    """
+    square = (
+        pairwise_distances(rows[:count], rows[offset:], squared=True)
+        if offset
+        else pairwise_distances(rows, squared=True)
+    )
+    return 1.0 - 0.5 * square
+
+
+def pair_mask(like: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Which pairs are named, in the shape of a matrix."""
+    mask = torch.zeros_like(like, dtype=torch.bool)
+    mask[i, j] = True
+    return mask
+
+
+def mean_or_zero(loss: Tensor) -> Tensor:
+    """Mean, or a zero on the graph when there is nothing."""
+    return loss.sum() / max(len(loss), 1)
+
+
+def nonzero_mean(loss: Tensor) -> Tensor:
+    """Mean of the entries above 0, or a zero on the graph when there are none."""
+    return loss.sum() / (loss.detach() > 0).sum().clamp(min=1)
+
+
+def attach(
+    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
+) -> Tensor:
+    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
+
+    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
+    as slow as it may be: it is asked where the gradient's own derivative is wanted.
+    """
+    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
+    scalar = value.to(batch.rows.dtype)
+    return _Attach.apply(batch.rows, scalar, given, batch, plain)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Attach(torch.autograd.Function):
+    """Value and gradient were computed together; backward only scales the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        value: Tensor,
+        gradient: Tensor,
+        batch: Batch,
+        plain: Callable[[Batch], Tensor],
+    ) -> Tensor:
+        ctx.save_for_backward(rows, gradient)
+        ctx.batch, ctx.plain = batch, plain
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
+        rows, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled() and rows.requires_grad:  # a second derivative is wanted
+            value = ctx.plain(replace(ctx.batch, rows=rows))
+            (gradient,) = torch.autograd.grad(value, rows, create_graph=True)
+        return gradient * upstream, None, None, None, None

@@ -1,0 +1,368 @@
+"""Some anchors of a batch, and their nearest and farthest rows as float64 differences choose them.
+
+One pass over float32 products finds the winner and everybody within the rounding error of it. Where
+that is more than the winner, those few are measured by differences of the given rows; where it is a
+crowd (a class within a millionth of its distance) the row is done again in float64, and only what
+is within the far smaller error there is measured. Ties go to the lowest index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse.distances.batch import Batch
+from uncollapse.distances.frame import Frame, on_host
+from uncollapse.distances.pairwise import pairwise_distances
+from uncollapse.distances.tiles import row_argmin, short_squares
+from uncollapse.mining.draws import draw_pool
+
+__all__ = ["Block", "Look", "blocks"]
+
+_PRODUCTS = 1 << 20  # products held at a time: 4 MB of float32
+_PRODUCTS_ELSEWHERE = 1 << 25
+_SMALL_CLASS = 32  # up to here the distances inside a class are differences
+_DOUBT = 1e-9  # relative error of a squared distance by float64 products
+_CROWD = 16  # candidates of a doubtful row, on average, above which float64 products are cheaper
+_INF = float("inf")
+
+
+def blocks(
+    batch: Batch, pool: int | None, generator: torch.Generator | None, rows: Tensor | None = None
+) -> Iterator[Block]:
+    """Usable anchors (or these rows), ascending, a block at a time, with pools where asked."""
+    anchors = batch.classes.anchors if rows is None else rows
+    n = len(batch.classes.order)
+    host = on_host(anchors)
+    held = _PRODUCTS if host else _PRODUCTS_ELSEWHERE
+    step = max(64, min(256 if host else n, held // n))
+    own, real = batch.classes.table
+    for start in range(0, len(anchors), step):
+        some = anchors[start : start + step]
+        block = Block(batch, some, own[some], real[some], None, generator)
+        if pool is not None and pool < n - 1:
+            block.valid, block.pool = draw_pool(
+                pool, block.own, block.valid, block.hidden(), generator
+            )
+        yield block
+
+
+@dataclass
+class Block:
+    """Some anchors.
+
+    `own[i]` are the candidates of anchor i's class, of which `valid[i]` may be chosen; `pool[i]`
+    marks the negatives anchor i may choose, and None stands for all of them.
+    """
+
+    batch: Batch
+    anchors: Tensor
+    own: Tensor
+    valid: Tensor
+    pool: Tensor | None
+    generator: torch.Generator | None
+
+    @cached_property
+    def plain(self) -> Look:
+        """The block by the distances of the batch as they are."""
+        return Look(self, self.batch.frame)
+
+    @cached_property
+    def sphere(self) -> Look:
+        """The block by the distances on the unit sphere."""
+        return Look(self, self.batch.frame.sphere)
+
+    @cached_property
+    def every(self) -> Tensor:
+        """Row numbers of the block."""
+        return torch.arange(len(self.anchors), device=self.anchors.device)
+
+    def hidden(self) -> Tensor:
+        """`[b, N]`: which candidates are no negatives."""
+        shape = len(self.anchors), len(self.batch.classes.order)
+        mask = torch.zeros(shape, dtype=torch.bool, device=self.anchors.device)
+        mask.scatter_(1, self.own, True)
+        if not self.batch.classes.apart:
+            mask.scatter_(1, self.anchors[:, None], True)
+        return mask
+
+    def negatives(self) -> Tensor:
+        """`[b, N]`: which candidates may be chosen as negatives."""
+        return ~self.hidden() if self.pool is None else self.pool
+
+    def hide(self, values: Tensor, rows: Tensor | None = None) -> None:
+        """Put infinity where a negative may not be chosen, for all or for the given rows."""
+        own, anchors, pool = self.own, self.anchors, self.pool
+        if rows is not None:
+            own, anchors = own[rows], anchors[rows]
+            pool = None if pool is None else pool[rows]
+        values.scatter_(1, own, _INF)
+        if not self.batch.classes.apart:
+            values.scatter_(1, anchors[:, None], _INF)
+        if pool is not None:
+            values.masked_fill_(~pool, _INF)
+
+    def take(self, rows: Tensor) -> Block:
+        """The block of `anchors[rows]`, which may repeat."""
+        pool = None if self.pool is None else self.pool[rows]
+        mine = (self.anchors[rows], self.own[rows], self.valid[rows])
+        return Block(self.batch, *mine, pool, self.generator)
+
+    def at_own(self, table: Tensor, rows: Tensor, column: Tensor) -> Tensor:
+        """`table[rows, column]` for a table that is `own` or goes with it."""
+        if rows is self.every:
+            return table.gather(1, column[:, None]).flatten()
+        return table[rows, column]
+
+
+class Look:
+    """A block by the distances of one frame; squared, in the frame's coordinates."""
+
+    def __init__(self, block: Block, frame: Frame) -> None:
+        self.block, self.frame = block, frame
+        self._products: Tensor | None = None
+        self.own_products = frame.norms[:0]  # short squares to `own`, once there are products
+        self._own_squares: tuple[Tensor, Tensor | None] | None = None
+
+    @property
+    def candidates(self) -> slice:
+        """Rows of the frame that are candidates."""
+        return slice(self.block.batch.offset, len(self.frame))
+
+    @cached_property
+    def error(self) -> Tensor:
+        """`[b, 1]`: what bounds the error of a product of these anchors with any candidate."""
+        band = self.frame.band
+        return (band[self.block.anchors] + band.amax())[:, None]
+
+    def squares(self, rows: Tensor, column: Tensor) -> Tensor:
+        """Of the rows of the block to candidates `[len(rows)]` or `[len(rows), k]`, exactly."""
+        anchors = self.block.anchors
+        who = anchors if rows is self.block.every else anchors[rows]
+        return self.frame.squares(who, column + self.block.batch.offset)
+
+    def distances(self, rows: Tensor, column: Tensor) -> Tensor:
+        """The same as the caller's distances."""
+        return self.squares(rows, column).sqrt_().mul_(self.frame.unit)
+
+    def products(self) -> Tensor:
+        """Short squares, infinite where no negative may be chosen; do not change them."""
+        if self._products is None:
+            values = short_squares(self.frame, self.block.anchors, self.frame, self.candidates)
+            self.own_products = values.gather(1, self.block.own)
+            self.block.hide(values)
+            self._products = values
+        return self._products
+
+    def spend_products(self) -> Tensor:
+        """The same, to be overwritten."""
+        values, self._products = self.products(), None
+        return values
+
+    def nearest_negative(self, *, farthest: bool = False) -> Tensor:
+        """Nearest (or farthest) negative of each anchor."""
+        if not farthest:
+            return self.search(self.products(), self.block.every)[0]
+        values = self.spend_products().neg_()
+        self.block.hide(values)
+        return self.search(values, self.block.every, farthest=True)[0]
+
+    def own_squares(self) -> tuple[Tensor, Tensor | None]:
+        """Squared distances to `own`, and what bounds their error (None: exact)."""
+        if self._own_squares is None:
+            block = self.block
+            if block.own.shape[1] <= _SMALL_CLASS or not on_host(block.own):
+                self._own_squares = self.squares(block.every, block.own), None
+            else:
+                self._own_squares = self._large_class_squares()
+        return self._own_squares
+
+    def own_squares_near(self, limit: Tensor) -> Tensor:
+        """The same, exact wherever the order relative to `limit` `[b]` could depend on it."""
+        squares, error = self.own_squares()
+        if error is not None:
+            self._measure(squares, (squares - limit[:, None]).abs() <= error)
+        return squares
+
+    def nearest_own(self) -> Tensor:
+        """Column of the nearest valid positive."""
+        return self.extreme_own(self.block.valid, farthest=False)
+
+    def extreme_own(self, allowed: Tensor, *, farthest: bool) -> Tensor:
+        """Column of the nearest or farthest allowed positive; the first of equals.
+
+        Where the products are there anyway they decide, as far as rounding lets them.
+        """
+        if self._own_squares is not None or self._products is None:
+            return self._extreme_exact(allowed, farthest)
+        values = self.own_products
+        values = (-values if farthest else values).masked_fill(~allowed, _INF)
+        column, _, _, row, _ = _scan(values, self.error, None)
+        if len(row) and not self.frame.collapsed:
+            doubtful = torch.unique_consecutive(row)
+            part = Look(self.block.take(doubtful), self.frame)
+            column[doubtful] = part._extreme_exact(allowed[doubtful], farthest)
+        return column
+
+    def search(
+        self,
+        values: Tensor,
+        rows: Tensor,
+        *,
+        beyond: tuple[Tensor, Tensor] | None = None,
+        farthest: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Nearest column of each of the block's `rows`, if asked only `beyond` another.
+
+        Returns `(index, found)`. `values` are the products of those rows, hidden; with `farthest`
+        they are of opposite sign. `beyond` are for each row a candidate `[r]` whose distance must
+        be exceeded, and the product with it; the values are then overwritten.
+        """
+        error = self.error if rows is self.block.every else self.error[rows]
+        bound = None if beyond is None else beyond[1][:, None] - 2 * error
+        index, found, best, row, column = _scan(values, error, bound)
+        if self.frame.collapsed:  # every distance is exactly 0, and none exceeds another
+            return index, found if beyond is None else torch.zeros_like(found)
+        if len(row) == 0:
+            return index, found
+        doubtful, run = torch.unique_consecutive(row, return_inverse=True)
+        above = None if beyond is None else self.squares(rows[doubtful], beyond[0][doubtful])
+        if len(row) <= _CROWD * len(doubtful):
+            exact = self.squares(rows[row], column)
+            if farthest:
+                exact = -exact
+            elif above is not None:
+                exact = torch.where(exact > above[run], exact, _INF)
+            least = exact.new_full((len(doubtful),), _INF).scatter_reduce_(0, run, exact, "amin")
+            # Of equals the first: columns ascend within a run.
+            first = torch.where(exact == least[run], column, values.shape[1])
+            winner = torch.full_like(doubtful, values.shape[1])
+            index[doubtful] = winner.scatter_reduce_(0, run, first, "amin")
+            # Everybody else is farther than the winner's value and twice the error.
+            own = self.frame.norms[self.block.anchors[rows[doubtful]]]
+            sure = (
+                best.flatten()[doubtful] + error.flatten()[doubtful] + (-own if farthest else own)
+            )
+            unsettled = (least > sure).nonzero().flatten()
+            doubtful = doubtful[unsettled]
+            above = None if above is None else above[unsettled]
+        step = max(1, _PRODUCTS // 2 // values.shape[1])
+        for start in range(0, len(doubtful), step):
+            some = doubtful[start : start + step]
+            limits = None if above is None else above[start : start + step][:, None]
+            index[some], found[some] = self._settle(rows[some], limits, farthest)
+        return index, found
+
+    def _settle(self, rows: Tensor, above: Tensor | None, farthest: bool) -> tuple[Tensor, Tensor]:
+        """The same search in float64, with differences where even that could mislead."""
+        frame, anchors = self.frame.fine, self.block.anchors[rows]
+        error = (frame.band[anchors] + frame.band.amax())[:, None]
+        values = short_squares(frame, anchors, frame, self.candidates)
+        values += frame.norms[anchors][:, None]
+        sign = -1.0 if farthest else 1.0
+        values.mul_(sign)
+        self.block.hide(values, rows)
+
+        def measure(near: Tensor) -> None:
+            r, c = near.nonzero(as_tuple=True)
+            values[r, c] = sign * self.squares(rows[r], c)
+
+        if above is not None:
+            measure((values - above).abs() <= error)
+            values.masked_fill_(values <= above, _INF)
+        best = values.amin(dim=1, keepdim=True)
+        measure((values <= best + 2 * error) & (values < _INF))
+        index = row_argmin(values)
+        return index, values.gather(1, index[:, None]).flatten() < _INF
+
+    def _extreme_exact(self, allowed: Tensor, farthest: bool) -> Tensor:
+        squares, error = self.own_squares()
+        sign = -1.0 if farthest else 1.0
+        values = (sign * squares).masked_fill_(~allowed, _INF)
+        if error is not None:
+            best = values.amin(dim=1, keepdim=True)
+            self._measure(squares, (values <= best + 2 * error) & allowed)
+            values = (sign * squares).masked_fill_(~allowed, _INF)
+        return row_argmin(values)
+
+    def _measure(self, squares: Tensor, near: Tensor) -> None:
+        """Replace the marked squared distances to `own` by exact ones."""
+        r, c = near.nonzero(as_tuple=True)
+        squares[r, c] = self.squares(r, self.block.own[r, c])
+
+    def _large_class_squares(self) -> tuple[Tensor, Tensor]:
+        """Squared distances to `own` by products about each class's own centre, and their error.
+
+        About the batch's centre a tight class has no digits.
+        """
+        block, classes = self.block, self.block.batch.classes
+        squares = self.frame.centre.new_full(block.own.shape, _INF)
+        low, run = torch.unique(classes.low[block.anchors], return_inverse=True)
+        for number, first in enumerate(low.tolist()):
+            rows = (run == number).nonzero().flatten()
+            last = int(classes.high[block.anchors[rows[0]]])
+            members = classes.order[first:last] + block.batch.offset
+            mine, theirs = self.frame.exact(block.anchors[rows]), self.frame.exact(members)
+            full = pairwise_distances(mine, theirs, squared=True)
+            where = torch.searchsorted(members, block.own[rows] + block.batch.offset)
+            width = len(members) - int(not classes.apart)
+            squares[rows, :width] = full.gather(1, where[:, :width].clamp(max=len(members) - 1))
+        return squares, squares * _DOUBT
+
+
+def _scan(
+    values: Tensor, error: Tensor, bound: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`(index, found, best, row, column)`: each row's lowest value not below the bound, and doubts.
+
+    The last two list, for the rows in which values off by up to `error` (and a bound by twice that)
+    could have made another one win, all entries that could.
+    """
+    if on_host(values):
+        return _scan_host(values, error, bound)
+    if bound is not None:
+        values = values.masked_fill(values < bound, _INF)
+    index = values.argmin(dim=1, keepdim=True)
+    best = values.gather(1, index)
+    found = best < _INF
+    near = values <= best + 2 * error
+    doubt = near.sum(dim=1, keepdim=True) > 1
+    if bound is not None:
+        doubt |= best <= bound + 4 * error
+    row, column = (near & doubt & found).nonzero(as_tuple=True)
+    return index.flatten(), found.flatten(), best, row, column
+
+
+def _scan_host(
+    values: Tensor, error: Tensor, bound: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The same with NumPy, whose argmin takes a tenth of the time of torch's."""
+    v, band = values.numpy(), 2 * error.numpy()
+    if bound is None:
+        index = v.argmin(axis=1)
+        best = v[np.arange(len(v)), index][:, None]
+        found = best < np.inf
+        near = v <= best + band
+        certain = np.ones_like(found)
+    else:
+        # Above the bound a difference is a positive float, whose bits order as unsigned integers;
+        # below it the sign bit makes it larger than any of them: no masking pass is needed.
+        low = bound.numpy()
+        gap = np.subtract(v, low, out=v)
+        bits = gap.view(np.uint32 if gap.itemsize == 4 else np.uint64)
+        index = bits.argmin(axis=1)
+        best = gap[np.arange(len(v)), index][:, None]
+        found = (best >= 0) & (best < np.inf)
+        near = bits <= np.where(found, best + band, 0).astype(gap.dtype).view(bits.dtype)
+        certain = best > 2 * band
+        best = best + low
+    row, column = np.divmod(np.flatnonzero(near), near.shape[1])
+    several = np.bincount(row, minlength=len(near)) > 1
+    kept = (found[:, 0] & (several | ~certain[:, 0]))[row]
+    winner, exists, value = map(torch.from_numpy, (index, found[:, 0], best))
+    return winner, exists, value, torch.from_numpy(row[kept]), torch.from_numpy(column[kept])
