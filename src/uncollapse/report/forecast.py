@@ -134,7 +134,7 @@ def _row(cell: Cell, probed: bool) -> list[object]:
     row += [TableCell(f"{cell.drift:+.3f}", cell.drift), cell.spread, cell.diameter, cell.loss]
     row.append(TableCell(bound, cell.bound))
     if probed:
-        left = None if cell.probe is None else cell.probe.foretold
+        left = None if cell.probe is None else cell.probe.predicted
         row.append(TableCell("–" if left is None else percent(left), left))
     return [*row, f"{RISKS[cell.risk][0]} {cell.risk}"]
 
