@@ -98,9 +98,7 @@ def verdicts(seeds: int = 10) -> bool:
                         )
                         (right if found.verdict == state.verdict else wrong)[state.name] += 1
     total = sum(right.values()) + sum(wrong.values())
-    print(
-        f"\nknown states: {sum(right.values())} of {total} verdicts right; wrong: {dict(wrong) or 0}"
-    )
+    print(f"\nknown states: {sum(right.values())} of {total} right; wrong: {dict(wrong) or 0}")
     return not wrong
 
 
