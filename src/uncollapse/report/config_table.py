@@ -29,7 +29,8 @@ def flat(config: Config) -> dict[str, Any]:
 
 def config_table(config: Config) -> Html:
     """What was changed from the defaults, and all keys when asked for."""
-    values, usual = flat(config), flat(Config())
+    own = flat(Config(loss=type(config.loss)()))  # of this loss
+    values, usual = flat(config), own | {"loss.name": Config().loss.name}
     changed = [[key, _said(v)] for key, v in values.items() if usual.get(key) != v]
     every = table(["key", "value"], [[key, _said(v)] for key, v in values.items()])
     shown = table(["key", "value"], changed, caption="What differs from the defaults")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+import torch
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from uncollapse._base.check import InputError
+from uncollapse._base.files import read_toml
+from uncollapse.mining.miner import KEEP
+from uncollapse.mining.negatives import FALLBACKS, NEGATIVES
+from uncollapse.mining.positives import POSITIVES
+from uncollapse.training.key_errors import explain
+from uncollapse.training.loss_sections import AnyLoss, TripletConfig
+from uncollapse.training.overrides import apply_overrides
+from uncollapse.training.section import OneOf, Section
 
 __all__ = [
     "BatchConfig",
@@ -20,35 +26,22 @@ __all__ = [
     "DistributedConfig",
     "EvaluateConfig",
     "GuardConfig",
-    "LossConfig",
     "MiningConfig",
     "ModelConfig",
     "OptimiserConfig",
     "TrainConfig",
-    "apply_overrides",
     "load_config",
     "parse_config",
-    "read_toml",
-]
-
-Positives = Literal["easy", "inside", "hard", "semihard", "random", "all", "multi_similarity"]
-Negatives = Literal["hard", "semihard", "random", "distance", "multi_similarity", "easy", "all"]
-LossName = Literal[
-    "triplet", "margin", "contrastive", "multi-similarity", "proxy-nca", "n-pair", "sup-con"
 ]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
-
-
-class DataConfig(_Section):
+class DataConfig(Section):
     """`[data]`: which samples. `labels = "fine"` trains on the fine labels instead."""
 
     name: str = "mnist-parity"
     root: str | None = None
     train_split: str = "train"
-    eval_splits: list[str] = ["test"]
+    eval_splits: list[str] = Field(["test"])
     labels: Literal["coarse", "fine"] = "coarse"
     size: int | None = Field(None, ge=1)
     channels: Literal[1, 3] | None = None
@@ -57,19 +50,19 @@ class DataConfig(_Section):
     workers: int = Field(0, ge=0)
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """`[model]`: the network and its embedding dimension."""
 
     backbone: str = "mnist-cnn"
     dim: int = Field(128, ge=1)
     normalize: bool = False
-    hidden: list[int] = [512]
+    hidden: list[int] = Field([512])
     weights: str | None = None
     freeze_bn: bool = False
     init: Literal["hnm", "eps"] = "hnm"
 
 
-class BatchConfig(_Section):
+class BatchConfig(Section):
     """`[batch]`: P classes of K samples (`pk`), or `size` samples drawn at random (`uniform`)."""
 
     sampler: Literal["pk", "uniform"] = "pk"
@@ -77,29 +70,47 @@ class BatchConfig(_Section):
     k: int = Field(4, ge=1)
     size: int = Field(128, ge=2)
 
+    @field_validator("k")
+    @classmethod
+    def _a_pair(cls, value: int, info: ValidationInfo) -> int:
+        if value < 2 and info.data.get("sampler") == "pk":
+            raise ValueError("a whole number of at least 2: a sample needs a positive")
+        return value
 
-class MiningConfig(_Section):
-    """`[mining]`: which positives, which negatives, and among how many (`pool`).
+
+class MiningConfig(Section):
+    """`[mining]`: the settings of `mining.Miner`, and how its pool grows.
 
     With neither named, the triplet loss mines easy positives and semi-hard negatives, and the other
     losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
-    grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`.
+    grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
+    `margin` it is the loss's, or 0.2 for a loss that has none.
 
     `scope` matters on several ranks: `global` mines and charges the whole batch as one process
     would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
     """
 
-    positives: Positives | None = None
-    negatives: Negatives | None = None
+    positives: Annotated[str, OneOf(POSITIVES)] | None = None
+    negatives: Annotated[str, OneOf(NEGATIVES)] | None = None
     pool: int | None = Field(None, ge=2)
     pool_start: int | None = Field(None, ge=2)
     pool_steps: int = Field(1000, ge=1)
     margin: float | None = Field(None, ge=0)
     epsilon: float = Field(0.1, ge=0)
+    fallback: Annotated[str, OneOf(FALLBACKS)] = "nearest-outside"
+    cutoffs: list[float] = Field([0.5, 1.4])
+    keep: Annotated[str, OneOf(KEEP)] = "all"
     scope: Literal["global", "rank"] = "global"
 
+    @field_validator("cutoffs")
+    @classmethod
+    def _in_order(cls, value: list[float]) -> list[float]:
+        if len(value) != 2 or not 0 < value[0] < value[1]:
+            raise ValueError("two numbers, 0 < first < second")
+        return value
 
-class GuardConfig(_Section):
+
+class GuardConfig(Section):
     """`[guard]`: what to do about collapse: nothing, `warn`, `stop` the run, or `rescue` it."""
 
     action: Literal["off", "warn", "stop", "rescue"] = "warn"
@@ -108,33 +119,7 @@ class GuardConfig(_Section):
     probation: int = Field(200, ge=1)
 
 
-class LossConfig(_Section):
-    """`[loss]`: what the tuples cost. Keys left out take the loss's own default.
-
-    `trim` keeps that share of the cheapest tuples (EPS appendix C), of `trim_on` kind.
-    """
-
-    name: LossName = "triplet"
-    margin: float | None = Field(None, ge=0)
-    soft: bool | None = None
-    scale_free: bool | None = None
-    normalize: bool | None = None
-    reduction: Literal["mean", "nonzero", "max"] | None = None
-    alpha: float | None = None
-    beta: float | None = None
-    base: float | None = None
-    beta_per: Literal["global", "class", "sample"] | None = None
-    learn_beta: bool | None = None
-    nu: float | None = Field(None, ge=0)
-    scale: float | None = Field(None, gt=0)
-    per_class: int | None = Field(None, ge=1)
-    l2: float | None = Field(None, ge=0)
-    temperature: float | None = Field(None, gt=0)
-    trim: float | None = Field(None, gt=0, le=1)
-    trim_on: Literal["all", "positives"] = "all"
-
-
-class OptimiserConfig(_Section):
+class OptimiserConfig(Section):
     """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping."""
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
@@ -149,23 +134,24 @@ class OptimiserConfig(_Section):
     clip: float | None = Field(None, gt=0)
 
 
-class EvaluateConfig(_Section):
+class EvaluateConfig(Section):
     """`[evaluate]`: what is measured on each evaluation split."""
 
-    ks: list[int] = [1, 2, 4, 8]
+    ks: list[int] = Field([1, 2, 4, 8])
     clustering: bool = False
     multiplier: int = Field(1, ge=1)
     max_samples: int | None = Field(None, ge=2)
     batch: int = Field(256, ge=1)
 
-    @model_validator(mode="after")
-    def _whole_positive(self) -> EvaluateConfig:
-        if not self.ks or min(self.ks) < 1:
-            raise ValueError("ks must be whole numbers of at least 1")
-        return self
+    @field_validator("ks")
+    @classmethod
+    def _counts(cls, value: list[int]) -> list[int]:
+        if not value or min(value) < 1:
+            raise ValueError("one or more whole numbers of at least 1")
+        return value
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """`[train]`: how long, how often to look, and on what."""
 
     steps: int = Field(1000, ge=1)
@@ -177,14 +163,26 @@ class TrainConfig(_Section):
     threads: int | None = Field(None, ge=1)
     tensorboard: Literal["auto", "off"] = "auto"
 
+    @field_validator("device")
+    @classmethod
+    def _computes(cls, value: str) -> str:
+        """Whether this machine has it is asked where it is used: the config may be another's."""
+        try:
+            known = value == "auto" or torch.device(value).type != "meta"
+        except RuntimeError:
+            known = False
+        if not known:
+            raise ValueError("'auto', 'cpu', 'cuda', 'cuda:1' or the like, or 'mps'")
+        return value
 
-class DistributedConfig(_Section):
+
+class DistributedConfig(Section):
     """`[distributed]`: several ranks; `timeout` is the seconds one waits for one that hangs."""
 
     timeout: float = Field(1800.0, gt=0)
 
 
-class Config(_Section):
+class Config(Section):
     """A whole run. Every key has a default; unknown keys and impossible values are refused.
 
     >>> Config().batch.p
@@ -196,7 +194,7 @@ class Config(_Section):
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     mining: MiningConfig = MiningConfig()
-    loss: LossConfig = LossConfig()
+    loss: AnyLoss = TripletConfig()
     guard: GuardConfig = GuardConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -214,81 +212,51 @@ class Config(_Section):
         """The resolved config as TOML; keys that are unset are left out."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
+    def with_changes(self, changes: Mapping[str, Any]) -> Config:
+        """The same config with other nested values: `{"batch": {"p": 4}}`.
+
+        With another `loss.name`, the keys that nobody set take the new loss's defaults.
+        """
+        values = self.to_values()
+        for key, change in changes.items():
+            inner = isinstance(values.get(key), dict) and isinstance(change, Mapping)
+            values[key] = values[key] | change if inner else change
+        return parse_config(values)
+
+    def to_values(self) -> dict[str, Any]:
+        """Nested values with everything resolved, but for the loss's keys that nobody set."""
+        loss = {"name": self.loss.name, **self.loss.model_dump(exclude_unset=True)}
+        return {**self.model_dump(exclude_none=True), "loss": loss}
+
+    def value(self, key: str) -> Any:
+        """What a dotted key has; None for a key that only another loss has.
+
+        >>> Config().value("batch.p"), Config().value("loss.temperature")
+        (8, None)
+        """
+        found: Any = self
+        for part in key.split("."):
+            found = getattr(found, part, None)
+        return found
+
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a TOML file, apply `a.b=c` overrides, and check the result."""
-    return parse_config(apply_overrides(read_toml(path), overrides))
+    """Read a TOML file, apply `a.b=c` overrides, and check the result, as `parse_config` does.
 
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """What a TOML file holds; an error names the file and where it goes wrong."""
-    file = Path(path)
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(file), f"{error}", "a valid TOML file") from None
-    except UnicodeDecodeError:
-        raise InputError(str(file), "a file that is not UTF-8 text", "a TOML file") from None
-
-
-def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Set dotted keys: `mining.positives=easy`, `batch.p=18`, `evaluate.ks=[1,5]`.
-
-    The value is read as TOML, and as plain text where it is none.
-
-    >>> apply_overrides({"batch": {"p": 4}}, ["batch.p=18", "model.backbone=conv2"])
-    {'batch': {'p': 18}, 'model': {'backbone': 'conv2'}}
+    Raises `DamagedFileError` for a file that is no TOML.
     """
-    result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in values.items()}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key.strip():
-            raise InputError("--set", repr(override), "key=value, such as mining.positives=easy")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
-        *sections, last = key.strip().split(".")
-        place: dict[str, Any] = result
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise InputError("--set", repr(key), f"{section} to be a section, not a value")
-        place[last] = value
-    return result
+    return parse_config(apply_overrides(read_toml(Path(path)), overrides))
 
 
 def parse_config(values: Mapping[str, Any]) -> Config:
-    """Check nested values; an error names the key, what was given and what is allowed.
+    """Check nested values; an `InputError` names each wrong key, what was given, what is allowed.
 
-    >>> parse_config({"mining": {"positives": "esy"}})
+    >>> parse_config({"guard": {"action": "resuce"}})
     Traceback (most recent call last):
-    uncollapse._base.check.InputError: mining.positives: expected 'easy', 'inside', 'hard',
-    'semihard', 'random', 'all' or 'multi_similarity', got 'esy'
+    uncollapse._base.check.InputError: guard.action: expected 'off', 'warn', 'stop' or 'rescue',
+    got 'resuce' (did you mean 'rescue'?)
     """
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise _explain(error) from None
-
-
-def _explain(error: ValidationError) -> InputError:
-    """The first thing that is wrong, in the project's form."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        allowed = _keys_beside(first["loc"])
-        near = difflib.get_close_matches(str(first["loc"][-1]), allowed, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        return InputError(key, f"a key that does not exist{hint}", "one of " + ", ".join(allowed))
-    expected = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    given = first["input"]
-    return InputError(key, repr(given) if not isinstance(given, BaseModel) else "these", expected)
-
-
-def _keys_beside(loc: tuple[int | str, ...]) -> list[str]:
-    model: Any = Config
-    for part in loc[:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        model = next((a for a in get_args(annotation) if a is not type(None)), annotation)
-    return list(model.model_fields)
+        raise explain(error, Config) from None
