@@ -78,7 +78,8 @@ def test_the_miners_margin_is_its_own_or_the_losss(loss, mining, margin):
 
 def test_trimming_wraps_the_loss_and_its_miner():
     loss = assemble.build_loss(parse_config({"loss": {"trim": 0.5}}), DATA)
-    assert isinstance(loss, TrimmedLoss) and isinstance(loss.inner, TripletLoss)
+    assert isinstance(loss, TrimmedLoss)
+    assert isinstance(loss.inner, TripletLoss)
     assert isinstance(loss.miner, Miner)
 
 
@@ -99,7 +100,8 @@ def test_the_parts_of_a_run_draw_different_numbers_and_the_same_again():
 
 def test_the_sampler_is_the_one_asked_for():
     sampler = assemble.build_sampler(parse_config({"batch": {"p": 3, "k": 4}}), DATA)
-    assert isinstance(sampler, PKSampler) and len(next(iter(sampler))) == 12
+    assert isinstance(sampler, PKSampler)
+    assert len(next(iter(sampler))) == 12
     uniform = parse_config({"batch": {"sampler": "uniform", "size": 15}})
     assert isinstance(assemble.build_sampler(uniform, DATA), UniformBatchSampler)
 

@@ -98,7 +98,7 @@ def test_all_wrong_keys_are_named_at_once():
         "loss": {"name": "contrastive", "reduction": "max", "temperature": 1},
         "train": {"device": "meta"},
     }
-    with pytest.raises(WrongKeysError, match="^6 keys are wrong:\n- ") as caught:
+    with pytest.raises(WrongKeysError, match=r"^6 keys are wrong:\n- ") as caught:
         parse_config(values)
     assert len(caught.value.errors) == 6
     named = {str(error).split(":")[0] for error in caught.value.errors}

@@ -11,7 +11,7 @@ from uncollapse._base.check import InputError
 from uncollapse.losses import Loss, TrimmedLoss
 from uncollapse.mining import Miner
 from uncollapse.training.loss_sections import LOSSES, LossConfig, TrainingSize
-from uncollapse.training.section import OneOf
+from uncollapse.training.section_base import OneOf
 
 SIZE = TrainingSize(classes=3, samples=12, dim=2, generator=torch.Generator().manual_seed(0))
 EVERY = pytest.mark.parametrize("section", LOSSES.values(), ids=LOSSES.keys())
@@ -89,7 +89,8 @@ def test_what_a_section_accepts_its_loss_accepts_and_what_it_refuses_it_refuses(
 def test_a_section_builds_its_loss_with_its_settings_and_miner(section):
     miner = Miner("easy", "hard")
     loss = section().build(miner, SIZE)
-    assert type(loss) is section.kind and loss.miner is miner
+    assert type(loss) is section.kind
+    assert loss.miner is miner
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     plain = section.kind(**section().sized(SIZE), miner=miner)
@@ -101,7 +102,8 @@ def test_a_section_builds_its_loss_with_its_settings_and_miner(section):
 @EVERY
 def test_every_loss_can_be_trimmed(section):
     loss = section(trim=0.5, trim_on="positives").build(None, SIZE)
-    assert isinstance(loss, TrimmedLoss) and type(loss.inner) is section.kind
+    assert isinstance(loss, TrimmedLoss)
+    assert type(loss.inner) is section.kind
     assert (loss.fraction, loss.on) == (0.5, "positives")
 
 

@@ -14,7 +14,7 @@ from torch import Generator, nn
 
 from uncollapse import losses
 from uncollapse.losses import Loss, TrimmedLoss
-from uncollapse.training.section import OneOf, Section
+from uncollapse.training.section_base import OneOf, Section
 
 __all__ = [
     "LOSSES",
