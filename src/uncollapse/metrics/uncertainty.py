@@ -11,8 +11,8 @@ from scipy import stats
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse.metrics.reid import ReidResult
-from uncollapse.metrics.results import Result
+from uncollapse.metrics.re_identification import ReidResult
+from uncollapse.metrics.result_table import Result
 from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = ["Interval", "SeedComparison", "SeedSummary", "compare_seeds", "confidence", "over_seeds"]

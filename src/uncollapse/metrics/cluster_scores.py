@@ -9,8 +9,10 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int
-from uncollapse.metrics.kmeans import kmeans
-from uncollapse.metrics.results import Result
+from uncollapse.metrics.centroids import kmeans
+from uncollapse.metrics.result_table import Result
+
+# scikit-learn takes a second to load: only where it is needed.
 
 __all__ = ["ClusteringResult", "clustering", "normalized_mutual_information", "pairwise_f1"]
 
@@ -100,16 +102,9 @@ def normalized_mutual_information(labels: ArrayLike, clusters: ArrayLike) -> flo
     >>> normalized_mutual_information([0, 0, 1, 1], [5, 5, 7, 7])
     1.0
     """
-    both, rows, columns = _contingency(labels, clusters)
-    n = both.sum()
-    entropy_rows, entropy_columns = _entropy(rows), _entropy(columns)
-    if entropy_rows == 0.0 and entropy_columns == 0.0:
-        return 1.0
-    # H(a) + H(b) - H(a, b), clipped: rounding may leave it just outside.
-    information = entropy_rows + entropy_columns - _entropy(both)
-    if information <= 1e-15 * np.log(max(n, 2)):
-        return 0.0
-    return float(min(information / (0.5 * (entropy_rows + entropy_columns)), 1.0))
+    from sklearn.metrics import normalized_mutual_info_score
+
+    return float(normalized_mutual_info_score(*_both(labels, clusters)))
 
 
 def pairwise_f1(labels: ArrayLike, clusters: ArrayLike) -> float:
@@ -122,30 +117,18 @@ def pairwise_f1(labels: ArrayLike, clusters: ArrayLike) -> float:
     >>> pairwise_f1([0, 0, 1, 1], [0, 0, 0, 1])
     0.4
     """
-    both, rows, columns = _contingency(labels, clusters)
-    hit, true, predicted = (_pairs(counts) for counts in (both, rows, columns))
-    return 2 * hit / (true + predicted) if hit else 0.0
+    from sklearn.metrics.cluster import pair_confusion_matrix
+
+    # Ordered pairs, by whether they share a class (rows) and a cluster (columns).
+    (_, wrong), (missed, hit) = pair_confusion_matrix(*_both(labels, clusters)).tolist()
+    return 2 * hit / (2 * hit + wrong + missed) if hit else 0.0
 
 
-def _contingency(labels: ArrayLike, clusters: ArrayLike) -> tuple[Array, Array, Array]:
-    """Counts of the non-empty cells, of the classes and of the clusters: one sort of N keys."""
-    a, classes = class_ids(labels, len(labels))
-    b, groups = class_ids(clusters, len(labels), "clusters")
-    _, both = np.unique(a * len(groups) + b, return_counts=True)
-    return both, np.bincount(a, minlength=len(classes)), np.bincount(b, minlength=len(groups))
-
-
-def _entropy(counts: Array) -> float:
-    share = counts / counts.sum()
-    return float(-(share * np.log(share)).sum()) if len(counts) > 1 else 0.0
-
-
-def _pairs(counts: Array) -> int:
-    wide = counts.astype(object) if counts.max() > 2**31 else counts.astype(np.int64)
-    return int((wide * (wide - 1) // 2).sum())
+def _both(labels: ArrayLike, clusters: ArrayLike) -> tuple[Array, Array]:
+    return class_ids(labels, len(labels))[0], class_ids(clusters, len(labels), "clusters")[0]
 
 
 def _adjusted(ids: Array, clusters: Array) -> float:
-    from sklearn.metrics import adjusted_mutual_info_score  # a second to load: only where asked for
+    from sklearn.metrics import adjusted_mutual_info_score
 
     return float(adjusted_mutual_info_score(ids, clusters))

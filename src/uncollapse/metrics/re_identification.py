@@ -12,15 +12,13 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.metrics._memory import parse_bytes
-from uncollapse.metrics._ranks import positive_ranks
-from uncollapse.metrics._strip import TIES
+from uncollapse.metrics._ranks import parse_bytes, positive_ranks
+from uncollapse.metrics._strip import BEYOND, TIES
 from uncollapse.metrics._task import joint_ids, make_task, two_sets
-from uncollapse.metrics.results import Result
+from uncollapse.metrics._terms import Terms, means
+from uncollapse.metrics.result_table import Result
 
 __all__ = ["ReidResult", "reid"]
-
-_ALL = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ def reid(
     ties: str = "pessimistic",
     max_memory: int | str = "256MB",
     progress: ProgressOption = None,
-    engine: str = "auto",
 ) -> ReidResult:
     """Rank the gallery for each query as Market-1501 does and score the ranking.
 
@@ -101,18 +98,16 @@ def reid(
         raise InputError("gallery_ids", "junk (-1) only", "at least one item that is not junk")
     if not keep.all():
         y, g_ids, g_cams = y[torch.from_numpy(keep).to(y.device)], g_ids[keep], g_cams[keep]
-    task = make_task(x, q_ids, y, g_ids, q_cams, g_cams, lambda r: np.full(len(r), _ALL))
+    task = make_task(x, q_ids, y, g_ids, q_cams, g_cams, lambda r: np.full(len(r), BEYOND))
     names = ["mAP", *(f"cmc@{k}" for k in wanted), "mINP"]
-    terms = {name: np.full(len(x), np.nan) for name in names}
+    terms = Terms(len(x), names)
     with progress_reporter(progress, "re-identification") as report:
         for low, high, start, ranks in positive_ranks(
-            task, normalize=normalize, ties=ties, engine=engine, max_memory=budget, report=report
+            task, normalize=normalize, ties=ties, max_memory=budget, report=report
         ):
-            _score(terms, task.query_order[low:high], start, ranks, wanted, average)
-    kept = ~np.isnan(terms["mAP"])
-    mean = {
-        name: float(v[kept].mean()) if kept.any() else float("nan") for name, v in terms.items()
-    }
+            terms.add_reid(task.query_order[low:high], start, ranks, wanted, average)
+    kept = ~np.isnan(terms.values["mAP"])
+    mean = means(terms.values, kept)
     return ReidResult(
         map=mean["mAP"],
         cmc={k: mean[f"cmc@{k}"] for k in wanted},
@@ -121,33 +116,8 @@ def reid(
         queries_without_match=int((~kept).sum()),
         gallery_size=len(y),
         junk=int((~keep).sum()),
-        per_query=terms,
+        per_query=terms.values,
     )
-
-
-def _score(
-    terms: dict[str, Array],
-    rows: Array,
-    start: Array,
-    ranks: Array,
-    ks: tuple[int, ...],
-    average: str,
-) -> None:
-    counts = np.diff(start)
-    some = counts > 0
-    if not some.any():
-        return
-    rows, counts, first = rows[some], counts[some], start[:-1][some]
-    place = np.arange(len(ranks)) - np.repeat(first, counts)
-    precision = (place + 1) / (ranks + 1.0)
-    if average == "trapezoid":
-        # Precision just before the match: 1 at the top of the list.
-        before = np.where(ranks > 0, place / np.maximum(ranks, 1), 1.0)
-        precision = (precision + before) / 2
-    terms["mAP"][rows] = np.add.reduceat(precision, first) / counts
-    for k in ks:
-        terms[f"cmc@{k}"][rows] = ranks[first] < k
-    terms["mINP"][rows] = counts / (ranks[first + counts - 1] + 1.0)
 
 
 def _is(ids: ArrayLike, value: int) -> Array:

@@ -1,38 +1,21 @@
-"""Compiled scan of a tile of squared distances: how many negatives precede each positive.
-
-The same steps as `_tiles`, which needs no compiler; both are exact, so they agree.
-"""
+"""Scan of a tile of squared distances: twin of `TorchScan.scan` in `metrics`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._kernels.loops import unfused
+from uncollapse._kernels.own_squares import RankedPoints, pair_square
 
-__all__ = ["SHORT", "Points", "Progress", "own_squares", "scan"]
+__all__ = ["StripArrays", "scan_columns", "scan_rows"]
 
-F = TypeVar("F", bound=Callable[..., Any])
-SHORT = 32  # longer lists are sorted faster by NumPy
 _FEW, _LINEAR = 4, 160
 
 
-class Points(NamedTuple):
-    """Arrays of a `Side`."""
-
-    rows: Array
-    order: Array
-    factor: Array
-    norms: Array
-    band: Array
-    twin: Array
-
-
-class Progress(NamedTuple):
+class StripArrays(NamedTuple):
     """Arrays of a `Strip`: what is known so far about its queries."""
 
     sure: Array
@@ -45,50 +28,7 @@ class Progress(NamedTuple):
     limit: Array
 
 
-def _compiled(function: F) -> F:
-    """numba.njit; sums may be reordered (SIMD), products may not be fused (a - a must be 0)."""
-    jit: Any = partial(numba.njit, nogil=True, fastmath={"reassoc", "nsz"})
-    try:
-        return cast(F, jit(function, cache=True))
-    except RuntimeError:  # nowhere to write the cache
-        return cast(F, jit(function))
-
-
-@_compiled
-def _square(x: Points, i: int, y: Points, j: int) -> float:
-    if x.twin[i] == y.twin[j]:
-        return 0.0
-    a, b = x.order[i], y.order[j]
-    total = 0.0
-    for k in range(x.rows.shape[1]):
-        gap = np.float64(x.rows[a, k]) * x.factor[i] - np.float64(y.rows[b, k]) * y.factor[j]
-        total += gap * gap
-    return total
-
-
-@_compiled
-def own_squares(
-    x: Points, y: Points, low: int, high: int, own_low: Array, own_high: Array,
-    x_skip: Array, y_skip: Array, same: bool, start: Array, out: Array,
-) -> None:  # fmt: skip
-    """Exact squared distances of the queries [low, high) to their positives, short lists sorted."""
-    for q in range(low, high):
-        if same and low == 0 and high == len(own_low):  # each pair of one set serves both
-            for g in range(q + 1, own_high[q]):
-                square = _square(x, q, y, g)
-                out[start[q] + g - 1 - own_low[q]] = square
-                out[start[g] + q - own_low[q]] = square
-        else:
-            place = start[q - low]
-            for g in range(own_low[q], own_high[q]):
-                if x_skip[q] != y_skip[g]:
-                    out[place] = _square(x, q, y, g)
-                    place += 1
-        if start[q - low + 1] - start[q - low] < SHORT:
-            out[start[q - low] : start[q - low + 1]].sort()
-
-
-@_compiled
+@unfused
 def _first_at_least(values: Array, low: int, high: int, value: float) -> int:
     """First index in [low, high) whose value is at least `value`, else high."""
     while high - low > _LINEAR:
@@ -104,7 +44,7 @@ def _first_at_least(values: Array, low: int, high: int, value: float) -> int:
     return low + smaller
 
 
-@_compiled
+@unfused
 def _flagged(flag: Array, word: Array, columns: int, expected: np.int32, out: Array) -> None:
     """List the columns whose flag is set."""
     count = 0
@@ -121,7 +61,7 @@ def _flagged(flag: Array, word: Array, columns: int, expected: np.int32, out: Ar
             count += flag[j]
 
 
-@_compiled
+@unfused
 def _none_below(row: Array, offset: Array, most: float) -> bool:
     """Whether every `row[j] + offset[j]` is above `most`."""
     count = np.int32(0)
@@ -130,8 +70,8 @@ def _none_below(row: Array, offset: Array, most: float) -> bool:
     return bool(count == 0)
 
 
-@_compiled
-def _finish(nearer: Array, q0: int, strip: Progress) -> None:
+@unfused
+def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
     """Add what certainly precedes every positive; drop positives whose rank passed the limit."""
     live, start, fresh, hist = strip.live, strip.start, strip.fresh, strip.hist
     for n in range(len(nearer)):
@@ -151,19 +91,19 @@ def _finish(nearer: Array, q0: int, strip: Progress) -> None:
                 break
 
 
-@_compiled
-def scan(
-    tile: Array, row0: int, column0: int, x: Points, y: Points, own_low: Array, own_high: Array,
-    strip0: int, strip: Progress,
+@unfused
+def scan_rows(
+    tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints,
+    own_low: Array, own_high: Array, strip0: int, strip: StripArrays,
 ) -> None:  # fmt: skip
-    """The tile's rows are queries; `tile[i, j]` is -2 x·y. Own classes are made infinite."""
+    """The tile's rows are queries; `tile[i, j]` is |y|² - 2 x·y. Own classes are made infinite."""
     rows, columns = tile.shape
     flag = np.zeros((columns + 7) // 8 * 8, np.uint8)
     word = flag.view(np.uint64)  # eight flags at a time: few are set
     listed = np.empty(columns + 1, np.int64)
     threshold, hist, fresh = strip.threshold, strip.hist, strip.fresh
-    norms, band = y.norms[column0 : column0 + columns], y.band[column0 : column0 + columns]
-    y_low, y_high = norms - band, norms + band
+    band = y.band[column0 : column0 + columns]
+    below = -band
     certainly = np.zeros(rows, np.int32)
     looked, empty = 0, 0
     for i in range(rows):
@@ -178,13 +118,13 @@ def scan(
         # Most rows have nothing near once some neighbours are known: seen at a quarter of the cost.
         if 2 * empty >= looked:
             looked += 1
-            if _none_below(row, y_low, cap - x_low):
+            if _none_below(row, below, cap - x_low):
                 empty += 1
                 continue
         nearer, maybe = np.int32(0), np.int32(0)
         for j in range(columns):
-            certain = row[j] + x_high + y_high[j] < sure
-            possible = row[j] + x_low + y_low[j] <= cap
+            certain = row[j] + x_high + band[j] < sure
+            possible = row[j] + x_low + below[j] <= cap
             nearer += np.int32(certain)
             maybe += np.int32(possible)
             flag[j] = np.uint8(possible) ^ np.uint8(certain)
@@ -194,9 +134,9 @@ def scan(
             begin, end = strip.start[q], strip.start[q] + strip.live[q] + 1
             for n in range(maybe - nearer):
                 j = listed[n]
-                k = _first_at_least(threshold, begin, end, row[j] + x_low + y_low[j])
-                if k < end and threshold[k] <= row[j] + x_high + y_high[j]:
-                    square = _square(x, position, y, column0 + j)
+                k = _first_at_least(threshold, begin, end, row[j] + x_low + below[j])
+                if k < end and threshold[k] <= row[j] + x_high + band[j]:
+                    square = pair_square(x, position, y, column0 + j)
                     k = _first_at_least(threshold, k, end, square)
                 if k < end:
                     hist[k] += 1
@@ -205,9 +145,15 @@ def scan(
     _finish(certainly, row0 - strip0, strip)
 
 
-@_compiled
+@unfused
 def scan_columns(
-    tile: Array, row0: int, column0: int, x: Points, strip: Progress, pairs: Array, grouped: Array
+    tile: Array,
+    row0: int,
+    column0: int,
+    x: RankedPoints,
+    strip: StripArrays,
+    pairs: Array,
+    grouped: Array,
 ) -> None:
     """The same tile with its columns as queries: one set, all of it in one strip.
 
@@ -219,13 +165,12 @@ def scan_columns(
     word = flag.view(np.uint64)
     listed = np.empty(columns + 1, np.int64)
     threshold, hist, fresh = strip.threshold, strip.hist, strip.fresh
-    norms, band = x.norms[column0 : column0 + columns], x.band[column0 : column0 + columns]
-    q_low, q_high = norms - band, norms + band
+    band = x.band[column0 : column0 + columns]
     sure = strip.sure[column0 : column0 + columns]
     cap = strip.cap[column0 : column0 + columns]
     nearer = np.zeros(columns, np.int32)
     place = np.zeros(columns + 1, np.int64)
-    room = q_low - cap
+    room = -band - cap
     total, looked, empty = 0, 0, 0
     for i in range(rows):
         position = row0 + i
@@ -238,8 +183,8 @@ def scan_columns(
                 continue
         count = np.int32(0)
         for j in range(columns):
-            certain = row[j] + g_high + q_high[j] < sure[j]
-            possible = row[j] + g_low + q_low[j] <= cap[j]
+            certain = row[j] + g_high + band[j] < sure[j]
+            possible = row[j] + g_low - band[j] <= cap[j]
             nearer[j] += np.int32(certain)
             count += np.int32(possible) - np.int32(certain)
             flag[j] = np.uint8(possible) ^ np.uint8(certain)
@@ -262,11 +207,11 @@ def scan_columns(
         for n in range(first, place[j]):
             i = grouped[n]
             other = row0 + i
-            low = tile[i, j] + (x.norms[other] - x.band[other]) + q_low[j]
-            high = tile[i, j] + (x.norms[other] + x.band[other]) + q_high[j]
+            low = tile[i, j] + (x.norms[other] - x.band[other]) - band[j]
+            high = tile[i, j] + (x.norms[other] + x.band[other]) + band[j]
             k = _first_at_least(threshold, begin, end, low)
             if k < end and threshold[k] <= high:
-                k = _first_at_least(threshold, k, end, _square(x, q, x, other))
+                k = _first_at_least(threshold, k, end, pair_square(x, q, x, other))
             if k < end:
                 hist[k] += 1
                 fresh[q] += 1

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError, check_choice, check_int, check_paired
-from uncollapse.metrics._frame import make_sides
+from uncollapse.distances import Frame
 from uncollapse.metrics._lloyd import State, descend
+from uncollapse.metrics._ranked_set import check_norms, narrow_dtype
 
 __all__ = ["KMeansResult", "kmeans"]
 
@@ -66,24 +67,24 @@ def kmeans(
     check_int("max_iter", max_iter)
     if clusters > len(values):
         raise InputError("clusters", clusters, f"at most {len(values)}, the number of rows")
-    side = make_sides(
-        [("x", values.contiguous(), np.arange(len(values)))], normalize=normalize, resident=True
-    )[0]
-    z = side.block(0, len(values)).float()
+    frame = Frame.of(values, sphere=normalize, dtype=narrow_dtype(), resident=False).kept()
+    check_norms(frame, "x")
+    z, unit = frame.block(slice(None)), frame.zoom
     if not isinstance(init, str):
         given = points(init, "init").detach().cpu().double()
         check_paired(values[:clusters], given, ("x[:clusters]", "init"))
-        starts = [_assigned(z, (given * side.unit - side.middle).float())]
+        starts = [_assigned(frame, (given * unit - frame.centre).to(z.dtype))]
     else:
         check_choice("init", init, ("auto", "k-means++", "rounds", "random"))
         if init == "auto":
             init = "k-means++" if clusters <= _FEW_CLUSTERS else "rounds"
         starts = [
-            _start(z, clusters, init, np.random.default_rng((seed, run))) for run in range(restarts)
+            _start(frame, clusters, init, np.random.default_rng((seed, run)))
+            for run in range(restarts)
         ]
     best = min((_settled(start, max_iter) for start in starts), key=lambda run: run.inertia)
-    centres = (torch.from_numpy(best.centres) + side.middle) / side.unit
-    return replace(best, centres=centres.numpy(), inertia=best.inertia / side.unit**2)
+    centres = (torch.from_numpy(best.centres) + frame.centre) / unit
+    return replace(best, centres=centres.numpy(), inertia=best.inertia / unit**2)
 
 
 def _settled(state: State, max_iter: int) -> KMeansResult:
@@ -91,37 +92,38 @@ def _settled(state: State, max_iter: int) -> KMeansResult:
     return KMeansResult(state.labels, state.centres.double().numpy(), inertia, steps, converged)
 
 
-def _start(z: Tensor, clusters: int, init: str, generator: np.random.Generator) -> State:
+def _start(frame: Frame, clusters: int, init: str, generator: np.random.Generator) -> State:
     if init == "rounds":
-        return _drawn_in_rounds(z, clusters, generator)
+        return _drawn_in_rounds(frame, clusters, generator)
     if init == "random":
-        return _assigned(z, z[torch.from_numpy(generator.permutation(len(z))[:clusters])])
+        rows = torch.from_numpy(generator.permutation(len(frame))[:clusters])
+        return _assigned(frame, frame.block(rows))
     from sklearn.cluster import kmeans_plusplus  # a second to load: only where needed
 
     state = int(generator.integers(2**31))
-    centres, _ = kmeans_plusplus(z.numpy(), clusters, random_state=state)
-    return _assigned(z, torch.from_numpy(centres))
+    centres, _ = kmeans_plusplus(frame.block(slice(None)).numpy(), clusters, random_state=state)
+    return _assigned(frame, torch.from_numpy(centres))
 
 
-def _assigned(z: Tensor, centres: Tensor) -> State:
-    state = State(z, len(centres))
+def _assigned(frame: Frame, centres: Tensor) -> State:
+    state = State(frame, len(centres))
     state.centres.copy_(centres)
-    state.scan(np.arange(len(z)), np.arange(len(centres)))
+    state.scan(np.arange(len(frame)), np.arange(len(centres)))
     return state
 
 
-def _drawn_in_rounds(z: Tensor, clusters: int, generator: np.random.Generator) -> State:
+def _drawn_in_rounds(frame: Frame, clusters: int, generator: np.random.Generator) -> State:
     """Rows drawn by their squared distance to the centres of the rounds before.
 
     It costs one comparison of all points with all centres, which the first step needs anyway.
     """
-    state = State(z, clusters)
+    n, state = len(frame), State(frame, clusters)
     ends = np.linspace(0, clusters, min(_ROUNDS, clusters) + 1).round().astype(int)
     for low, high in pairwise(ends.tolist()):
         # The least of exponential times of rate w are a draw by the weights w without replacement.
-        weight = np.maximum(state.score + state.norms, 0.0) if low else np.ones(len(z))
-        time = generator.standard_exponential(len(z)) / np.maximum(weight, 1e-30)
+        weight = np.maximum(state.score + state.norms, 0.0) if low else np.ones(n)
+        time = generator.standard_exponential(n) / np.maximum(weight, 1e-30)
         rows = np.argpartition(time, high - low - 1)[: high - low]
-        state.centres[low:high] = z[torch.from_numpy(rows)]
-        state.scan(np.arange(len(z)), np.arange(low, high))
+        state.centres[low:high] = frame.block(torch.from_numpy(rows))
+        state.scan(np.arange(n), np.arange(low, high))
     return state

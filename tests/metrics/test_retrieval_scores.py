@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,9 +11,15 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from uncollapse._base.check import InputError
+from uncollapse._base.extras import without_kernels
 from uncollapse.metrics import RetrievalResult, _ranks, _strip, retrieval
 
-ENGINES = ["numba", "torch"]
+ENGINES = ["compiled", "torch"]
+
+
+def by(engine: str, *args, **options) -> RetrievalResult:
+    with without_kernels() if engine == "torch" else nullcontext():
+        return retrieval(*args, **options)
 
 
 def scores(result: RetrievalResult) -> dict[str, float]:
@@ -49,7 +54,7 @@ def test_every_metric_equals_the_float64_loop(kind, dtype, engine, retrieval_ora
     x, labels = cloud(1)
     x = CLOUDS[kind](x).astype(dtype)
     for ties in ("pessimistic", "optimistic"):
-        found = retrieval(x, labels, ties=ties, engine=engine)
+        found = by(engine, x, labels, ties=ties)
         assert scores(found) == pytest.approx(retrieval_oracle(x, labels, ties=ties), abs=1e-12)
 
 
@@ -74,7 +79,7 @@ def test_ties_duplicates_and_singletons_agree_with_the_loop(
     queries = (x[:half], labels[:half]) if split else (x, labels)
     for ties in ("pessimistic", "optimistic"):
         expected = retrieval_oracle(*queries, *split, ties=ties)
-        result = retrieval(*queries, *split, ties=ties, engine=engine)
+        result = by(engine, *queries, *split, ties=ties)
         if expected:
             assert scores(result) == pytest.approx(expected, abs=1e-12)
         else:
@@ -89,12 +94,12 @@ def test_several_tiles_and_several_strips_agree_with_the_loop(
     x, labels = cloud(2, n=230, classes=5)
     expected = retrieval_oracle(x, labels)
     monkeypatch.setattr(_ranks, "TILE", 37)
-    whole = retrieval(x, labels, engine=engine)
+    whole = by(engine, x, labels)
     monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)  # now few queries fit together
     plan = []
     original = _ranks._plan
     monkeypatch.setattr(_ranks, "_plan", lambda *a: plan.append(original(*a)) or plan[-1])
-    strips = retrieval(x, labels, engine=engine)
+    strips = by(engine, x, labels)
     assert len(plan[0].strips) > 3
     assert scores(whole) == pytest.approx(expected, abs=1e-12)
     assert scores(strips) == pytest.approx(expected, abs=1e-12)
@@ -105,16 +110,16 @@ def test_a_streamed_copy_gives_the_same_result(engine, monkeypatch):
     x, labels = cloud(3, n=200, d=300)
     original = _ranks._plan
     monkeypatch.setattr(_ranks, "_plan", lambda *a: original(*a)._replace(resident=False))
-    streamed = retrieval(x, labels, engine=engine)
+    streamed = by(engine, x, labels)
     monkeypatch.undo()
-    assert streamed == retrieval(x, labels, engine=engine)
+    assert streamed == by(engine, x, labels)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_large_classes_agree_with_the_loop(engine, retrieval_oracle):
     x, labels = cloud(4, n=300, d=3, classes=2)
     expected = retrieval_oracle(x, labels)
-    assert scores(retrieval(x, labels, engine=engine)) == pytest.approx(expected, abs=1e-12)
+    assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -131,32 +136,34 @@ def test_a_wrong_guess_at_the_limit_is_found_out_and_made_good(
     if strips:
         monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)
     expected = retrieval_oracle(x, labels)
-    assert scores(retrieval(x, labels, engine=engine)) == pytest.approx(expected, abs=1e-12)
+    assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
     careful = sum(map(len, failed))
     failed.clear()
     monkeypatch.setattr(_strip, "_SAFETY", -2.0)  # far too low
-    assert scores(retrieval(x, labels, engine=engine)) == pytest.approx(expected, abs=1e-12)
+    assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
     assert careful < 26 < sum(map(len, failed))
 
 
-def test_reduced_precision_products_do_not_change_the_result():
+@pytest.mark.parametrize("engine", ENGINES)
+def test_reduced_precision_products_do_not_change_the_result(engine):
     x, labels = cloud(5)
     x = x.astype(np.float32)
     exact = retrieval(x, labels)
     torch.set_float32_matmul_precision("medium")
     try:
         assert _ranks.narrow_dtype() == torch.float64
-        assert retrieval(x, labels, engine="torch") == exact
+        assert by(engine, x, labels) == exact
     finally:
         torch.set_float32_matmul_precision("highest")
 
 
-def test_without_numba_torch_does_the_same(monkeypatch):
+def test_without_the_kernels_torch_does_the_same():
     x, labels = cloud(14)
-    compiled = retrieval(x, labels)
-    monkeypatch.setitem(sys.modules, "uncollapse._kernels.rank", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert retrieval(x, labels) == compiled
+    compiled = by("compiled", x, labels)
+    torch_only = by("torch", x, labels)
+    assert torch_only == compiled
+    for name, terms in compiled.per_query.items():
+        np.testing.assert_array_equal(torch_only.per_query[name], terms)
 
 
 def test_it_agrees_with_pytorch_metric_learning():
@@ -175,9 +182,9 @@ def test_it_agrees_with_pytorch_metric_learning():
 def test_total_collapse_scores_zero_and_one_only_if_asked(engine, normalize):
     x = torch.full((60, 8), 0.3)
     labels = np.arange(60) % 6
-    worst = retrieval(x, labels, normalize=normalize, engine=engine)
+    worst = by(engine, x, labels, normalize=normalize)
     assert max(*worst.recall.values(), worst.r_precision, worst.map_at_r) == 0.0
-    best = retrieval(x, labels, ties="optimistic", normalize=normalize, engine=engine)
+    best = by(engine, x, labels, ties="optimistic", normalize=normalize)
     assert best.recall[1] == best.map_at_r == 1.0
 
 
@@ -193,7 +200,7 @@ def test_perfect_classes_inside_a_tiny_spread_score_one(engine, spread, place):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), 8)
     x = np.eye(10)[labels] + 0.01 * rng.normal(size=(80, 10))
-    result = retrieval(place + spread * x, labels, engine=engine)
+    result = by(engine, place + spread * x, labels)
     assert result.recall[1] == result.map_at_r == result.mrr == 1.0
 
 
@@ -240,7 +247,7 @@ def test_a_k_beyond_the_gallery_finds_everything():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_class_missing_from_the_gallery_does_not_disturb_the_next_one(engine):
-    result = retrieval([[0.0], [0.0]], [3, 4], [[1.0], [0.0]], [2, 4], ks=(1,), engine=engine)
+    result = by(engine, [[0.0], [0.0]], [3, 4], [[1.0], [0.0]], [2, 4], ks=(1,))
     assert result.per_query["mrr"].tolist()[1] == 1.0
     assert result.queries_without_match == 1
 
@@ -265,8 +272,8 @@ def test_the_order_of_the_rows_does_not_matter():
 def test_rows_score_a_share_as_the_whole_does(engine, index):
     x, labels = cloud(4, n=120)
     rows = np.random.default_rng(0).permutation(len(x))[:31]
-    whole = retrieval(x, labels, engine=engine, index=index, target_recall=1.0)
-    part = retrieval(x, labels, rows=rows, engine=engine, index=index, target_recall=1.0)
+    whole = by(engine, x, labels, index=index, target_recall=1.0)
+    part = by(engine, x, labels, rows=rows, index=index, target_recall=1.0)
     assert part.gallery_size == whole.gallery_size == 119
     for name, values in whole.per_query.items():
         np.testing.assert_array_equal(part.per_query[name], values[rows])
@@ -309,7 +316,7 @@ def test_memory_that_cannot_do_is_refused_with_what_would():
         ({"ks": (1.5,)}, "ks: expected a whole number"),
         ({"ties": "none"}, "ties: expected one of 'pessimistic', 'optimistic', got 'none'"),
         ({"index": "annoy"}, "index: expected one of 'exact', 'faiss'"),
-        ({"engine": "cuda"}, "engine: expected one of"),
+        ({"full_map": True, "index": "faiss"}, "index: expected 'exact' with full_map"),
         ({"max_memory": "lots"}, "max_memory: expected bytes"),
         ({"max_memory": True}, "max_memory: expected bytes"),
         ({"progress": 3}, "progress: expected True, False, None or a function"),

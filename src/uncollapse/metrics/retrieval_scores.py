@@ -1,4 +1,4 @@
-"""Retrieval quality, exact: recall@k and precision@k (EPS §5), R-precision, MAP@R, MRR."""
+"""Retrieval quality, exact: recall@k and precision@k (EPS §5), R-precision, MAP@R, mAP, MRR."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.metrics._memory import parse_bytes
-from uncollapse.metrics._ranks import positive_ranks
+from uncollapse.metrics._ranks import parse_bytes, positive_ranks
 from uncollapse.metrics._strip import BEYOND, TIES
 from uncollapse.metrics._task import joint_ids, make_task, ranked_points, two_sets
+from uncollapse.metrics._terms import Terms
 from uncollapse.metrics.faiss_index import neighbour_ranks
 from uncollapse.metrics.retrieval_result import RetrievalResult
 
@@ -26,13 +26,13 @@ def retrieval(
     gallery_labels: ArrayLike | None = None,
     *,
     ks: Sequence[int] = (1, 2, 4, 8),
+    full_map: bool = False,
     normalize: bool = False,
     ties: str = "pessimistic",
     max_memory: int | str = "256MB",
     index: str = "exact",
     target_recall: float = 0.95,
     progress: ProgressOption = None,
-    engine: str = "auto",
     seed: int = 0,
     rows: ArrayLike | None = None,
 ) -> RetrievalResult:
@@ -46,7 +46,14 @@ def retrieval(
     - precision@k: relevant items among the first k, over k (over the gallery's size if smaller);
     - R-precision: relevant items among the first R, divided by R;
     - MAP@R: (1/R) Σ over r_i < R of (i + 1)/(r_i + 1);
-    - MRR: 1/(r_0 + 1).
+    - MRR: 1/(r_0 + 1);
+    - mAP, with `full_map`: (1/R) Σ over all i of (i + 1)/(r_i + 1), the average precision over all
+      relevant items. The others need ranks up to the largest k or R only; this one needs all, so
+      every pair nearer than a query's farthest relevant item is counted: COST the time, the same
+      memory.
+
+    The result has the means over all queries, each query's terms (`per_query`) and the means of
+    each class (`per_class`).
 
     **Ties.** A wrong item at the same distance as a relevant one comes first (`"pessimistic"`), so
     a collapsed embedding scores 0, not 1; `"optimistic"` gives the other bound. Squared distances
@@ -55,7 +62,7 @@ def retrieval(
 
     **Exact.** A float32 product settles what its error bound allows; the rest is settled by float64
     differences of the input, so the result is that of float64 arithmetic at any spread and place.
-    Compiled with numba if it is installed (`engine`), with torch otherwise: the same result.
+    Compiled with numba if it is installed, with torch otherwise: the same result.
 
     Parameters beyond the obvious: `normalize` scales rows to norm 1, which ranks by cosine.
     `max_memory` bounds what is allocated beside the input ("150MB" or bytes). `index="faiss"`
@@ -67,11 +74,15 @@ def retrieval(
     >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
     >>> result.recall[1], result.map_at_r, result.queries_without_match
     (1.0, 1.0, 0)
+    >>> result.per_class["b"]["recall@1"]
+    1.0
     >>> retrieval([[1.0]] * 4, [0, 0, 1, 1], ks=(1, 2)).recall  # total collapse
     {1: 0.0, 2: 0.0}
     """
     check_choice("ties", ties, TIES)
     check_choice("index", index, ("exact", "faiss"))
+    if full_map and index != "exact":
+        raise InputError("index", repr(index), "'exact' with full_map, which needs every rank")
     budget = parse_bytes(max_memory)
     ks = _check_ks(ks)
     if (gallery is None) != (gallery_labels is None):
@@ -79,12 +90,13 @@ def retrieval(
         raise InputError(missing, "None", "gallery and gallery_labels both, or neither")
     if gallery is None or gallery_labels is None:
         x, y = ranked_points(queries, "queries"), None
-        q_ids, _ = class_ids(query_labels, len(x), "query_labels")
+        q_ids, classes = class_ids(query_labels, len(x), "query_labels")
+        labels = classes[q_ids]
         g_ids, q_skip = q_ids, np.arange(len(x))
         g_skip, size = q_skip, len(x) - 1
         if rows is not None:
             q_skip = _check_rows(rows, len(x))
-            x, y, q_ids = x[q_skip], x, q_ids[q_skip]
+            x, y, q_ids, labels = x[q_skip], x, q_ids[q_skip], labels[q_skip]
     else:
         if rows is not None:
             raise InputError("rows", "given with a gallery", "rows only without a gallery")
@@ -92,61 +104,29 @@ def retrieval(
         q_ids, g_ids = joint_ids(
             query_labels, len(x), gallery_labels, len(y), ("query_labels", "gallery_labels")
         )
-        size = len(y)
+        own_ids, classes = class_ids(query_labels, len(x), "query_labels")
+        labels, size = classes[own_ids], len(y)
         q_skip, g_skip = np.full(len(x), -1), np.arange(size)
     depth = min(max(ks), max(size, 1))
-    task = make_task(x, q_ids, y, g_ids, q_skip, g_skip, lambda r: np.maximum(r, depth))
-    terms = _Terms(len(x), ks, size)
+    limit = (lambda r: np.full(len(r), BEYOND)) if full_map else (lambda r: np.maximum(r, depth))
+    task = make_task(x, q_ids, y, g_ids, q_skip, g_skip, limit)
+    names = [f"{what}@{k}" for what in ("recall", "precision") for k in ks]
+    terms = Terms(len(x), [*names, "r_precision", "map@r", *["mAP"] * full_map, "mrr"])
     index_recall = None
-    if index == "faiss":
-        blocks, index_recall = neighbour_ranks(
-            task, depth=depth, normalize=normalize, ties=ties, target=target_recall, seed=seed
-        )
+    with progress_reporter(progress, "retrieval") as report:
+        if index == "faiss":
+            blocks, index_recall = neighbour_ranks(
+                task, depth=depth, normalize=normalize, ties=ties, target=target_recall, seed=seed
+            )
+        else:
+            blocks = positive_ranks(
+                task, normalize=normalize, ties=ties, max_memory=budget, report=report
+            )
         for low, high, start, ranks in blocks:
-            terms.add(task.query_order[low:high], start, ranks)
-    else:
-        with progress_reporter(progress, "retrieval") as report:
-            for low, high, start, ranks in positive_ranks(
-                task, normalize=normalize, ties=ties, engine=engine, max_memory=budget,
-                report=report,
-            ):  # fmt: skip
-                terms.add(task.query_order[low:high], start, ranks)
+            terms.add_retrieval(task.query_order[low:high], start, ranks, ks, size)
     return RetrievalResult.of_terms(
-        terms.values, gallery_size=size, ties=ties, index_recall=index_recall
+        terms.values, labels, gallery_size=size, ties=ties, index_recall=index_recall
     )
-
-
-class _Terms:
-    """Each query's share in the means, filled block by block."""
-
-    def __init__(self, queries: int, ks: tuple[int, ...], size: int) -> None:
-        self._ks, self._size = ks, size
-        names = [f"recall@{k}" for k in ks] + [f"precision@{k}" for k in ks]
-        names += ["r_precision", "map@r", "mrr"]
-        self.values = {name: np.full(queries, np.nan) for name in names}
-
-    def add(self, rows: Array, start: Array, ranks: Array) -> None:
-        """Score the queries `rows`, whose positives have `ranks[start[i] : start[i + 1]]`."""
-        counts = np.diff(start)
-        some = counts > 0
-        if not some.any():
-            return
-        rows, counts, first = rows[some], counts[some], start[:-1][some]
-        nearest = ranks[first]
-        for k in self._ks:
-            self.values[f"recall@{k}"][rows] = nearest < k
-            # Ranks ascend, so the first k positives are enough.
-            head = first[:, None] + np.minimum(np.arange(min(k, counts.max())), counts[:, None] - 1)
-            fits = np.arange(head.shape[1]) < counts[:, None]
-            found = ((ranks[head] < k) & fits).sum(1)
-            self.values[f"precision@{k}"][rows] = found / min(k, self._size)
-        hit = ranks < np.repeat(counts, counts)
-        self.values["r_precision"][rows] = np.add.reduceat(hit, first, dtype=np.int64) / counts
-        place = np.arange(1.0, len(ranks) + 1)
-        place -= np.repeat(first, counts)
-        place /= ranks + 1.0
-        self.values["map@r"][rows] = np.add.reduceat(place * hit, first) / counts
-        self.values["mrr"][rows] = np.where(nearest == BEYOND, 0.0, 1 / (nearest + 1.0))
 
 
 def _check_ks(ks: Sequence[int]) -> tuple[int, ...]:
