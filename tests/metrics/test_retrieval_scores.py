@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from sklearn.metrics import average_precision_score
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import without_kernels
@@ -24,6 +25,14 @@ def by(engine: str, *args, **options) -> RetrievalResult:
 
 def scores(result: RetrievalResult) -> dict[str, float]:
     return {k: v for k, v in result.to_dict().items() if isinstance(v, float)}
+
+
+def full(engine: str, *args, **options) -> dict[str, float]:
+    """Every metric; those that are given without mAP are the same without it."""
+    found = scores(by(engine, *args, full_map=True, **options))
+    less = scores(by(engine, *args, **options))
+    assert less == {name: value for name, value in found.items() if name != "mAP"}
+    return found
 
 
 def cloud(seed, n=90, d=6, classes=7, spread=1.0):
@@ -54,8 +63,8 @@ def test_every_metric_equals_the_float64_loop(kind, dtype, engine, retrieval_ora
     x, labels = cloud(1)
     x = CLOUDS[kind](x).astype(dtype)
     for ties in ("pessimistic", "optimistic"):
-        found = by(engine, x, labels, ties=ties)
-        assert scores(found) == pytest.approx(retrieval_oracle(x, labels, ties=ties), abs=1e-12)
+        found = full(engine, x, labels, ties=ties)
+        assert found == pytest.approx(retrieval_oracle(x, labels, ties=ties), abs=1e-12)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -79,9 +88,10 @@ def test_ties_duplicates_and_singletons_agree_with_the_loop(
     queries = (x[:half], labels[:half]) if split else (x, labels)
     for ties in ("pessimistic", "optimistic"):
         expected = retrieval_oracle(*queries, *split, ties=ties)
-        result = by(engine, *queries, *split, ties=ties)
+        result = by(engine, *queries, *split, ties=ties, full_map=True)
         if expected:
             assert scores(result) == pytest.approx(expected, abs=1e-12)
+            assert result.map == scores(result)["mAP"]
         else:
             assert result.queries_without_match == len(queries[0])
             assert math.isnan(result.mrr)
@@ -94,12 +104,12 @@ def test_several_tiles_and_several_strips_agree_with_the_loop(
     x, labels = cloud(2, n=230, classes=5)
     expected = retrieval_oracle(x, labels)
     monkeypatch.setattr(_ranks, "TILE", 37)
-    whole = by(engine, x, labels)
+    whole = by(engine, x, labels, full_map=True)
     monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)  # now few queries fit together
     plan = []
     original = _ranks._plan
     monkeypatch.setattr(_ranks, "_plan", lambda *a: plan.append(original(*a)) or plan[-1])
-    strips = by(engine, x, labels)
+    strips = by(engine, x, labels, full_map=True)
     assert len(plan[0].strips) > 3
     assert scores(whole) == pytest.approx(expected, abs=1e-12)
     assert scores(strips) == pytest.approx(expected, abs=1e-12)
@@ -119,7 +129,7 @@ def test_a_streamed_copy_gives_the_same_result(engine, monkeypatch):
 def test_large_classes_agree_with_the_loop(engine, retrieval_oracle):
     x, labels = cloud(4, n=300, d=3, classes=2)
     expected = retrieval_oracle(x, labels)
-    assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
+    assert full(engine, x, labels) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -136,6 +146,7 @@ def test_a_wrong_guess_at_the_limit_is_found_out_and_made_good(
     if strips:
         monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)
     expected = retrieval_oracle(x, labels)
+    del expected["mAP"]  # needs all ranks, and no guess
     assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
     careful = sum(map(len, failed))
     failed.clear()
@@ -169,12 +180,34 @@ def test_without_the_kernels_torch_does_the_same():
 def test_it_agrees_with_pytorch_metric_learning():
     x, labels = cloud(6, n=400, d=16, classes=20)
     x = x.astype(np.float32)
-    names = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_reciprocal_rank")
+    names = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+    names += ("mean_reciprocal_rank", "mean_average_precision")
     calculator = AccuracyCalculator(include=names, k=399, device=torch.device("cpu"))
     theirs = calculator.get_accuracy(torch.from_numpy(x), torch.from_numpy(labels))
-    ours = retrieval(x, labels)
-    found = (ours.precision[1], ours.r_precision, ours.map_at_r, ours.mrr)
+    ours = retrieval(x, labels, full_map=True)
+    found = (ours.precision[1], ours.r_precision, ours.map_at_r, ours.mrr, ours.map)
     assert found == pytest.approx([theirs[name] for name in names], abs=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_map_without_ties_is_scikit_learns_average_precision(engine):
+    x, labels = cloud(15, n=150, d=5, classes=6)
+    gallery, queries = (x[50:], labels[50:]), (x[:50], labels[:50])
+    found = by(engine, *queries, *gallery, full_map=True)
+    for query, label, term in zip(*queries, found.per_query["mAP"], strict=True):
+        near = -np.linalg.norm(gallery[0] - query, axis=1)
+        assert term == pytest.approx(average_precision_score(gallery[1] == label, near), abs=1e-12)
+    assert retrieval(*queries, *gallery).map is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_unit_rows_that_differ_by_their_rounding_are_one_point(engine):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=7))
+    x = torch.stack([x * (1 + i / 7) for i in range(12)])
+    labels = [0, 1] * 6
+    worst = by(engine, x, labels, normalize=True, full_map=True)
+    best = by(engine, x, labels, normalize=True, ties="optimistic", full_map=True)
+    assert (worst.recall[1], worst.map_at_r, best.recall[1], best.map) == (0.0, 0.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -95,7 +95,8 @@ class Frame:
     ) -> list[Frame]:
         """Frames of several sets of rows about one common centre, with one scale.
 
-        `orders`, one for each set, are the orders of their rows in the frames.
+        `orders`, one for each set, are the orders of their rows in the frames; nothing but `z` is
+        then kept of them.
         """
         reach, build = prepare(sets, sphere=sphere, dtype=dtype, resident=resident, orders=orders)
         return build(float(reach))
@@ -269,7 +270,7 @@ def prepare(
         if kernels is not None:
             frame, size = _compiled_frame(kernels, sets[0], sphere, dtype)
             return torch.tensor(size, dtype=work), lambda _: [frame]
-    lean = not resident
+    lean = not resident or orders is not None
     factors = [_sphere_factor(x, work, before, lean) if sphere else before for x in sets]
     centre = _mean(sets, factors, work, lean)
     reach = torch.stack(
@@ -377,11 +378,11 @@ def _frame(
     norms = torch.empty(n, dtype=dtype, device=x.device)
     z = norms.new_empty(n, x.shape[1]) if resident else None
     frame = Frame(x, factor, centre, zoom, 1 / zoom, z, norms, collapsed, order)
-    for part in _parts(n, x.shape[1], not resident):
+    for part in _parts(n, x.shape[1], lean=not resident or order is not None):
         wide = frame.exact(part).sub_(centre)
         if collapsed:
             wide.zero_()
-        if len(wide) == n and resident:
+        if len(wide) == n and resident and order is None:
             frame.__dict__["wide"] = wide  # small sets: kept, it will be asked for
         narrow = wide.to(dtype)
         norms[part] = squared_norms(narrow)

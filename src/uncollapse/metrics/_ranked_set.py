@@ -44,18 +44,14 @@ def ranked_sets(
     """
     rows = [values for _, values, _ in sets]
     orders = [torch.from_numpy(order).to(values.device) for _, values, order in sets]
-    # Not resident at first: then no more than a few MB are needed beside the copy.
     frames = Frame.of_sets(
-        rows, sphere=normalize, dtype=narrow_dtype(), resident=False, orders=orders
+        rows, sphere=normalize, dtype=narrow_dtype(), resident=resident, orders=orders
     )
     for (name, _, _), frame in zip(sets, frames, strict=True):
         check_norms(frame, name)
     twins = _twins(rows)
     return [
-        RankedSet(
-            frame.kept() if resident else frame,
-            torch.zeros_like(order) if frame.collapsed else twin[order],
-        )
+        RankedSet(frame, torch.zeros_like(order) if frame.collapsed else twin[order])
         for frame, order, twin in zip(frames, orders, twins, strict=True)
     ]
 

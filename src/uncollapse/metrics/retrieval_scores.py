@@ -49,8 +49,8 @@ def retrieval(
     - MRR: 1/(r_0 + 1);
     - mAP, with `full_map`: (1/R) Σ over all i of (i + 1)/(r_i + 1), the average precision over all
       relevant items. The others need ranks up to the largest k or R only; this one needs all, so
-      every pair nearer than a query's farthest relevant item is counted: COST the time, the same
-      memory.
+      every pair nearer than a query's farthest relevant item is counted: about three times the
+      time, the same memory.
 
     The result has the means over all queries, each query's terms (`per_query`) and the means of
     each class (`per_class`).
