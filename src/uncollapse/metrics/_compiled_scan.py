@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.extras import kernels
+from uncollapse._base.extras import compiled
 from uncollapse.distances import on_host
 from uncollapse.metrics._ranked_set import RankedSet
 from uncollapse.metrics._strip import Strip
@@ -25,9 +25,9 @@ TILE = 640  # rows and columns: one float32 tile stays near the cores
 class CompiledScan:
     """The same as `TorchScan`."""
 
-    def __init__(self, compiled: ModuleType, task: Task, x: RankedSet, y: RankedSet) -> None:
-        self._kernels, self._task = compiled, task
-        self._x, self._y = (compiled.RankedPoints(*_arrays(points)) for points in (x, y))
+    def __init__(self, kernels: ModuleType, task: Task, x: RankedSet, y: RankedSet) -> None:
+        self._kernels, self._task = kernels, task
+        self._x, self._y = (kernels.RankedPoints(*_arrays(points)) for points in (x, y))
         self._strip: Strip | None = None
         self._known: Any = None
         self._scratch = np.empty(TILE * TILE, np.int32), np.empty(TILE * TILE, np.int32)
@@ -63,8 +63,8 @@ Scan = CompiledScan | TorchScan
 
 def scan_for(task: Task, x: RankedSet, y: RankedSet) -> Scan:
     """Compiled on a CPU if numba is there, in torch otherwise."""
-    compiled = kernels() if on_host(x.twin) else None
-    return TorchScan(task, x, y) if compiled is None else CompiledScan(compiled, task, x, y)
+    kernels = compiled.kernels if on_host(x.twin) else None
+    return TorchScan(task, x, y) if kernels is None else CompiledScan(kernels, task, x, y)
 
 
 def _arrays(points: RankedSet) -> list[Any]:
