@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
 from oracles import distance_matrix, labelled_sets, point_sets
-from uncollapse.geometry import class_diameters, diameter, set_distance
+from uncollapse.geometry import class_diameters, diameter
 
 
 @settings(max_examples=150, deadline=None)
@@ -93,20 +92,6 @@ def test_class_diameters_equal_the_definition(data):
         np.testing.assert_allclose(value, truth, rtol=1e-10)
 
 
-@settings(max_examples=100, deadline=None)
-@given(point_sets(max_dim=2), st.integers(1, 5), st.floats(-3, 3))
-def test_set_distance_equals_the_definition(x, rows, shift):
-    y = x[:rows][::-1] * 0.5 + shift
-    truth = distance_matrix(x, y).min()  # its squares underflow below 1e-160
-    np.testing.assert_allclose(set_distance(x, y), truth, rtol=1e-9, atol=1e-150)
-
-
-def test_set_distance_of_large_sets_is_exact():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(3000, 8)) + 50, rng.normal(size=(900, 8)) + 52
-    np.testing.assert_allclose(set_distance(a, b), distance_matrix(a, b).min(), rtol=1e-10)
-
-
 def test_diameter_of_one_point_is_zero():
     assert diameter([[1.0, 2.0]]) == 0.0
 
@@ -114,7 +99,5 @@ def test_diameter_of_one_point_is_zero():
 def test_bad_input_names_the_argument():
     with pytest.raises(ValueError, match="labels: expected 2"):
         class_diameters([[0.0], [1.0]], [0])
-    with pytest.raises(ValueError, match="b: expected 1 as in a, got 2 columns"):
-        set_distance([[0.0]], [[0.0, 1.0]])
     with pytest.raises(ValueError, match="x: expected finite numbers"):
         diameter([[np.nan]])
