@@ -65,6 +65,24 @@ def test_diameter_at_extreme_scales(scale):
     np.testing.assert_allclose(diameter(x[:50] * scale), pdist(x[:50]).max() * scale, rtol=1e-9)
 
 
+@pytest.mark.parametrize("rows", [2, 7, 60, 600])
+def test_diameter_at_the_ends_of_float64(rows):
+    x = many_points("gaussian", rows, 5, 0)
+    for scale in (1e-300, 1e300):
+        np.testing.assert_allclose(diameter(x * scale), pdist(x).max() * scale, rtol=1e-9)
+
+
+def test_products_that_torch_may_round_are_not_relied_on():
+    x = many_points("sphere", 1500, 40, 0)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = diameter(torch.from_numpy(x).float())
+    finally:
+        torch.set_float32_matmul_precision(before)
+    np.testing.assert_allclose(found, pdist(x.astype(np.float32)).max(), rtol=1e-9)
+
+
 @pytest.mark.parametrize("norm", [0.0, 1.0, 1e3])
 @pytest.mark.parametrize("spread", [10.0**-e for e in range(1, 8)])
 def test_class_diameters_are_right_near_collapse(spread, norm):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressLine", "ProgressOption", "Report", "progress_reporter"]
 
-Report = Callable[[int, int], object]  # told (done, total)
+Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
 
 _SHOWN = {"loss": ".4f", "diameter": ".3g", "verdict": "", "recall@1": ".1%"}
