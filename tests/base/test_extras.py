@@ -1,9 +1,9 @@
-import sys
+import types
 
 import pytest
 
 from uncollapse._base import extras
-from uncollapse._base.extras import MissingExtraError, import_extra, kernels, without_kernels
+from uncollapse._base.extras import MissingExtraError, compiled, import_extra, without_kernels
 
 
 def test_a_package_that_is_there_is_imported():
@@ -30,29 +30,32 @@ def test_a_broken_package_tells_its_own_error(tmp_path, monkeypatch):
         import_extra("broken_there", extra="plots")
 
 
-@pytest.fixture
-def room(tmp_path, monkeypatch):
-    """A module in the place of the kernels, made by its text."""
+def test_the_kernels_are_loaded_once_when_first_asked_for(monkeypatch):
+    loaded = []
 
-    def make(text, name):
-        (tmp_path / f"{name}.py").write_text(text)
-        monkeypatch.syspath_prepend(tmp_path)
-        return name
+    def load(name):
+        loaded.append(name)
+        return types.ModuleType(name)
 
-    yield make
-    extras._load.cache_clear()
-    for name in ("kernels_there", "kernels_gone", "kernels_nowhere"):
-        sys.modules.pop(name, None)
-
-
-def test_the_kernels_are_a_module_or_none_without_numba(room):
-    assert kernels(room("value = 3", "kernels_there")).value == 3
-    assert kernels(room("import surely_not_installed", "kernels_gone")) is None
-    assert kernels(room("raise RuntimeError('no locator')", "kernels_nowhere")) is None
+    monkeypatch.setattr(extras.importlib, "import_module", load)
+    fresh = extras._Compiled()
+    assert loaded == []
+    assert fresh.kernels is fresh.kernels
+    assert loaded == ["uncollapse._kernels"]
 
 
-def test_without_kernels_holds_inside_nested_and_after_an_error(room):
-    name = room("", "kernels_there")
+@pytest.mark.parametrize("error", [ImportError("no numba"), RuntimeError("no locator")])
+def test_without_numba_or_a_place_for_its_cache_there_are_no_kernels(monkeypatch, error):
+    def load(name):
+        raise error
+
+    monkeypatch.setattr(extras.importlib, "import_module", load)
+    assert extras._Compiled().kernels is None
+
+
+def test_without_kernels_holds_inside_nested_and_after_an_error(monkeypatch):
+    room = types.ModuleType("room")
+    monkeypatch.setattr(compiled, "kernels", room)
 
     def fail():
         with without_kernels():
@@ -60,9 +63,9 @@ def test_without_kernels_holds_inside_nested_and_after_an_error(room):
 
     with without_kernels():
         with without_kernels():
-            assert kernels(name) is None
-        assert kernels(name) is None
-    assert kernels(name) is not None
+            assert compiled.kernels is None
+        assert compiled.kernels is None
+    assert compiled.kernels is room
     with pytest.raises(ValueError):  # noqa: PT011
         fail()
-    assert kernels(name) is not None
+    assert compiled.kernels is room

@@ -88,7 +88,7 @@ def _decide(x: Tensor, layout: ClassLayout, anchors: Array) -> Separation:
         negative = row_argmin(distance.masked_fill(same, torch.inf))
         each = torch.arange(len(rows))
         margin = distance[each, negative] - distance[each, positive]
-        a = int(margin.argmin())
+        a = int(margin.numpy().argmin())  # torch promises no order among equals
         if best is None or margin[a] < best.margin:
             found = int(rows[a]), int(positive[a]), int(negative[a])
             best = Separation(float(margin[a]), *found)
