@@ -1,8 +1,8 @@
 """A lock file between processes: one works, others wait; a dead holder's lock is taken over.
 
-The package `filelock` does not serve: its system locks name no holder, its soft locks stay for ever
-after a crash on another machine, and its leases are refreshed by a thread, so that a holder that is
-stuck is waited for. Here the work itself says that it goes on.
+The package `filelock` does not serve: its soft locks outlive a crash on another machine unless they
+expire by age alone, under a living holder too, and its leases are refreshed by a thread, so that a
+holder that is stuck is waited for. Here the work itself says that it goes on.
 """
 
 from __future__ import annotations
