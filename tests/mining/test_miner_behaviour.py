@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
-from uncollapse.geometry.separation import hard_mined_loss
+from uncollapse.geometry.triplet_separation import hard_mined_loss
 from uncollapse.mining import Miner, NoTripletsWarning, _fast, hardest_triplet
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")

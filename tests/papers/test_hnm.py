@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import ITEMS, get_item, listing_table
 from uncollapse.papers._draw import edge, reach
 from uncollapse.papers.hnm._examples import concentric_simplices

@@ -26,6 +26,7 @@ __all__ = [
     "on_host",
     "prepare",
     "product_dtype",
+    "screen_dtype",
     "squared_norms",
     "working_dtype",
 ]
@@ -322,6 +323,11 @@ def float32_is_exact() -> bool:
 def product_dtype(x: Tensor) -> torch.dtype:
     """The dtype products of rows are taken in: the rows' own, if that keeps its digits."""
     return x.dtype if float32_is_exact() else working_dtype(x)
+
+
+def screen_dtype() -> torch.dtype:
+    """The dtype a first look at many pairs is taken in, whatever that of the rows: the fastest."""
+    return torch.float32 if float32_is_exact() else torch.float64
 
 
 def squared_norms(rows: Tensor) -> Tensor:

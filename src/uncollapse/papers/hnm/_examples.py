@@ -10,9 +10,9 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameter import diameter
+from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.geometry.separation import hard_mined_loss
+from uncollapse.geometry.triplet_separation import hard_mined_loss
 from uncollapse.papers.hnm._toy import five_points, twenty_points
 
 __all__ = ["Example", "concentric_simplices", "random_draws", "worked_examples"]

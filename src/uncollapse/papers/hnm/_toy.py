@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse.geometry.diameter import class_diameters, diameter
-from uncollapse.geometry.separation import is_triplet_separated, separation
+from uncollapse.geometry.diameters import class_diameters, diameter
+from uncollapse.geometry.triplet_separation import is_triplet_separated, separation
 
 __all__ = ["NAMES", "five_points", "separated_pair", "twenty_points"]
 

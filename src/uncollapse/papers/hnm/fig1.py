@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.geometry.separation import separation
+from uncollapse.geometry.triplet_separation import separation
 from uncollapse.papers._draw import (
     COLOURS,
     boundary,

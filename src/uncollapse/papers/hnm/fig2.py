@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.geometry.separation import hard_mined_loss
+from uncollapse.geometry.triplet_separation import hard_mined_loss
 from uncollapse.papers._draw import (
     COLOURS,
     arrows,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from uncollapse._base.arrays import Array
 from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameter import diameter
+from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
-from uncollapse.geometry.separation import hard_mined_loss
+from uncollapse.geometry.triplet_separation import hard_mined_loss
 from uncollapse.papers._draw import (
     COLOURS,
     arrows,

@@ -47,6 +47,29 @@ def test_separation_of_many_points_equals_brute_force(classes, offset):
     np.testing.assert_allclose(found.margin, dense_margin(wide, labels), rtol=1e-9)
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_classes_of_one_of_a_few_and_of_many_are_measured_alike(offset):
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(8), [1, 1, 2, 31, 32, 33, 300, 1100]))
+    spread = np.array([1, 1, 0.5, 4e-2, 3e-2, 2e-2, 1e-2, 8e-3])[labels, None]
+    x = spread * rng.normal(size=(1500, 6)) + rng.normal(size=(8, 6))[labels] + offset
+    x = x.astype(np.float32)
+    truth = dense_margin(x.astype(np.float64), labels)
+    np.testing.assert_allclose(separation(x, labels).margin, truth, rtol=1e-9)
+
+
+def test_products_that_torch_may_round_are_not_relied_on():
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(1500, 12)), rng.integers(0, 5, 1500)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = separation(x, labels).margin
+    finally:
+        torch.set_float32_matmul_precision(before)
+    np.testing.assert_allclose(found, dense_margin(x, labels), rtol=1e-9)
+
+
 @pytest.mark.parametrize("spread", [10.0**-e for e in range(1, 8)])
 def test_two_tight_classes_far_apart_are_measured_exactly(spread):
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.check import check_int
-from uncollapse.geometry.diameter import diameter
+from uncollapse.geometry.diameters import diameter
 
 __all__ = ["Thickness", "iap_constant", "thickness"]
 

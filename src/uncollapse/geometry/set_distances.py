@@ -1,18 +1,30 @@
-"""Hausdorff distances between point sets and between labelled embeddings: HNM (12)."""
+"""Distances between point sets, and between labelled embeddings: EPS definition 1, HNM (12)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.arrays import ArrayLike, points64
 from uncollapse._base.check import InputError, check_paired
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import paired_distances, pairwise_distances
 
-__all__ = ["hausdorff", "hausdorff_like", "sup_displacement"]
+__all__ = ["hausdorff", "hausdorff_like", "set_distance", "sup_displacement"]
 
 _BLOCK = 1 << 20  # distances held at a time
+
+
+def set_distance(a: ArrayLike, b: ArrayLike) -> float:
+    """Smallest distance between a point of `a` and a point of `b`: EPS definition 1.
+
+    >>> set_distance([[0.0], [2.0]], [[5.0], [9.0]])
+    3.0
+    """
+    first, second = _two_sets(a, b)
+    step = max(1, _BLOCK // len(second))
+    parts = torch.split(first, step)
+    return min(float(pairwise_distances(part, second).min()) for part in parts)
 
 
 def hausdorff(a: ArrayLike, b: ArrayLike) -> float:
@@ -21,9 +33,7 @@ def hausdorff(a: ArrayLike, b: ArrayLike) -> float:
     >>> hausdorff([[0.0], [1.0]], [[0.0], [5.0]])
     4.0
     """
-    first, second = _double(a, "a"), _double(b, "b")
-    if first.shape[1] != second.shape[1]:
-        raise InputError("b", f"{second.shape[1]} columns", f"{first.shape[1]} as in a")
+    first, second = _two_sets(a, b)
     return _directed(second, first, floor=_directed(first, second))
 
 
@@ -36,8 +46,7 @@ def hausdorff_like(x: ArrayLike, x_star: ArrayLike, labels: ArrayLike) -> float:
     >>> hausdorff_like([[0.0], [1.0]], [[1.0], [0.0]], [0, 0])
     0.0
     """
-    first, second = _double(x, "x"), _double(x_star, "x_star")
-    check_paired(first, second, ("x", "x_star"))
+    first, second = _two_embeddings(x, x_star)
     layout = ClassLayout.of(labels, len(first))
     worst = 0.0
     for c in range(len(layout.classes)):
@@ -55,8 +64,7 @@ def sup_displacement(x: ArrayLike, x_star: ArrayLike) -> float:
     >>> sup_displacement([[0.0], [1.0]], [[0.5], [1.0]])
     0.5
     """
-    first, second = _double(x, "x"), _double(x_star, "x_star")
-    check_paired(first, second, ("x", "x_star"))
+    first, second = _two_embeddings(x, x_star)
     return float(paired_distances(first, second).max())
 
 
@@ -74,5 +82,14 @@ def _directed(a: Tensor, b: Tensor, bound: Tensor | None = None, floor: float = 
     return floor
 
 
-def _double(x: ArrayLike, name: str) -> Tensor:
-    return points(x, name).detach().cpu().double()
+def _two_sets(a: ArrayLike, b: ArrayLike) -> tuple[Tensor, Tensor]:
+    first, second = points64(a, "a"), points64(b, "b")
+    if first.shape[1] != second.shape[1]:
+        raise InputError("b", f"{second.shape[1]} columns", f"{first.shape[1]} as in a")
+    return torch.from_numpy(first), torch.from_numpy(second)
+
+
+def _two_embeddings(x: ArrayLike, x_star: ArrayLike) -> tuple[Tensor, Tensor]:
+    first, second = points64(x), points64(x_star, "x_star")
+    check_paired(first, second, ("x", "x_star"))
+    return torch.from_numpy(first), torch.from_numpy(second)

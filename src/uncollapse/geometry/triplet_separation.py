@@ -11,12 +11,16 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import check_number
 from uncollapse._base.classes import ClassLayout
-from uncollapse.distances import pairwise_distances
-from uncollapse.geometry._screen import Screen, nearest_in
+from uncollapse.distances import Frame, pairwise_distances, screen_dtype
+from uncollapse.distances.tiles import row_argmin, row_max, short_squares
 
 __all__ = ["Separation", "hard_mined_loss", "is_triplet_separated", "separation"]
 
 _TILE = 1024
+_FEW = (
+    32  # up to so many members a class's distances are taken by differences, not in its own frame
+)
+_ROUNDING = 1e-12  # relative, of a squared distance by differences in float64
 _EXACT_ROWS = 1 << 21  # float64 distances held at a time while deciding between candidates
 
 
@@ -80,11 +84,11 @@ def _decide(x: Tensor, layout: ClassLayout, anchors: Array) -> Separation:
         same = ids[rows][:, None] == ids
         # The anchor's distance to itself is the float 0 it should be, not a rounding of it.
         distance[torch.arange(len(rows)), rows] = 0.0
-        inside = distance.masked_fill(~same, -1.0).numpy()
-        positive = inside.argmax(axis=1)
-        near, negative = nearest_in(distance.masked_fill_(same, np.inf))
-        margin = near - inside[np.arange(len(rows)), positive]
-        a = int(margin.argmin())
+        positive = row_argmin(-distance.masked_fill(~same, -1.0))
+        negative = row_argmin(distance.masked_fill(same, torch.inf))
+        each = torch.arange(len(rows))
+        margin = distance[each, negative] - distance[each, positive]
+        a = int(margin.numpy().argmin())  # torch promises no order among equals
         if best is None or margin[a] < best.margin:
             found = int(rows[a]), int(positive[a]), int(negative[a])
             best = Separation(float(margin[a]), *found)
@@ -94,57 +98,62 @@ def _decide(x: Tensor, layout: ClassLayout, anchors: Array) -> Separation:
 
 
 def _candidates(x: Tensor, layout: ClassLayout) -> Array:
-    """Anchors whose margin, known to float32 with a proven bound, may be the smallest."""
-    rows = torch.from_numpy(layout.order)
-    ordered = x[rows]
-    screen = Screen.of(ordered)
-    near = _nearest_negative_squares(screen, layout)
-    far, far_slack = _farthest_positive_squares(ordered, layout, screen.scale)
-    low = np.sqrt(np.maximum(near - screen.slack, 0)) - np.sqrt(far + far_slack)
-    high = np.sqrt(near + screen.slack) - np.sqrt(np.maximum(far - far_slack, 0))
+    """Anchors whose margin, known from products with a proven bound, may be the smallest."""
+    ordered = x[torch.from_numpy(layout.order)]
+    frame = Frame.of(ordered, dtype=screen_dtype())
+    near = _nearest_negative_squares(frame, layout)
+    near_slack = frame.band.double().numpy() + float(frame.band.max())
+    far, far_slack = _farthest_positive_squares(frame, layout)
+    low = np.sqrt(np.maximum(near - near_slack, 0)) - np.sqrt(far + far_slack)
+    high = np.sqrt(near + near_slack) - np.sqrt(np.maximum(far - far_slack, 0))
     return np.sort(layout.order[low <= high.min()])
 
 
-def _nearest_negative_squares(screen: Screen, layout: ClassLayout) -> Array:
+def _nearest_negative_squares(frame: Frame, layout: ClassLayout) -> Array:
     """Squared distance of each row (in class order) to another class, by symmetric tiles."""
     n, ids = layout.size, layout.ids[layout.order]
     stops = (layout.starts + layout.counts)[ids]
-    points_t, squares = screen.points.T, screen.squares
-    nearest = np.full(n, np.inf, np.float32)
-    tile = torch.empty(_TILE * _TILE)
+    nearest = np.full(n, np.inf)
+    tile = frame.norms.new_empty(_TILE * _TILE)
     for top in range(0, n, _TILE):
-        bottom = min(top + _TILE, n)
+        rows = slice(top, min(top + _TILE, n))
+        height = rows.stop - top
         for left in range(top, n, _TILE):
-            right = min(left + _TILE, n)
-            square = tile[: (bottom - top) * (right - left)].view(bottom - top, right - left)
-            block = screen.points[top:bottom]
-            torch.addmm(squares[left:right], block, points_t[:, left:right], alpha=-2.0, out=square)
-            square += squares[top:bottom, None]
+            columns = slice(left, min(left + _TILE, n))
+            out = tile[: height * (columns.stop - left)].view(height, -1)
+            square = short_squares(frame, rows, frame, columns, out).add_(frame.norms[rows, None])
             view = square.numpy()
-            if stops[bottom - 1] > left:  # rows are class by class: the tile touches a class block
-                view[ids[top:bottom, None] == ids[left:right]] = np.inf
-            np.minimum(nearest[top:bottom], view.min(axis=1), out=nearest[top:bottom])
+            if stops[rows.stop - 1] > left:  # rows are class by class: it touches a class block
+                view[ids[rows, None] == ids[columns]] = np.inf
+            np.minimum(nearest[rows], view.min(axis=1), out=nearest[rows])
             if left > top:
-                np.minimum(nearest[left:right], view.min(axis=0), out=nearest[left:right])
-    return np.maximum(nearest.astype(np.float64), 0)
+                np.minimum(nearest[columns], view.min(axis=0), out=nearest[columns])
+    return nearest.clip(min=0)
 
 
-def _farthest_positive_squares(x: Tensor, layout: ClassLayout, scale: float) -> tuple[Array, Array]:
-    """Squared distance of each row to its farthest classmate over scale², and its error bound.
+def _farthest_positive_squares(frame: Frame, layout: ClassLayout) -> tuple[Array, Array]:
+    """Squared distance of each row (in class order) to its farthest classmate, and its error bound.
 
-    Each class is screened about its own mean, so that tight classes far apart stay exact.
+    Each larger class has a frame of its own, so that tight classes far apart stay exact.
     """
-    far, slack = np.zeros(len(x)), np.zeros(len(x))
-    for start, count in zip(layout.starts.tolist(), layout.counts.tolist(), strict=True):
+    far, slack = np.zeros(len(frame)), np.zeros(len(frame))
+    few = np.flatnonzero(layout.counts <= _FEW)
+    if len(few):
+        column = np.arange(layout.counts[few].max())
+        mates = layout.starts[few, None] + np.minimum(column, layout.counts[few, None] - 1)
+        rows = np.flatnonzero(layout.row_counts[layout.order] <= _FEW)
+        mates = np.repeat(mates, layout.counts[few], axis=0)
+        square = frame.squares(torch.from_numpy(rows), torch.from_numpy(mates))
+        far[rows] = square.amax(dim=1).numpy()
+        slack[rows] = far[rows] * _ROUNDING
+    for c in np.flatnonzero(layout.counts > _FEW).tolist():
+        start, count = int(layout.starts[c]), int(layout.counts[c])
         members = slice(start, start + count)
-        screen = Screen.of(x[members])
-        unit = (screen.scale / scale) ** 2
-        slack[members] = screen.slack * unit
+        own = Frame.of(frame.given[members], dtype=screen_dtype())
+        scale = (float(own.unit) / float(frame.unit)) ** 2
+        slack[members] = (own.band + own.band.max()).double().numpy() * scale
         for i in range(0, count, _TILE):
-            rows = slice(i, min(i + _TILE, count))
-            square = torch.addmm(
-                screen.squares, screen.points[rows], screen.points.T, alpha=-2.0
-            ).numpy()
-            peak = square.max(axis=1) + screen.squares[rows].numpy()
-            far[start + rows.start : start + rows.stop] = np.maximum(peak, 0) * unit
+            part = slice(i, min(i + _TILE, count))
+            peak = row_max(short_squares(own, part)).flatten() + own.norms[part]
+            far[start + i : start + part.stop] = peak.clamp_(min=0.0).double().numpy() * scale
     return far, slack

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from uncollapse.data.cache import Progress
+from uncollapse._base.progress import ProgressOption
 from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import Counts, DatasetInfo, Listing
 from uncollapse.data.registry import DATASETS, OWN, describe, list_split
@@ -69,7 +69,7 @@ def check(
     root: str | Path | None = None,
     *,
     decode: bool = True,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> CopyCheck:
     """Check the copy of a dataset that `load` would use, split by split.
 
@@ -121,7 +121,7 @@ def _split(
     root: str | Path | None,
     split: str,
     decode: bool,
-    progress: Progress | None,
+    progress: ProgressOption,
 ) -> tuple[SplitCheck, str | None]:
     official = info.official.get(split)
     try:
@@ -135,7 +135,7 @@ def _split(
     return SplitCheck(split, Counts.of(listing), official, report), listing.origin
 
 
-def _decoded(info: DatasetInfo, listing: Listing, progress: Progress | None) -> LoadReport:
+def _decoded(info: DatasetInfo, listing: Listing, progress: ProgressOption) -> LoadReport:
     """Decode every image as `load` would and keep only what was odd."""
     if isinstance(listing.images, Tensor):
         return LoadReport()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 
 from uncollapse._base.arrays import Array
 from uncollapse.data.listing import DatasetInfo, Listing
+from uncollapse.data.readers import ARRAY_FILES, read_arrays
 from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "listing"]
@@ -28,7 +28,6 @@ or a folder with one such file a split: train.npz, test.npz, ...""",
     splits=("train", "val", "test", "query", "gallery", "all"),
 )
 _SAMPLES = ("features", "embeddings", "x", "X", "images")
-_SUFFIXES = (".npz", ".npy", ".safetensors")
 
 
 def listing(root: Path | None, split: str | None) -> Listing:
@@ -37,7 +36,7 @@ def listing(root: Path | None, split: str | None) -> Listing:
         raise DataError(f"arrays: root must be a file or folder of arrays, got {root}")
     if root.is_dir():
         split = split or "train"
-        files = [root / f"{split}{suffix}" for suffix in _SUFFIXES]
+        files = [root / f"{split}{suffix}" for suffix in ARRAY_FILES]
         path = next((file for file in files if file.is_file()), None)
         if path is None:
             names = ", ".join(file.name for file in files)
@@ -101,31 +100,18 @@ def _rows(path: Path, arrays: dict[str, Array], split: str, count: int) -> Array
 
 
 def _read(path: Path) -> dict[str, Array]:
-    """The arrays of a file by name; nothing is unpickled."""
-    if path.suffix not in _SUFFIXES:
-        raise DataError(f"arrays: expected one of {', '.join(_SUFFIXES)}, got {path.name}")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.numpy import load_file
-
-            return dict(load_file(path))
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-        features = np.load(path, allow_pickle=False)
-        beside = (path.with_name(f"{path.stem}_labels.npy"), path.with_name("labels.npy"))
-        labels = next((file for file in beside if file.is_file()), None)
-        if labels is None:
-            names = " or ".join(file.name for file in beside)
-            raise DataError(f"{path}: no labels: neither {names} is beside it")
-        return {"features": features, "labels": np.load(labels, allow_pickle=False)}
-    except DataError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
-        reason = str(error).split("\n")[0]
-        raise DataError(f"{path}: cannot be read without unpickling ({reason})") from None
-    except Exception as error:  # safetensors has its own error type
-        raise DataError(f"{path}: cannot be read ({error})") from None
+    """The arrays of a file by name; the labels of a .npy are in another file beside it."""
+    if path.suffix not in ARRAY_FILES:
+        raise DataError(f"arrays: expected one of {', '.join(ARRAY_FILES)}, got {path.name}")
+    arrays = read_arrays(path)
+    if path.suffix != ".npy":
+        return arrays
+    beside = (path.with_name(f"{path.stem}_labels.npy"), path.with_name("labels.npy"))
+    labels = next((file for file in beside if file.is_file()), None)
+    if labels is None:
+        names = " or ".join(file.name for file in beside)
+        raise DataError(f"{path}: no labels: neither {names} is beside it")
+    return arrays | {"labels": next(iter(read_arrays(labels).values()))}
 
 
 def _numbered(path: Path, name: str, values: Array, count: int) -> tuple[Array, dict[int, str]]:

@@ -10,21 +10,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from uncollapse.data.check import CopyCheck, SplitCheck, Survey
+from uncollapse.data.copies import CopyCheck, SplitCheck, Survey
 from uncollapse.data.listing import Counts, DatasetInfo
 
-__all__ = ["render_check", "render_info", "render_survey"]
+__all__ = ["copy_table", "info_table", "survey_table"]
 
 _NAMES_SHOWN = 10
 
 
-def render_survey(found: Iterable[Survey]) -> RenderableType:
+def survey_table(found: Iterable[Survey]) -> RenderableType:
     """A table of the datasets: what is found where, beside the official counts.
 
     >>> from rich.console import Console
-    >>> from uncollapse.data.check import survey
+    >>> from uncollapse.data.copies import survey
     >>> with (console := Console(width=120)).capture() as shown:
-    ...     console.print(render_survey(survey()))
+    ...     console.print(survey_table(survey()))
     >>> "cub200" in shown.get()
     True
     """
@@ -42,13 +42,13 @@ def render_survey(found: Iterable[Survey]) -> RenderableType:
     return Group(table, f"{hint} uncollapse datasets NAME")
 
 
-def render_info(info: DatasetInfo) -> RenderableType:
+def info_table(info: DatasetInfo) -> RenderableType:
     """Where to get a dataset, its licence, its splits and the layout expected.
 
     >>> from rich.console import Console
     >>> from uncollapse.data.registry import describe
     >>> with (console := Console(width=120)).capture() as shown:
-    ...     console.print(render_info(describe("sop")))
+    ...     console.print(info_table(describe("sop")))
     >>> "59,551 images, 11,318 classes" in shown.get()
     True
     """
@@ -60,17 +60,17 @@ def render_info(info: DatasetInfo) -> RenderableType:
     return Group(*lines, "  layout", Padding(Text(info.layout), (0, 0, 0, 4)))
 
 
-def render_check(result: CopyCheck) -> RenderableType:
+def copy_table(result: CopyCheck) -> RenderableType:
     """A dataset's information and what was found of it, file by file where something is wrong.
 
     >>> from rich.console import Console
-    >>> from uncollapse.data.check import check
+    >>> from uncollapse.data.copies import check
     >>> with (console := Console(width=120)).capture() as shown:
-    ...     console.print(render_check(check("digits")))
+    ...     console.print(copy_table(check("digits")))
     >>> "complete" in shown.get()
     True
     """
-    parts: list[RenderableType] = [render_info(result.info), ""]
+    parts: list[RenderableType] = [info_table(result.info), ""]
     if result.origin is None:
         return Group(*parts, f"[red]✗[/red] {escape(result.splits[0].error or 'no copy found')}")
     parts.append(f"found in {escape(result.origin)}")

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import directed_hausdorff
 
-from oracles import distance_matrix, labelled_sets
-from uncollapse.geometry import hausdorff, hausdorff_like, sup_displacement
+from oracles import distance_matrix, labelled_sets, point_sets
+from uncollapse.geometry import hausdorff, hausdorff_like, set_distance, sup_displacement
 
 
 def brute_hausdorff(a, b):
@@ -50,3 +50,22 @@ def test_bad_input_names_the_argument():
         hausdorff([[0.0]], [[0.0, 0.0]])
     with pytest.raises(ValueError, match="x_star"):
         sup_displacement([[0.0]], [[np.inf]])
+
+
+@settings(max_examples=100, deadline=None)
+@given(point_sets(max_dim=2), st.integers(1, 5), st.floats(-3, 3))
+def test_set_distance_equals_the_definition(x, rows, shift):
+    y = x[:rows][::-1] * 0.5 + shift
+    truth = distance_matrix(x, y).min()  # its squares underflow below 1e-160
+    np.testing.assert_allclose(set_distance(x, y), truth, rtol=1e-9, atol=1e-150)
+
+
+def test_set_distance_of_large_sets_is_exact():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3000, 8)) + 50, rng.normal(size=(900, 8)) + 52
+    np.testing.assert_allclose(set_distance(a, b), distance_matrix(a, b).min(), rtol=1e-10)
+
+
+def test_sets_of_different_widths_are_refused_by_name():
+    with pytest.raises(ValueError, match="b: expected 1 as in a, got 2 columns"):
+        set_distance([[0.0]], [[0.0, 1.0]])
