@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from uncollapse._base.extras import compiled
 __all__ = [
     "Frame",
     "binary_scale",
+    "device_path",
     "float32_is_exact",
     "on_host",
     "prepare",
@@ -35,6 +37,7 @@ _CHUNK = 1 << 18  # float64 values converted at a time where not all are: 2 MB
 _WHOLE = 1 << 22  # up to so many values the float64 rows are kept: 32 MB
 _SLACK = 16  # roundings of a squared distance beyond the d of its dot product
 _UNDERFLOW = 1e-35  # products of coordinates far below the scale vanish in float32
+_as_on_a_device = False  # set by `device_path`
 _EXTREME = 1e100  # coordinates beyond it, or its inverse, would over- or underflow when squared
 
 
@@ -89,10 +92,14 @@ class Frame:
         sphere: bool = False,
         dtype: torch.dtype | None = None,
         resident: bool = True,
+        known: float | None = None,
     ) -> list[Frame]:
-        """Frames of several sets of rows about one common centre, with one scale."""
+        """Frames of several sets of rows about one common centre, with one scale.
+
+        Who has `known` about how far the rows reach from there spares a device the look at them.
+        """
         reach, build = prepare(sets, sphere=sphere, dtype=dtype, resident=resident)
-        return build(float(reach))
+        return build(float(reach) if known is None or on_host(sets[0]) else known)
 
     def __len__(self) -> int:
         return len(self.given)
@@ -133,7 +140,7 @@ class Frame:
         """The frame of the same rows divided by their norms; this one where it is that already."""
         if isinstance(self.factor, Tensor):
             return self.seen_as(1 / self.zoom)
-        return Frame.of(self.given, sphere=True, dtype=self.norms.dtype)
+        return Frame.of_sets([self.given], sphere=True, dtype=self.norms.dtype, known=1.0)[0]
 
     @cached_property
     def fine(self) -> Frame:
@@ -241,10 +248,14 @@ def prepare(
             for part in _parts(x)
         ]
     ).amax()
+    one_point = 4 * torch.finfo(work).eps if sphere else 0.0
+    if sphere and not on_host(sets[0]):  # who builds without a look at the reach gets zeros too
+        whole_sphere = (reach > one_point).to(work)
+        factors, centre = [f * whole_sphere for f in factors], centre * whole_sphere
 
     def build(largest: float) -> list[Frame]:
         # Rows of length 1 that differ by no more than their rounding are one point.
-        collapsed = largest <= (4 * torch.finfo(work).eps if sphere else 0.0)
+        collapsed = largest <= one_point
         zoom = 1.0 if collapsed else 1 / binary_scale(largest)
         whole = zoom if sphere else zoom * before
         return [
@@ -266,7 +277,18 @@ def binary_scale(largest: float) -> float:
 
 def on_host(x: Tensor) -> bool:
     """Whether NumPy and the compiled kernels may look at this tensor's memory."""
-    return x.device.type == "cpu"
+    return x.device.type == "cpu" and not _as_on_a_device
+
+
+@contextmanager
+def device_path() -> Iterator[None]:
+    """Treat tensors in the host's memory as those of a device; for tests without one."""
+    global _as_on_a_device
+    before, _as_on_a_device = _as_on_a_device, True
+    try:
+        yield
+    finally:
+        _as_on_a_device = before
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
