@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from uncollapse._base.extras import kernels, without_kernels
+from uncollapse._base.extras import compiled, without_kernels
 from uncollapse.distances.frame import Frame
 from uncollapse.losses import MultiSimilarityLoss, TripletLoss
 from uncollapse.mining import Miner
 
 pytestmark = [
-    pytest.mark.skipif(kernels() is None, reason="needs numba"),
+    pytest.mark.skipif(compiled.kernels is None, reason="needs numba"),
     pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning"),
 ]
 Call = Callable[[Tensor, Tensor], list[Tensor]]
@@ -103,10 +103,10 @@ def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
 @given(batch=batches())
 def test_a_kernel_gives_what_its_twin_gives(kernel, call, batch):
     x, labels = batch
-    compiled = call(x, labels)
+    fast = call(x, labels)
     with without_kernels():
         plain = call(x, labels)
-    for a, b in zip(compiled, plain, strict=True):
+    for a, b in zip(fast, plain, strict=True):
         assert a.dtype == b.dtype
         assert a.shape == b.shape
         if not a.is_floating_point():
@@ -120,7 +120,7 @@ def test_a_kernel_gives_what_its_twin_gives(kernel, call, batch):
 
 def test_each_call_reaches_its_kernel(monkeypatch):
     """And every kernel has a call: one that is added without a twin fails here."""
-    room = kernels()
+    room = compiled.kernels
     assert {name for name, _ in TWINS} | ELSEWHERE == set(room.__all__)
     x = torch.randn(150, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(150) % 10

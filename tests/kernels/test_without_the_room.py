@@ -21,7 +21,7 @@ if "without" in sys.argv:
     sys.meta_path.insert(0, Gone())
 import torch
 import uncollapse as uc
-from uncollapse._base.extras import kernels
+from uncollapse._base.extras import compiled
 
 for module in pkgutil.walk_packages(uc.__path__, "uncollapse."):
     if not module.name.startswith(("uncollapse._kernels", "uncollapse.__main__")):
@@ -47,7 +47,7 @@ for loss in (
     found += [value.item(), leaf.grad.norm().item()]
 found += [float(index.sum()) for index in uc.Miner("easy", "hard")(x, y)]
 found += [uc.diameter(x)]
-print(json.dumps({"kernels": kernels() is not None, "found": found}))
+print(json.dumps({"kernels": compiled.kernels is not None, "found": found}))
 """
 
 
