@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
-from uncollapse._base.extras import kernels, without_kernels
+from uncollapse._base.extras import compiled, without_kernels
 from uncollapse.geometry.separation import hard_mined_loss
 from uncollapse.mining import Miner, NoTripletsWarning, hardest_triplet
 
@@ -314,7 +314,7 @@ def test_large_batches_near_collapse_are_chosen_as_in_float64(classes, kind, dim
     elif kind == "equal":
         x = torch.full_like(x, 0.1)
     easy, hard, negative, farthest, beyond, found = brute(x, y)
-    if with_numba and kernels() is None:
+    if with_numba and compiled.kernels is None:
         pytest.skip("needs numba")
     with contextlib.nullcontext() if with_numba else without_kernels():
         for name, expected in (("easy", easy), ("hard", hard)):
