@@ -133,15 +133,6 @@ def test_a_triplet_exactly_at_the_margin_is_pml_s_and_not_ours(theirs, keep):
     assert rows(hard) == rows(uc.Miner("all", "all", margin=1.0, keep="hard")(x, y)) == [(1, 0, 2)]
 
 
-def test_multi_similarity_leaves_out_an_anchor_with_pairs_of_one_kind():
-    x = normalize(torch.tensor([[1.0, 0.0], [1.0, 0.05], [0.0, 1.0], [0.05, 1.0]]), dim=1).double()
-    y = torch.tensor([0, 0, 1, 1])
-    four = miners.MultiSimilarityMiner(0.1)(x.clone(), y)
-    assert len(four[0]) == len(four[2]) == 0
-    with pytest.warns(uc.NoTripletsWarning):
-        assert len(uc.Miner("multi_similarity", "multi_similarity")(x, y).anchor) == 0
-
-
 def test_distance_weighted_counts_are_as_the_page_says():
     x, y = batch(spread=0.0)
     x = normalize(x, dim=1)
