@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from uncollapse._base.extras import compiled
 __all__ = [
     "Frame",
     "binary_scale",
+    "device_path",
     "float32_is_exact",
     "on_host",
     "prepare",
@@ -36,6 +38,7 @@ _CHUNK = 1 << 18  # float64 values converted at a time where not all are: 2 MB
 _WHOLE = 1 << 22  # up to so many values the float64 rows are kept: 32 MB
 _SLACK = 16  # roundings of a squared distance beyond the d of its dot product
 _UNDERFLOW = 1e-35  # products of coordinates far below the scale vanish in float32
+_as_on_a_device = False  # set by `device_path`
 _EXTREME = 1e100  # coordinates beyond it, or its inverse, would over- or underflow when squared
 
 
@@ -93,14 +96,15 @@ class Frame:
         dtype: torch.dtype | None = None,
         resident: bool = True,
         orders: Sequence[Tensor] | None = None,
+        known: float | None = None,
     ) -> list[Frame]:
         """Frames of several sets of rows about one common centre, with one scale.
 
         `orders`, one for each set, are the orders of their rows in the frames; nothing but `z` is
-        then kept of them.
+        then kept of them. Who has `known` how far the rows reach spares a device the look at them.
         """
         reach, build = prepare(sets, sphere=sphere, dtype=dtype, resident=resident, orders=orders)
-        return build(float(reach))
+        return build(float(reach) if known is None or on_host(sets[0]) else known)
 
     def __len__(self) -> int:
         return len(self.norms)
@@ -142,7 +146,8 @@ class Frame:
         if isinstance(self.factor, Tensor):
             return self.seen_as(1 / self.zoom)
         orders = None if self.order is None else [self.order]
-        return Frame.of_sets([self.given], sphere=True, dtype=self.norms.dtype, orders=orders)[0]
+        options: Any = {"dtype": self.norms.dtype, "orders": orders, "known": 1.0}
+        return Frame.of_sets([self.given], sphere=True, **options)[0]
 
     @cached_property
     def fine(self) -> Frame:
@@ -281,10 +286,14 @@ def prepare(
             for part in _parts(len(x), x.shape[1], lean)
         ]
     ).amax()
+    one_point = 4 * torch.finfo(work).eps if sphere else 0.0
+    if sphere and not on_host(sets[0]):  # who builds without a look at the reach gets zeros too
+        whole_sphere = (reach > one_point).to(work)
+        factors, centre = [f * whole_sphere for f in factors], centre * whole_sphere
 
     def build(largest: float) -> list[Frame]:
         # Rows of length 1 that differ by no more than their rounding are one point.
-        collapsed = largest <= (4 * torch.finfo(work).eps if sphere else 0.0)
+        collapsed = largest <= one_point
         zoom = 1.0 if collapsed else 1 / binary_scale(largest)
         whole = zoom if sphere else zoom * before
         places: Sequence[Tensor | None] = orders or [None] * len(sets)
@@ -307,7 +316,18 @@ def binary_scale(largest: float) -> float:
 
 def on_host(x: Tensor) -> bool:
     """Whether NumPy and the compiled kernels may look at this tensor's memory."""
-    return x.device.type == "cpu"
+    return x.device.type == "cpu" and not _as_on_a_device
+
+
+@contextmanager
+def device_path() -> Iterator[None]:
+    """Treat tensors in the host's memory as those of a device; for tests without one."""
+    global _as_on_a_device
+    before, _as_on_a_device = _as_on_a_device, True
+    try:
+        yield
+    finally:
+        _as_on_a_device = before
 
 
 def working_dtype(x: Tensor) -> torch.dtype:

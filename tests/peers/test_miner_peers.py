@@ -128,7 +128,7 @@ def test_tuples_without_rows_stay_so():
 
 def test_tuples_that_do_not_fit_are_refused():
     one, two = torch.tensor([0]), torch.tensor([0, 1])
-    with pytest.raises(InputError, match=r"indices_tuple: expected \(anchor, positive, negative\)"):
+    with pytest.raises(InputError, match=r"tuples: expected \(anchor, positive, negative\)"):
         as_triplets((one, two, one), [0, 0])
     for outside in (2, -1):
         with pytest.raises(InputError, match=rf"rows of the batch, 0 to 1, got index {outside}"):
