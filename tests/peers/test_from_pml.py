@@ -106,7 +106,8 @@ def test_a_semihard_positive_that_does_not_exist_is_the_nearest_without_keep():
     x, y = batch(spread=0.0)
     x = normalize(x, dim=1)
     kept, every = uc.Miner("inside", "hard", keep="semihard", margin=4), uc.Miner("inside", "hard")
-    theirs = set(rows(uc.mining.as_triplets(miners.BatchEasyHardMiner("semihard", "hard")(x, y), y)))
+    found = miners.BatchEasyHardMiner("semihard", "hard")(x, y)
+    theirs = set(rows(uc.mining.as_triplets(found, y)))
     assert set(rows(kept(x, y))) == theirs
     others = set(rows(every(x, y))) - theirs
     assert len(others) == len(x) - len(theirs) > 0
