@@ -42,7 +42,7 @@ def command(
     from rich.console import Console
     from rich.progress import Progress
 
-    from uncollapse.report.forecast import save_forecast_page
+    from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.forecasting import forecast_run, forecast_tables, save_forecast
 

@@ -5,30 +5,29 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
-from html import escape
+
+from markupsafe import Markup, escape
 
 __all__ = ["Html", "esc", "join", "number", "percent", "short_id"]
 
 
-class Html(str):
-    """Markup that is put into a page as it is."""
-
-    __slots__ = ()
+# Charts are drawn as strings that a template prints as they are.
+Html = Markup
 
 
 def esc(value: object) -> Html:
     """Any value as markup: escaped, unless it is markup already.
 
-    >>> esc("a < b"), esc(Html("<b>x</b>"))
+    >>> str(esc("a < b")), str(esc(Html("<b>x</b>")))
     ('a &lt; b', '<b>x</b>')
     """
-    return value if isinstance(value, Html) else Html(escape(str(value)))
+    return escape(value)
 
 
 def join(parts: Iterable[object], between: str = "") -> Html:
     """Parts one after the other, each escaped if need be.
 
-    >>> join(["<", Html("<br>")])
+    >>> str(join(["<", Html("<br>")]))
     '&lt;<br>'
     """
     return Html(between.join(esc(part) for part in parts))

@@ -8,7 +8,7 @@ import textwrap
 
 from uncollapse.report.charts.axes import WIDTH
 from uncollapse.report.markup import Html, esc
-from uncollapse.report.style import CSS
+from uncollapse.report.style import CHART_CSS
 
 __all__ = ["standalone_svg"]
 
@@ -64,10 +64,8 @@ def standalone_svg(figure: Html) -> str:
 
 def _style() -> str:
     """The page's colours and its rules for drawings, with the caption's own."""
-    variables = CSS[: CSS.index("* { box-sizing")]
-    drawing = CSS[CSS.index("svg text {") : CSS.index(".legend {")]
     return (
-        f"{variables}{drawing}"
+        f"{CHART_CSS}"
         ":root { font-family: system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; } "
         "svg .title { font-size: 14px; font-weight: 600; fill: var(--ink); } "
         "svg .key { fill: var(--ink); }"

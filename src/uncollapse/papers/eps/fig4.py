@@ -11,7 +11,7 @@ from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._maps import Look, look
 from uncollapse.papers.eps.methods import only
 from uncollapse.papers.eps.protocols import CARS, TIMES
-from uncollapse.report.contact_sheet import contact_sheet, save_png
+from uncollapse.report.contact_sheets import contact_sheet, save_png
 from uncollapse.training.search import nearest
 
 __all__ = ["EPS_FIG4"]

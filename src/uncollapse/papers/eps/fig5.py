@@ -10,7 +10,7 @@ from uncollapse.papers._item import Item, Request
 from uncollapse.papers.eps._maps import figure_grid, look, scatter_classes
 from uncollapse.papers.eps.methods import only
 from uncollapse.papers.eps.protocols import CARS, TIMES
-from uncollapse.report.project import project
+from uncollapse.report.projection import project
 
 __all__ = ["EPS_FIG5"]
 

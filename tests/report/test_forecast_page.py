@@ -5,7 +5,7 @@ import pytest
 from uncollapse.health.forecast import Cell, Forecast
 from uncollapse.health.probe import Probe
 from uncollapse.health.strategy import Strategy
-from uncollapse.report.forecast import forecast_page, save_forecast_page
+from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
 
 HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)
 
@@ -23,7 +23,7 @@ def found(probe: Probe | None = None, dims: tuple[int, ...] = (4, 64)) -> Foreca
 
 
 def test_the_map_shows_every_shape_with_its_sign_and_drift():
-    page = forecast_page(found()).render()
+    page = make_forecast_page(found()).render()
     assert "Dimension 4" in page
     assert "✓ +0.01" in page  # P 2, K 2, dimension 4
     assert "~ +0.08" in page  # P 8, K 4
@@ -31,22 +31,22 @@ def test_the_map_shows_every_shape_with_its_sign_and_drift():
 
 
 def test_curves_over_the_dimension_need_more_than_one():
-    assert "P 8, K 4: +0.08 at 4, +0.01 at 64" in forecast_page(found()).render()
-    assert 'id="dimensions"' not in forecast_page(found(dims=(4,))).render()
+    assert "P 8, K 4: +0.08 at 4, +0.01 at 64" in make_forecast_page(found()).render()
+    assert 'id="dimensions"' not in make_forecast_page(found(dims=(4,))).render()
 
 
 def test_the_worst_risk_is_said_first_and_the_bound_is_no_guarantee():
     risky = Forecast((cell(8, 8, 4, 0.9), cell(2, 2, 4, 0.0)), (), 2.0)
-    page = forecast_page(risky, "Two shapes").render()
+    page = make_forecast_page(risky, "Two shapes").render()
     assert "1 of 2 shapes of hard x hard are at high risk" in page
     assert 'class="verdict bad"' in page
     assert "no guarantee" in page
     assert 'id="strategies"' not in page
 
 
-def test_a_probe_replaces_the_drift_by_the_share_it_foretells():
+def test_a_probe_replaces_the_drift_by_the_share_it_predicts():
     falling = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 10, (0.4,) * 5 + (0.2,) * 5)
-    page = forecast_page(found(falling)).render()
+    page = make_forecast_page(found(falling)).render()
     assert "✗ 25\N{NO-BREAK SPACE}%" in page
     assert 'id="probes"' in page
 

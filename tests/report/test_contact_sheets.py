@@ -11,7 +11,7 @@ from PIL import Image
 
 from uncollapse._base.check import InputError
 from uncollapse.report import contact_sheet
-from uncollapse.report.contact_sheet import save_png
+from uncollapse.report.contact_sheets import save_png
 from uncollapse.report.pictures import picture_of, thumbnail
 
 GREY = Image.new("L", (8, 8), 128)
@@ -43,7 +43,7 @@ def test_rows_may_have_different_numbers_of_neighbours():
 
 
 def test_marks_that_do_not_match_the_neighbours_are_refused():
-    with pytest.raises(InputError, match="one a neighbour"):
+    with pytest.raises(InputError, match="one per neighbour"):
         contact_sheet([GREY], [[GREY]], [[True, False]])
     with pytest.raises(InputError, match="as many queries"):
         contact_sheet([], [], [])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncollapse.report.project import project
+from uncollapse.report.projection import project
 
 
 def distances(x: np.ndarray) -> np.ndarray:

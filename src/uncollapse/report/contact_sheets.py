@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image, ImageDraw
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import written_aside
 from uncollapse.report.pictures import Images, picture_of, thumbnail
 
 __all__ = ["contact_sheet", "save_png"]
 
-# Frames differ by colour, by their line (whole or broken) and by the sign in the corner.
+# Frames differ by colour, by their line (whole or broken) and by the mark in the corner.
 _RIGHT, _WRONG, _PLAIN = "#11834f", "#c0261c", "#8a93a3"
 _FRAME, _GAP, _AFTER_QUERY, _BADGE = 3, 6, 14, 20
 
@@ -25,7 +25,7 @@ def contact_sheet(
     *,
     cell: int = 72,
 ) -> Image.Image:
-    """A row a query: the query first, then its neighbours, nearest first.
+    """One row per query: the query first, then its neighbours, nearest first.
 
     A neighbour that is right has a whole green frame and a tick, a wrong one a broken red frame and
     a cross; where `right` is None, in whole or in part, a thin grey one. Images are anything
@@ -48,7 +48,7 @@ def contact_sheet(
     for i, (query, row, marks) in enumerate(zip(queries, neighbours, right, strict=True)):
         if len(row) != len(marks):
             raise InputError(
-                "right", f"{len(marks)} marks in row {i}", f"{len(row)}, one a neighbour"
+                "right", f"{len(marks)} marks in row {i}", f"{len(row)}, one per neighbour"
             )
         top = i * step + _GAP // 2
         _place(sheet, draw, query, (0, top), cell, None)
@@ -58,15 +58,10 @@ def contact_sheet(
 
 
 def save_png(sheet: Image.Image, path: str | Path) -> Path:
-    """Write the picture as PNG, aside and then renamed; folders are made."""
+    """Write the picture as PNG; folders are made, and a reader never sees a part of it."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with written_aside(target) as aside:
         sheet.save(aside, "PNG")
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
     return target
 
 
@@ -95,10 +90,10 @@ def _place(
                 (x + side - _FRAME, y + start, x + side - 1, y + start + 4),
             ):
                 draw.rectangle(gap, fill=(0, 0, 0, 0))
-    _sign(draw, (x + side - _BADGE, y + side - _BADGE), colour, tick=mark)
+    _badge(draw, (x + side - _BADGE, y + side - _BADGE), colour, tick=mark)
 
 
-def _sign(draw: ImageDraw.ImageDraw, at: tuple[int, int], colour: str, *, tick: bool) -> None:
+def _badge(draw: ImageDraw.ImageDraw, at: tuple[int, int], colour: str, *, tick: bool) -> None:
     x, y = at
     draw.rectangle((x, y, x + _BADGE - 1, y + _BADGE - 1), fill=colour)
     if tick:
