@@ -1,45 +1,23 @@
-"""Embeddings of a run as dots in the plane, a colour and a number or name a class."""
+"""Embeddings as dots in the plane, a colour and a number or name per class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.extras import import_extra
-from uncollapse.data import LabelledImages
 from uncollapse.papers._draw import INK
-from uncollapse.training import Run, embed
-from uncollapse.training.assemble import load_eval_data
-from uncollapse.training.evaluation import evenly_spaced
 
-__all__ = ["PALETTE", "Look", "figure_grid", "look", "scatter_classes"]
+__all__ = ["PALETTE", "figure_grid", "scatter_classes"]
 
 # Okabe and Ito's eight and two between them; the names are written on the map as well.
 PALETTE = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
     *("#56B4E9", "#7F3C8D", "#8C8C00", "#000000", "#B03060"),
 )
-
-
-@dataclass(frozen=True)
-class Look:
-    """Embeddings of some rows of a split, by the run's last network, and the split they are of."""
-
-    embeddings: Tensor
-    rows: Tensor
-    data: LabelledImages
-
-
-def look(run: Run, split: str, most: int) -> Look:
-    """At most so many rows of a split, the same ones for every run."""
-    data = load_eval_data(run.config, split)
-    rows = evenly_spaced(len(data), most)
-    return Look(embed(run.load_model(), data.subset(rows)), rows, data)
 
 
 def figure_grid(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:

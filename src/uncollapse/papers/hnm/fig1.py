@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from uncollapse.geometry.separation import separation
 from uncollapse.papers._draw import (
     COLOURS,
@@ -16,14 +14,14 @@ from uncollapse.papers._draw import (
     save,
     scatter,
 )
-from uncollapse.papers._item import Item, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers.hnm._marks import along, hardest_triplet, segment, tags
 from uncollapse.papers.hnm._toy import NAMES, separated_pair
 
 __all__ = ["FIG1"]
 
 
-def _make(request: Request) -> list[Path]:
+def _make(request: Request) -> Made:
     x, ids = separated_pair(request.seed, 0.25)
     margin = separation(x, ids).margin
     # The triplet is drawn for class A, whose boundary is shown.
@@ -44,7 +42,7 @@ def _make(request: Request) -> list[Path]:
         f"anchor in class A has loss 0. Over both classes the separation is {margin:.2f}.",
         95,
     )
-    return save(figure, request.out, "fig1")
+    return Made(save(figure, request.out, "fig1"))
 
 
 FIG1 = Item(

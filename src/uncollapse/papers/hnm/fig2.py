@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from uncollapse.geometry.nearest import nearest_separated
 from uncollapse.geometry.separation import hard_mined_loss
 from uncollapse.papers._draw import (
@@ -17,13 +15,13 @@ from uncollapse.papers._draw import (
     save,
     scatter,
 )
-from uncollapse.papers._item import Item, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers.hnm._toy import NAMES, five_points
 
 __all__ = ["FIG2"]
 
 
-def _make(request: Request) -> list[Path]:
+def _make(request: Request) -> Made:
     x, ids = five_points(request.seed)
     found = nearest_separated(x, ids, seed=request.seed)
     z = found.points.numpy()
@@ -49,7 +47,7 @@ def _make(request: Request) -> list[Path]:
         "triplet-separated boundary of the other.",
         130,
     )
-    return save(figure, request.out, "fig2")
+    return Made(save(figure, request.out, "fig2"))
 
 
 FIG2 = Item(

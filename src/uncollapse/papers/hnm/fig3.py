@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,14 @@ from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.isometry import best_isometry
 from uncollapse.geometry.nearest import nearest_separated
 from uncollapse.papers._draw import COLOURS, INK, caption, frame, panels, save, scatter
-from uncollapse.papers._item import Item, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers.hnm._marks import along, curly_brace, hardest_triplet, segment, tags
 from uncollapse.papers.hnm._toy import NAMES, five_points
 
 __all__ = ["FIG3"]
 
 
-def _make(request: Request) -> list[Path]:
+def _make(request: Request) -> Made:
     x, ids = five_points(request.seed)
     found = nearest_separated(x, ids, objective="iso", seed=request.seed)
     # An isometric error does not see a turn or a shift: lay the stars over the points.
@@ -48,7 +47,7 @@ def _make(request: Request) -> list[Path]:
         f"= {found.value / loss:.3f}; it is never below 1/2.",
         130,
     )
-    return save(figure, request.out, "fig3")
+    return Made(save(figure, request.out, "fig3"))
 
 
 def _largest_change(x: Array, z: Array, *preferred: tuple[int, int]) -> tuple[int, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from uncollapse._base.arrays import Array
 from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameter import diameter
@@ -20,7 +18,8 @@ from uncollapse.papers._draw import (
     save,
     scatter,
 )
-from uncollapse.papers._item import Item, Request
+from uncollapse.papers._item import Item, Made, Request
+from uncollapse.papers._page import Page
 from uncollapse.papers.hnm._toy import NAMES, twenty_points
 
 __all__ = ["FIG4"]
@@ -28,7 +27,7 @@ __all__ = ["FIG4"]
 _STEPS = 50
 
 
-def _make(request: Request) -> list[Path]:
+def _make(request: Request) -> Made:
     x, ids = twenty_points(request.seed)
     descent = gradient_descent_separated(x, ids, steps=_STEPS)
     nearest = nearest_separated(x, ids, seed=request.seed)
@@ -36,6 +35,7 @@ def _make(request: Request) -> list[Path]:
     both = [found.points.numpy() for found in (descent, nearest)]
     clouds = [x, *both, *(reach(both[1][ids == c]) for c in (0, 1))]
     titles = (f"{_STEPS} gradient descent steps", "nearest separated points found")
+    notes = []
     for axis, title, found, z in zip(axes, titles, (descent, nearest), both, strict=True):
         corners = frame(axis, clouds, pad=0.03)
         for c in (0, 1):
@@ -44,9 +44,9 @@ def _make(request: Request) -> list[Path]:
         scatter(axis, x, ids, NAMES)
         scatter(axis, z, ids, NAMES, star="moved")
         axis.set_title(f"{title}\n{_measures(x, found)}", fontsize=11)
-        request.console.print(f"{title}: {_measures(x, found)}", highlight=False)
+        notes.append(f"{title}: {_measures(x, found)}")
     caption(figure, _caption(x, ids, descent, nearest), 135)
-    return save(figure, request.out, "fig4")
+    return Made(save(figure, request.out, "fig4"), [Page("", notes=notes)])
 
 
 def _measures(x: Array, found: NearestSeparated) -> str:

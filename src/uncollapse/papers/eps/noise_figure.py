@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,23 +21,23 @@ from uncollapse.noise import (
     smallest_m,
 )
 from uncollapse.papers._draw import COLOURS, INK, MARKERS, save
-from uncollapse.papers._item import Item, Request
+from uncollapse.papers._item import Item, Made, Request
 
 __all__ = ["FIG_NOISE"]
 
 LEVELS = (0.65, 0.8, 0.95)
-# starts and steps of the minimisation; samples a class
+# Starts and steps of the minimisation; samples per class.
 SCALES = {"laptop": (6, 1000, 8), "smoke": (1, 60, 4), "paper": (24, 4000, 8)}
 
 
-def _make(request: Request) -> list[Path]:
+def _make(request: Request) -> Made:
     new_figure = import_extra("matplotlib.figure", "plots").Figure
     found = new_figure(figsize=(8.6, 11.6), layout="constrained")
     _minimisers(found, request.seed, *SCALES[request.scale])
     crossing = new_figure(figsize=(10, 7.6), layout="constrained")
     _crossings(crossing)
     out = request.out
-    return save(found, out, "noise-minimisers") + save(crossing, out, "noise-crossing")
+    return Made(save(found, out, "noise-minimisers") + save(crossing, out, "noise-crossing"))
 
 
 def _minimisers(figure: Any, seed: int, starts: int, steps: int, size: int) -> None:
