@@ -9,9 +9,9 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from uncollapse.report.markup import number
+from uncollapse.charts.numbers import number
+from uncollapse.charts.theme import DARK, LIGHT, SERIES
 from uncollapse.report.page import Page, fill
-from uncollapse.report.style import CHART_CSS, SERIES
 
 
 def plain(title: str = "t", **content: object) -> Page:
@@ -83,8 +83,14 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_and_marks_stand_out_from_their_ground(dark: bool):
-    block = CHART_CSS.split(":root {")[1 + dark].split("}")[0]
-    colours = dict(re.findall(r"--(\w+): (#\w{6})", block))
+    # The page as it is written: each name's last value of the two themes.
+    style = plain().render().split("<style>")[1].split("</style>")[0]
+    blocks = re.findall(r"(dark\)\s*{\s*)?:root {(.*?)}", style, re.DOTALL)
+    found = [
+        re.findall(r"--(\w+): (#\w{6})", rules) for head, rules in blocks if bool(head) == dark
+    ]
+    colours = dict(pair for rules in found for pair in rules)
+    assert colours.items() >= (DARK if dark else LIGHT).items()
     needed = dict.fromkeys(("ink", "soft", "link", "good", "warn", "bad"), 4.5)
     needed |= {f"s{i}": 3.0 for i in range(SERIES)}
     for ground in ("card", "page"):

@@ -13,7 +13,7 @@ for screen readers) and `png` (Pillow, the light theme). A chart prints itself i
 
 from uncollapse.charts.axes import Axes, area
 from uncollapse.charts.bar_charts import bars
-from uncollapse.charts.chart import HEIGHT, WIDTH, Chart, Entry, empty, save
+from uncollapse.charts.chart import HEIGHT, WIDTH, Chart, Entry, Legend, empty, save
 from uncollapse.charts.distributions import histogram
 from uncollapse.charts.heat_maps import Tile, heatmap, tiles
 from uncollapse.charts.layout import panels
@@ -30,6 +30,7 @@ __all__ = [
     "Chart",
     "Entry",
     "Event",
+    "Legend",
     "Scale",
     "Series",
     "Tile",

@@ -10,7 +10,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import write_text, written_aside
 from uncollapse.charts.marks import Mark, Text
 
-__all__ = ["HEIGHT", "WIDTH", "Chart", "Entry", "empty", "save"]
+__all__ = ["HEIGHT", "WIDTH", "Chart", "Entry", "Legend", "empty", "save"]
 
 # Drawn at 340 units wide and shown at 300 to 416 pixels: 12 units of text stay readable.
 WIDTH, HEIGHT = 340, 220
@@ -22,6 +22,19 @@ class Entry:
 
     name: str
     marks: Sequence[Mark]
+
+
+@dataclass(frozen=True)
+class Legend:
+    """A legend that several charts of a page share; templates print it as it is."""
+
+    entries: Sequence[Entry]
+
+    def __html__(self) -> str:
+        """A list."""
+        from uncollapse.charts.render_svg import legend_list
+
+        return legend_list(self.entries)
 
 
 @dataclass(frozen=True)

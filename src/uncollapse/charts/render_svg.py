@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Sequence
 from functools import singledispatch
-from html import escape
 
-from uncollapse.charts.chart import Chart
+from uncollapse.charts.chart import Chart, Entry
+from uncollapse.charts.escape import safe_text, short_id
 from uncollapse.charts.layout import sheet
 from uncollapse.charts.marks import (
     MARKERS,
@@ -25,7 +24,7 @@ from uncollapse.charts.marks import (
 from uncollapse.charts.shapes import arrow_head
 from uncollapse.charts.theme import css_colour, css_variables
 
-__all__ = ["figure", "svg"]
+__all__ = ["figure", "legend_list", "svg"]
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
@@ -52,25 +51,30 @@ def figure(chart: Chart) -> str:
     >>> figure(Chart("A & B", "both", ()))[:53]
     '<figure class="chart"><figcaption>A &amp; B</figcapti'
     """
-    small = f"<small>{_said(chart.note)}</small>" if chart.note else ""
-    entries = "".join(
+    small = f"<small>{safe_text(chart.note)}</small>" if chart.note else ""
+    caption = f"<figcaption>{safe_text(chart.title)}{small}</figcaption>"
+    inside = f"{caption}{_root(chart)}{legend_list(chart.legend)}"
+    return f'<figure class="{safe_text(chart.kind)}">{inside}</figure>'
+
+
+def legend_list(entries: Sequence[Entry]) -> str:
+    """A legend of an HTML page: a list of names, each with a sample of how it is drawn."""
+    items = "".join(
         f'<li><svg viewBox="0 0 30 14" aria-hidden="true">{_all(entry.marks)}</svg>'
-        f"{_said(entry.name)}</li>"
-        for entry in chart.legend
+        f"{safe_text(entry.name)}</li>"
+        for entry in entries
     )
-    below = f'<ul class="legend">{entries}</ul>' if entries else ""
-    caption = f"<figcaption>{_said(chart.title)}{small}</figcaption>"
-    return f'<figure class="{_said(chart.kind)}">{caption}{_root(chart)}{below}</figure>'
+    return f'<ul class="legend">{items}</ul>' if items else ""
 
 
 def _root(chart: Chart, attributes: str = "", before: str = "") -> str:
     body = _all(chart.marks)
-    name = _short_id(chart.title, chart.description, body)
+    name = short_id(chart.title, chart.description, body)
     box = f"0 0 {chart.width:g} {chart.height:g}"
     return (
         f'<svg {attributes}viewBox="{box}" role="img" aria-labelledby="{name}-t {name}-d">'
-        f'<title id="{name}-t">{_said(chart.title)}</title>'
-        f'<desc id="{name}-d">{_said(chart.description)}</desc>{before}{body}</svg>'
+        f'<title id="{name}-t">{safe_text(chart.title)}</title>'
+        f'<desc id="{name}-d">{safe_text(chart.description)}</desc>{before}{body}</svg>'
     )
 
 
@@ -148,7 +152,7 @@ def _(mark: Points) -> str:
             )
             for (x, y), tip in zip(mark.places, tips, strict=True)
         )
-    key = _short_id(look, scale, *mark.places)
+    key = short_id(look, scale, *mark.places)
     path = "L".join(f"{_n(x)} {_n(y)}" for x, y in mark.places)
     ends = "".join(f' marker-{at}="url(#{key})"' for at in ("start", "mid", "end"))
     turned = f' transform="{scale.strip()}"' if scale else ""
@@ -170,8 +174,8 @@ def _(mark: Text) -> str:
     style += ";font-weight:700" * mark.bold
     if mark.halo:
         style += ";paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round"
-    tip = f"<title>{_said(mark.tip)}</title>" if mark.tip else ""
-    return f'<text {place}{anchor} style="{style}">{tip}{_said(mark.text)}</text>'
+    tip = f"<title>{safe_text(mark.tip)}</title>" if mark.tip else ""
+    return f'<text {place}{anchor} style="{style}">{tip}{safe_text(mark.text)}</text>'
 
 
 @_drawn.register
@@ -180,7 +184,7 @@ def _(mark: Picture) -> str:
     place = f'x="{_n(mark.x)}" y="{_n(mark.y)}" width="{_n(mark.width)}" height="{_n(mark.height)}"'
     return (
         f'<image {place} preserveAspectRatio="none" href="data:image/png;base64,{data}">'
-        f"<title>{_said(mark.alt)}</title></image>"
+        f"<title>{safe_text(mark.alt)}</title></image>"
     )
 
 
@@ -218,7 +222,7 @@ def _stroke(colour: str, width: float, dash: Sequence[float]) -> str:
 def _element(inside: str, tip: str) -> str:
     if not tip:
         return f"<{inside}/>"
-    return f"<{inside}><title>{_said(tip)}</title></{inside.partition(' ')[0]}>"
+    return f"<{inside}><title>{safe_text(tip)}</title></{inside.partition(' ')[0]}>"
 
 
 def _opacity(value: float) -> str:
@@ -228,15 +232,3 @@ def _opacity(value: float) -> str:
 def _n(value: float) -> str:
     """A place to a hundredth of a unit."""
     return f"{round(float(value), 2):g}" if abs(value) < 1e4 else f"{value:.0f}"
-
-
-def _said(text: object) -> str:
-    """Text that is safe in SVG and HTML; characters that XML does not know become spaces."""
-    known = (c if c in "\t\n" or " " <= c < "\ud800" or c > "\udfff" else " " for c in str(text))
-    return escape("".join(" " if c in "\ufffe\uffff\x7f" else c for c in known))
-
-
-def _short_id(*parts: object) -> str:
-    """A name for elements that refer to each other: the same for the same content."""
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()
-    return f"u{digest[:10]}"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from uncollapse.report.charts import scatter
+from uncollapse.charts import scatter
+from uncollapse.charts.numbers import number, percent
 from uncollapse.report.config_tables import config_differences
 from uncollapse.report.history import read_history
-from uncollapse.report.markup import number, percent
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project, projection_name
 from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
@@ -87,5 +87,5 @@ def _maps(found: Comparison, split: str, notes: Mapping[str, str]) -> dict[str, 
         else:
             texts = (notes.get(name, ""), projection_name(look.after.shape[1]))
             small = ", ".join(text for text in texts if text)
-            charts.append(scatter(name, project(look.after), look.finest, small=small))
+            charts.append(scatter(name, project(look.after), look.finest, note=small))
     return {"maps": charts, "missing": missing}

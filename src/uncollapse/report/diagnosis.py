@@ -12,11 +12,11 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
+from uncollapse.charts.numbers import percent
 from uncollapse.health import Health, Reference, Thresholds, measure
 from uncollapse.health.figures import spectrum
 from uncollapse.health.sample import balanced_rows
 from uncollapse.report.diagnosis_page import make_diagnosis_page
-from uncollapse.report.markup import percent
 from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
 from uncollapse.report.pictures import Images, check_images

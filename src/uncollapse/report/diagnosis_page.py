@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from uncollapse.report.charts import bars, scatter
+from uncollapse.charts import Chart, bars, scatter
+from uncollapse.charts.numbers import percent
 from uncollapse.report.health_tables import (
     all_figures,
     class_figures,
@@ -13,7 +14,6 @@ from uncollapse.report.health_tables import (
     distance_chart,
     verdict_content,
 )
-from uncollapse.report.markup import percent
 from uncollapse.report.neighbours import name_table, sheet_picture
 from uncollapse.report.page import Page
 from uncollapse.report.projection import projection_name
@@ -68,7 +68,7 @@ def _figures(found: Diagnosis) -> dict[str, object]:
     return figures | {f"effective rank, of {health.room:,}": health.effective_rank}
 
 
-def _spectrum(found: Diagnosis) -> list[Any]:
+def _spectrum(found: Diagnosis) -> list[Chart]:
     if not len(found.shares):
         return []
     drawn = found.shares[:_AXES]
@@ -79,14 +79,14 @@ def _spectrum(found: Diagnosis) -> list[Any]:
             "Spectrum",
             [float(v) for v in drawn],
             x_label="principal axis",
-            small=f"share of the variance on each principal axis{more}",
+            note=f"share of the variance on each principal axis{more}",
             split=(axes, f"99 % in {axes}"),
             percent=True,
         )
     ]
 
 
-def _maps(found: Diagnosis) -> list[Any]:
+def _maps(found: Diagnosis) -> list[Chart]:
     rows = found.plane_rows
     small = projection_name(found.health.dim, tsne=found.tsne)
     if len(rows) < found.health.n:
@@ -94,9 +94,9 @@ def _maps(found: Diagnosis) -> list[Any]:
     kinds = {"By label": found.labels, "By fine label": found.fine_labels}
     known = {title: labels[rows] for title, labels in kinds.items() if labels is not None}
     if not known:
-        return [scatter("All embeddings", found.plane, small=small, rule=not found.tsne)]
+        return [scatter("All embeddings", found.plane, note=small, rule=not found.tsne)]
     return [
-        scatter(title, found.plane, labels, small=small, rule=not found.tsne)
+        scatter(title, found.plane, labels, note=small, rule=not found.tsne)
         for title, labels in known.items()
     ]
 

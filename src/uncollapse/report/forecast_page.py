@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from uncollapse.charts import Chart, Series, curves
+from uncollapse.charts.numbers import number, percent
 from uncollapse.health.forecast import Cell as Shape
 from uncollapse.health.forecast import Forecast
-from uncollapse.report.charts import Series, curves
 from uncollapse.report.forecast_charts import RISKS, dimension_curves, risk_key, risk_map
-from uncollapse.report.markup import number, percent
 from uncollapse.report.page import Page
 from uncollapse.report.tables import Cell, Table
 
@@ -48,7 +48,7 @@ def forecast_content(found: Forecast, about: str = "") -> dict[str, Any]:
         "reason": found.reason,
         "figures": {"P": best.p, "K": best.k, "dimension": best.dim, "drift": _signed(best.drift)},
         "maps": [
-            risk_map(f"Dimension {dim}", [c for c in found.cells if c.dim == dim], small=shows)
+            risk_map(f"Dimension {dim}", [c for c in found.cells if c.dim == dim], note=shows)
             for dim in dims
         ],
         "risk_key": risk_key(),
@@ -60,7 +60,7 @@ def forecast_content(found: Forecast, about: str = "") -> dict[str, Any]:
     }
 
 
-def _probe_charts(cells: Sequence[Shape]) -> list[Any]:
+def _probe_charts(cells: Sequence[Shape]) -> list[Chart]:
     probed = [cell for cell in cells if cell.probe is not None]
     if not probed:
         return []

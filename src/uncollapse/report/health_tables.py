@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from uncollapse.charts import Chart, histogram
+from uncollapse.charts.numbers import number, percent
 from uncollapse.health import ClassHealth, Health
-from uncollapse.report.charts import histogram
-from uncollapse.report.markup import number, percent
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_text
 
@@ -55,13 +55,13 @@ def class_table(health: Health, first: int = 12) -> Table | None:
     return Table(head, rows, first=first, sortable=True)
 
 
-def distance_chart(health: Health, title: str = "Distances") -> Any:
+def distance_chart(health: Health, title: str = "Distances") -> Chart:
     """Histogram within and between classes; of all pairs without labels."""
     kinds = {"all pairs": health.between}
     if health.within is not None:
         kinds = {"within a class": health.within, "between classes": health.between}
-    small = f"share of the pairs of {health.sampled:,} rows"
-    return histogram(title, kinds, x_label="distance", small=small)
+    note = f"share of the pairs of {health.sampled:,} rows"
+    return histogram(title, kinds, x_label="distance", note=note)
 
 
 def all_figures(health: Health) -> list[tuple[str, object, str]]:

@@ -14,7 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from uncollapse._base.files import write_text
 from uncollapse._version import __version__
-from uncollapse.report.markup import number, percent
+from uncollapse.charts.numbers import number, percent
+from uncollapse.charts.theme import css_variables
 from uncollapse.report.tables import shown
 
 __all__ = ["Page", "fill"]
@@ -68,6 +69,7 @@ def _environment() -> Environment:
     )
     script = environment.get_template("page.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals["theme"] = css_variables()
     environment.globals["script_hash"] = f"sha256-{digest}"
     environment.filters |= {
         "number": number,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from uncollapse.report.charts import Event, curves
+from uncollapse.charts import Chart, Event, curves
 from uncollapse.report.history import Curve, History, key_name, key_order
 from uncollapse.report.tables import Table
 
@@ -28,7 +27,7 @@ def numbered_events(histories: Sequence[History]) -> list[list[Event]]:
     return found
 
 
-def curve_charts(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> list[Any]:
+def curve_charts(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> list[Chart]:
     """One run: a chart for each metric, its k's together. Several: a chart for each key."""
     marked = [event for part in events for event in part][:_FLAGS]
     keys = sorted({key for one in named.values() for key in one.curves}, key=key_order)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from uncollapse.report.charts import scatter
+from uncollapse.charts import scatter
+from uncollapse.charts.numbers import percent
 from uncollapse.report.config_tables import config_content, config_differences
 from uncollapse.report.health_tables import (
     class_figures,
@@ -13,7 +14,6 @@ from uncollapse.report.health_tables import (
     distance_chart,
     verdict_content,
 )
-from uncollapse.report.markup import percent
 from uncollapse.report.neighbours import neighbourhood, sheet_picture
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project, projection_name
@@ -106,7 +106,7 @@ def _maps(view: RunView) -> dict[str, Any]:
         return {"name": view.name, "charts": [], "missing": missing}
     small = projection_name(found.after.shape[1])
     both = {"Before": found.before, "After": found.after}
-    charts = [scatter(title, project(z), found.finest, small=small) for title, z in both.items()]
+    charts = [scatter(title, project(z), found.finest, note=small) for title, z in both.items()]
     return {"name": view.name, "charts": charts, "missing": ""}
 
 

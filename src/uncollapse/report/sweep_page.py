@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from uncollapse._base.files import write_text
-from uncollapse.report.charts import heatmap
+from uncollapse.charts import Chart, heatmap, save
+from uncollapse.charts.numbers import percent
 from uncollapse.report.config_tables import config_content
-from uncollapse.report.markup import percent
 from uncollapse.report.page import Page, fill
 from uncollapse.report.sweep_charts import diameter_chart, rate_chart, recall_chart
 from uncollapse.report.sweep_points import RunPoint
-from uncollapse.report.sweep_svg import standalone_svg
 from uncollapse.report.sweep_tables import (
     failure_table,
     markdown_content,
@@ -41,15 +40,14 @@ def sweep_report(folder: str | Path) -> list[Path]:
     for kind, drawn in charts.items():
         for i, chart in enumerate(drawn):
             name = kind if len(drawn) == 1 else f"{kind}-{i + 1}"
-            made.append(pictures / f"{name}.svg")
-            write_text(made[-1], standalone_svg(chart))
+            made.append(save(chart, pictures / f"{name}.svg"))
     markdown = view.folder / "sweep.md"
     write_text(markdown, fill("sweep.md.j2", markdown_content(view)))
     page = Page("sweep.html.j2", sweep_content(view, charts))
     return [page.save(view.folder / "sweep.html"), markdown, *made]
 
 
-def sweep_content(view: SweepView, charts: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def sweep_content(view: SweepView, charts: Mapping[str, Sequence[Chart]]) -> dict[str, Any]:
     """What the template shows; `charts` by kind: diameter, collapse, recall, shapes."""
     done, rows = view.done, view.rows
     fallen = sum(bool(row["collapsed"]) for row in done)
@@ -80,19 +78,19 @@ def sweep_content(view: SweepView, charts: Mapping[str, Sequence[Any]]) -> dict[
     }
 
 
-def _charts(view: SweepView) -> dict[str, list[Any]]:
+def _charts(view: SweepView) -> dict[str, list[Chart]]:
     facets = view.facets()[:_MOST]
     recall = recall_name(view)
     return {
         "diameter": [
             diameter_chart(
-                f"Diameter against {f.x_label}", f.points, x_label=f.x_label, small=f.fixed
+                f"Diameter against {f.x_label}", f.points, x_label=f.x_label, note=f.fixed
             )
             for f in facets
         ],
         "collapse": [_rates(facet) for facet in facets],
         "recall": [
-            recall_chart(f"{recall} and diameter, along {f.x_label}", pairs, small=f.fixed)
+            recall_chart(f"{recall} and diameter, along {f.x_label}", pairs, note=f.fixed)
             for f in facets
             if (pairs := _with_recall(f))
         ],
@@ -110,16 +108,16 @@ def _with_recall(facet: Facet) -> list[tuple[RunPoint, float]]:
     ]
 
 
-def _rates(facet: Facet) -> Any:
+def _rates(facet: Facet) -> Chart:
     found: dict[float, list[bool]] = {}
     for point in facet.points:
         found.setdefault(point.x, []).append(point.collapsed)
     rates = {x: wilson(sum(hits), len(hits)) for x, hits in sorted(found.items())}
     title = f"Share of runs that collapsed, by {facet.x_label}"
-    return rate_chart(title, rates, x_label=facet.x_label, small=facet.fixed)
+    return rate_chart(title, rates, x_label=facet.x_label, note=facet.fixed)
 
 
-def _shape_maps(facet: Facet, recall: str) -> list[Any]:
+def _shape_maps(facet: Facet, recall: str) -> list[Chart]:
     ps = sorted({row["batch.p"] for row in facet.rows})
     ks = sorted({row["batch.k"] for row in facet.rows})
     found: dict[tuple[int, int], list[Row]] = {}
@@ -129,10 +127,10 @@ def _shape_maps(facet: Facet, recall: str) -> list[Any]:
     crossed = [[_mostly(cell) for cell in line] for line in cells]
     small = ", ".join([*[facet.fixed] * bool(facet.fixed), "median over seeds; ✗ collapsed"])
 
-    def drawn(title: str, value: Callable[[Row], float]) -> Any:
+    def drawn(title: str, value: Callable[[Row], float]) -> Chart:
         medians = [[_median([100 * value(row) for row in cell]) for cell in line] for line in cells]
         return heatmap(
-            title, ps, ks, medians, row_label="P", column_label="K", small=small, crossed=crossed
+            title, ps, ks, medians, row_label="P", column_label="K", note=small, crossed=crossed
         )
 
     return [

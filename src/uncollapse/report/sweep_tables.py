@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from uncollapse.report.markup import number, percent
+from uncollapse.charts.numbers import number, percent
 from uncollapse.report.sweep_view import Row, SweepView
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_cell

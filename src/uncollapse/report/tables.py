@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from uncollapse.report.markup import number, short_id
+from uncollapse.charts.escape import short_id
+from uncollapse.charts.numbers import number
 
 __all__ = ["Cell", "Column", "Table", "shown"]
 
