@@ -29,11 +29,12 @@ def scatter(
     *,
     note: str = "",
     rule: bool = True,
+    first: int = 0,
 ) -> Chart:
     """Points `[N, 2]`, both axes alike. At most twelve classes get a colour; the rest is grey.
 
-    `rule` draws a bar of a round length, for maps whose distances mean something. Points that are
-    not finite are left out.
+    `rule` draws a bar of a round length, for maps whose distances mean something. Colours and
+    markers begin with number `first`. Points that are not finite are left out.
 
     >>> chart = scatter("map", np.array([[0.0, 0.0], [1.0, 1.0]]), np.array(["a", "b"]))
     >>> chart.description
@@ -52,7 +53,7 @@ def scatter(
     marks += _rule(unit) if rule else []
     if len(rest):
         marks.append(_cloud(rest, "circle", "s0" if labels is None else "s7", 0.5))
-    for i, (_, group) in enumerate(groups):
+    for i, (_, group) in enumerate(groups, first):
         marks.append(_cloud(group, marker_kind(i), f"s{i % SERIES}", 0.8))
     signs = _signs([label for label, _ in groups])
     middles = [(float(x), float(y)) for x, y in (np.median(g, axis=0) for _, g in groups)]
@@ -66,7 +67,7 @@ def scatter(
             label if sign == label else f"{sign}: {label}",
             (Points(((15, 7),), marker_kind(i), f"s{i % SERIES}", 1.3),),
         )
-        for i, (sign, (label, _)) in enumerate(zip(signs, groups, strict=True))
+        for i, (sign, (label, _)) in enumerate(zip(signs, groups, strict=True), first)
     )
     notes = ", ".join(part for part in (note, words) if part)
     return Chart(title, f"A map of {words}", tuple(marks), _SIZE, _SIZE, notes, legend, "map")

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse.charts import Series, curves
 from uncollapse.data.registry import list_split
 from uncollapse.papers._compare import Claim, Comparison, Score, change, publish
 from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
 from uncollapse.papers._study import Sections, Trained
-from uncollapse.papers.eps._curves import draw_line, finish
-from uncollapse.papers.eps._maps import figure_grid
 from uncollapse.papers.eps._scores import Column, measure_all
 from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import METHODS, with_mining
@@ -71,11 +70,17 @@ def _make(figure: _Lines, request: Request) -> Made:
         lines = {
             label: np.array([found[cell.name] for cell in line]).T for label, line in wanted.items()
         }
-    plot, axes = figure_grid(1, 1, (7.2, 4.8))
-    for place, (label, by_seed) in enumerate(lines.items()):
-        draw_line(axes[0][0], x, by_seed, label, place)
-    words = trained.setup.words
-    finish(axes[0][0], figure.title, words, figure.xlabel, "R@1 (%), by letter")
+    plot = curves(
+        figure.title,
+        [_line(label, x, by_seed) for label, by_seed in lines.items()],
+        note=trained.setup.words,
+        x_label=figure.xlabel,
+        y_label="R@1 (%), by letter",
+        log=False,
+        zero=False,
+        width=540.0,
+        height=340.0,
+    )
     claims = [figure.judge(label, x, lines) for label in figure.judged or lines]
     return publish(
         request,
@@ -85,6 +90,14 @@ def _make(figure: _Lines, request: Request) -> Made:
         notes=[*trained.notes, *figure.notes],
         figure=plot,
     )
+
+
+def _line(label: str, x: Sequence[float], by_seed: Array) -> Series:
+    """The mean over the rows of `by_seed`, one a seed, and a band from the least to the largest."""
+    mean = by_seed.mean(axis=0).tolist()
+    if len(by_seed) < 2:
+        return Series(label, x, mean)
+    return Series(label, x, mean, by_seed.min(axis=0).tolist(), by_seed.max(axis=0).tolist())
 
 
 def _through_training(trained: Trained) -> tuple[list[float], dict[str, Array]]:
@@ -211,7 +224,7 @@ CURVE_FIGURES = tuple(
     Item(
         figure.name,
         figure.summary,
-        "Omniglot (smoke: nothing); the extra 'plots'",
+        "Omniglot (smoke: nothing)",
         TIMES | {"laptop": figure.laptop},
         partial(_make, figure),
         TRAINED_SCALES,

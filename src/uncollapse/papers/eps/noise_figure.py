@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from uncollapse._base.arrays import Array
-from uncollapse._base.extras import import_extra
+from uncollapse.charts import (
+    Axes,
+    Chart,
+    Entry,
+    Event,
+    Scale,
+    Series,
+    area,
+    curves,
+    panels,
+)
+from uncollapse.charts.line_charts import line_look, marker_kind
+from uncollapse.charts.marks import DASHES, Line, Mark, Points, Text
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise import (
     Minimum,
@@ -20,7 +33,7 @@ from uncollapse.noise import (
     minimise,
     smallest_m,
 )
-from uncollapse.papers._draw import COLOURS, INK, MARKERS, save
+from uncollapse.papers._draw import COLOURS, MARKERS, class_entries, panel, plane, save
 from uncollapse.papers._item import Item, Made, Request
 
 __all__ = ["FIG_NOISE"]
@@ -28,69 +41,52 @@ __all__ = ["FIG_NOISE"]
 LEVELS = (0.65, 0.8, 0.95)
 # Starts and steps of the minimisation; samples per class.
 SCALES = {"laptop": (6, 1000, 8), "smoke": (1, 60, 4), "paper": (24, 4000, 8)}
+_SIDE, _WIDTH, _HEIGHT = 220.0, 400.0, 280.0
+_RATIO = "loss of two modes / loss of one blob"
 
 
 def _make(request: Request) -> Made:
-    new_figure = import_extra("matplotlib.figure", "plots").Figure
-    found = new_figure(figsize=(8.6, 11.6), layout="constrained")
-    _minimisers(found, request.seed, *SCALES[request.scale])
-    crossing = new_figure(figsize=(10, 7.6), layout="constrained")
-    _crossings(crossing)
     out = request.out
-    return Made(save(found, out, "noise-minimisers") + save(crossing, out, "noise-crossing"))
+    found = _minimisers(request.seed, *SCALES[request.scale])
+    return Made(save(found, out, "noise-minimisers") + save(_crossings(), out, "noise-crossing"))
 
 
-def _minimisers(figure: Any, seed: int, starts: int, steps: int, size: int) -> None:
-    """Best embeddings found in the plane: a row a loss and a number of classes, a column a p."""
-    rows = [(t, loss) for t in (2, 3) for loss in ("triplet", "eps-triplet")]
-    axes = figure.subplots(len(rows), len(LEVELS))
-    for axis_row, (t, loss) in zip(axes, rows, strict=True):
-        for axis, p in zip(axis_row, LEVELS, strict=True):
+def _minimisers(seed: int, starts: int, steps: int, size: int) -> Chart:
+    """Best embeddings found in the plane: a row for a loss and a number of classes, p by column."""
+    maps = []
+    for t, loss in ((t, loss) for t in (2, 3) for loss in ("triplet", "eps-triplet")):
+        words = "easy positives" if loss == "eps-triplet" else "all positives"
+        for p in LEVELS:
             g = torch.Generator().manual_seed(seed)
             model = NoiseModel(t, p)
             best = minimise(loss, model, t * size, 2, starts=starts, steps=steps, generator=g)
-            _scatter(axis, best)
             widest = float(best.class_diameters.max())
-            axis.set_title(f"p = {p:g}, widest class {widest:.2f} α", fontsize=10)
-        words = "easy positives" if loss == "eps-triplet" else "all positives"
-        axis_row[0].set_ylabel(f"{t} classes, {words}", fontsize=11)
-    handles, labels = axes[-1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle(
-        f"The best embeddings found for the expected triplet loss, {size} samples a class\n"
-        "A label is right with probability p. The bar is α long; ×k marks k samples on one point.",
-        fontsize=11,
+            said = f"p = {p:g}, widest class {widest:.2f} α"
+            maps.append(_map(f"{t} classes, {words}", said, best))
+    return panels(
+        f"The best embeddings found for the expected triplet loss, {size} samples per class",
+        maps,
+        columns=len(LEVELS),
+        note="A label is right with probability p. The bar is α long; ×k marks k samples on one "
+        "point.",
+        legend=class_entries([f"class {c + 1}" for c in range(3)]),
     )
 
 
-def _scatter(axis: Any, best: Minimum) -> None:
+def _map(title: str, note: str, best: Minimum) -> Chart:
     z = (best.embedding - best.embedding.mean(0)).numpy()
     reach = max(float(np.abs(z).max()) * 1.2, 0.9)
+    axes = plane([np.array([[-reach, -reach], [reach, reach]])], _SIDE, pad=0.0)
+    bar = [axes.at(-0.95 * reach + length, -0.92 * reach) for length in (0.0, 1.0)]
+    marks: list[Mark] = [Line(bar[0], bar[1], "ink", 2.5)]
     for c in range(int(best.labels.max()) + 1):
         places, counts = _groups(torch.from_numpy(z[best.labels.numpy() == c]))
-        axis.scatter(
-            places[:, 0],
-            places[:, 1],
-            s=26 + 7 * (counts - 1),
-            color=COLOURS[c],
-            marker=MARKERS[c],
-            label=f"class {c + 1}",
-            alpha=0.85,
-            edgecolors="white",
-            linewidths=0.6,
-        )
-        for place, count in zip(places, counts, strict=True):
+        for (x, y), count in zip((axes.at(*place) for place in places), counts, strict=True):
+            size = 1.0 + 0.1 * min(int(count), 10)
+            marks.append(Points(((x, y),), MARKERS[c], COLOURS[c], size, 0.85, edge="card"))
             if count > 1:
-                axis.annotate(
-                    f"×{count}",
-                    place,
-                    xytext=(6, 5),
-                    textcoords="offset points",
-                    fontsize=8,
-                    color=COLOURS[c],
-                )
-    axis.plot([-0.95 * reach, -0.95 * reach + 1], [-0.92 * reach] * 2, color=INK, linewidth=2.5)
-    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+                marks.append(Text(x + 6, y - 5, f"×{count}", 11, COLOURS[c], halo=True))
+    return replace(panel(axes, title, "the places of the samples", marks), note=note)
 
 
 def _groups(z: torch.Tensor) -> tuple[Array, Array]:
@@ -101,78 +97,83 @@ def _groups(z: torch.Tensor) -> tuple[Array, Array]:
     return z.numpy()[chosen], counts
 
 
-def _crossings(figure: Any) -> None:
+def _crossings() -> Chart:
     """Expected loss of one blob and of two modes against n and p, with M marked."""
-    axes = figure.subplots(2, 2)
-    for axis, claim, name in ((axes[0, 0], 1, "triplet"), (axes[0, 1], 2, "margin, β = α")):
-        _losses_against_n(axis, claim, name)
-    _ratio_against_n(axes[1, 0])
-    _ratio_against_p(axes[1, 1])
-    for axis in axes.flat:
-        axis.title.set_fontsize(11)
-    figure.suptitle("One blob or two modes: which costs less under label noise?", fontsize=13)
+    return panels(
+        "One blob or two modes: which costs less under label noise?",
+        [
+            _losses_against_n(1, "triplet"),
+            _losses_against_n(2, "margin, β = α"),
+            _ratio_against_n(),
+            _ratio_against_p(),
+        ],
+        columns=2,
+    )
 
 
-def _losses_against_n(axis: Any, claim: int, name: str) -> None:
-    noise = NoiseModel(2, 0.8)
-    sizes = range(4, 29, 4)
-    one, two = (np.array([_loss(claim, noise, n, modes) / n for n in sizes]) for modes in (1, 2))
-    axis.plot(sizes, one, color=COLOURS[0], marker="o", label="one blob (collapsed)")
-    axis.plot(sizes, two, color=COLOURS[1], marker="s", linestyle="--", label="two modes")
+def _losses_against_n(claim: int, name: str) -> Chart:
+    noise, sizes = NoiseModel(2, 0.8), list(range(4, 29, 4))
+    one, two = ([_loss(claim, noise, n, modes) / n for n in sizes] for modes in (1, 2))
     m = smallest_m(claim, noise.p, 2)
-    axis.axvline(m, color=INK, linestyle=":")
-    axis.annotate(
-        f"M = {m}", (m, axis.get_ylim()[1]), xytext=(5, -14), textcoords="offset points", color=INK
+    lines = [Series("one blob (collapsed)", sizes, one), Series("two modes", sizes, two)]
+    return curves(
+        f"Easy positives, {name}: t = 2, p = 0.8",
+        lines,
+        events=[Event(m, f"M = {m}", "from here on two modes cost less")],
+        x_label="samples n",
+        y_label="expected loss per anchor",
+        zero=False,
+        log=False,
+        width=_WIDTH,
+        height=_HEIGHT,
     )
-    axis.set(
-        title=f"Easy positives, {name}: t = 2, p = 0.8",
-        xlabel="samples n",
-        ylabel="expected loss an anchor",
-        xticks=sizes,
-    )
-    axis.legend(frameon=False, loc="lower right")
 
 
-def _ratio_against_n(axis: Any) -> None:
-    for t, p, colour, mark in ((2, 0.8, 0, "o"), (3, 0.8, 2, "^"), (5, 0.8, 1, "s")):
-        noise = NoiseModel(t, p)
-        m = smallest_m(1, p, t)
+def _ratio_against_n() -> Chart:
+    lines, stars = [], []
+    for t in (2, 3, 5):
+        noise = NoiseModel(t, 0.8)
+        m = smallest_m(1, noise.p, t)
         halves = np.unique(np.geomspace(1, 600 / (2 * t), 18).round().astype(int))
         sizes = np.union1d(2 * t * halves, [m]).tolist()
         ratios = [_loss(1, noise, n, 2) / _loss(1, noise, n, 1) for n in sizes]
-        name = f"t = {t}: M = {m}"
-        axis.plot(sizes, ratios, color=COLOURS[colour], marker=mark, markersize=4, label=name)
-        at = ratios[int(np.searchsorted(sizes, m))]
-        axis.plot(m, at, marker="*", markersize=15, color=COLOURS[colour], markeredgecolor="black")
-    axis.axhline(1, color=INK, linestyle=":")
-    axis.set_xscale("log")
-    axis.set(
-        title="Easy positives, triplet: M (star) grows with t; p = 0.8",
-        xlabel="samples n (logarithmic)",
-        ylabel="loss of two modes / loss of one blob",
-    )
-    axis.legend(frameon=False, loc="upper right")
+        lines.append(Series(f"t = {t}: M = {m}", sizes, ratios))
+        stars.append((m, ratios[sizes.index(m)]))
+    axes = _ratio_axes(lines, log=True)
+    marks = [*axes.frame("samples n (logarithmic)", _RATIO), axes.across(1.0, "ink")]
+    for i, (one, (m, ratio)) in enumerate(zip(lines, stars, strict=True)):
+        line = axes.line(one.x, one.y, f"s{i}", dash=DASHES[i], tip=one.name)
+        marks += [line, Points(line.points, marker_kind(i), f"s{i}", 0.8)]
+        marks.append(Points((axes.at(m, ratio),), "star", f"s{i}", 1.9, edge="ink"))
+    words = ", ".join(one.name for one in lines)
+    legend = tuple(Entry(one.name, line_look(i)) for i, one in enumerate(lines))
+    title = "Easy positives, triplet: M (star) grows with t; p = 0.8"
+    return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
 
 
-def _ratio_against_p(axis: Any) -> None:
-    levels, n = np.linspace(0.52, 0.98, 24), 24
-    for name, easy, colour, style in (
-        ("all positives", False, 0, "-"),
-        ("easy positives", True, 1, "--"),
-    ):
+def _ratio_against_p() -> Chart:
+    levels, n = np.linspace(0.52, 0.98, 24).tolist(), 24
+    lines = []
+    for name, easy in (("all positives", False), ("easy positives", True)):
         ratios = []
         for p in levels:
-            noise = NoiseModel(2, float(p))
-            one, two = (_loss(1, noise, n, modes, easy=easy) for modes in (1, 2))
-            ratios.append(two / one)
-        axis.plot(levels, ratios, color=COLOURS[colour], linestyle=style, label=name)
-    axis.axhline(1, color=INK, linestyle=":")
-    axis.set(
-        title=f"Triplet: only easy positives prefer modes; t = 2, n = {n}",
-        xlabel="p, probability of a right label",
-        ylabel="loss of two modes / loss of one blob",
-    )
-    axis.legend(frameon=False, loc="upper left")
+            blob, modes = (_loss(1, NoiseModel(2, p), n, count, easy=easy) for count in (1, 2))
+            ratios.append(modes / blob)
+        lines.append(Series(name, levels, ratios))
+    axes = _ratio_axes(lines)
+    marks = [*axes.frame("p, probability of a right label", _RATIO), axes.across(1.0, "ink")]
+    for i, one in enumerate(lines):
+        marks.append(axes.line(one.x, one.y, f"s{i}", dash=DASHES[i], tip=one.name))
+    legend = tuple(Entry(one.name, line_look(i)[:1]) for i, one in enumerate(lines))
+    title = f"Triplet: only easy positives prefer modes; t = 2, n = {n}"
+    words = "; ".join(f"{one.name}: from {one.y[0]:.2f} to {one.y[-1]:.2f}" for one in lines)
+    return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
+
+
+def _ratio_axes(lines: Sequence[Series], *, log: bool = False) -> Axes:
+    across, up = area(_WIDTH, _HEIGHT, y_label=True)
+    x = Scale.around([v for one in lines for v in one.x], *across, log=log)
+    return Axes(x, Scale.around([1.0, *(v for one in lines for v in one.y)], *up))
 
 
 def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = True) -> float:
@@ -187,7 +188,7 @@ def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = Tru
 FIG_NOISE = Item(
     name="fig-noise",
     summary="EPS §4: what label noise does to the best embedding, with and without easy positives",
-    needs="the extra 'plots'",
+    needs="nothing more",
     time="a minute",
     make=_make,
     scales=tuple(SCALES),

@@ -1,17 +1,17 @@
-"""Lines, words and braces on the figures of HNM."""
+"""Lines and words on the figures of HNM."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse._base.extras import import_extra
+from uncollapse.charts import Axes
+from uncollapse.charts.marks import Line, Mark, Text
 from uncollapse.distances import pairwise_distances
-from uncollapse.papers._draw import INK
 
-__all__ = ["along", "curly_brace", "hardest_triplet", "segment", "tags"]
+__all__ = ["along", "hardest_triplet", "segment", "side", "tags"]
 
 
 def hardest_triplet(x: Array, ids: Array, of_class: int | None = None) -> tuple[int, int, int]:
@@ -28,9 +28,13 @@ def hardest_triplet(x: Array, ids: Array, of_class: int | None = None) -> tuple[
     return anchor, int(positive[anchor]), int(negative[anchor])
 
 
-def segment(axis: Any, x: Array, i: int, j: int, style: str) -> float:
-    """A line between two points; returns its length."""
-    axis.plot(*x[[i, j]].T, linestyle=style, color=INK, linewidth=1.6, zorder=2)
+def segment(axes: Axes, x: Array, i: int, j: int, dash: Sequence[float] = ()) -> Line:
+    """A line between two points."""
+    return Line(axes.at(*x[i]), axes.at(*x[j]), "ink", 1.6, dash)
+
+
+def side(x: Array, i: int, j: int) -> float:
+    """How far two points are from each other."""
     return float(np.linalg.norm(x[i] - x[j]))
 
 
@@ -41,11 +45,12 @@ def along(x: Array, i: int, j: int) -> Array:
     return line
 
 
-def tags(axis: Any, x: Array, words: dict[int, str], avoid: list[Array]) -> None:
+def tags(axes: Axes, x: Array, words: dict[int, str], avoid: list[Array]) -> list[Mark]:
     """A word beside each of these points, clear of all points, of what to avoid, of other words."""
-    span = max(float(np.ptp(limits)) for limits in (axis.get_xlim(), axis.get_ylim()))
+    span = max(axes.x.high - axes.x.low, axes.y.high - axes.y.low)
     taken = np.vstack([x, *avoid])
     turn = np.arange(16) * np.pi / 8
+    found: list[Mark] = []
     for row, word in words.items():
         # A word is wider than high: it needs more room to the sides.
         wide = 0.025 * span + 0.011 * span * len(word) / 2
@@ -53,32 +58,7 @@ def tags(axis: Any, x: Array, words: dict[int, str], avoid: list[Array]) -> None
         shape = np.array([wide / (0.03 * span), 1.0])
         clear = np.linalg.norm((spots[:, None] - taken) / shape, axis=2).min(axis=1)
         best = spots[int(clear.argmax())]
-        halo = import_extra("matplotlib.patheffects", "plots").withStroke(
-            linewidth=3, foreground="white"
-        )
-        axis.text(
-            *best,
-            word,
-            ha="center",
-            va="center",
-            fontsize=10,
-            color=INK,
-            zorder=8,
-            path_effects=[halo],
-        )
+        at, up = axes.at(*best)
+        found.append(Text(at, up + 4, word, 12, "ink", "middle", halo=True))
         taken = np.vstack([taken, best + np.array([[-wide, 0.0], [0.0, 0.0], [wide, 0.0]])])
-
-
-def curly_brace(axis: Any, left: float, right: float, base: float, height: float) -> None:
-    """A brace over [left, right], its tip upwards."""
-    path = import_extra("matplotlib.path", "plots").Path
-    patch = import_extra("matplotlib.patches", "plots").PathPatch
-    middle, waist = (left + right) / 2, base + height / 2
-    bend = min(height / 2, (right - left) / 4)
-    corners = [(left, base), (left, waist), (left + bend, waist), (middle - bend, waist)]
-    corners += [(middle, waist), (middle, base + height)]
-    mirrored = [(left + right - a, b) for a, b in reversed(corners[:-1])]
-    codes = [path.MOVETO, path.CURVE3, path.CURVE3, path.LINETO, path.CURVE3, path.CURVE3]
-    codes += [path.CURVE3, path.CURVE3, path.LINETO, path.CURVE3, path.CURVE3]
-    shape = path([*corners, *mirrored], codes)
-    axis.add_patch(patch(shape, facecolor="none", edgecolor="black", linewidth=1.6, zorder=6))
+    return found

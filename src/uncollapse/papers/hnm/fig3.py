@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse.charts import Axes, panels
+from uncollapse.charts.marks import Line, Mark, Text
+from uncollapse.charts.shapes import brace
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.isometry import best_isometry
 from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.papers._draw import COLOURS, INK, caption, frame, panels, save, scatter
+from uncollapse.papers._draw import (
+    COLOURS,
+    DASHED,
+    DOTTED,
+    class_entries,
+    class_points,
+    panel,
+    plane,
+    save,
+)
 from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers.hnm._marks import along, curly_brace, hardest_triplet, segment, tags
+from uncollapse.papers.hnm._marks import along, hardest_triplet, segment, side, tags
 from uncollapse.papers.hnm._toy import NAMES, five_points
 
 __all__ = ["FIG3"]
@@ -25,27 +37,41 @@ def _make(request: Request) -> Made:
     raw = found.points.numpy()
     z = best_isometry(raw, x, norm="l2")(raw)
     anchor, positive, negative = hardest_triplet(x, ids)
-    figure, (left, right) = panels(2, 10.4)
     both = np.vstack([x, z])
     extent = float(np.ptp(both, axis=0).max())
     base = both.min(axis=0) - np.array([0.0, 0.42 * extent])
-    for axis in (left, right):
-        frame(axis, [both, base[None], base[None] + np.array([1.45 * extent, 0.0])], pad=0.09)
+    clouds = [both, base[None], base[None] + np.array([1.45 * extent, 0.0])]
+    axes = plane(clouds, 370.0, pad=0.09)
     pair = _largest_change(x, z, (anchor, positive), (anchor, negative))
-    _isometric_panel(left, x, z, ids, pair, base, extent)
-    near, far = _triplet_panel(right, x, ids, (anchor, positive, negative), base, extent)
-    loss = near - far
-    left.set_title(f"isometric error: d_iso = {found.value:.3f}", fontsize=11)
-    right.set_title(f"hardest triplet: loss = {loss:.3f}", fontsize=11)
-    caption(
-        figure,
+    loss = side(x, anchor, positive) - side(x, anchor, negative)
+    caption = (
         f"Left: the separated points whose distances differ least from the given ones (stars, laid "
         f"over the points). The pair shown changes most: the two bars are its distance before and "
         f"after, and the brace is d_iso (15); no separated points do better than "
         f"{found.lower_bound:.3f}. Right: the triplet that hard negative mining picks; the brace, "
         f"farthest positive minus nearest negative, is its loss (4) at margin 0. Here d_iso / loss "
-        f"= {found.value / loss:.3f}; it is never below 1/2.",
-        130,
+        f"= {found.value / loss:.3f}; it is never below 1/2."
+    )
+    triplet = anchor, positive, negative
+    figure = panels(
+        "HNM Fig. 3: the isometric error and the hardest triplet of five points",
+        [
+            panel(
+                axes,
+                f"isometric error: d_iso = {found.value:.3f}",
+                "the pair that changes most, before and after",
+                _isometric_panel(axes, x, z, ids, pair, base, extent),
+            ),
+            panel(
+                axes,
+                f"hardest triplet: loss = {loss:.3f}",
+                "the anchor with its farthest positive and nearest negative",
+                _triplet_panel(axes, x, ids, triplet, base, extent),
+            ),
+        ],
+        columns=2,
+        note=caption,
+        legend=class_entries(NAMES, "nearest separated"),
     )
     return Made(save(figure, request.out, "fig3"))
 
@@ -61,57 +87,65 @@ def _largest_change(x: Array, z: Array, *preferred: tuple[int, int]) -> tuple[in
 
 
 def _isometric_panel(
-    axis: Any, x: Array, z: Array, ids: Array, pair: tuple[int, int], base: Array, extent: float
-) -> None:
-    before = segment(axis, x, *pair, "-")
-    after = segment(axis, z, *pair, ":")
-    for k in range(len(x)):
-        axis.plot(*np.stack([x[k], z[k]]).T, color=COLOURS[ids[k]], linewidth=0.8, alpha=0.5)
-    scatter(axis, x, ids, NAMES)
-    scatter(axis, z, ids, NAMES, star="nearest separated")
-    bars = [("before", before, "-"), ("after", after, ":")]
-    _bars(axis, bars, base, extent)
+    axes: Axes, x: Array, z: Array, ids: Array, pair: tuple[int, int], base: Array, extent: float
+) -> list[Mark]:
+    return [
+        segment(axes, x, *pair),
+        segment(axes, z, *pair, DOTTED),
+        *(
+            Line(axes.at(*x[k]), axes.at(*z[k]), COLOURS[ids[k]], opacity=0.6)
+            for k in range(len(x))
+        ),
+        *class_points(axes, x, ids),
+        *class_points(axes, z, ids, star=True),
+        *_bars(
+            axes, [("before", side(x, *pair), ()), ("after", side(z, *pair), DOTTED)], base, extent
+        ),
+    ]
 
 
 def _triplet_panel(
-    axis: Any, x: Array, ids: Array, triplet: tuple[int, int, int], base: Array, extent: float
-) -> tuple[float, float]:
+    axes: Axes, x: Array, ids: Array, triplet: tuple[int, int, int], base: Array, extent: float
+) -> list[Mark]:
     anchor, positive, negative = triplet
-    near = segment(axis, x, anchor, positive, "-")
-    far = segment(axis, x, anchor, negative, "--")
-    scatter(axis, x, ids, NAMES)
+    near, far = side(x, anchor, positive), side(x, anchor, negative)
     words = {anchor: "anchor", positive: "positive", negative: "negative"}
     lines = [along(x, anchor, positive), along(x, anchor, negative)]
-    tags(axis, x, words, lines)
-    _bars(axis, [("positive", near, "-"), ("negative", far, "--")], base, extent)
-    return near, far
+    return [
+        segment(axes, x, anchor, positive),
+        segment(axes, x, anchor, negative, DASHED),
+        *class_points(axes, x, ids),
+        *tags(axes, x, words, lines),
+        *_bars(axes, [("positive", near, ()), ("negative", far, DASHED)], base, extent),
+    ]
 
 
-def _bars(axis: Any, bars: list[tuple[str, float, str]], base: Array, extent: float) -> None:
+def _bars(
+    axes: Axes, bars: Sequence[tuple[str, float, Sequence[float]]], base: Array, extent: float
+) -> list[Mark]:
     """Two lengths drawn to scale under the points, and a brace over their difference."""
     start = base[0] + 0.2 * extent
-    for k, (word, length, style) in enumerate(bars):
+    found: list[Mark] = []
+    for k, (word, length, dash) in enumerate(bars):
         height = base[1] + (0.0 if k else 0.09 * extent)
-        axis.plot([start, start + length], [height] * 2, style, color=INK, linewidth=2.2)
-        axis.text(start - 0.02 * extent, height, word, ha="right", va="center", fontsize=9)
-        axis.text(start + length + 0.02 * extent, height, f"{length:.3f}", va="center", fontsize=9)
+        left, y = axes.at(start, height)
+        right = axes.x(start + length)
+        found.append(Line((left, y), (right, y), "ink", 2.2, dash))
+        found.append(Text(left - 6, y + 4, word, 11, "ink", "end"))
+        found.append(Text(right + 6, y + 4, f"{length:.3f}", 11, "ink"))
     low, high = sorted(length for _, length, _ in bars)
-    curly_brace(axis, start + low, start + high, base[1] + 0.13 * extent, 0.05 * extent)
-    axis.text(
-        start + (low + high) / 2,
-        base[1] + 0.2 * extent,
-        f"{high - low:.3f}",
-        ha="center",
-        va="bottom",
-        fontsize=10,
-        fontweight="bold",
-    )
+    left, foot = axes.at(start + low, base[1] + 0.13 * extent)
+    right, top = axes.at(start + high, base[1] + 0.18 * extent)
+    found.append(brace(left, right, foot, foot - top))
+    middle, text = (left + right) / 2, f"{high - low:.3f}"
+    found.append(Text(middle, top - 5, text, 12, "ink", "middle", bold=True))
+    return found
 
 
 FIG3 = Item(
     name="fig3",
     summary="HNM Fig. 3: the isometric error and the hardest triplet of five points",
-    needs="the extra 'plots'",
+    needs="nothing more",
     time="seconds",
     make=_make,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uncollapse._base.arrays import Array
+from uncollapse.charts import panels
 from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameter import diameter
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
@@ -11,12 +12,12 @@ from uncollapse.papers._draw import (
     COLOURS,
     arrows,
     boundary,
-    caption,
-    frame,
-    panels,
+    class_entries,
+    class_points,
+    panel,
+    plane,
     reach,
     save,
-    scatter,
 )
 from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._page import Page
@@ -31,21 +32,27 @@ def _make(request: Request) -> Made:
     x, ids = twenty_points(request.seed)
     descent = gradient_descent_separated(x, ids, steps=_STEPS)
     nearest = nearest_separated(x, ids, seed=request.seed)
-    figure, axes = panels(2, 11.0)
     both = [found.points.numpy() for found in (descent, nearest)]
-    clouds = [x, *both, *(reach(both[1][ids == c]) for c in (0, 1))]
+    axes = plane([x, *both, *(reach(both[1][ids == c]) for c in (0, 1))], 390.0, pad=0.03)
     titles = (f"{_STEPS} gradient descent steps", "nearest separated points found")
-    notes = []
-    for axis, title, found, z in zip(axes, titles, (descent, nearest), both, strict=True):
-        corners = frame(axis, clouds, pad=0.03)
-        for c in (0, 1):
-            boundary(axis, z[ids == c], COLOURS[c], corners)
-        arrows(axis, x, z, ids)
-        scatter(axis, x, ids, NAMES)
-        scatter(axis, z, ids, NAMES, star="moved")
-        axis.set_title(f"{title}\n{_measures(x, found)}", fontsize=11)
-        notes.append(f"{title}: {_measures(x, found)}")
-    caption(figure, _caption(x, ids, descent, nearest), 135)
+    notes, drawn = [], []
+    for title, found, z in zip(titles, (descent, nearest), both, strict=True):
+        marks = [
+            *(mark for c in (0, 1) for mark in boundary(axes, z[ids == c], COLOURS[c])),
+            *arrows(axes, x, z, ids),
+            *class_points(axes, x, ids),
+            *class_points(axes, z, ids, star=True),
+        ]
+        said = _measures(x, found)
+        drawn.append(panel(axes, f"{title}\n{said}", "arrows from the points to stars", marks))
+        notes.append(f"{title}: {said}")
+    figure = panels(
+        "HNM Fig. 4: gradient descent beside the nearest separated points",
+        drawn,
+        columns=2,
+        note=_caption(x, ids, descent, nearest),
+        legend=class_entries(NAMES, "moved"),
+    )
     return Made(save(figure, request.out, "fig4"), [Page("", notes=notes)])
 
 
@@ -70,7 +77,7 @@ def _caption(x: Array, ids: Array, descent: NearestSeparated, nearest: NearestSe
 FIG4 = Item(
     name="fig4",
     summary="HNM Fig. 4: what 50 gradient steps reach beside the nearest separated points",
-    needs="the extra 'plots'",
+    needs="nothing more",
     time="seconds",
     make=_make,
 )
