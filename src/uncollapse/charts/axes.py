@@ -57,9 +57,11 @@ class Axes:
         left, right, bottom, top = self.x.start, self.x.end, self.y.start, self.y.end
         say: Callable[[float], str] = percent if share else tick_text
         if y_ticks is None:
-            y_ticks = {value: say(value) for value in self.y.ticks(5)}
+            most = max(3, round(abs(top - bottom) / 33))
+            y_ticks = {value: say(value) for value in self.y.ticks(most)}
         if x_ticks is None:
-            x_ticks = {value: tick_text(value) for value in self.x.ticks(6)}
+            most = max(3, round(abs(right - left) / 46))
+            x_ticks = {value: tick_text(value) for value in self.x.ticks(most)}
         marks: list[Mark] = []
         for value, text in y_ticks.items():
             marks.append(Line((left, self.y(value)), (right, self.y(value)), "grid"))
