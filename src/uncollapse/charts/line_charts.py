@@ -58,8 +58,8 @@ def curves(
 ) -> Chart:
     """Lines told apart by colour, dash and marker. `log=None`: logarithmic if the range is wide.
 
-    `x_ticks` are value and text; round values if none are given. With `percent` y is a share of one, written in per cent; with `zero` values that are none of
-    them negative are drawn from 0.
+    `x_ticks` are value and text; round values if none are given. With `percent` y is a share of
+    one, written in per cent; with `zero` values that are none of them negative start at 0.
 
     >>> chart = curves("loss", [Series("a", [0, 10, 20], [1.0, 0.5, 0.25])])
     >>> chart.description
