@@ -147,7 +147,7 @@ def _events(frame: Frame, events: Sequence[Event]) -> list[str]:
 
 def _sample(i: int) -> Html:
     line = f'<path class="line" stroke="var(--s{i % SERIES})"{_dash(i)} d="M1 7H29"/>'
-    return Html(line + mark(_KINDS[i % len(_KINDS)], 15, 7, i % SERIES))
+    return Html(f"{line}{mark(_KINDS[i % len(_KINDS)], 15, 7, i % SERIES)}")
 
 
 def _dash(i: int) -> str:
