@@ -1,4 +1,4 @@
-"""Text of others (class names, files, configs, errors, titles) never becomes markup or a template."""
+"""Text of others (class names, files, configs, errors, titles) is shown as it is."""
 
 from __future__ import annotations
 

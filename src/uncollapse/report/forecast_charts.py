@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from uncollapse.health.forecast import DANGEROUS, Cell
-from uncollapse.health.probe import NO_DRIFT
+from uncollapse.health.trial_steps import NO_DRIFT
 from uncollapse.report.charts.axes import DASHES, MARKS, Frame, Scale, figure, legend, mark
 from uncollapse.report.charts.heatmap import Tile, tiles
 from uncollapse.report.markup import Html, number, percent
@@ -76,7 +76,7 @@ def dimension_curves(title: str, cells: Sequence[Cell], *, small: str = "") -> H
 
 
 def _value(cell: Cell) -> str:
-    return f"{cell.drift:+.2f}" if cell.probe is None else _share(cell.probe.foretold)
+    return f"{cell.drift:+.2f}" if cell.probe is None else _share(cell.probe.predicted)
 
 
 def _share(foretold: float) -> str:
