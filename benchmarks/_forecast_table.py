@@ -23,7 +23,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run beside what was foretold of it."""
+    """A finished run beside its forecast."""
 
     setting: Setting
     result: Mapping[str, Any]
@@ -67,7 +67,7 @@ SCORES = (
     Score("drift at init", lambda one: float(one.result["drift"]), DANGEROUS),
     Score(
         "drift + probe",
-        lambda one: -math.log(one.probe.foretold),
+        lambda one: -math.log(one.probe.predicted),
         -math.log(Thresholds().shrink_ratio),
     ),
     Score("bound (17), c = 2", lambda one: -one.result["bound"] / one.result["diameter"], 0.0),
@@ -185,7 +185,7 @@ def write_csv(runs: Iterable[Outcome], path: Path) -> None:
             | {key: f"{v:.5g}" if isinstance(v, float) else v for key, v in kept.items()}
             | {
                 "probe_scale": f"{one.probe.scale_factor:.5g}",
-                "foretold_scale": f"{one.probe.foretold:.5g}",
+                "predicted_scale": f"{one.probe.predicted:.5g}",
                 "first_alarm": next((s for s, v in one.result["changes"] if v != "healthy"), ""),
                 "collapsed": one.collapsed,
             }
@@ -226,6 +226,6 @@ def picture(runs: Sequence[Outcome], path: Path) -> None:
 
 _WORDS = {
     "drift at init": "radial drift before training",
-    "drift + probe": "-log of the foretold share of the scale",
+    "drift + probe": "-log of the predicted share of the scale",
     "bound (17), c = 2": "(c · loss - diameter) / diameter",
 }
