@@ -65,7 +65,7 @@ def test_the_truth_table_is_printed_and_saved(tmp_path):
     assert found["5 points of Figs. 2 and 3", "Thm 3.3, upper"] == "holds"
     told = printed(made)
     text = markdown.read_text(encoding="utf-8")
-    assert text.count("\n| ") == len(rows) + 1
+    assert text.count("\n| ") == len(rows) + 2  # the heading and the rule under it
     for part in (told, text):
         assert "violated" in part
         assert "random draws of 5 points" in part
