@@ -121,7 +121,7 @@ class Comparison:
         paper, difference = "-", "-"
         if score.paper is not None and other.paper is not None:
             paper = change(other.paper, score.paper)
-            difference = f"{(ours[1] - ours[0]) - (score.paper - other.paper):+.1f}"
+            difference = f"{(ours[1] - ours[0]) - (score.paper - other.paper):+z.1f}"
         what = f"{score.metric}: {other.method} → {score.method}"
         return [what, paper, change(*ours), difference, self.direction(score)]
 
@@ -150,7 +150,7 @@ class Comparison:
         mean = spread(score.ours)[0]
         if score.paper is None or math.isnan(mean):
             return ""
-        return f"{mean - score.paper:+.{self.decimals}f}"
+        return f"{mean - score.paper:+z.{self.decimals}f}"
 
 
 def publish(
@@ -192,4 +192,4 @@ def change(before: float, after: float) -> str:
     >>> change(35.2, 42.3)
     '35.2 → 42.3 (+7.1)'
     """
-    return f"{before:.1f} → {after:.1f} ({after - before:+.1f})"
+    return f"{before:.1f} → {after:.1f} ({after - before:+z.1f})"

@@ -119,16 +119,18 @@ def _train(panels: Sequence[Panel], request: Request) -> tuple[list[_Shown], lis
     grids = [panel.study.setup(request) for panel in panels]  # all data is there, or nothing begins
     cells = [panel.cells(grid) for panel, grid in zip(panels, grids, strict=True)]
     trained = []
-    points: dict[str, list[Point]] = {}
     for study in {id(panel.study): panel.study for panel in panels}.values():
         mine = [c for panel, c in zip(panels, cells, strict=True) if panel.study is study]
         trained.append(study.train(request, {name: c[name] for c in mine for name in c}))
-        points |= {name: list(map(measure, runs)) for name, runs in trained[-1].runs.items()}
+    runs = {name: found for one in trained for name, found in one.runs.items()}
+    points = {name: [measure(run) for run in found] for name, found in runs.items()}
     shown = []
     for panel, grid, names in zip(panels, grids, cells, strict=True):
         found = [point for name in names for point in points[name]]
         if not found:
-            raise TrainingError(f"no run of {panel.heading(grid)!r} finished")
+            lost = [one.error or one.status for some in trained for one in some.lost]
+            why = f": {lost[0]}" if lost else ""
+            raise TrainingError(f"no run of {panel.heading(grid)!r} finished{why}")
         shown.append(_Shown(panel, panel.heading(grid), found))
     return shown, trained
 

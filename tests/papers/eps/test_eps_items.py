@@ -1,14 +1,12 @@
 """Every table and figure of EPS at smoke scale, and the paper's own protocols on tiny copies."""
 
 import csv
-import io
 import struct
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse.backbones import build
@@ -17,7 +15,7 @@ from uncollapse.cli.errors import run as run_command
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
 from uncollapse.papers._item import Request
-from uncollapse.papers.eps import EPS_ITEMS, protocols
+from uncollapse.papers.eps import EPS_ITEMS, mnist, omniglot, photographs
 from uncollapse.papers.eps.methods import METHODS
 from uncollapse.training import parse_config, train
 from uncollapse.training.config import apply_overrides
@@ -25,6 +23,14 @@ from uncollapse.training.config import apply_overrides
 pytest.importorskip("matplotlib")
 
 TABLES = ["table1", "table2", "table3", "table4", "table5", "table6"]
+STUDIES = {
+    "MNIST": mnist.MNIST,
+    "OMNIGLOT": omniglot.OMNIGLOT,
+    "CARS": photographs.CARS,
+    "CUB": photographs.CUB,
+    "CARS512": photographs.CARS512,
+    "CUB512": photographs.CUB512,
+}
 FIGURES = ["eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig4", "eps-fig5", "eps-fig6"]
 
 
@@ -32,10 +38,6 @@ FIGURES = ["eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig4", "eps-fig5", "eps-fi
 def nothing_from_outside(tmp_path, monkeypatch):
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache-of-this-test"))
     monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
-
-
-def quiet():
-    return Console(file=io.StringIO(), width=160)
 
 
 def rows_of(path):
@@ -47,10 +49,10 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
     pytest.importorskip("mlxtend")
     out, made = tmp_path / "out", {}
     for name in TABLES + FIGURES:
-        made[name] = get_item(name).run(out, 0, quiet(), "smoke", processes=1)
+        made[name] = get_item(name).run(out, 0, "smoke", processes=1).files
         assert all(path.stat().st_size > 100 for path in made[name])
         assert {path.parent for path in made[name]} == {out / name / "smoke"}
-    assert set(made) == {item.name for item in EPS_ITEMS}
+    assert {*made, "claims-eps", "fig-noise"} == {item.name for item in EPS_ITEMS}
 
     rows = rows_of(made["table3"][1])
     assert len(rows) == len(METHODS) * 10
@@ -63,7 +65,7 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
     page = made["table3"][0].read_text(encoding="utf-8")
     assert "`uncollapse reproduce table3 --scale smoke`" in page
     assert "What differs from the paper: Smoke" in page
-    assert "| EPS + MS over MS, letters R@1 | 68.7 to 57.7 (+11.0) |" in page
+    assert "| letters R@1: MS → EPS + MS | 57.7 → 68.7 (+11.0) |" in page
 
     for name in ("eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig5", "eps-fig6"):
         assert {path.suffix for path in made[name]} >= {".png", ".svg"}
@@ -75,15 +77,18 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/summary.json")}
     # Seven methods, one more number of positives, and three that are trimmed: two seeds each.
     assert len(before) == 2 * (7 + 1 + 3)
-    again = get_item("table3").run(out, 0, quiet(), "smoke", processes=1)
+    again = get_item("table3").run(out, 0, "smoke", processes=1).files
     assert rows_of(again[1]) == rows
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_more_seeds_add_their_runs_to_those_that_exist(tmp_path):
     pytest.importorskip("mlxtend")
-    first = rows_of(get_item("table1").run(tmp_path, 3, quiet(), "smoke", seeds=1, processes=1)[1])
-    second = rows_of(get_item("table1").run(tmp_path, 3, quiet(), "smoke", seeds=2, processes=1)[1])
+    table1 = get_item("table1")
+    first, second = (
+        rows_of(table1.run(tmp_path, 3, "smoke", seeds=count, processes=1).files[1])
+        for count in (1, 2)
+    )
     assert first[0]["std"] == ""
     assert second[0]["by seed"].split()[0] == first[0]["by seed"]
     assert sorted(p.name for p in (tmp_path / "runs/mnist/smoke").iterdir()) == [
@@ -98,12 +103,12 @@ def test_a_missing_dataset_is_named_with_where_to_get_it(item, where, tmp_path, 
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(DataError, match=where):
-        get_item(item).run(tmp_path / "out", 0, quiet(), data_root=empty)
+        get_item(item).run(tmp_path / "out", 0, data_root=empty)
 
 
 def test_the_paper_scale_asks_for_the_weights_it_starts_from(tmp_path):
     with pytest.raises(InputError, match="--weights: expected a file of ImageNet weights for resn"):
-        get_item("table3").run(tmp_path, 0, quiet(), "paper")
+        get_item("table3").run(tmp_path, 0, "paper")
 
 
 def paint(path, seed, mode="L", size=(20, 20)):
@@ -152,29 +157,29 @@ def tiny_digits(root):
 def test_the_papers_own_protocol_takes_its_first_steps_on_a_tiny_copy(name, tmp_path):
     for fill in (tiny_birds, tiny_letters, tiny_digits):
         fill(tmp_path)
-    setup = getattr(protocols, name).setups["paper"]
+    (setup,) = STUDIES[name].setups["paper"]
     weights = None
     if setup.pretrained:
         body = build(setup.config["model"]["backbone"], 2, shape=(3, 64, 64)).trunk
         weights = tmp_path / "weights.pth"
         torch.save(body.state_dict(), weights)
-    request = Request(tmp_path, 0, quiet(), "paper", data_root=tmp_path, weights=weights)
+    request = Request("item", tmp_path, "paper", data_root=tmp_path, weights=weights)
     method = "EPS + Trip. + SH" if name == "MNIST" else "EPS + Dist-Margin"
     config = setup.run_config(METHODS[method], 0, request)
     assert config.model.dim == {"MNIST": 2, "CUB512": 512}.get(name, 128)
     assert config.optimiser.lr == (1e-3 if name == "MNIST" else 1e-5)
     small = ["batch.p=2", "batch.k=2", "train.steps=2", "evaluate.ks=[1]", "data.workers=0"]
     values = apply_overrides(config.model_dump(exclude_none=True), small)
-    run = train(parse_config(values), tmp_path / "run", console=quiet())
+    run = train(parse_config(values), tmp_path / "run")
     assert run.finished
     losses = [line["loss"] for line in run.metrics() if "loss" in line]
     assert all(np.isfinite(losses))
 
 
-@pytest.mark.parametrize("name", ["MNIST", "OMNIGLOT", "CARS", "CUB", "CARS512", "CUB512"])
+@pytest.mark.parametrize("name", STUDIES)
 def test_each_protocol_parses_for_every_method_at_every_scale(name, tmp_path):
-    for scale, setup in getattr(protocols, name).setups.items():
-        request = Request(tmp_path, 0, quiet(), scale, weights=tmp_path / "weights.pth")
+    for scale, (setup,) in STUDIES[name].setups.items():
+        request = Request("item", tmp_path, scale, weights=tmp_path / "weights.pth")
         for sections in METHODS.values():
             config = setup.run_config(sections, 7, request)
             assert config.seed == 7

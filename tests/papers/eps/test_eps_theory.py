@@ -5,13 +5,16 @@ import pytest
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse.papers.eps_claims import CLAIMS_EPS
-from uncollapse.papers.eps_noise_figure import FIG_NOISE
+from uncollapse.cli.reproduce_tables import show_page
+from uncollapse.papers.eps.claims import CLAIMS_EPS
+from uncollapse.papers.eps.noise_figure import FIG_NOISE
 
 
 def test_the_truth_table_is_printed_and_saved_whole(tmp_path):
     text = io.StringIO()
-    files = CLAIMS_EPS.run(tmp_path / "new", 0, Console(file=text, width=200))
+    made = CLAIMS_EPS.run(tmp_path / "new")
+    show_page(Console(file=text, width=200), made.pages[0])
+    files = made.files
     assert [file.name for file in files] == ["claims-eps.md", "claims-eps.csv"]
     with files[1].open(encoding="utf-8") as file:
         rows = list(csv.reader(file))
@@ -23,7 +26,7 @@ def test_the_truth_table_is_printed_and_saved_whole(tmp_path):
 
 
 def test_the_figures_are_written_as_png_and_svg(tmp_path):
-    files = FIG_NOISE.run(tmp_path, 0, Console(file=io.StringIO()), "smoke")
+    files = FIG_NOISE.run(tmp_path, 0, "smoke").files
     assert sorted(file.name for file in files) == [
         "noise-crossing.png",
         "noise-crossing.svg",
@@ -36,4 +39,4 @@ def test_the_figures_are_written_as_png_and_svg(tmp_path):
 
 def test_an_unknown_scale_is_named(tmp_path):
     with pytest.raises(InputError, match="scale: expected one of 'laptop', 'smoke', 'paper'"):
-        FIG_NOISE.run(tmp_path, 0, Console(file=io.StringIO()), "huge")
+        FIG_NOISE.run(tmp_path, 0, "huge")

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from uncollapse._base.check import InputError
+from uncollapse.cli.reproduce_tables import listing_table, show_page
 from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
-from uncollapse.papers import ITEMS, get_item, listing_table
+from uncollapse.papers import ITEMS, get_item
 from uncollapse.papers._draw import edge, reach
 from uncollapse.papers.hnm._examples import concentric_simplices
 from uncollapse.papers.hnm._marks import hardest_triplet
@@ -18,16 +19,18 @@ from uncollapse.papers.hnm._toy import five_points, separated_pair, twenty_point
 matplotlib_image = pytest.importorskip("matplotlib.image")
 
 
-def quiet() -> Console:
-    return Console(file=io.StringIO(), width=100)
+def printed(made) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    for page in made.pages:
+        show_page(console, page)
+    return console.file.getvalue()
 
 
 @pytest.mark.parametrize("name", ["fig1", "fig2", "fig3", "fig4"])
 def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
-    console = quiet()
-    paths = get_item(name).run(tmp_path / "new", 0, console)
+    made = get_item(name).run(tmp_path / "new", 0)
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [f"{name}.png", f"{name}.svg"]
-    assert sorted(p.suffix for p in paths) == [".png", ".svg"]
+    assert sorted(p.suffix for p in made.files) == [".png", ".svg"]
     picture = matplotlib_image.imread(tmp_path / "new" / f"{name}.png")
     assert min(picture.shape[:2]) > 800
     # Both class colours, white paper and dark ink are all there.
@@ -38,21 +41,21 @@ def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
     assert (picture[..., :3].max(axis=2) < 0.2).sum() > 500
     assert "<svg" in (tmp_path / "new" / f"{name}.svg").read_text()[:600]
     if name == "fig4":
-        told = console.file.getvalue()
+        told = printed(made)
         assert "50 gradient descent steps: d_haus = 1.733, diameter 3.81 → 1.23" in told
         assert "nearest separated points found: d_haus = 1.368, diameter 3.81 → 2.22" in told
 
 
 def test_the_same_seed_draws_the_same_file(tmp_path):
-    first, second = (get_item("fig1").run(tmp_path / k, 1, quiet()) for k in "ab")
+    first, second = (get_item("fig1").run(tmp_path / k, 1).files for k in "ab")
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
-    other = get_item("fig1").run(tmp_path / "c", 2, quiet())
+    other = get_item("fig1").run(tmp_path / "c", 2).files
     assert other[0].read_bytes() != first[0].read_bytes()
 
 
 def test_the_truth_table_is_printed_and_saved(tmp_path):
-    console = quiet()
-    markdown, table = get_item("claims-hnm").run(tmp_path, 0, console)
+    made = get_item("claims-hnm").run(tmp_path, 0)
+    markdown, table = made.files
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     found = {(row["example"], row["claim"]): row["verdict"] for row in rows}
     assert found["4 classes of one point, all at 0 in R¹", "Thm 3.3, upper"] == "violated"
@@ -60,9 +63,9 @@ def test_the_truth_table_is_printed_and_saved(tmp_path):
     assert found["2 simplices of 7 points, one centre, R¹²", "Cor. 3.4, upper"] == "violated"
     assert found["separated at first, all at one point after", "(16)"] == "violated"
     assert found["5 points of Figs. 2 and 3", "Thm 3.3, upper"] == "holds"
-    told = console.file.getvalue()
+    told = printed(made)
     text = markdown.read_text(encoding="utf-8")
-    assert text.count("\n| ") == len(rows) + 1
+    assert text.count("\n| ") == len(rows) + 2  # the heading and the rule under it
     for part in (told, text):
         assert "violated" in part
         assert "random draws of 5 points" in part
@@ -79,7 +82,7 @@ def test_the_registry_lists_what_exists_when_asked_for_what_does_not():
 
 def test_a_scale_that_an_item_does_not_have_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"^scale: expected one of 'laptop', got 'paper'"):
-        get_item("fig1").run(tmp_path, 0, quiet(), scale="paper")
+        get_item("fig1").run(tmp_path, 0, scale="paper")
 
 
 @pytest.mark.parametrize("seed", range(4))

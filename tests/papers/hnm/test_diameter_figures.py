@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from uncollapse.cli.reproduce_tables import show_page
 from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
-from uncollapse.papers import get_item
+from uncollapse.papers import _study, get_item
 from uncollapse.papers._item import Request
-from uncollapse.papers.hnm import _trained
 from uncollapse.papers.hnm._directions import (
     beyond,
     bound_claim,
@@ -26,28 +26,35 @@ from uncollapse.papers.hnm._directions import (
 )
 from uncollapse.papers.hnm._point import Point, measure
 from uncollapse.papers.hnm._start import at_the_start
-from uncollapse.sweep import Outcome, run_jobs
-from uncollapse.training import TrainingError, train
+from uncollapse.sweep import run_jobs
+from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.assemble import build_model
 
 FIGURES = ("fig5a", "fig5b", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12")
 
 
-def study(name):
+def figure(name):
     return get_item(name).make.args[0]
 
 
-def jobs_of(name, scale, place=0, seeds=None):
-    panels = study(name).panels
+def asked(scale, out="out", **options):
+    return Request("item", Path(out), scale, **options)
+
+
+def jobs_of(name, scale):
     found = []
-    for panel in panels:
-        setup = panel.setups[scale][place]
-        found.append(panel.jobs(setup, range(setup.seeds if seeds is None else seeds)))
+    for panel in figure(name).panels:
+        grid = panel.study.setups[scale][0]
+        jobs = grid.jobs(panel.cells(grid), asked(scale))
+        found.append([job for mine in jobs.values() for job in mine])
     return found
 
 
-def quiet():
-    return Console(file=io.StringIO(), width=150)
+def printed(made):
+    console = Console(file=io.StringIO(), width=150)
+    for page in made.pages:
+        show_page(console, page)
+    return console.file.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -165,10 +172,10 @@ def test_the_threshold_is_where_half_the_runs_collapse():
     points = line([0.5, 0.005, 0.005], seed=0) + line([0.5, 0.5, 0.005], seed=1)
     assert threshold(points) == 2
     assert threshold(line([0.5, 0.5])) is None
-    same = study("fig6").more([points, points])[1]
+    same = figure("fig6").more([points, points])[1]
     assert same.holds is True
     assert "N = 2" in same.ours
-    assert study("fig6").more([points, line([0.5, 0.5])])[1].holds is False
+    assert figure("fig6").more([points, line([0.5, 0.5])])[1].holds is False
 
 
 def test_what_is_left_is_asked_beside_the_diameter():
@@ -181,8 +188,8 @@ def test_what_is_left_is_asked_beside_the_diameter():
 
 
 def test_batch_norm_before_training_has_the_statistics_of_batches():
-    setup = study("fig10").panels[0].setups["smoke"][0]
-    config = setup.config((8, 8), 16, 0.0, seed=0)
+    job = next(job for job in jobs_of("fig10", "smoke")[0] if "p8k8-d16" in job.name)
+    config = job.config
     assert config.model.backbone == "mnist-cnn"
     test = load("digits", split="test")
     network = build_model(config, test.shape)
@@ -199,15 +206,15 @@ def test_batch_norm_before_training_has_the_statistics_of_batches():
 
 def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
     every = {job.name: job for name in FIGURES for p in jobs_of(name, "smoke") for job in p}
-    folder = Request(tmp_path, 0, quiet(), "smoke").runs("hnm")
-    outcomes = run_jobs(every.values(), folder, processes=1, console=quiet())
+    folder = asked("smoke", tmp_path).runs("hnm")
+    outcomes = run_jobs(every.values(), folder, processes=1)
     assert {one.status for one in outcomes} == {"finished"}
     for name in FIGURES:
-        console = quiet()
-        paths = get_item(name).run(tmp_path, 0, console, "smoke", processes=1)
+        made = get_item(name).run(tmp_path, 0, "smoke", processes=1)
+        paths = made.files
         assert [p.name for p in paths] == [f"{name}{end}" for end in _ENDS]
         page = paths[0].read_text(encoding="utf-8")
-        told = console.file.getvalue()
+        told = printed(made)
         for words in ("reproduced?", "(17), hardest triplet", "Beyond the paper", "Rules."):
             assert words in page
             assert words in told
@@ -230,20 +237,23 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
         def run(jobs, out, **options):
             found = run_jobs(jobs, out, **options)
             return [
-                replace(one, status="failed", error="out of memory") if broken(place) else one
-                for place, one in enumerate(found)
+                replace(one, status="failed", error="out of memory") if broken(one.name) else one
+                for one in found
             ]
 
         return run
 
-    monkeypatch.setattr(_trained, "run_jobs", failing(lambda place: place == 0))
-    console = quiet()
-    paths = get_item("fig5a").run(tmp_path, 0, console, "smoke", processes=1)
-    assert "failed: out of memory" in console.file.getvalue()
-    assert "1 of 3 runs did not finish" in paths[0].read_text(encoding="utf-8")
-    monkeypatch.setattr(_trained, "run_jobs", failing(lambda place: True))
+    monkeypatch.setattr(_study, "run_jobs", failing(lambda name: "p2k2" in name))
+    made = get_item("fig5a").run(tmp_path, 0, "smoke", processes=1)
+    for words in (printed(made).replace("\n", " "), made.files[0].read_text(encoding="utf-8")):
+        assert "1 of 3 runs did not finish and are missing." in words
+        assert "p2k2-d16-s0: out of memory" in words
+    monkeypatch.setattr(_study, "run_jobs", failing(lambda name: True))
+    with pytest.raises(TrainingError, match=r"3 of 3 runs of hnm did not finish; .*out of memory"):
+        get_item("fig5a").run(tmp_path, 0, "smoke", processes=1)
+    monkeypatch.setattr(_study, "run_jobs", failing(lambda name: "-m0.05-" in name))
     with pytest.raises(TrainingError, match=r"no run of 'batch size.*finished: out of memory"):
-        get_item("fig5a").run(tmp_path, 0, quiet(), "smoke", processes=1)
+        get_item("fig6").run(tmp_path, 0, "smoke", processes=1)
 
 
 _ENDS = (".md", ".csv", "-runs.csv", ".png", ".svg")
@@ -324,11 +334,10 @@ def cars196(base):
 )
 def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_path):
     make_copy(tmp_path / "data")
-    wanted = study(name).panels[panel]
-    setup = _trained._with_data(
-        study(name), wanted, Request(tmp_path, 0, quiet(), "paper", tmp_path / "data")
-    )
-    job = wanted.jobs(setup, [0], tmp_path / "data")[0]
+    wanted = figure(name).panels[panel]
+    request = asked("paper", tmp_path, data_root=tmp_path / "data", seeds=1)
+    grid = wanted.study.setup(request)
+    job = next(iter(grid.jobs(wanted.cells(grid), request).values()))[0]
     # Two steps of the 40,000, read in this process.
     short = job.config.model_copy(
         update={
@@ -336,13 +345,13 @@ def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_p
             "data": job.config.data.model_copy(update={"workers": 0}),
         }
     )
-    run = train(short, tmp_path / "run", console=quiet())
+    run = train(short, tmp_path / "run")
     assert run.finished
     losses = [entry["loss"] for entry in run.metrics() if "loss" in entry]
     assert len(losses) == 2
     assert all(np.isfinite(losses))
     if name == "fig12":
-        found = measure(Outcome("run", "finished", Path(run.path)))
+        found = measure(Run.open(run.path))
         assert found.start > 0.0
         assert (found.batch, found.dim, found.anchors) == (4, 128, 1.0)
 
@@ -359,18 +368,18 @@ def test_a_laptop_without_the_papers_data_is_told_what_to_get_and_where(tmp_path
         with pytest.raises(
             DataError, match=rf"{name} --scale laptop needs data\. {missing}.*{home}"
         ):
-            get_item(name).run(tmp_path, 0, quiet(), "laptop", data_root=tmp_path)
+            get_item(name).run(tmp_path, 0, "laptop", data_root=tmp_path)
     with pytest.raises(DataError, match=r"market1501.*Or: omniglot.*brendenlake"):
-        get_item("fig12").run(tmp_path, 0, quiet(), "laptop")
+        get_item("fig12").run(tmp_path, 0, "laptop")
 
 
 def test_fig12_takes_letters_on_a_laptop_without_market(tmp_path):
     for part in ("images_background", "images_evaluation"):
         paint(tmp_path / "omniglot" / part / "Greek" / "character01" / "0001_01.png", 0)
-    request = Request(tmp_path, 0, quiet(), "laptop", tmp_path)
-    panels = study("fig12").panels
-    assert _trained._with_data(study("fig12"), panels[0], request).data["name"] == "omniglot"
+    request = asked("laptop", tmp_path, data_root=tmp_path)
+    study = figure("fig12").panels[0].study
+    assert study.setup(request).config["data"]["name"] == "omniglot"
     market(tmp_path)
-    assert _trained._with_data(study("fig12"), panels[0], request).data["name"] == "market1501"
+    assert study.setup(request).config["data"]["name"] == "market1501"
     exact = replace(request, scale="paper")
-    assert _trained._with_data(study("fig12"), panels[0], exact).data["name"] == "market1501"
+    assert study.setup(exact).config["data"]["name"] == "market1501"
