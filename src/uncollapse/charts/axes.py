@@ -10,7 +10,7 @@ from uncollapse.charts.chart import HEIGHT, WIDTH
 from uncollapse.charts.marks import Group, Line, Mark, Place, Points, Polyline, Rect, Text
 from uncollapse.charts.numbers import percent, tick_text
 from uncollapse.charts.scales import Scale
-from uncollapse.charts.text import text_width
+from uncollapse.charts.text import fitting_size, text_width
 
 __all__ = ["Axes", "area", "thinned"]
 
@@ -77,8 +77,11 @@ class Axes:
         if x_label:
             marks.append(Text((left + right) / 2, bottom + 32, x_label, anchor="middle"))
         if y_label:
-            middle = (top + bottom) / 2
-            marks.append(Text(left - 48, middle, y_label, anchor="middle", turn=-90))
+            middle, room = (top + bottom) / 2, abs(top - bottom) + 20
+            aside = max((text_width(text) for text in y_ticks.values()), default=0.0)
+            size = fitting_size(y_label, room, least=9.0)
+            at = left - 14 - aside
+            marks.append(Text(at, middle, y_label, size, anchor="middle", turn=-90))
         return tuple(marks)
 
     def inside(self, *marks: Mark) -> Group:
