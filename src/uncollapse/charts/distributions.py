@@ -45,7 +45,7 @@ def histogram(title: str, kinds: Mapping[str, Binned], *, x_label: str, note: st
         said = f"{name}: most between {number(low)} and {number(high)} ({percent(values[best])})"
         marks.append(_outlined(_outline(axes, kinds[name].edges, values), i, said))
         words.append(said)
-    sample = ((2.0, 12.0), (2.0, 3.0), (28.0, 3.0), (28.0, 12.0))
+    sample = ((2.0, 12.0), (2.0, 3.0), (28.0, 3.0), (28.0, 12.0), (2.0, 12.0))
     legend = tuple(Entry(name, (_outlined(sample, i, ""),)) for i, name in enumerate(shares))
     return Chart(title, ". ".join(words), tuple(marks), note=note, legend=legend)
 
