@@ -20,7 +20,7 @@ from uncollapse.papers._item import Request
 from uncollapse.papers.eps import EPS_ITEMS, protocols
 from uncollapse.papers.eps.methods import METHODS
 from uncollapse.training import parse_config, train
-from uncollapse.training.config import apply_overrides
+from uncollapse.training.overrides import apply_overrides
 
 pytest.importorskip("matplotlib")
 
