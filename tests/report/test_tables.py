@@ -47,3 +47,7 @@ def test_cells_sort_by_their_value_and_numbers_stand_to_the_right():
 def test_a_bool_is_no_number():
     text = drawn(Table(["a", "b"], [["x", True], ["y", False]]))
     assert "<td>True</td>" in text
+
+
+def test_a_run_of_defaults_says_so():
+    assert "All defaults." in fill("run.html.j2", _CONTENT | {"made": Table(["run"], [["a"]])})
