@@ -3,12 +3,10 @@
 import csv
 import math
 
-import numpy as np
 import pytest
 
 from uncollapse.papers._compare import Claim, Comparison, Score, publish, spread
 from uncollapse.papers._item import Request
-from uncollapse.papers.eps._maps import _apart
 
 
 def compared(paper, ours, base=(50.0, (40.0, 42.0)), claims=()):
@@ -73,13 +71,3 @@ def test_one_seed_has_no_spread():
     assert spread([3.0])[0] == 3.0
     assert math.isnan(spread([3.0])[1])
     assert math.isnan(spread([])[0])
-
-
-def test_names_on_a_map_are_moved_apart_and_the_rest_stay():
-    pytest.importorskip("matplotlib")
-    middles = np.array([[0.0, 0.0], [0.0, 0.0], [0.1, 0.0], [9.0, 9.0]])
-    placed = _apart(middles, np.array([1.0, 2.0]))
-    gaps = np.linalg.norm((placed[:, None] - placed[None]) / [1.0, 2.0], axis=2)
-    assert gaps[~np.eye(4, dtype=bool)].min() >= 0.99
-    assert np.abs(placed[:3]).max() < 3.0
-    np.testing.assert_array_equal(placed[3], middles[3])

@@ -20,8 +20,6 @@ from uncollapse.papers.eps.methods import METHODS
 from uncollapse.training import parse_config, train
 from uncollapse.training.config import apply_overrides
 
-pytest.importorskip("matplotlib")
-
 TABLES = ["table1", "table2", "table3", "table4", "table5", "table6"]
 STUDIES = {
     "MNIST": mnist.MNIST,

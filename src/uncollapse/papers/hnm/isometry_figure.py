@@ -17,15 +17,18 @@ from uncollapse.papers._draw import (
     COLOURS,
     DASHED,
     DOTTED,
+    along,
     class_entries,
     class_points,
     panel,
     plane,
     save,
+    segment,
+    side,
+    tags,
 )
 from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers.hnm._marks import along, hardest_triplet, segment, side, tags
-from uncollapse.papers.hnm._toy import NAMES, five_points
+from uncollapse.papers.hnm._examples import NAMES, five_points, hardest_triplet
 
 __all__ = ["FIG3"]
 
@@ -73,7 +76,7 @@ def _make(request: Request) -> Made:
         note=caption,
         legend=class_entries(NAMES, "nearest separated"),
     )
-    return Made(save(figure, request.out, "fig3"))
+    return Made(save(figure, request.out, request.item))
 
 
 def _largest_change(x: Array, z: Array, *preferred: tuple[int, int]) -> tuple[int, int]:
