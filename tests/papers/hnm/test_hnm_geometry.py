@@ -9,6 +9,7 @@ from PIL import Image
 from rich.console import Console
 
 from uncollapse._base.check import InputError
+from uncollapse.charts.theme import rgb
 from uncollapse.cli.reproduce_tables import listing_table, show_page
 from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import ITEMS, get_item
@@ -37,7 +38,7 @@ def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
     picture = np.asarray(Image.open(tmp_path / "new" / f"{name}.png").convert("RGB")) / 255
     assert min(picture.shape[:2]) > 800
     # Both class colours, white paper and dark ink are all there.
-    for colour in ((0, 0x72, 0xB2), (0xD5, 0x5E, 0)):
+    for colour in (rgb("s0")[:3], rgb("s1")[:3]):
         near = np.abs(picture[..., :3] * 255 - np.array(colour)).max(axis=2) < 3
         assert near.sum() > 200
     assert (picture[..., :3].min(axis=2) > 0.99).mean() > 0.2
