@@ -46,7 +46,7 @@ bench: $(STAMP) ## speed and memory as ratios taken in one run (slow)
 	@for f in $(filter-out $(STUDIES),$(wildcard benchmarks/[a-z]*.py)); do \
 	  echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
-studies: $(STAMP) ## does the forecast foretell, does the rescue save? (half an hour; Omniglot if there)
+studies: $(STAMP) ## is the forecast right, does the rescue save? (half an hour; Omniglot if there)
 	@for f in $(STUDIES); do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 docs: $(STAMP)  ## build the documentation into site/

@@ -1,4 +1,4 @@
-"""Forecast beside outcome: do drift, drift + probe and the bound (17) foretell collapse?
+"""Forecast beside outcome: do drift, drift + probe and the bound (17) predict_scale collapse?
 
 python benchmarks/forecast.py            all data (Omniglot in UNCOLLAPSE_DATA)
 python benchmarks/forecast.py --quick    what comes with the packages

@@ -1,6 +1,6 @@
 """Health: cost of the monitor, verdicts on known states beside the usual figures, drift, training.
 
-python benchmarks/health.py              cost, battery and the table of figures
+python benchmarks/health.py              cost, known states and the table of figures
 python benchmarks/health.py --drift      drift of every loss with every miner
 python benchmarks/health.py --training   the monitor on Omniglot letters (UNCOLLAPSE_DATA)
 """
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from _timing import interleaved, one_thread
+from known_states import known_states
 from uncollapse.backbones import Conv2
 from uncollapse.data import LabelledImages, load
 from uncollapse.health import CollapseMonitor, DriftRow, RunSettings, drift_table, measure
-from uncollapse.health.battery import battery
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
 from uncollapse.mining import Miner
@@ -86,19 +86,19 @@ def cost() -> bool:
 
 
 def verdicts(seeds: int = 10) -> bool:
-    """Every state of the battery, all dimensions, scales, dtypes and seeds."""
+    """Every known state, all dimensions, scales, dtypes and seeds."""
     right, wrong = Counter[str](), Counter[str]()
     for dim in DIMS:
         for scale in SCALES:
             for dtype in DTYPES:
                 for seed in range(seeds):
-                    for state in battery(dim, scale, dtype, seed):
+                    for state in known_states(dim, scale, dtype, seed):
                         found = measure(
                             state.embeddings, state.labels, reference=state.reference, modes=False
                         )
                         (right if found.verdict == state.verdict else wrong)[state.name] += 1
     total = sum(right.values()) + sum(wrong.values())
-    print(f"\nbattery: {sum(right.values())} of {total} verdicts right; wrong: {dict(wrong) or 0}")
+    print(f"\nknown states: {sum(right.values())} of {total} right; wrong: {dict(wrong) or 0}")
     return not wrong
 
 
@@ -120,7 +120,7 @@ def table(dim: int = 64) -> None:
     print(f"\n{dim} dimensions, float32, seed 0\n")
     print("| state | RankMe | std·√d | PCA | uniformity | diameter | verdict |")
     print("|---|---|---|---|---|---|---|")
-    for state in battery(dim):
+    for state in known_states(dim):
         rank, std, first, uniform = usual_figures(state.embeddings)
         found = measure(state.embeddings, state.labels, reference=state.reference, modes=False)
         print(

@@ -1,7 +1,9 @@
+import ast
 import importlib
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +17,23 @@ def test_every_name_at_the_top_exists_once():
         assert getattr(uncollapse, name) is not None
 
 
-@pytest.mark.parametrize("package", uncollapse._WHOLE)
-def test_the_public_names_of_a_package_are_at_the_top(package):
-    module = importlib.import_module(f"uncollapse.{package}")
-    for name in module.__all__:
-        assert getattr(uncollapse, name) is getattr(module, name)
+@pytest.mark.parametrize("name", sorted(uncollapse._HOME_OF))
+def test_a_name_at_the_top_is_public_in_its_package(name):
+    module = importlib.import_module(f"uncollapse.{uncollapse._HOME_OF[name]}")
+    assert name in module.__all__
+    assert getattr(uncollapse, name) is getattr(module, name)
+
+
+def test_type_checkers_see_the_names_that_are_there():
+    tree = ast.parse(Path(uncollapse.__file__).read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = [name.name for node in guarded.body for name in node.names]
+    assert sorted(seen) == sorted(uncollapse._HOME_OF)
+
+
+def test_a_name_of_a_package_is_not_found_at_the_top_but_where_it_is_is_said():
+    with pytest.raises(AttributeError, match=r"it is uncollapse\.geometry\.best_isometry"):
+        uncollapse.best_isometry  # noqa: B018
 
 
 def test_packages_can_be_reached_from_the_top():

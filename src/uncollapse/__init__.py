@@ -1,7 +1,8 @@
 """uncollapse: train embeddings that don't collapse.
 
-All public names of the packages below are here too (`uc.Miner`, `uc.TripletLoss`, `uc.diameter`).
-They are loaded when first used, so that the command line starts at once.
+What a user types most is here (`uc.Miner`, `uc.TripletLoss`, `uc.diagnose`); everything else is in
+its package (`uc.geometry.best_isometry`). Names are loaded when first used, so that the command
+line starts at once.
 """
 
 from __future__ import annotations
@@ -14,41 +15,85 @@ from uncollapse._version import __version__
 if TYPE_CHECKING:
     from uncollapse.data import LabelledImages, load
     from uncollapse.distances import paired_distances, pairwise_distances
-    from uncollapse.geometry import *
-    from uncollapse.health import *
-    from uncollapse.losses import *
-    from uncollapse.metrics import *
-    from uncollapse.mining import *
+    from uncollapse.geometry import (
+        class_diameters,
+        diameter,
+        diameter_lower_bound,
+        hard_mined_loss,
+        hausdorff_like,
+        isometric_error,
+        nearest_separated,
+        separation,
+        thickness,
+    )
+    from uncollapse.health import (
+        CollapseMonitor,
+        Guard,
+        Health,
+        RunSettings,
+        Thresholds,
+        drift,
+        drift_table,
+        forecast,
+        measure,
+        noise_probe,
+        probe,
+    )
+    from uncollapse.losses import (
+        ContrastiveLoss,
+        Loss,
+        MarginLoss,
+        MultiSimilarityLoss,
+        NPairLoss,
+        ProxyNCALoss,
+        SupConLoss,
+        TrimmedLoss,
+        TripletLoss,
+    )
+    from uncollapse.metrics import clustering, confidence, kmeans, modes_per_class, reid, retrieval
+    from uncollapse.mining import Miner
     from uncollapse.report import Diagnosis, diagnose
-    from uncollapse.samplers import *
+    from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches
     from uncollapse.training import Config, Run, embed, evaluate, load_config, parse_config, train
 
-_WHOLE = ("geometry", "mining", "losses", "samplers", "metrics", "health")
-_PARTS = {
-    "data": ("LabelledImages", "load"),
-    "distances": ("paired_distances", "pairwise_distances"),
-    "report": ("Diagnosis", "diagnose"),
-    "training": ("Config", "Run", "embed", "evaluate", "load_config", "parse_config", "train"),
+_HOMES = {
+    "data": "LabelledImages load",
+    "distances": "paired_distances pairwise_distances",
+    "geometry": "class_diameters diameter diameter_lower_bound hard_mined_loss hausdorff_like "
+    "isometric_error nearest_separated separation thickness",
+    "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
+    "measure noise_probe probe",
+    "losses": "ContrastiveLoss Loss MarginLoss MultiSimilarityLoss NPairLoss ProxyNCALoss "
+    "SupConLoss TrimmedLoss TripletLoss",
+    "metrics": "clustering confidence kmeans modes_per_class reid retrieval",
+    "mining": "Miner",
+    "report": "Diagnosis diagnose",
+    "samplers": "PKSampler UniformBatchSampler check_batches",
+    "training": "Config Run embed evaluate load_config parse_config train",
 }
-_MODULES = (*_WHOLE, *_PARTS, "backbones", "noise", "papers")
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_PACKAGES = (*_HOMES, "backbones", "noise", "papers", "sweep")
 
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
+    if name in _PACKAGES:
         return import_module(f"uncollapse.{name}")
     if name == "__all__":
         return __dir__()
-    home = next((part for part, names in _PARTS.items() if name in names), None)
-    for package in [home] if home else _WHOLE if not name.startswith("_") else ():
-        module = import_module(f"uncollapse.{package}")
-        if home or name in module.__all__:
-            value: object = getattr(module, name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'uncollapse' has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'uncollapse' has no attribute {name!r}{_hint(name)}")
+    value: object = getattr(import_module(f"uncollapse.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    whole = [name for p in _WHOLE for name in import_module(f"uncollapse.{p}").__all__]
-    parts = [name for names in _PARTS.values() for name in names]
-    return sorted(["__version__", *whole, *parts])
+    return sorted(["__version__", *_HOME_OF])
+
+
+def _hint(name: str) -> str:
+    """Where a public name is that is not at the top."""
+    for package in _PACKAGES if not name.startswith("_") else ():
+        if name in getattr(import_module(f"uncollapse.{package}"), "__all__", ()):
+            return f"; it is uncollapse.{package}.{name}"
+    return ""

@@ -162,6 +162,13 @@ def test_labels_moved_apart_stay_inside_and_do_not_overlap(found):
             assert abs(x - a) >= (w + v) / 2 - 1.5 or abs(y - b) >= (h + u) / 2 - 1.5
 
 
+def test_labels_that_are_in_nobodys_way_stay():
+    places = [(50.0, 50.0), (50.0, 50.0), (51.0, 50.0), (200.0, 200.0)]
+    placed = np.array(labels_apart(places, [(20.0, 12.0)] * 4, (0.0, 0.0, 300.0, 300.0)))
+    assert placed[3].tolist() == [200.0, 200.0]
+    assert np.abs(placed[:3] - 50.0).max() < 30.0
+
+
 def test_classes_on_a_map_differ_by_marker_where_they_share_a_colour():
     chart = scatter("map", np.random.default_rng(0).normal(size=(12, 2)), np.arange(12))
     assert len({(cloud.kind, cloud.colour) for cloud in of(chart, Points)}) == 12

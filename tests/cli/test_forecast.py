@@ -47,7 +47,7 @@ def test_the_page_is_written_where_asked(folder, tmp_path, capsys):
     assert "wrote" in said
     assert "Forecast of run.toml" in page.read_text()
     assert {path.name for path in out.iterdir()} == {"forecast.csv", "forecast.html"}
-    assert "probe_foretold" in (out / "forecast.csv").read_text()
+    assert "probe_predicted" in (out / "forecast.csv").read_text()
 
 
 def test_c_is_fitted_from_all_the_runs_named(folder, capsys):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from uncollapse.health.forecast import forecast
-from uncollapse.health.probe import Probe, probe
+from uncollapse.health.trial_steps import Probe, probe
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
@@ -84,7 +84,7 @@ def test_a_probe_tells_learning_from_shrinking():
     loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     learns = probe(network(8), loss, batches(True), 60, lr=1e-2)
     shrinks = probe(network(8), loss, batches(False), 60, lr=1e-2)
-    assert shrinks.foretold < 0.25 < learns.foretold
+    assert shrinks.predicted < 0.25 < learns.predicted
     assert shrinks.relative_loss_factor > 1 > learns.relative_loss_factor
 
 
@@ -99,11 +99,11 @@ def test_a_fall_is_extrapolated_by_the_fall_of_its_drift():
     def seen(left: float, drift: float) -> Probe:
         return Probe((1.0,) * 2 + (left,) * 8, (1.0,) * 10, (0.4,) * 2 + (drift,) * 8)
 
-    assert seen(0.5, 0.2).foretold == pytest.approx(0.25)  # half the drift: 0.5^(1 + 1/2 + ...)
-    assert seen(0.5, 0.01).foretold == pytest.approx(0.5)  # no drift is left
-    assert seen(0.5, 0.5).foretold == pytest.approx(0.5**20)  # it does not fall at all
-    assert seen(2.0, 0.4).foretold == 2.0
-    assert seen(0.0, 0.4).foretold < 1e-20
+    assert seen(0.5, 0.2).predicted == pytest.approx(0.25)  # half the drift: 0.5^(1 + 1/2 + ...)
+    assert seen(0.5, 0.01).predicted == pytest.approx(0.5)  # no drift is left
+    assert seen(0.5, 0.5).predicted == pytest.approx(0.5**20)  # it does not fall at all
+    assert seen(2.0, 0.4).predicted == 2.0
+    assert seen(0.0, 0.4).predicted < 1e-20
 
 
 def test_a_probe_overrules_the_drift_at_the_start():

@@ -129,7 +129,7 @@ def test_a_rescue_does_not_wait_for_the_verdict():
     run(model, optimiser, loss, guard, 150)
     first = guard.events[0]
     assert first.kind == "rescue"
-    assert "foretells" in first.text
+    assert "predicts" in first.text
     lone = run(*parts("warn"), 150)
     assert first.step < lone.monitor.changes[0][0]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from known_states import known_states
 from oracles import Array, distance_matrix, labelled_sets, point_sets
 from uncollapse._base.check import InputError
 from uncollapse.geometry import thickness
@@ -22,9 +23,8 @@ from uncollapse.health import (
     measure,
     principal_axes,
 )
-from uncollapse.health.battery import battery
-from uncollapse.health.figures import spectrum, thickness_bracket
 from uncollapse.health.sample import balanced_rows
+from uncollapse.health.statistics import spectrum, thickness_bracket
 
 DIMS = (2, 3, 16, 128, 1024)
 SCALES = (1e-6, 1.0, 1e6)
@@ -33,16 +33,16 @@ FEW = settings(max_examples=25, deadline=None)
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dim", DIMS)
-def test_every_state_of_the_battery_gets_its_verdict(dim: int, dtype: torch.dtype) -> None:
+def test_every_known_state_gets_its_verdict(dim: int, dtype: torch.dtype) -> None:
     for seed in range(10):
-        for state in battery(dim, SCALES[seed % 3], dtype, seed):
+        for state in known_states(dim, SCALES[seed % 3], dtype, seed):
             health = measure(state.embeddings, state.labels, reference=state.reference, modes=False)
             assert health.verdict == state.verdict, (state.name, seed, health.reasons)
 
 
 @pytest.mark.parametrize("dim", [2, 64])
 def test_verdicts_that_need_no_labels_come_without_them(dim: int) -> None:
-    for state in battery(dim, seed=1):
+    for state in known_states(dim, seed=1):
         health = measure(state.embeddings, reference=state.reference)
         expected = "healthy" if state.verdict == "class-collapse" else state.verdict
         assert health.verdict == expected, (state.name, health.reasons)
@@ -51,7 +51,7 @@ def test_verdicts_that_need_no_labels_come_without_them(dim: int) -> None:
 
 
 def test_partial_class_collapse_states_the_share() -> None:
-    state = next(s for s in battery(16) if s.name == "partial class collapse")
+    state = next(s for s in known_states(16) if s.name == "partial class collapse")
     health = measure(state.embeddings, state.labels)
     assert "4 of 10 classes (40 %)" in health.reasons[0]
     tight = {one.label for one in health.classes if one.tightness < 0.05}
@@ -80,7 +80,7 @@ def test_two_modes_far_apart_are_not_a_class_collapse() -> None:
 
 
 def test_one_snapshot_cannot_tell_a_small_healthy_embedding_from_a_point_at_the_origin() -> None:
-    healthy = next(battery(16))
+    healthy = next(known_states(16))
     small = measure(healthy.embeddings * 1e-5, healthy.labels)
     assert small.verdict == "healthy"
     assert "no reference" in small.reasons[0]
@@ -143,7 +143,7 @@ def test_degenerate_sets_have_a_verdict(
 
 
 def test_figures_do_not_move_with_the_place_or_the_units() -> None:
-    state = next(battery(8))
+    state = next(known_states(8))
     here = measure(state.embeddings.double(), state.labels)
     for factor, shift in ((1.0, 100.0), (1e-6, 0.0), (1e6, 1e6)):
         there = measure(state.embeddings.double() * factor + shift, state.labels)
@@ -239,7 +239,7 @@ def test_balanced_rows_keep_pairs_and_even_classes() -> None:
 
 
 def test_health_survives_json() -> None:
-    for state in battery(3):
+    for state in known_states(3):
         health = measure(state.embeddings, state.labels, reference=state.reference)
         again = Health.from_dict(json.loads(json.dumps(health.to_dict())))
         assert again.to_dict() == health.to_dict()
@@ -248,7 +248,7 @@ def test_health_survives_json() -> None:
 
 
 def test_thresholds_can_be_set() -> None:
-    state = next(battery(16))
+    state = next(known_states(16))
     relaxed = Thresholds(shrink_ratio=0.01, collapse_ratio=0.001)
     first = measure(state.embeddings, state.labels)
     reference = Reference(first.diameter * 20)

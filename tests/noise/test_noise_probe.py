@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from uncollapse._base.check import InputError
-from uncollapse.health.noise_probe import noise_probe
+from uncollapse.health.noisy_labels import noise_probe
 
 
 def modes(n=240, seed=0):

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from uncollapse.health.forecast import Cell, Forecast
-from uncollapse.health.probe import Probe
 from uncollapse.health.strategy import Strategy
+from uncollapse.health.trial_steps import Probe
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
 
 HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)

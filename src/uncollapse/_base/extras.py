@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-__all__ = ["MissingExtraError", "import_extra", "kernels", "without_kernels"]
-
-_switched_off = False
+__all__ = ["MissingExtraError", "compiled", "import_extra", "without_kernels"]
 
 
 class MissingExtraError(ImportError):
@@ -36,25 +34,24 @@ def import_extra(module: str, extra: str) -> ModuleType:
         ) from None
 
 
-def kernels(room: str = "uncollapse._kernels") -> ModuleType | None:
-    """The compiled kernels, or None: numba is not installed, or `without_kernels` is in force."""
-    return None if _switched_off else _load(room)
+class _Compiled:
+    @functools.cached_property
+    def kernels(self) -> ModuleType | None:
+        """The room of compiled kernels, loaded when first asked for; None without numba."""
+        try:
+            return importlib.import_module("uncollapse._kernels")
+        except (ImportError, RuntimeError):  # not installed, or nowhere to keep what it compiles
+            return None
+
+
+compiled = _Compiled()
 
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
     """Let the torch twins do the work; for tests and for benchmarks."""
-    global _switched_off
-    before, _switched_off = _switched_off, True
+    before, compiled.kernels = compiled.kernels, None
     try:
         yield
     finally:
-        _switched_off = before
-
-
-@functools.cache
-def _load(room: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(room)
-    except (ImportError, RuntimeError):  # not installed, or nowhere to keep what it compiles
-        return None
+        compiled.kernels = before

@@ -1,6 +1,6 @@
 """Compiled twins of torch functions that stand, readable, in the public packages; needs numba.
 
-One file per kernel, each naming its twin. `kernels()` of `_base.extras` finds this room; without
+One file per kernel, each naming its twin. `_base.extras.compiled` finds this room; without
 it, or without numba, the twins do the work with the same results.
 """
 

@@ -18,7 +18,7 @@ from uncollapse.backbones.bn_inception import BNInception
 from uncollapse.backbones.conv2 import Conv2
 from uncollapse.backbones.googlenet import GoogLeNet
 from uncollapse.backbones.head import Embedder, Head
-from uncollapse.backbones.initialise import initialise
+from uncollapse.backbones.initial_weights import initialise
 from uncollapse.backbones.mlp import MLP
 from uncollapse.backbones.mnist_cnn import MnistCNN
 from uncollapse.backbones.resnet import resnet18, resnet50

@@ -10,7 +10,7 @@ from uncollapse.charts.chart import HEIGHT, WIDTH
 from uncollapse.charts.marks import Group, Line, Mark, Place, Points, Polyline, Rect, Text
 from uncollapse.charts.numbers import percent, tick_text
 from uncollapse.charts.scales import Scale
-from uncollapse.charts.text import text_width
+from uncollapse.charts.text import fitting_size, text_width
 
 __all__ = ["Axes", "area", "thinned"]
 
@@ -57,9 +57,11 @@ class Axes:
         left, right, bottom, top = self.x.start, self.x.end, self.y.start, self.y.end
         say: Callable[[float], str] = percent if share else tick_text
         if y_ticks is None:
-            y_ticks = {value: say(value) for value in self.y.ticks(5)}
+            most = max(3, round(abs(top - bottom) / 33))
+            y_ticks = {value: say(value) for value in self.y.ticks(most)}
         if x_ticks is None:
-            x_ticks = {value: tick_text(value) for value in self.x.ticks(6)}
+            most = max(3, round(abs(right - left) / 46))
+            x_ticks = {value: tick_text(value) for value in self.x.ticks(most)}
         marks: list[Mark] = []
         for value, text in y_ticks.items():
             marks.append(Line((left, self.y(value)), (right, self.y(value)), "grid"))
@@ -75,8 +77,11 @@ class Axes:
         if x_label:
             marks.append(Text((left + right) / 2, bottom + 32, x_label, anchor="middle"))
         if y_label:
-            middle = (top + bottom) / 2
-            marks.append(Text(left - 48, middle, y_label, anchor="middle", turn=-90))
+            middle, room = (top + bottom) / 2, abs(top - bottom) + 20
+            aside = max((text_width(text) for text in y_ticks.values()), default=0.0)
+            size = fitting_size(y_label, room, least=9.0)
+            at = left - 14 - aside
+            marks.append(Text(at, middle, y_label, size, anchor="middle", turn=-90))
         return tuple(marks)
 
     def inside(self, *marks: Mark) -> Group:

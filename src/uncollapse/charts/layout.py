@@ -12,11 +12,11 @@ from uncollapse.charts.text import text_width, wrapped
 __all__ = ["panels", "sheet"]
 
 _PAD, _LINE = 12.0, 17.0
-_TITLE = 14.0
+_TITLE, _PANEL_TITLE = 14.0, 12.5
 
 
-def sheet(chart: Chart, pad: float = _PAD) -> Chart:
-    """The same chart with its title, note and legend drawn, and an empty edge around it.
+def sheet(chart: Chart, pad: float = _PAD, title: float = _TITLE) -> Chart:
+    """The same chart with its title (of this size), note and legend drawn, in an empty edge.
 
     >>> one = sheet(Chart("Loss", "falls", (), 100, 50, "over steps"))
     >>> one.width, [mark.text for mark in one.marks if isinstance(mark, Text)]
@@ -24,9 +24,9 @@ def sheet(chart: Chart, pad: float = _PAD) -> Chart:
     """
     marks: list[Mark] = []
     y = pad
-    for line in wrapped(chart.title, chart.width, _TITLE, bold=True):
+    for line in wrapped(chart.title, chart.width, title, bold=True):
         y += _LINE
-        marks.append(Text(pad, y - 4, line, _TITLE, "ink", bold=True))
+        marks.append(Text(pad, y - 4, line, title, "ink", bold=True))
     for line in wrapped(chart.note, chart.width):
         y += _LINE - 1
         marks.append(Text(pad, y - 4, line))
@@ -64,7 +64,7 @@ def panels(
     (214.0, 'a: left. a: left')
     """
     check_int("columns", columns)
-    drawn = [sheet(chart, pad=0.0) for chart in charts]
+    drawn = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
     rows = [drawn[i : i + columns] for i in range(0, len(drawn), columns)]
     wide = [
         max(row[j].width for row in rows if j < len(row)) for j in range(min(columns, len(drawn)))

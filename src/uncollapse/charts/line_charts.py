@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from uncollapse.charts.axes import Axes, area
@@ -48,6 +48,7 @@ def curves(
     events: Sequence[Event] = (),
     x_label: str = "step",
     y_label: str = "",
+    x_ticks: Mapping[float, str] | None = None,
     note: str = "",
     log: bool | None = None,
     percent: bool = False,
@@ -57,8 +58,8 @@ def curves(
 ) -> Chart:
     """Lines told apart by colour, dash and marker. `log=None`: logarithmic if the range is wide.
 
-    With `percent` y is a share of one, written in per cent; with `zero` values that are none of
-    them negative are drawn from 0.
+    `x_ticks` are value and text; round values if none are given. With `percent` y is a share of
+    one, written in per cent; with `zero` values that are none of them negative start at 0.
 
     >>> chart = curves("loss", [Series("a", [0, 10, 20], [1.0, 0.5, 0.25])])
     >>> chart.description
@@ -77,7 +78,8 @@ def curves(
     if percent:
         y = Scale(0.0, max(1.0, max(values)), *up)
     axes = Axes(x, y)
-    marks: list[Mark] = [*axes.frame(x_label, y_label, share=percent), *_events(axes, events)]
+    marks: list[Mark] = [*axes.frame(x_label, y_label, x_ticks=x_ticks, share=percent)]
+    marks += _events(axes, events)
     for i, one in enumerate(kept):
         if one.low and one.high:
             marks.append(axes.band(one.x, one.low, one.high, f"s{i % SERIES}"))

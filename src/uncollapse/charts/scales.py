@@ -88,6 +88,10 @@ class Scale:
         first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
         every = max(1, math.ceil((last - first + 1) / most))
         found = [10.0**e for e in range(first, last + 1, every)]
+        if len(found) < 3:  # 2 and 5 times a power of ten as well
+            powers = range(first - 1, last + 1)
+            between = [float(f"{m}e{e}") for e in powers for m in (1, 2, 5)]
+            found = [value for value in between if self.low <= value <= self.high]
         return found if len(found) > 1 else []
 
     def _steps(self, most: int) -> list[float]:

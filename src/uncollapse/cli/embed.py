@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from uncollapse.data.embeddings import Embeddings
     from uncollapse.training import Run
 
-__all__ = ["embed", "export", "search"]
+__all__ = ["embed_command", "export_command", "search_command"]
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 SplitOption = Annotated[str, typer.Option(help="A split of the run's dataset.")]
@@ -20,7 +20,7 @@ RootOption = Annotated[Path | None, typer.Option(help="Where the dataset is.")]
 BestOption = Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")]
 
 
-def embed(
+def embed_command(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="A .npz, .parquet or .safetensors file.")],
     images: Annotated[
@@ -45,7 +45,7 @@ def embed(
     console.print(f"wrote {len(data):,} embeddings to {path}", highlight=False, soft_wrap=True)
 
 
-def search(
+def search_command(
     run: RunArgument,
     queries: Annotated[list[str], typer.Argument(help="Image files, or row numbers of the split.")],
     gallery: Annotated[
@@ -97,7 +97,7 @@ def search(
         console.print(f"wrote {save_png(sheet, out)}", highlight=False, soft_wrap=True)
 
 
-def export(
+def export_command(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
     best: BestOption = False,

@@ -38,7 +38,7 @@ def command(
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
-    """Foretell collapse at initialisation, for batch shapes, dimensions and strategies."""
+    """Predict collapse at initialisation, for batch shapes, dimensions and strategies."""
     from rich.console import Console
     from rich.progress import Progress
 

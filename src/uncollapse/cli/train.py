@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from uncollapse.training import Run
 
-__all__ = ["evaluate", "train"]
+__all__ = ["evaluate_command", "train_command"]
 
 
-def train(
+def train_command(
     config: Annotated[Path, typer.Argument(help="The run as a TOML file.")],
     changes: Annotated[
         list[str] | None,
@@ -56,7 +56,7 @@ def train(
     console.print(f"report: {write_report(run)}", highlight=False, soft_wrap=True)
 
 
-def evaluate(
+def evaluate_command(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     split: Annotated[
         list[str] | None, typer.Option(help="Splits to evaluate.  [default: the config's]")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.extras import kernels
+from uncollapse._base.extras import compiled
 
 __all__ = [
     "Frame",
@@ -101,6 +101,12 @@ class Frame:
     def dim(self) -> int:
         """Number of columns."""
         return self.given.shape[1]
+
+    @property
+    def kernels(self) -> Any:
+        """The compiled kernels where they are worth it for these rows, else None."""
+        large = on_host(self.given) and len(self.given) >= _COMPILED_FROM
+        return compiled.kernels if large else None
 
     @property
     def gamma(self) -> float:
@@ -189,9 +195,9 @@ class Frame:
         if not isinstance(self.factor, Tensor):
             return gradient
         inverse = self.factor / self.zoom
-        compiled = kernels() if on_host(gradient) else None
-        if compiled is not None:
-            compiled.tangent(gradient.numpy(), self.given.numpy(), inverse.numpy())
+        kernels = compiled.kernels if on_host(gradient) else None
+        if kernels is not None:
+            kernels.tangent(gradient.numpy(), self.given.numpy(), inverse.numpy())
             return gradient
         rows = self.exact(slice(None)) / self.zoom
         radial = (gradient * rows).sum(dim=1, keepdim=True)
@@ -222,9 +228,9 @@ def prepare(
         if not 1 / _EXTREME < largest < _EXTREME:
             before = 1 / binary_scale(largest)
     if len(sets) == 1 and resident and before == 1.0 and _small_enough(sets[0]):
-        compiled = kernels()
-        if compiled is not None:
-            frame, size = _compiled_frame(compiled, sets[0], sphere, dtype)
+        kernels = compiled.kernels
+        if kernels is not None:
+            frame, size = _compiled_frame(kernels, sets[0], sphere, dtype)
             return torch.tensor(size, dtype=work), lambda _: [frame]
     factors = [_sphere_factor(x, work, before) if sphere else before for x in sets]
     centre = _mean(sets, factors, work)
@@ -346,13 +352,13 @@ def _small_enough(x: Tensor) -> bool:
 
 
 def _compiled_frame(
-    compiled: Any, x: Tensor, sphere: bool, dtype: torch.dtype
+    kernels: Any, x: Tensor, sphere: bool, dtype: torch.dtype
 ) -> tuple[Frame, float]:
     wide = torch.empty(x.shape, dtype=torch.float64)
     factor, centre = wide.new_empty(len(x)), wide.new_empty(x.shape[1])
     z, norms = torch.empty(x.shape, dtype=dtype), torch.empty(len(x), dtype=dtype)
     out = (factor, centre, wide, z, norms)
-    reach, zoom = compiled.frame_rows(x.numpy(), sphere, *(tensor.numpy() for tensor in out))
+    reach, zoom = kernels.frame_rows(x.numpy(), sphere, *(tensor.numpy() for tensor in out))
     collapsed = zoom == 0.0
     zoom = zoom or 1.0
     scale = factor if sphere else zoom

@@ -1,18 +1,18 @@
-"""Collapse: measured in a snapshot, watched during training, foretold by the radial drift."""
+"""Collapse: measured in a snapshot, watched during training, predicted by the radial drift."""
 
 from uncollapse.health.advice import RunSettings
-from uncollapse.health.drift import Drift, drift
-from uncollapse.health.drift_table import DriftRow, drift_table
-from uncollapse.health.figures import cdnv, effective_rank, nc1, principal_axes
 from uncollapse.health.forecast import Cell, Forecast, forecast
 from uncollapse.health.guard import Guard, GuardEvent
-from uncollapse.health.measure import measure
+from uncollapse.health.measuring import measure
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.noise_probe import NoiseProbe, noise_probe
-from uncollapse.health.probe import Probe, foretell, probe
-from uncollapse.health.state import VERDICTS, ClassHealth, Health, Histogram, Norms, Reference
+from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
+from uncollapse.health.radial_drift import Drift, drift
+from uncollapse.health.records import VERDICTS, ClassHealth, Health, Histogram, Norms, Reference
+from uncollapse.health.statistics import cdnv, effective_rank, nc1, principal_axes
 from uncollapse.health.strategy import Strategy, ladder, strategy_of
+from uncollapse.health.strategy_drifts import DriftRow, drift_table
 from uncollapse.health.thresholds import Thresholds
+from uncollapse.health.trial_steps import Probe, predict_scale, probe
 from uncollapse.health.verdict import judge
 
 __all__ = [
@@ -39,12 +39,12 @@ __all__ = [
     "drift_table",
     "effective_rank",
     "forecast",
-    "foretell",
     "judge",
     "ladder",
     "measure",
     "nc1",
     "noise_probe",
+    "predict_scale",
     "principal_axes",
     "probe",
     "strategy_of",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from uncollapse.health.state import Health
+from uncollapse.health.records import Health
 
 __all__ = ["RunSettings", "advise"]
 

@@ -1,4 +1,4 @@
-"""Foretell collapse before training: drift, and the bound HNM (17), over batch shapes and dims."""
+"""Predict collapse before training: drift, and the bound HNM (17), over batch shapes and dims."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
-from uncollapse.health.drift import drift, has_unit_rows
-from uncollapse.health.probe import NO_DRIFT, Probe, probe
+from uncollapse.health.radial_drift import drift, has_unit_rows
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
 from uncollapse.health.thresholds import Thresholds
+from uncollapse.health.trial_steps import NO_DRIFT, Probe, probe
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
@@ -37,13 +37,13 @@ class LabelledData(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """What is foretold for one batch shape, dimension and strategy.
+    """The prediction for one batch shape, dimension and strategy.
 
     `bound` is HNM (17): diameter - c·loss, with the loss of the hardest triplet; a forecast, not a
     guarantee, and without content where it is negative.
 
     `risk` is `none` for a drift that does not shrink (at most 0.02), `high` above 0.25, `some`
-    between. A probe knows better: `high` if the share of the scale it foretells is one that the
+    between. A probe knows better: `high` if the share of the scale it predicts is one that the
     monitor would call shrinking (0.25), `some` if the embedding is to shrink at all, else `none`.
     """
 
@@ -63,7 +63,7 @@ class Cell:
     def risk(self) -> str:
         """`none`, `some` or `high`."""
         if self.probe is not None:
-            left = self.probe.foretold
+            left = self.probe.predicted
             return "high" if left <= Thresholds().shrink_ratio else "some" if left < 0.9 else "none"
         if self.drift <= NO_DRIFT:
             return "none"
@@ -254,8 +254,8 @@ def _cell(
 def _why(cell: Cell) -> str:
     if cell.probe is None:
         return f"drift {cell.drift:+.3f} does not shrink"
-    steps, left = len(cell.probe.scales), cell.probe.foretold
-    return f"{steps} steps of training foretell {left:.2g} times its scale"
+    steps, left = len(cell.probe.scales), cell.probe.predicted
+    return f"{steps} steps of training predict_scale {left:.2g} times its scale"
 
 
 def _row(cell: Cell) -> dict[str, Any]:
@@ -266,6 +266,6 @@ def _row(cell: Cell) -> dict[str, Any]:
         row |= {
             "probe_scale_factor": seen.scale_factor,
             "probe_relative_loss_factor": seen.relative_loss_factor,
-            "probe_foretold": seen.foretold,
+            "probe_predicted": seen.predicted,
         }
     return row

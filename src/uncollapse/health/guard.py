@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import check_choice, check_int, check_number
-from uncollapse.health.drift import drift, has_unit_rows
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.probe import foretell
+from uncollapse.health.radial_drift import drift, has_unit_rows
+from uncollapse.health.records import Health
 from uncollapse.health.scale import spread
-from uncollapse.health.state import Health
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
+from uncollapse.health.trial_steps import predict_scale
 from uncollapse.health.verdict import percent
 
 __all__ = ["ACTIONS", "Guard", "GuardEvent"]
@@ -48,7 +48,7 @@ class Guard:
     of a ladder (`health.strategy.ladder`) whose drift, measured on the monitor's reservoir, does
     not shrink the embedding; a strategy under which it collapsed again is not tried twice. It does
     not wait for the verdict: once half of the scale is gone, it looks ahead (`health.probe.
-    foretell`), and acts if the drift will shrink the rest to what the monitor calls shrinking.
+    predict_scale`), and acts if the drift will shrink the rest to what the monitor calls shrinking.
     After `probation` healthy steps it goes back to the first choice, if its drift has become safe;
     each time that was wrong, the next return waits twice as long. A `shrinking` embedding is
     rescued only if the present strategy's measured drift is what shrinks it.
@@ -200,11 +200,11 @@ class Guard:
         """Rescue an embedding that is called healthy still, if its drift will shrink the rest."""
         left = spread(self.monitor.reservoir.rows()[0]) / scale_then
         now = self._drift(self.strategy)
-        end = foretell(left, drift_then, now)
+        end = predict_scale(left, drift_then, now)
         if now > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
             reason = (
                 f"{percent(left)} of the scale is left, and a drift that went from "
-                f"{drift_then:+.3f} to {now:+.3f} foretells {percent(end)}"
+                f"{drift_then:+.3f} to {now:+.3f} predicts that {percent(end)} will be left"
             )
             self._rescue(replace(health, verdict="shrinking", reasons=(reason,)), now)
 

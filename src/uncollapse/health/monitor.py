@@ -13,11 +13,11 @@ from torch import Tensor
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import RunSettings, advise
-from uncollapse.health.measure import figures
+from uncollapse.health.measuring import figures
 from uncollapse.health.plateau import LossWatch
+from uncollapse.health.records import Health, Reference
 from uncollapse.health.reservoir import Reservoir
 from uncollapse.health.scale import scale_figures
-from uncollapse.health.state import Health, Reference
 from uncollapse.health.thresholds import Thresholds
 from uncollapse.health.verdict import judge, percent, scale_ratio
 

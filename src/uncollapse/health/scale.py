@@ -11,7 +11,7 @@ from torch import Tensor
 from uncollapse._base.arrays import points
 from uncollapse.distances import working_dtype
 from uncollapse.geometry import diameter
-from uncollapse.health.state import Norms
+from uncollapse.health.records import Norms
 
 __all__ = ["scale_figures", "spread"]
 

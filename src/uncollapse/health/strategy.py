@@ -39,6 +39,7 @@ class Strategy:
 def strategy_of(loss_fn: nn.Module) -> Strategy:
     """What a loss does now.
 
+    >>> from uncollapse.losses import TripletLoss
     >>> str(strategy_of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))))
     'hard x hard'
     """

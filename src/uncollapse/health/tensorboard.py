@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from uncollapse.health.state import Health
+from uncollapse.health.records import Health
 
 __all__ = ["log_health"]
 

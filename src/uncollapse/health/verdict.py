@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from uncollapse.health.state import Health, Reference
+from uncollapse.health.records import Health, Reference
 from uncollapse.health.thresholds import Thresholds
 
 __all__ = ["Finding", "judge", "percent", "scale_ratio"]

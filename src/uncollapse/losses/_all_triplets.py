@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, short_squares
-from uncollapse.losses._classwise import FAR, ByClass, cross_class
+from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
 
-__all__ = ["all_triplets", "mean_distance"]
+__all__ = ["all_triplets"]
 
 _TIE = {torch.float32: 2e-6, torch.float64: 1e-12}  # relative error of a distance
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
@@ -54,25 +54,6 @@ def all_triplets(
     return count.total / number, classes.in_given_order(gradient.div_(number))
 
 
-def mean_distance(classes: ByClass) -> tuple[Tensor, Tensor]:
-    """Mean distance between two of the frame's rows, and its gradient by them."""
-    rows = classes.wide
-    n = len(rows)
-    total = rows.new_zeros(())
-
-    def weigh(start: int, stop: int, distance: Tensor) -> Tensor:
-        weight = (distance < FAR / 2).to(distance.dtype)
-        total.add_(_dot(weight, distance))
-        return weight
-
-    gradient = cross_class(classes, weigh)
-    inside = classes.distances(rows.dtype)
-    gradient += classes.gradient(torch.ones_like(inside), inside)
-    total += torch.where(classes.real, inside, 0.0).sum()
-    pairs = n * (n - 1)
-    return total / pairs, classes.in_given_order(gradient.div_(pairs))
-
-
 class _Hinge:
     """Triplets with d_ap - d_an + margin > 0: `pull[a, k]` negatives, and a weight per negative.
 
@@ -97,7 +78,7 @@ class _Hinge:
         rule = _by_passes if self.positive.shape[1] <= _PASSES else _by_bisection
         low = None if self.low is None else self.low[start:stop]
         weight, self.pull[start:stop] = rule(distance, self.limit[start:stop], low)
-        self.push += _dot(weight, distance)  # Σ of the charged distances to negatives
+        self.push += dot(weight, distance)  # Σ of the charged distances to negatives
         return weight.neg_()
 
     @property
@@ -174,11 +155,6 @@ def _below(place: Tensor, width: int) -> Tensor:
     histogram = torch.zeros(len(place), width + 1, dtype=torch.int64, device=place.device)
     histogram.scatter_add_(1, place, torch.ones_like(place))
     return histogram.cumsum(1)[:, :width]
-
-
-def _dot(weight: Tensor, distance: Tensor) -> Tensor:
-    total: Tensor = torch.linalg.vecdot(weight, distance).sum(dtype=torch.float64)
-    return total
 
 
 def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse._base.extras import kernels
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.frame import Frame, on_host
 from uncollapse.distances.pairwise import pairwise_distances
@@ -29,13 +28,12 @@ from uncollapse.distances.tiles import (
     short_squares,
 )
 
-__all__ = ["FAR", "ByClass", "cross_class"]
+__all__ = ["FAR", "ByClass", "cross_class", "dot"]
 
 FAR = 1e18  # stands for the distance of what is not a negative
 _TINY = 1e-36  # square roots of exact zeros are slow
 _SMALL = 32  # classes up to this size by differences, larger ones by products
 _ELEMENTS = 1 << 18  # differences held at a time: 2 MB in float64, so they stay in cache
-_COMPILED_FROM = 128  # rows from which loading the compiled kernels is worth it
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +80,7 @@ class ByClass:
     @property
     def compiled(self) -> Any:
         """The compiled kernels, where they may and can be used."""
-        return kernels() if on_host(self.wide) and len(self.wide) >= _COMPILED_FROM else None
+        return self.frame.kernels
 
     @property
     def bounds(self) -> tuple[Any, Any]:
@@ -187,3 +185,9 @@ def cross_class(classes: ByClass, weigh: Callable[[int, int, Tensor], Tensor]) -
         torch.div(slope, distance, out=distance)
         forces.add(start, stop)
     return direct.add_(forces.gradient())
+
+
+def dot(weight: Tensor, distance: Tensor) -> Tensor:
+    """Σ weight · distance of a block, summed in float64."""
+    total: Tensor = torch.linalg.vecdot(weight, distance).sum(dtype=torch.float64)
+    return total

@@ -176,8 +176,11 @@ class Loss(nn.Module, ABC):
     def triplets(self, batch: Batch, tuples: Triplets | Pairs | None) -> Triplets:
         """Triplets of rows: the anchor's, and those of its positive and its negative."""
         found = self.mined(batch) if tuples is None else tuples
-        listed = as_triplets(found, batch.labels, batch.ref_labels)
-        return Triplets(listed.anchor, *(index + batch.offset for index in listed[1:]))
+        if not isinstance(found, Triplets):
+            found = as_triplets(found, batch.labels, batch.ref_labels)
+        if not batch.offset:
+            return found
+        return Triplets(found.anchor, found.positive + batch.offset, found.negative + batch.offset)
 
     def pairs(
         self, batch: Batch, tuples: Triplets | Pairs | None, *, unique: bool = False

@@ -10,11 +10,11 @@ from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import on_host
+from uncollapse.distances.frame import Frame, on_host
 from uncollapse.distances.pairwise import pairwise_distances
-from uncollapse.losses._all_triplets import all_triplets, mean_distance
+from uncollapse.losses._all_triplets import all_triplets
 from uncollapse.losses._classwise import ByClass
-from uncollapse.losses._mined import mined_triplets
+from uncollapse.losses._scale_free import mean_distance, over_mean, seen_by_miner, through_mean
 from uncollapse.losses.base import Elements, Loss, attach, graph_rows, pair_distances
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets
@@ -22,6 +22,7 @@ from uncollapse.mining.tuples import Pairs, Triplets
 __all__ = ["TripletLoss", "triplet_loss"]
 
 _EVERY = Miner("all", "all")  # says, once, why a batch has no triplet
+_HARDEST = Miner("hard", "hard")
 
 
 def triplet_loss(near: Tensor, far: Tensor, margin: float, *, soft: bool = False) -> Tensor:
@@ -104,15 +105,12 @@ class TripletLoss(Loss):
         """One entry per triplet, listed; `pull` is d(a, p)."""
         rows = graph_rows(batch, self.normalize)
         if self.scale_free:
-            rows = _over_mean(rows)
-        if tuples is None and self.miner is None and self.reduction == "max":
-            # The hardest of all triplets is the hardest of those with each anchor's hardest pairs.
-            tuples = Miner("hard", "hard").mine(batch)
-        anchor, positive, negative = self.triplets(self._seen(batch), tuples)
+            rows, batch = over_mean(rows), seen_by_miner(batch)
+        anchor, positive, negative = self.triplets(batch, tuples)
         ends = [positive, negative, negative] if self.swap else [positive, negative]
         starts = [anchor, anchor, positive][: len(ends)]
-        far = self._measured(rows, torch.cat(starts), torch.cat(ends)).view(len(ends), -1)
-        near, far = far[0], far[1:].amin(0)
+        distance = self._measured(rows, torch.cat(starts), torch.cat(ends)).view(len(ends), -1)
+        near, far = distance[0], distance[1:].amin(0)
         loss = triplet_loss(near, far, self.margin, soft=self.soft)
         return Elements(loss.to(batch.rows.dtype), near.detach(), anchor)
 
@@ -121,6 +119,18 @@ class TripletLoss(Loss):
         if self.reduction == "max":
             return elements.loss.max() if len(elements.loss) else elements.loss.sum()
         return super().reduce(elements)
+
+    def mined(self, batch: Batch) -> Triplets | Pairs | None:
+        """What the miner names. Without one the hardest of all triplets is a batch-hard one."""
+        if self.miner is None and self.reduction == "max":
+            return _HARDEST.mine(batch)
+        return super().mined(batch)
+
+    def _measured(self, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if self.distance == "euclidean":
+            return pair_distances(rows, i, j)
+        square = pair_distances(rows, i, j, squared=True)
+        return square / 2 if self.distance == "cosine" else square
 
     # The fast way: value and gradient together, off the graph.
 
@@ -131,8 +141,7 @@ class TripletLoss(Loss):
             return super().value(batch, tuples)
         whole = self._whole() if tuples is None and labelled else None
         if whole is not None and batch.classes.triplets == 0:
-            tuples = (self.miner if isinstance(self.miner, Miner) else _EVERY).mine(batch)
-            whole = None
+            whole, tuples = None, self._why_nothing(batch)
         with torch.no_grad():
             classes = ByClass.of(batch) if whole is not None or self.scale_free else None
             scale = None
@@ -141,36 +150,20 @@ class TripletLoss(Loss):
                 mean = float(scale[0]) if on_host(scale[0]) else scale[0]
                 batch = replace(batch, frame=batch.frame.seen_as(1 / mean))
             if whole is not None and classes is not None:
-                value, gradient = all_triplets(
-                    classes,
-                    batch.frame.unit,
-                    batch.classes.triplets,
-                    self.margin,
-                    soft=self.soft,
-                    **whole,
-                )
+                rest = (batch.frame.unit, batch.classes.triplets, self.margin)
+                value, gradient = all_triplets(classes, *rest, soft=self.soft, **whole)
             else:
-                chosen = self._chosen(batch, tuples)
+                chosen = self.triplets(batch, tuples)
                 tuples = Triplets(chosen.anchor, *(row - batch.offset for row in chosen[1:]))
                 value, gradient = mined_triplets(
                     batch.frame, chosen, self.margin, soft=self.soft, reduction=self.reduction
                 )
             if scale is not None:
-                gradient = _through_mean(batch, gradient, *scale)
+                gradient = through_mean(batch, gradient, *scale)
         return attach(batch, value, gradient, lambda again: Loss.value(self, again, tuples))
 
-    def _chosen(self, batch: Batch, tuples: Triplets | Pairs | None) -> Triplets:
-        if tuples is None and self.miner is None:  # only the hardest of all is left to be asked for
-            tuples = Miner("hard", "hard").mine(batch)
-        return self.triplets(batch, tuples)
-
-    def _seen(self, batch: Batch) -> Batch:
-        """The batch as its miner sees it."""
-        if not self.scale_free or batch.frame.collapsed:
-            return batch
-        wide = batch.frame.wide
-        mean = pairwise_distances(wide).sum() / (len(wide) * (len(wide) - 1))
-        return replace(batch, frame=batch.frame.seen_as(1 / mean))
+    def _why_nothing(self, batch: Batch) -> Triplets:
+        return (self.miner if isinstance(self.miner, Miner) else _EVERY).mine(batch)
 
     def _whole(self) -> dict[str, bool] | None:
         """How to charge all triplets without listing them; None if they must be named."""
@@ -190,26 +183,72 @@ class TripletLoss(Loss):
         # Kept are triplets with a positive loss, so both means are the same.
         return {"nonzero": True, "window": keep == "semihard"}
 
-    def _measured(self, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        if self.distance == "euclidean":
-            return pair_distances(rows, i, j)
-        square = pair_distances(rows, i, j, squared=True)
-        return square / 2 if self.distance == "cosine" else square
 
+def mined_triplets(
+    frame: Frame, triplets: Triplets, margin: float, *, soft: bool, reduction: str
+) -> tuple[Tensor, Tensor]:
+    """Loss of the triplets given and its gradient by `frame.unit` times the frame's rows.
 
-def _over_mean(rows: Tensor) -> Tensor:
-    """Rows over their mean distance, on the graph; unchanged if all are equal."""
-    pairs = max(len(rows) * (len(rows) - 1), 1)
-    mean = pairwise_distances(rows).sum() / pairs
-    return (rows - rows[0].detach()) / torch.where(mean == 0, torch.ones_like(mean), mean)
-
-
-def _through_mean(batch: Batch, gradient: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
-    """Gradient by the rows of a loss of r / μ(r): dL/dr = (G - <G, r>/μ ∇μ) / μ, rows = unit · r.
-
-    By Euler's identity its drift <Z_c, ∇L> is 0: there is no pull towards, or away from, a point.
+    O(T·d), or O(N²) where T is larger than that.
     """
-    radial = (gradient * batch.frame.wide).sum() / mean
-    limit = torch.finfo(batch.rows.dtype).max  # 1 / a tiny spread may not fit: stay finite
-    whole = (gradient - radial * slope) / mean * batch.frame.zoom
-    return whole.clamp_(-limit, limit)
+    rows = frame.wide
+    gradient = torch.zeros_like(rows)
+    if len(triplets.anchor) == 0:
+        return rows.new_zeros(()), gradient
+    if 2 * len(triplets.anchor) > len(rows) ** 2:
+        return _many(frame, triplets, margin, soft, reduction)
+    if frame.kernels is not None:
+        value = frame.kernels.triplet_charge(
+            rows.numpy(),
+            *(index.numpy() for index in triplets),
+            frame.unit,
+            margin,
+            soft,
+            reduction == "nonzero",
+            reduction == "max",
+            gradient.numpy(),
+        )
+        return rows.new_tensor(value), gradient
+    anchor, positive, negative = triplets
+    middle = rows[anchor]
+    pull, push = middle - rows[positive], middle - rows[negative]
+    near, far = (torch.linalg.vector_norm(gap, dim=1) for gap in (pull, push))
+    value, weight = _reduced((near - far) * frame.unit + margin, soft, reduction)
+    pull *= _over(weight, near)[:, None]
+    push *= _over(weight, far)[:, None]
+    gradient.index_add_(0, positive, pull, alpha=-1).index_add_(0, negative, push)
+    return value, gradient.index_add_(0, anchor, pull.sub_(push))
+
+
+def _many(
+    frame: Frame, triplets: Triplets, margin: float, soft: bool, reduction: str
+) -> tuple[Tensor, Tensor]:
+    """The same by way of all N² distances, for more triplets than there are pairs."""
+    anchor, positive, negative = triplets
+    distance = pairwise_distances(frame.wide)
+    near, far = distance[anchor, positive], distance[anchor, negative]
+    value, weight = _reduced((near - far) * frame.unit + margin, soft, reduction)
+    slope = torch.zeros_like(distance)
+    slope.index_put_((anchor, positive), _over(weight, near), accumulate=True)
+    slope.index_put_((anchor, negative), -_over(weight, far), accumulate=True)
+    slope += slope.T.clone()
+    return value, slope.sum(1, keepdim=True) * frame.wide - slope @ frame.wide
+
+
+def _reduced(excess: Tensor, soft: bool, reduction: str) -> tuple[Tensor, Tensor]:
+    """Reduced loss of d_ap - d_an + margin of each triplet, and its derivative."""
+    losses = triplet_loss(excess, excess.new_zeros(()), 0.0, soft=soft)
+    slope = excess.sigmoid() if soft else (excess > 0).to(excess.dtype)
+    if reduction == "max":
+        worst = losses.argmax(dim=0, keepdim=True)
+        only = torch.zeros_like(slope).index_copy_(0, worst, slope[worst])
+        return losses[worst][0], only
+    if reduction == "nonzero":
+        tuples = (losses > 0).sum().clamp(min=1)
+        return losses.sum() / tuples, slope / tuples
+    return losses.mean(), slope / len(losses)
+
+
+def _over(weight: Tensor, distance: Tensor) -> Tensor:
+    """weight / distance, 0 at distance 0: the subgradient taken there."""
+    return torch.where(distance > 0, weight / distance, torch.zeros_like(weight))

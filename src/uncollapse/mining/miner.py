@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse._base.extras import kernels
+from uncollapse._base.extras import compiled
 from uncollapse.distances.batch import Batch, Classes
 from uncollapse.distances.frame import on_host
 from uncollapse.distances.tiles import BLOCK, short_squares
@@ -195,8 +195,8 @@ class Miner(nn.Module):
         """The common choices by the compiled kernel, its doubts settled here; None without."""
         semihard = self.negatives == "semihard" and self.fallback == "nearest-outside"
         frame, classes = batch.frame, batch.classes
-        compiled = kernels() if on_host(batch.rows) else None
-        if compiled is None or self.pool is not None or classes.apart or frame.collapsed:
+        kernels = compiled.kernels if on_host(batch.rows) else None
+        if kernels is None or self.pool is not None or classes.apart or frame.collapsed:
             return None
         if self.positives not in ("easy", "hard") or not (semihard or self.negatives == "hard"):
             return None
@@ -216,7 +216,7 @@ class Miner(nn.Module):
         for first in range(0, n, BLOCK):
             values = short_squares(frame, slice(first, first + BLOCK), out=buffer)
             hard = self.positives == "hard"
-            compiled.choose(values.numpy(), first, *known, hard, semihard, chosen)
+            kernels.choose(values.numpy(), first, *known, hard, semihard, chosen)
         if doubtful.any():
             again = torch.from_numpy(np.flatnonzero(doubtful))
             found[doubtful] = False

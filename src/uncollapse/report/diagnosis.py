@@ -14,8 +14,8 @@ from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
 from uncollapse.charts.numbers import percent
 from uncollapse.health import Health, Reference, Thresholds, measure
-from uncollapse.health.figures import spectrum
 from uncollapse.health.sample import balanced_rows
+from uncollapse.health.statistics import spectrum
 from uncollapse.report.diagnosis_page import make_diagnosis_page
 from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
@@ -95,7 +95,7 @@ def diagnose(
     `labels` and `fine_labels` are integers or strings, one a row. `images` (arrays, tensors, paths
     or Pillow images, one a row) are shown as nearest neighbours; `names` stand in where there are
     none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
-    small cannot be decided (see `uncollapse.health.measure`). Retrieval and clustering use at most
+    small cannot be decided (see `uncollapse.health`). Retrieval and clustering use at most
     `max_rows` rows, the map `map_rows`; the page says so. The verdict looks at all rows.
 
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,7 @@ from uncollapse.charts.line_charts import line_look, marker_kind
 from uncollapse.charts.marks import DASHES, Mark, Points, Rect
 from uncollapse.charts.numbers import number, percent
 from uncollapse.health.forecast import DANGEROUS, Cell
-from uncollapse.health.probe import NO_DRIFT
+from uncollapse.health.trial_steps import NO_DRIFT
 
 __all__ = ["RISKS", "dimension_curves", "risk_key", "risk_map"]
 
@@ -82,7 +82,7 @@ def risk_key() -> Legend:
 
 
 def _value(cell: Cell) -> str:
-    return f"{cell.drift:+.2f}" if cell.probe is None else _share(cell.probe.foretold)
+    return f"{cell.drift:+.2f}" if cell.probe is None else _share(cell.probe.predicted)
 
 
 def _share(kept: float) -> str:

@@ -103,7 +103,7 @@ def _row(cell: Shape, probed: bool) -> list[object]:
     row += [Cell(_signed(cell.drift), cell.drift), cell.spread, cell.diameter, cell.loss]
     row.append(Cell(bound, cell.bound))
     if probed:
-        kept = None if cell.probe is None else cell.probe.foretold
+        kept = None if cell.probe is None else cell.probe.predicted
         row.append(Cell(percent(kept), kept))
     return [*row, f"{RISKS[cell.risk][0]} {cell.risk}"]
 

@@ -57,7 +57,7 @@ def run_figures(view: RunView) -> dict[str, object]:
     """The few numbers that say how a run went, by name; only those that are known."""
     figures: dict[str, object] = {}
     if view.recall is not None:
-        figures[f"R@{min(view.run.config.evaluate.ks)}, {view.split}"] = percent(view.recall)
+        figures[f"R@{min(view.run.config.evaluate.ks)} on {view.split}"] = percent(view.recall)
     health = view.health
     if health is None:
         return figures

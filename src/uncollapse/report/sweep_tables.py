@@ -69,7 +69,7 @@ def recall_name(view: SweepView) -> str:
     """What `primary_recall` is: the smallest k on the first evaluation split."""
     data = view.sweep.base.data
     split = next(iter(data.eval_splits), data.train_split)
-    return f"R@{min(view.sweep.base.evaluate.ks)}, {split}"
+    return f"R@{min(view.sweep.base.evaluate.ks)} on {split}"
 
 
 def _cells(rows: Sequence[Row]) -> list[str]:

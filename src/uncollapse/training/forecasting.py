@@ -87,7 +87,7 @@ def forecast_tables(found: Forecast) -> list[Table]:
             f"{cell.diameter:.3g}",
             f"{cell.loss:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
-            *([] if cell.probe is None else [f"{cell.probe.foretold:.2g}"]),
+            *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
             f"[{colour}]{cell.risk}[/{colour}]",
         )
     if not found.alternatives:

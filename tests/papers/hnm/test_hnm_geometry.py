@@ -13,7 +13,7 @@ from uncollapse.charts.theme import rgb
 from uncollapse.cli.reproduce_tables import listing_table, show_page
 from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import ITEMS, get_item
-from uncollapse.papers._draw import edge, reach
+from uncollapse.papers._draw import COLOURS, edge, reach
 from uncollapse.papers.hnm._examples import (
     concentric_simplices,
     five_points,
@@ -35,14 +35,14 @@ def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
     made = get_item(name).run(tmp_path / "new", 0)
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [f"{name}.png", f"{name}.svg"]
     assert sorted(p.suffix for p in made.files) == [".png", ".svg"]
-    picture = np.asarray(Image.open(tmp_path / "new" / f"{name}.png").convert("RGB")) / 255
+    picture = np.asarray(Image.open(tmp_path / "new" / f"{name}.png").convert("RGB"))
     assert min(picture.shape[:2]) > 800
     # Both class colours, white paper and dark ink are all there.
-    for colour in (rgb("s0")[:3], rgb("s1")[:3]):
-        near = np.abs(picture[..., :3] * 255 - np.array(colour)).max(axis=2) < 3
+    for colour in COLOURS[:2]:
+        near = np.abs(picture.astype(int) - np.array(rgb(colour)[:3])).max(axis=2) < 3
         assert near.sum() > 200
-    assert (picture[..., :3].min(axis=2) > 0.99).mean() > 0.2
-    assert (picture[..., :3].max(axis=2) < 0.2).sum() > 500
+    assert (picture.min(axis=2) > 252).mean() > 0.2
+    assert (picture.max(axis=2) < 51).sum() > 500
     assert "<svg" in (tmp_path / "new" / f"{name}.svg").read_text()[:600]
     if name == "fig4":
         told = printed(made)

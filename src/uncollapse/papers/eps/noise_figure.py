@@ -41,7 +41,7 @@ __all__ = ["FIG_NOISE"]
 LEVELS = (0.65, 0.8, 0.95)
 # Starts and steps of the minimisation; samples per class.
 SCALES = {"laptop": (6, 1000, 8), "smoke": (1, 60, 4), "paper": (24, 4000, 8)}
-_SIDE, _WIDTH, _HEIGHT = 220.0, 400.0, 280.0
+_SIDE, _WIDTH, _HEIGHT = 205.0, 400.0, 280.0
 _RATIO = "loss of two modes / loss of one blob"
 
 
@@ -122,6 +122,7 @@ def _losses_against_n(claim: int, name: str) -> Chart:
         events=[Event(m, f"M = {m}", "from here on two modes cost less")],
         x_label="samples n",
         y_label="expected loss per anchor",
+        x_ticks={float(n): str(n) for n in sizes},
         zero=False,
         log=False,
         width=_WIDTH,

@@ -50,7 +50,8 @@ def _diameters(heading: str, axis: str, points: Sequence[Point]) -> Chart:
 
 
 def _shares(axis: str, points: Sequence[Point]) -> Chart:
-    low, high = _LEAST / 1.4, max(1.0, *(p.left for p in points)) * 1.3
+    shares = [max(p.left, _LEAST) for p in points]
+    low, high = min(0.01, *shares) / 1.4, max(1.0, *shares) * 1.3
     axes = _axes(points, axis, _SHORT, Scale(low, high, _SHORT - 36, 10, "log"))
     ticks = {share: f"{100 * share:g} %" for share in axes.y.ticks(5)}
     marks = [

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import check_int, check_number
-from uncollapse.health.drift import radial
+from uncollapse.health.radial_drift import radial
 
-__all__ = ["NO_DRIFT", "Probe", "foretell", "probe"]
+__all__ = ["NO_DRIFT", "Probe", "predict_scale", "probe"]
 
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 _LEAST = 10  # steps of a probe
@@ -24,11 +24,11 @@ _TINY = 1e-30
 class Probe:
     """Mean distance, loss over mean distance, and drift of each batch of a probe, before its step.
 
-    Factors and `foretold` compare the first and the last fifth of the steps.
+    Factors and `predicted` compare the first and the last fifth of the steps.
 
     >>> shrinks = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (2.0,) * 5, (0.3,) * 10)
     >>> learns = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (0.1,) * 5, (0.3,) * 5 + (0.1,) * 5)
-    >>> f"{shrinks.foretold:.3g} {learns.foretold:.3g}"
+    >>> f"{shrinks.predicted:.3g} {learns.predicted:.3g}"
     '9.54e-07 0.354'
     """
 
@@ -49,16 +49,16 @@ class Probe:
         return end / max(start, _TINY)
 
     @property
-    def foretold(self) -> float:
-        """The share of the scale that would be left in the end: see `foretell`."""
-        return foretell(self.scale_factor, *self._ends(self.drifts))
+    def predicted(self) -> float:
+        """The share of the scale that would be left in the end: see `predict_scale`."""
+        return predict_scale(self.scale_factor, *self._ends(self.drifts))
 
     def _ends(self, values: Sequence[float]) -> tuple[float, float]:
         size = max(1, len(values) // 5)
         return sum(values[:size]) / size, sum(values[-size:]) / size
 
 
-def foretell(left: float, drift_then: float, drift_now: float) -> float:
+def predict_scale(left: float, drift_then: float, drift_now: float) -> float:
     """The share of the scale that will be left in the end, if the drift falls on as it fell.
 
     Gradient flow shrinks log(scale) at a rate proportional to the drift. If that falls by the
@@ -66,7 +66,7 @@ def foretell(left: float, drift_then: float, drift_now: float) -> float:
     log(left)·(1 + r + r² + ...) = log(left) / (1 - r). A drift that is gone shrinks no further; one
     that does not fall shrinks on, to nothing.
 
-    >>> foretell(0.5, 0.4, 0.2), foretell(0.5, 0.4, 0.0), foretell(2.0, 0.4, 0.4)
+    >>> predict_scale(0.5, 0.4, 0.2), predict_scale(0.5, 0.4, 0.0), predict_scale(2.0, 0.4, 0.4)
     (0.25, 0.5, 2.0)
     """
     left = max(left, _TINY)

@@ -14,7 +14,10 @@ from uncollapse._base.check import check_int
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import Thickness, class_diameters, diameter, separation
-from uncollapse.health.figures import (
+from uncollapse.health.records import ClassHealth, Health, Histogram, Norms, Reference
+from uncollapse.health.sample import balanced_rows
+from uncollapse.health.scale import spread
+from uncollapse.health.statistics import (
     cdnv,
     effective_rank,
     nc1,
@@ -22,9 +25,6 @@ from uncollapse.health.figures import (
     spectrum,
     thickness_bracket,
 )
-from uncollapse.health.sample import balanced_rows
-from uncollapse.health.scale import spread
-from uncollapse.health.state import ClassHealth, Health, Histogram, Norms, Reference
 from uncollapse.health.thresholds import Thresholds
 from uncollapse.health.verdict import judge
 from uncollapse.metrics import modes_per_class

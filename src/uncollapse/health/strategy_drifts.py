@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, class_ids
-from uncollapse.health.drift import Drift, LossFn, drift
+from uncollapse.health.radial_drift import Drift, LossFn, drift
 from uncollapse.losses import (
     ContrastiveLoss,
     MarginLoss,

@@ -1,4 +1,4 @@
-"""States of an embedding whose verdict is known by construction: what `measure` is held to."""
+"""States of an embedding whose verdict is known by construction: what `measure` is judged by."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from uncollapse._base.check import check_int, check_number
+from uncollapse.geometry import diameter
 
-__all__ = ["State", "battery"]
+__all__ = ["State", "known_states"]
 
 _CLASSES, _EACH = 10, 8
 
@@ -26,7 +26,7 @@ class State:
     reference: float | None = None
 
 
-def battery(
+def known_states(
     dim: int, scale: float = 1.0, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> Iterator[State]:
     """Ten states of 80 rows in 10 classes, `scale` in size, stored in `dtype`.
@@ -34,10 +34,9 @@ def battery(
     Each class is a Gaussian of half the standard deviation that the class means have. What cannot
     be decided from one snapshot (shrinking, a point at the origin, diverging) has a reference.
 
-    >>> [state.name for state in battery(2)][:4]
+    >>> [state.name for state in known_states(2)][:4]
     ['healthy', 'healthy, far out', 'healthy after training', 'shrinking']
     """
-    check_int("dim", dim), check_number("scale", scale, 0.0)
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -46,7 +45,7 @@ def battery(
     labels = torch.arange(_CLASSES).repeat_interleave(_EACH)
     means, inside = normal(_CLASSES, dim)[labels], 0.5 * normal(len(labels), dim)
     healthy = means + inside
-    size = float(torch.cdist(healthy, healthy).max())
+    size = diameter(healthy)
     away = normal(dim)
     away *= size / float(away.norm())
     rank = 1 if dim < 16 else 3

@@ -1,0 +1,60 @@
+"""Distances over their mean: what makes a loss indifferent to scale, and its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from uncollapse.distances.batch import Batch
+from uncollapse.distances.pairwise import pairwise_distances
+from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
+
+__all__ = ["mean_distance", "over_mean", "seen_by_miner", "through_mean"]
+
+
+def mean_distance(classes: ByClass) -> tuple[Tensor, Tensor]:
+    """Mean distance between two of the frame's rows, and its gradient by them."""
+    rows = classes.wide
+    n = len(rows)
+    total = rows.new_zeros(())
+
+    def weigh(start: int, stop: int, distance: Tensor) -> Tensor:
+        weight = (distance < FAR / 2).to(distance.dtype)
+        total.add_(dot(weight, distance))
+        return weight
+
+    gradient = cross_class(classes, weigh)
+    inside = classes.distances(rows.dtype)
+    gradient += classes.gradient(torch.ones_like(inside), inside)
+    total += torch.where(classes.real, inside, 0.0).sum()
+    pairs = n * (n - 1)
+    return total / pairs, classes.in_given_order(gradient.div_(pairs))
+
+
+def seen_by_miner(batch: Batch) -> Batch:
+    """The batch with distances over their mean, as the miner of a scale-free loss sees it."""
+    if batch.frame.collapsed:
+        return batch
+    wide = batch.frame.wide
+    mean = pairwise_distances(wide).sum() / (len(wide) * (len(wide) - 1))
+    return replace(batch, frame=batch.frame.seen_as(1 / mean))
+
+
+def over_mean(rows: Tensor) -> Tensor:
+    """Rows over their mean distance, on the graph; unchanged if all are equal."""
+    pairs = max(len(rows) * (len(rows) - 1), 1)
+    mean = pairwise_distances(rows).sum() / pairs
+    return (rows - rows[0].detach()) / torch.where(mean == 0, torch.ones_like(mean), mean)
+
+
+def through_mean(batch: Batch, gradient: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
+    """Gradient by the rows of a loss of r / μ(r): dL/dr = (G - <G, r>/μ ∇μ) / μ, rows = unit · r.
+
+    By Euler's identity its drift <Z_c, ∇L> is 0: there is no pull towards, or away from, a point.
+    """
+    radial = (gradient * batch.frame.wide).sum() / mean
+    limit = torch.finfo(batch.rows.dtype).max  # 1 / a tiny spread may not fit: stay finite
+    whole = (gradient - radial * slope) / mean * batch.frame.zoom
+    return whole.clamp_(-limit, limit)
