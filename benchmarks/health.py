@@ -11,18 +11,21 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from _timing import interleaved, one_thread
-from known_states import known_states
 from uncollapse.backbones import Conv2
 from uncollapse.data import LabelledImages, load
 from uncollapse.health import CollapseMonitor, DriftRow, RunSettings, drift_table, measure
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
 from uncollapse.mining import Miner
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from known_states import known_states
 
 COST_BAR = 0.03
 DIMS = (2, 4, 16, 64, 256, 1024)

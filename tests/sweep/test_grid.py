@@ -26,7 +26,7 @@ def test_a_failing_run_is_recorded_and_the_others_go_on(made):
     results, engine, out = made
     assert engine.made == ["p=2,seed=0", "p=3,seed=0", "p=99,seed=0"]
     assert [row["status"] for row in results.rows] == ["finished", "finished", "failed"]
-    assert "no more than there are" in results.rows[2]["error"]
+    assert "batch.p: expected at most the 10 classes" in results.rows[2]["error"]
     failure = json.loads((out / "runs" / "p=99,seed=0" / "failure.json").read_text())
     assert "Traceback" in failure["traceback"]
 

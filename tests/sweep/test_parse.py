@@ -1,6 +1,9 @@
+import tomllib
+
 import pytest
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import DamagedFileError
 from uncollapse.sweep import load_sweep, parse_sweep
 from uncollapse.sweep.axes import axis_values, point_name
 from uncollapse.sweep.grid import keep_sweep
@@ -63,7 +66,7 @@ def test_ranges_hold_their_ends_and_stay_whole_where_they_are(given, values):
     ("sweep", "words"),
     [
         ({"grid": {"batch.q": [1]}}, "batch.q: expected one of"),
-        ({"grid": {"batch.p": ["many"]}}, "batch.p: expected a valid integer"),
+        ({"grid": {"batch.p": ["many"]}}, "batch.p: expected a whole number"),
         ({"grid": {"batch.p": []}}, "batch.p: expected a list of values"),
         ({"grid": {"batch.p": [2, 2]}}, "each value once"),
         ({"grid": {"batch.p": {"from": 1, "to": 2}}}, "from, to, step"),
@@ -81,7 +84,10 @@ def test_ranges_hold_their_ends_and_stay_whole_where_they_are(given, values):
         ({"grid": GRID, "base": "none.toml"}, "none.toml"),
         ({"search": {"batch.p": [2]}}, "search.trials"),
         ({"search": {"trials": 2}}, "at least one config key"),
-        ({"search": {"trials": 2, "batch.p": {"low": 0, "high": 4}}}, "batch.p: expected greater"),
+        (
+            {"search": {"trials": 2, "batch.p": {"low": 0, "high": 4}}},
+            "batch.p: expected a number",
+        ),
         ({"search": {"trials": 2, "batch.p": {"low": 0, "high": 4, "log": True}}}, "above 0"),
         ({"search": {"trials": 2, "model.hidden": [[16]]}}, "numbers or words"),
         ({"search": {"trials": 2, "batch.p": [2]}, "seeds": 2}, "one seed"),
@@ -144,5 +150,30 @@ def test_the_base_may_be_a_file_beside_the_sweep(tmp_path):
     sweep = load_sweep(tmp_path / "sweep.toml", data_root="there")
     assert (sweep.base.model.dim, sweep.base.data.root) == (3, "there")
     (tmp_path / "sweep.toml").write_text("grid = [")
-    with pytest.raises(InputError, match="a valid TOML file"):
+    with pytest.raises(DamagedFileError, match=r"sweep\.toml is damaged: not TOML"):
         load_sweep(tmp_path / "sweep.toml")
+
+
+def test_a_loss_can_be_an_axis_and_each_takes_its_own_defaults():
+    values = {
+        "base": {"loss": {"normalize": True}},
+        "grid": [
+            {"loss.name": ["triplet", "contrastive"]},
+            {"loss.name": ["triplet"], "loss.scale_free": [True]},
+        ],
+    }
+    sweep = parse_sweep(values)
+    found = {job.name: job.config.loss for job in sweep.jobs()}
+    assert [(one.name, one.margin, one.normalize) for one in found.values()] == [
+        ("triplet", 0.2, True),
+        ("contrastive", 1.0, True),
+        ("triplet", 0.2, True),
+    ]
+    assert "name=contrastive,scale_free=None,seed=0" in found  # a key that it does not have
+    again = parse_sweep(tomllib.loads(sweep.to_toml()))
+    assert [job.config for job in again.jobs()] == [job.config for job in sweep.jobs()]
+
+
+def test_a_key_that_one_loss_of_the_grid_does_not_have_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match=r"loss\.margin: expected a key of sup-con"):
+        parse_sweep({"grid": {"loss.name": ["triplet", "sup-con"], "loss.margin": [0.1]}})

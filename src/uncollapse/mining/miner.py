@@ -20,9 +20,9 @@ from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings, choose_n
 from uncollapse.mining.positives import POSITIVES, choose_positives, inside_positives
 from uncollapse.mining.tuples import Triplets
 
-__all__ = ["Miner", "NoTripletsWarning"]
+__all__ = ["KEEP", "Miner", "NoTripletsWarning"]
 
-_KEEP = ("all", "violating", "hard", "semihard")
+KEEP = ("all", "violating", "hard", "semihard")
 
 
 class NoTripletsWarning(UserWarning):
@@ -264,7 +264,7 @@ _DEFAULTS: dict[str, Any] = {
     "cutoffs": (0.5, 1.4),
     "keep": "all",
 }
-_CHOICES = {"positives": POSITIVES, "negatives": NEGATIVES, "fallback": FALLBACKS, "keep": _KEEP}
+_CHOICES = {"positives": POSITIVES, "negatives": NEGATIVES, "fallback": FALLBACKS, "keep": KEEP}
 
 
 def _checked(name: str, value: Any) -> Any:

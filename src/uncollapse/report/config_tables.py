@@ -28,7 +28,8 @@ def flat(config: Config) -> dict[str, Any]:
 
 def config_content(config: Config) -> dict[str, dict[str, str]]:
     """Keys and values: those `changed` from the defaults, and `every` one."""
-    values, usual = flat(config), flat(Config())
+    own = flat(Config(loss=type(config.loss)()))  # of this loss
+    values, usual = flat(config), own | {"loss.name": Config().loss.name}
     every = {key: _text(value) for key, value in values.items()}
     changed = {key: text for key, text in every.items() if usual.get(key) != values[key]}
     return {"changed": changed, "every": every}

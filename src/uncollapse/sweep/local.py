@@ -100,7 +100,7 @@ class _Process:
     def send(self, job: Job, path: Path) -> None:
         """Give it a run to make."""
         self.job, self.begun = job, time.monotonic()
-        order = {"config": job.config.model_dump(), "path": str(path.absolute())}
+        order = {"config": job.config.to_values(), "path": str(path.absolute())}
         self._jobs.write(json.dumps(order).encode() + b"\n")
         self._jobs.flush()
 

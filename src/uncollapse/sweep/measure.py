@@ -83,14 +83,14 @@ def average_statistics(model: nn.Module) -> None:
 
 
 def _hard_loss(model: nn.Module, config: Config) -> float | None:
-    c = config.loss
+    margin = config.loss.hinge_margin
+    if margin is None:
+        return None
     data = load_eval_data(config, config.data.train_split)
     batches = itertools.islice(build_sampler(config, data), _BATCHES)
-    found = [_hardest(model, data, rows, 0.2 if c.margin is None else c.margin) for rows in batches]
+    found = [_hardest(model, data, rows, margin) for rows in batches]
     known = [value for value in found if value is not None]
-    if c.name != "triplet" or c.soft or c.scale_free or c.normalize or not known:
-        return None
-    return sum(known) / len(known)
+    return sum(known) / len(known) if known else None
 
 
 @torch.no_grad()

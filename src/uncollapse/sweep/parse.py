@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.files import read_toml
 from uncollapse.sweep.axes import axis_values, flat_axes
 from uncollapse.sweep.space import parse_search
 from uncollapse.sweep.spec import Grid, Sweep, matches
 from uncollapse.training import Config, load_config, parse_config
-from uncollapse.training.config import read_toml
 
 __all__ = ["load_sweep", "parse_sweep"]
 
@@ -20,7 +20,7 @@ _KEYS = ("base", "grid", "search", "exclude", "seeds", "early_stop", "budget")
 
 def load_sweep(path: str | Path, *, data_root: str | Path | None = None) -> Sweep:
     """Read and check a sweep; `base = "run.toml"` is looked for beside the file."""
-    return parse_sweep(read_toml(path), folder=Path(path).parent, data_root=data_root)
+    return parse_sweep(read_toml(Path(path)), folder=Path(path).parent, data_root=data_root)
 
 
 def parse_sweep(

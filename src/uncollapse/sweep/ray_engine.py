@@ -45,7 +45,7 @@ class RayEngine:
 
     def submit(self, job: Job) -> None:
         """Hand a run to the cluster."""
-        task = self._task.remote(job.config.model_dump(), str(self.out / job.name))
+        task = self._task.remote(job.config.to_values(), str(self.out / job.name))
         self._running[task] = job, time.monotonic()
 
     def collect(self, timeout: float) -> list[tuple[Job, Mapping[str, Any]]]:

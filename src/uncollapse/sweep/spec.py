@@ -14,7 +14,7 @@ from uncollapse._base.check import InputError
 from uncollapse.sweep.axes import nested, point_name, short_names
 from uncollapse.sweep.job import Job
 from uncollapse.sweep.space import Search
-from uncollapse.training import Config, parse_config
+from uncollapse.training import Config
 
 __all__ = ["Grid", "Sweep", "matches"]
 
@@ -52,18 +52,13 @@ class Sweep:
 
     def config(self, point: Mapping[str, Any]) -> Config:
         """The base with these keys changed."""
-        values = self.base.model_dump()
-        for section, change in nested(point).items():
-            before = values.get(section)
-            inner = isinstance(before, dict) and isinstance(change, dict)
-            values[section] = before | change if inner else change
-        return parse_config(values)
+        return self.base.with_changes(nested(point))
 
     def job(self, point: Mapping[str, Any], seed: int) -> Job:
         """The run at a point; its name says where that is."""
         short = short_names([*self.axes, "seed"])
         config = self.config({**point, "seed": seed})
-        place = {short[key]: _value(config, key) for key in self.axes}
+        place = {short[key]: config.value(key) for key in self.axes}
         return Job(point_name({**place, "seed": seed}), config)
 
     def jobs(self) -> list[Job]:
@@ -83,14 +78,14 @@ class Sweep:
 
     def point(self, config: Config) -> dict[str, Any]:
         """Where a run of this sweep stands: its value on each axis."""
-        return {key: _value(config, key) for key in self.axes}
+        return {key: config.value(key) for key in self.axes}
 
     def to_toml(self) -> str:
         """The sweep with everything resolved, as it is kept beside its results."""
         values: dict[str, Any] = {"seeds": list(self.seeds)}
         if self.early_stop is not None:
             values["early_stop"] = self.early_stop
-        values["base"] = self.base.model_dump(exclude_none=True)
+        values["base"] = self.base.to_values()
         values["exclude"] = [dict(one) for one in self.exclude]
         limits = {"max_runs": self.max_runs, "max_hours": self.max_hours}
         values["budget"] = {k: v for k, v in limits.items() if v is not None}
@@ -115,10 +110,3 @@ def matches(rule: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
 
 def _points(grid: Grid) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-
-
-def _value(config: Config, key: str) -> Any:
-    found: Any = config
-    for part in key.split("."):
-        found = getattr(found, part)
-    return found

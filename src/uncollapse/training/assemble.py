@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,14 +9,15 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from uncollapse import backbones, data, losses
+from uncollapse import backbones, data
 from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.data import LabelledImages
-from uncollapse.losses import Loss, TrimmedLoss
+from uncollapse.losses import Loss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
+from uncollapse.training.loss_sections import TrainingSize
 
 __all__ = [
     "build_loss",
@@ -31,15 +31,6 @@ __all__ = [
     "seeded",
 ]
 
-_LOSSES: dict[str, type[Loss]] = {
-    "triplet": losses.TripletLoss,
-    "margin": losses.MarginLoss,
-    "contrastive": losses.ContrastiveLoss,
-    "multi-similarity": losses.MultiSimilarityLoss,
-    "proxy-nca": losses.ProxyNCALoss,
-    "n-pair": losses.NPairLoss,
-    "sup-con": losses.SupConLoss,
-}
 # One independent stream of random numbers for each part of a run.
 _STREAMS = ("model", "loss", "miner", "augment")
 
@@ -82,30 +73,29 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
     """The loss with its miner; parameters such as proxies are sized by the training data."""
-    kind = _LOSSES[config.loss.name]
-    options = config.loss.model_dump(exclude={"name", "trim", "trim_on"}, exclude_none=True)
-    accepted = inspect.signature(kind).parameters
-    for key in options:
-        if key not in accepted:
-            known = ", ".join(k for k in type(config.loss).model_fields if k in accepted)
-            raise InputError(f"loss.{key}", options[key], f"keys of {config.loss.name!r}: {known}")
-    options["miner"] = _build_miner(config)
-    if "num_classes" in accepted:
-        options |= {"num_classes": len(train.classes), "dim": config.model.dim}
-        options["generator"] = seeded(config, "loss")
-    if options.get("beta_per") in ("class", "sample"):
-        options["size"] = len(train.classes) if options["beta_per"] == "class" else len(train)
-    loss = kind(**options)
-    if config.loss.trim is None:
-        return loss
-    return TrimmedLoss(loss, fraction=config.loss.trim, on=config.loss.trim_on)
+    size = TrainingSize(
+        len(train.classes), len(train), config.model.dim, generator=seeded(config, "loss")
+    )
+    return config.loss.build(_build_miner(config), size)
 
 
 def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformBatchSampler:
-    """The batch sampler: PK, or uniform without a same-class guarantee (HNM appendix D)."""
+    """The batch sampler: PK, or uniform without a same-class guarantee (HNM appendix D).
+
+    Raises `InputError` for a batch that the data cannot fill.
+    """
     c = config.batch
     if c.sampler == "uniform":
+        if c.size > len(train):
+            raise InputError("batch.size", c.size, f"at most the {len(train)} samples there are")
         return UniformBatchSampler(len(train), c.size, seed=config.seed)
+    counts = torch.bincount(train.label_index)
+    usable, largest = int((counts > 1).sum()), int(counts.max())
+    if c.p > usable:
+        raise InputError("batch.p", c.p, f"at most the {usable} classes of two samples or more")
+    if c.k > largest and c.p * c.k > len(train):  # short classes repeat; repeats alone are a slip
+        allowed = f"at most {largest}, the samples of the largest class"
+        raise InputError("batch.k", c.k, allowed)
     return PKSampler(train.label_index, c.p, c.k, seed=config.seed)
 
 
@@ -153,22 +143,31 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        given = f"{name!r} ({str(error).splitlines()[0]})"
-        raise InputError("train.device", given, "auto, cpu, or a device this torch has") from None
+    except (RuntimeError, AssertionError, NotImplementedError):
+        device = torch.device("meta")
+    if device.type == "meta":  # computes nothing
+        raise InputError("train.device", repr(name), " or ".join(map(repr, _devices())))
     return device
+
+
+def _devices() -> list[str]:
+    """The names of this machine's devices."""
+    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return ["auto", "cpu", *cuda, *["mps"] * torch.backends.mps.is_available()]
 
 
 def _build_miner(config: Config) -> Miner | None:
     c = config.mining
     if c.positives is None and c.negatives is None and config.loss.name != "triplet":
         return None
-    own = config.loss.margin if config.loss.margin is not None else 0.2
     return Miner(
         c.positives or "easy",
         c.negatives or "semihard",
         pool=c.pool,
-        margin=c.margin if c.margin is not None else own,
+        margin=config.loss.mining_margin if c.margin is None else c.margin,
         epsilon=c.epsilon,
         generator=seeded(config, "miner"),
+        fallback=c.fallback,
+        cutoffs=(c.cutoffs[0], c.cutoffs[1]),
+        keep=c.keep,
     )

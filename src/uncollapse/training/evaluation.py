@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering
-from uncollapse.training.config import EvaluateConfig
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
+from uncollapse.training.run_sections import EvaluateConfig
 
 __all__ = ["embed", "evaluate", "evenly_spaced"]
 

@@ -164,7 +164,7 @@ def before_and_after(run: Run, batches: int = 8) -> tuple[float, float, float]:
     if config.loss.name != "triplet":
         raise InputError("loss.name", repr(config.loss.name), f"'triplet' in {run.path}")
     data = load_data(config, config.data.train_split)
-    margin = 0.2 if config.loss.margin is None else config.loss.margin
+    margin = config.loss.margin
     shape = (config.batch.p, config.batch.k, batches, config.seed)
     begun = build_model(config, data[:1][0].shape[1:])
     first = [

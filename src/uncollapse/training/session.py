@@ -183,7 +183,7 @@ class Session:
 
     def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels = labels.to(self.device)
-        if self.config.loss.beta_per != "sample":
+        if not self.config.loss.wants_sample_ids:
             return self.loss(z, labels)  # type: ignore[no-any-return]
         return self.loss(z, labels, sample_ids=rows.to(self.device))  # type: ignore[no-any-return]
 
@@ -246,7 +246,7 @@ def _guard(session: Session) -> Guard | None:
     c = session.config.guard
     if c.action == "off":
         return None
-    if c.action == "rescue" and session.config.loss.beta_per == "sample":
+    if c.action == "rescue" and session.config.loss.wants_sample_ids:
         # Drift is measured on a reservoir, whose rows have no β of their own.
         given = "'rescue' with loss.beta_per = 'sample'"
         raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")

@@ -18,7 +18,7 @@ from uncollapse.papers._item import Request
 from uncollapse.papers.eps import EPS_ITEMS, mnist, omniglot, photographs
 from uncollapse.papers.eps.methods import METHODS
 from uncollapse.training import parse_config, train
-from uncollapse.training.config import apply_overrides
+from uncollapse.training.overrides import apply_overrides
 
 TABLES = ["table1", "table2", "table3", "table4", "table5", "table6"]
 STUDIES = {

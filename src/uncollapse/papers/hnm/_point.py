@@ -79,7 +79,7 @@ def measure(run: Run) -> Point:
         k=k,
         batch=config.batch.size if p is None or k is None else p * k,
         dim=config.model.dim,
-        margin=float(config.loss.margin or 0.0),
+        margin=config.loss.mining_margin,
         seed=config.seed,
         start=start.diameter,
         end=float(diameters(run)["diameter"] or 0.0),

@@ -51,7 +51,7 @@ def at_the_start(config: Config, shape: tuple[int, ...]) -> Start:
     device = pick_device(config.train.device)
     model = build_model(config, shape).to(device).train()
     loss_fn: Callable[[Tensor, ArrayLike], Tensor] = build_loss(config, data)
-    margin = float(config.loss.margin or 0.0)
+    margin = config.loss.mining_margin
     average_statistics(model)
     embedded, shares = [], []
     for rows in itertools.islice(build_sampler(config, data), _BATCHES):

@@ -1,0 +1,229 @@
+"""`[loss]`: one section for each loss, whose keys are the loss's own, with its bounds and defaults.
+
+A new loss is added here, and to `AnyLoss`; a test holds each section to the signature of its loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from torch import Generator, nn
+
+from uncollapse import losses
+from uncollapse.losses import Loss, TrimmedLoss
+from uncollapse.training.section_base import OneOf, Section
+
+__all__ = [
+    "LOSSES",
+    "AnyLoss",
+    "ContrastiveConfig",
+    "LossConfig",
+    "MarginConfig",
+    "MultiSimilarityConfig",
+    "NPairConfig",
+    "ProxyNCAConfig",
+    "SupConConfig",
+    "TrainingSize",
+    "TripletConfig",
+]
+
+Distance = Literal["euclidean", "squared", "cosine"]
+
+
+@dataclass(frozen=True)
+class TrainingSize:
+    """What a loss with parameters of its own must know: how many, and what they start from."""
+
+    classes: int
+    samples: int
+    dim: int
+    generator: Generator | None = None
+
+
+class LossConfig(Section):
+    """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
+
+    `trim_on` says which tuples are trimmed.
+    """
+
+    kind: ClassVar[type[Loss]]
+
+    name: str
+    trim: float | None = Field(None, gt=0, le=1)
+    trim_on: Literal["all", "positives"] = "all"
+
+    def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
+        """The loss, trimmed if asked."""
+        options = self.model_dump(exclude=set(LossConfig.model_fields))
+        loss = self.kind(**options, **self.sized(size), miner=miner)
+        return loss if self.trim is None else TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """The arguments of the loss that are no keys: they follow from the training data."""
+        return {}
+
+    @property
+    def mining_margin(self) -> float:
+        """The margin of a miner that is given none: the loss's, or 0.2 where it has none."""
+        return 0.2
+
+    @property
+    def hinge_margin(self) -> float | None:
+        """The margin of the plain triplet hinge, HNM (4), or None if the loss is another one."""
+        return None
+
+    @property
+    def wants_sample_ids(self) -> bool:
+        """Whether each sample has a parameter of its own."""
+        return False
+
+
+class TripletConfig(LossConfig):
+    """`name = "triplet"`: `losses.TripletLoss`."""
+
+    kind = losses.TripletLoss
+
+    name: Literal["triplet"] = "triplet"
+    margin: float = Field(0.2, ge=0)
+    soft: bool = False
+    scale_free: bool = False
+    normalize: bool = False
+    reduction: Annotated[str, OneOf(losses.TripletLoss.reductions)] = "mean"
+    distance: Distance = "euclidean"
+    swap: bool = False
+
+    @field_validator("distance")
+    @classmethod
+    def _scale_free_is_euclidean(cls, value: str, info: ValidationInfo) -> str:
+        if value != "euclidean" and info.data.get("scale_free"):
+            raise ValueError("'euclidean' where loss.scale_free is set")
+        return value
+
+    @property
+    def mining_margin(self) -> float:
+        """Its own."""
+        return self.margin
+
+    @property
+    def hinge_margin(self) -> float | None:
+        """Its own, if nothing but the margin is changed."""
+        changed = self.soft or self.scale_free or self.normalize or self.swap
+        return None if changed or self.distance != "euclidean" else self.margin
+
+
+class MarginConfig(LossConfig):
+    """`name = "margin"`: `losses.MarginLoss`."""
+
+    kind = losses.MarginLoss
+
+    name: Literal["margin"] = "margin"
+    margin: float = Field(0.2, ge=0)
+    beta: float = 1.2
+    beta_per: Literal["global", "class", "sample"] = "global"
+    learn_beta: bool = True
+    nu: float = Field(0.0, ge=0)
+    normalize: bool = False
+    reduction: Annotated[str, OneOf(losses.MarginLoss.reductions)] = "nonzero"
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many β there are."""
+        return {"size": {"class": size.classes, "sample": size.samples}.get(self.beta_per)}
+
+    @property
+    def mining_margin(self) -> float:
+        """Its own."""
+        return self.margin
+
+    @property
+    def wants_sample_ids(self) -> bool:
+        """With one β per sample."""
+        return self.beta_per == "sample"
+
+
+class ContrastiveConfig(LossConfig):
+    """`name = "contrastive"`: `losses.ContrastiveLoss`."""
+
+    kind = losses.ContrastiveLoss
+
+    name: Literal["contrastive"] = "contrastive"
+    margin: float = Field(1.0, ge=0)
+    pos_margin: float = Field(0.0, ge=0)
+    normalize: bool = False
+    reduction: Annotated[str, OneOf(losses.ContrastiveLoss.reductions)] = "mean"
+    distance: Distance = "euclidean"
+
+    @property
+    def mining_margin(self) -> float:
+        """Its own."""
+        return self.margin
+
+
+class MultiSimilarityConfig(LossConfig):
+    """`name = "multi-similarity"`: `losses.MultiSimilarityLoss`."""
+
+    kind = losses.MultiSimilarityLoss
+
+    name: Literal["multi-similarity"] = "multi-similarity"
+    alpha: float = Field(2.0, ge=1e-6)
+    beta: float = Field(50.0, ge=1e-6)
+    base: float = 1.0
+
+
+class ProxyNCAConfig(LossConfig):
+    """`name = "proxy-nca"`: `losses.ProxyNCALoss`."""
+
+    kind = losses.ProxyNCALoss
+
+    name: Literal["proxy-nca"] = "proxy-nca"
+    scale: float = Field(3.0, ge=1e-6)
+    exclude_positive: bool = True
+    per_class: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many proxies there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class NPairConfig(LossConfig):
+    """`name = "n-pair"`: `losses.NPairLoss`."""
+
+    kind = losses.NPairLoss
+
+    name: Literal["n-pair"] = "n-pair"
+    normalize: bool = False
+    l2: float = Field(0.0, ge=0)
+
+
+class SupConConfig(LossConfig):
+    """`name = "sup-con"`: `losses.SupConLoss`."""
+
+    kind = losses.SupConLoss
+
+    name: Literal["sup-con"] = "sup-con"
+    temperature: float = Field(0.1, ge=1e-6)
+
+
+def _named(given: Any) -> Any:
+    """A `[loss]` without a name is the triplet loss's."""
+    return {"name": "triplet", **given} if isinstance(given, Mapping) else given
+
+
+_Sections = (
+    TripletConfig
+    | MarginConfig
+    | ContrastiveConfig
+    | MultiSimilarityConfig
+    | ProxyNCAConfig
+    | NPairConfig
+    | SupConConfig
+)
+AnyLoss = Annotated[
+    Annotated[_Sections, Field(discriminator="name")],
+    BeforeValidator(_named),
+]
+LOSSES: dict[str, type[LossConfig]] = {
+    section.model_fields["name"].default: section for section in get_args(_Sections)
+}

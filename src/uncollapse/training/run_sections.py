@@ -1,0 +1,172 @@
+"""The sections of a run's config, all but `[loss]`: their keys, bounds and defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, ValidationInfo, field_validator
+
+from uncollapse.mining.miner import KEEP
+from uncollapse.mining.negatives import FALLBACKS, NEGATIVES
+from uncollapse.mining.positives import POSITIVES
+from uncollapse.training.section_base import OneOf, Section
+
+__all__ = [
+    "BatchConfig",
+    "DataConfig",
+    "DistributedConfig",
+    "EvaluateConfig",
+    "GuardConfig",
+    "MiningConfig",
+    "ModelConfig",
+    "OptimiserConfig",
+    "TrainConfig",
+]
+
+
+class DataConfig(Section):
+    """`[data]`: which samples. `labels = "fine"` trains on the fine labels instead."""
+
+    name: str = "mnist-parity"
+    root: str | None = None
+    train_split: str = "train"
+    eval_splits: list[str] = Field(["test"])
+    labels: Literal["coarse", "fine"] = "coarse"
+    size: int | None = Field(None, ge=1)
+    channels: Literal[1, 3] | None = None
+    augment: Literal["none", "paper"] = "none"
+    strict: bool = False
+    workers: int = Field(0, ge=0)
+
+
+class ModelConfig(Section):
+    """`[model]`: the network and its embedding dimension."""
+
+    backbone: str = "mnist-cnn"
+    dim: int = Field(128, ge=1)
+    normalize: bool = False
+    hidden: list[int] = Field([512])
+    weights: str | None = None
+    freeze_bn: bool = False
+    init: Literal["hnm", "eps"] = "hnm"
+
+
+class BatchConfig(Section):
+    """`[batch]`: P classes of K samples (`pk`), or `size` samples drawn at random (`uniform`)."""
+
+    sampler: Literal["pk", "uniform"] = "pk"
+    p: int = Field(8, ge=1)
+    k: int = Field(4, ge=1)
+    size: int = Field(128, ge=2)
+
+    @field_validator("k")
+    @classmethod
+    def _a_pair(cls, value: int, info: ValidationInfo) -> int:
+        if value < 2 and info.data.get("sampler") == "pk":
+            raise ValueError("a whole number of at least 2: a sample needs a positive")
+        return value
+
+
+class MiningConfig(Section):
+    """`[mining]`: the settings of `mining.Miner`, and how its pool grows.
+
+    With neither named, the triplet loss mines easy positives and semi-hard negatives, and the other
+    losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
+    grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
+    `margin` it is the loss's, or 0.2 for a loss that has none.
+
+    `scope` matters on several ranks: `global` mines and charges the whole batch as one process
+    would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
+    """
+
+    positives: Annotated[str, OneOf(POSITIVES)] | None = None
+    negatives: Annotated[str, OneOf(NEGATIVES)] | None = None
+    pool: int | None = Field(None, ge=2)
+    pool_start: int | None = Field(None, ge=2)
+    pool_steps: int = Field(1000, ge=1)
+    margin: float | None = Field(None, ge=0)
+    epsilon: float = Field(0.1, ge=0)
+    fallback: Annotated[str, OneOf(FALLBACKS)] = "nearest-outside"
+    cutoffs: list[float] = Field([0.5, 1.4])
+    keep: Annotated[str, OneOf(KEEP)] = "all"
+    scope: Literal["global", "rank"] = "global"
+
+    @field_validator("cutoffs")
+    @classmethod
+    def _in_order(cls, value: list[float]) -> list[float]:
+        if len(value) != 2 or not 0 < value[0] < value[1]:
+            raise ValueError("two numbers, 0 < first < second")
+        return value
+
+
+class GuardConfig(Section):
+    """`[guard]`: what to do about collapse: nothing, `warn`, `stop` the run, or `rescue` it."""
+
+    action: Literal["off", "warn", "stop", "rescue"] = "warn"
+    every: int = Field(50, ge=1)
+    tolerance: float = Field(0.02, ge=0)
+    probation: int = Field(200, ge=1)
+
+
+class OptimiserConfig(Section):
+    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    loss_lr: float | None = Field(None, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    warmup: int = Field(0, ge=0)
+    decay_every: int = Field(1000, ge=1)
+    decay: float = Field(0.1, gt=0, le=1)
+    clip: float | None = Field(None, gt=0)
+
+
+class EvaluateConfig(Section):
+    """`[evaluate]`: what is measured on each evaluation split."""
+
+    ks: list[int] = Field([1, 2, 4, 8])
+    clustering: bool = False
+    multiplier: int = Field(1, ge=1)
+    max_samples: int | None = Field(None, ge=2)
+    batch: int = Field(256, ge=1)
+
+    @field_validator("ks")
+    @classmethod
+    def _counts(cls, value: list[int]) -> list[int]:
+        if not value or min(value) < 1:
+            raise ValueError("one or more whole numbers of at least 1")
+        return value
+
+
+class TrainConfig(Section):
+    """`[train]`: how long, how often to look, and on what."""
+
+    steps: int = Field(1000, ge=1)
+    log_every: int = Field(10, ge=1)
+    evaluate_every: int = Field(200, ge=1)
+    checkpoint_every: int = Field(100, ge=1)
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str = "auto"
+    threads: int | None = Field(None, ge=1)
+    tensorboard: Literal["auto", "off"] = "auto"
+
+    @field_validator("device")
+    @classmethod
+    def _computes(cls, value: str) -> str:
+        """Whether this machine has it is asked where it is used: the config may be another's."""
+        try:
+            known = value == "auto" or torch.device(value).type != "meta"
+        except RuntimeError:
+            known = False
+        if not known:
+            raise ValueError("'auto', 'cpu', 'cuda', 'cuda:1' or the like, or 'mps'")
+        return value
+
+
+class DistributedConfig(Section):
+    """`[distributed]`: several ranks; `timeout` is the seconds one waits for one that hangs."""
+
+    timeout: float = Field(1800.0, gt=0)

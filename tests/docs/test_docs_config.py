@@ -1,0 +1,64 @@
+"""docs/config.md lists every key of a run's config, with its default and its words."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any, get_args
+
+import pytest
+
+from docs.pages import ROOT, Block, blocks
+from uncollapse.training.config import Config
+from uncollapse.training.loss_sections import LOSSES, LossConfig
+from uncollapse.training.section_base import OneOf, Section
+
+BLOCKS = blocks(ROOT / "docs" / "config.md", "toml")
+LINE = re.compile(r"(?P<off># )?(?P<key>\w+) = (?P<value>[^#]+?)\s*(?:# (?P<words>.*))?")
+
+
+def section_of(block: Block) -> tuple[str, type[Section]]:
+    ((name, value),) = tomllib.loads(block.text).items()
+    if name == "loss":
+        return f"loss {value['name']}", LOSSES[value["name"]]
+    return name, type(getattr(Config(), name)) if isinstance(value, dict) else Config
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: section_of(block)[0])
+def test_a_section_is_listed_with_its_defaults_and_words(block):
+    name, section = section_of(block)
+    wanted = {k: f for k, f in section.model_fields.items() if section is not Config or k == name}
+    if name.startswith("loss ") and name != "loss triplet":  # said once
+        wanted = {
+            k: f for k, f in wanted.items() if k not in LossConfig.model_fields or k == "name"
+        }
+    found = dict(map(read, block.text.splitlines()[block.text.startswith("[") :]))
+    assert found.keys() == wanted.keys()
+    for key, field in wanted.items():
+        off, value, words = found[key]
+        assert off == (field.default is None), key
+        assert off or value == field.default, key
+        for word in every_word(field):
+            assert (key == "name" and section in LOSSES.values()) or word in f"{value} {words}", key
+
+
+def test_every_section_is_listed():
+    listed = [section_of(block)[0] for block in BLOCKS]
+    others = [key for key in Config.model_fields if key != "loss"]
+    assert sorted(listed) == sorted([*others, *(f"loss {name}" for name in LOSSES)])
+
+
+def read(line: str) -> tuple[str, tuple[bool, Any, str]]:
+    found = LINE.fullmatch(line)
+    assert found, line
+    value = tomllib.loads(f"value = {found['value']}")["value"]
+    return found["key"], (found["off"] is not None, value, found["words"] or "")
+
+
+def every_word(field: Any) -> list[str]:
+    kinds = [field.annotation, *get_args(field.annotation)]
+    nested = [word for kind in kinds for word in get_args(kind)]
+    own = [
+        word for one in (*field.metadata, *nested) if isinstance(one, OneOf) for word in one.words
+    ]
+    return own + [str(word) for word in get_args(field.annotation) if isinstance(word, str | int)]

@@ -1,0 +1,145 @@
+import inspect
+import re
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from uncollapse import losses
+from uncollapse._base.check import InputError
+from uncollapse.losses import Loss, TrimmedLoss
+from uncollapse.mining import Miner
+from uncollapse.training.loss_sections import LOSSES, LossConfig, TrainingSize
+from uncollapse.training.section_base import OneOf
+
+SIZE = TrainingSize(classes=3, samples=12, dim=2, generator=torch.Generator().manual_seed(0))
+EVERY = pytest.mark.parametrize("section", LOSSES.values(), ids=LOSSES.keys())
+
+
+def own_keys(section: type[LossConfig]) -> dict[str, object]:
+    shared = LossConfig.model_fields.keys()
+    return {k: f.default for k, f in section.model_fields.items() if k not in shared}
+
+
+def test_every_loss_has_a_section():
+    built_on = {section.kind for section in LOSSES.values()}
+    public = {getattr(losses, name) for name in losses.__all__}
+    concrete = {x for x in public if isinstance(x, type) and issubclass(x, Loss)}
+    assert built_on == concrete - {Loss, TrimmedLoss}
+
+
+@EVERY
+def test_a_section_has_the_keywords_of_its_loss_and_their_defaults(section):
+    parameters = inspect.signature(section.kind).parameters
+    assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values())
+    of_the_data = section().sized(SIZE).keys()
+    wanted = {k: p.default for k, p in parameters.items() if k not in {"miner", *of_the_data}}
+    assert own_keys(section) == wanted
+
+
+@EVERY
+def test_the_words_of_a_section_are_those_of_its_loss(section):
+    for key, field in section.model_fields.items():
+        words = next((m.words for m in field.metadata if isinstance(m, OneOf)), ())
+        words = words or tuple(w for w in get_args(field.annotation) if isinstance(w, str))
+        if not words or key == "name":
+            continue
+        name = {"trim_on": "on"}.get(key, key)
+        size = {k: v for k, v in section().sized(SIZE).items() if k != name}
+        if key == "beta_per":
+            size["size"] = 3
+
+        def made(word, key=key, name=name, size=size, section=section):
+            if key == "trim_on":
+                return TrimmedLoss(section.kind(**size), fraction=0.5, on=word)
+            return section.kind(**{name: word}, **size)
+
+        with pytest.raises(InputError) as caught:
+            made("nonsense")
+        allowed = str(caught.value).split(", got")[0]
+        assert set(re.findall(r"'([^']+)'", allowed)) == set(words)
+        assert all(isinstance(made(word), Loss) for word in words)
+
+
+@EVERY
+def test_what_a_section_accepts_its_loss_accepts_and_what_it_refuses_it_refuses(section):
+    tried = (-1e9, -1.0, -1e-9, 0.0, 1e-9, 1e-6, 0.5, 1.0, 3.0, float("inf"), float("nan"))
+    for key, default in own_keys(section).items():
+        if not isinstance(default, float | int) or isinstance(default, bool):
+            continue
+        for value in tried:
+            number = int(value) if isinstance(default, int) and abs(value) < 1e9 else value
+            given = {key: number}
+            accepted = True
+            try:
+                made = section(**given)
+            except ValidationError:
+                accepted = False
+            try:
+                section.kind(**given, **section().sized(SIZE))
+            except InputError:
+                assert not accepted, given
+            else:
+                assert accepted, given
+                assert isinstance(made.build(None, SIZE), section.kind)
+
+
+@EVERY
+def test_a_section_builds_its_loss_with_its_settings_and_miner(section):
+    miner = Miner("easy", "hard")
+    loss = section().build(miner, SIZE)
+    assert type(loss) is section.kind
+    assert loss.miner is miner
+    z = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    plain = section.kind(**section().sized(SIZE), miner=miner)
+    if list(plain.parameters()):
+        plain.load_state_dict(loss.state_dict())
+    assert torch.equal(loss(z, labels), plain(z, labels))
+
+
+@EVERY
+def test_every_loss_can_be_trimmed(section):
+    loss = section(trim=0.5, trim_on="positives").build(None, SIZE)
+    assert isinstance(loss, TrimmedLoss)
+    assert type(loss.inner) is section.kind
+    assert (loss.fraction, loss.on) == (0.5, "positives")
+
+
+def test_options_arrive_at_the_loss():
+    triplet = LOSSES["triplet"](margin=0.5, distance="squared", swap=True, reduction="max")
+    loss = triplet.build(None, SIZE)
+    assert (loss.margin, loss.distance, loss.swap, loss.reduction) == (0.5, "squared", True, "max")
+    pairs = LOSSES["contrastive"](pos_margin=0.3, reduction="pairs").build(None, SIZE)
+    assert (pairs.pos_margin, pairs.reduction) == (0.3, "pairs")
+
+
+@pytest.mark.parametrize(("per", "count"), [("global", 1), ("class", 3), ("sample", 12)])
+def test_betas_are_counted_by_the_data(per, count):
+    section = LOSSES["margin"](beta_per=per)
+    assert len(section.build(None, SIZE).beta) == count
+    assert section.wants_sample_ids == (per == "sample")
+
+
+def test_proxies_are_sized_by_the_data_and_drawn_from_the_generator():
+    def proxies() -> torch.Tensor:
+        size = TrainingSize(3, 12, 2, torch.Generator().manual_seed(7))
+        return LOSSES["proxy-nca"](per_class=2).build(None, size).proxies
+
+    assert proxies().shape == (3, 2, 2)
+    assert torch.equal(proxies(), proxies())
+
+
+@EVERY
+def test_a_miner_takes_the_margin_of_the_loss(section):
+    assert section().mining_margin == own_keys(section).get("margin", 0.2)
+
+
+def test_only_the_plain_triplet_hinge_has_a_hinge_margin():
+    triplet = LOSSES["triplet"]
+    assert triplet(margin=0.3, reduction="nonzero").hinge_margin == 0.3
+    for change in ("soft", "scale_free", "normalize", "swap"):
+        assert triplet(**{change: True}).hinge_margin is None
+    assert triplet(distance="squared").hinge_margin is None
+    assert all(s().hinge_margin is None for name, s in LOSSES.items() if name != "triplet")
