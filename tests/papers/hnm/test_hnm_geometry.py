@@ -11,7 +11,7 @@ from rich.console import Console
 from uncollapse._base.check import InputError
 from uncollapse.charts.theme import rgb
 from uncollapse.cli.reproduce_tables import listing_table, show_page
-from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import ITEMS, get_item
 from uncollapse.papers._draw import COLOURS, edge, reach
 from uncollapse.papers.hnm._examples import (

@@ -14,9 +14,9 @@ from uncollapse._base.arrays import Array
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameter import class_diameters, diameter
+from uncollapse.geometry.diameters import class_diameters, diameter
 from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 
 __all__ = [
     "NAMES",
