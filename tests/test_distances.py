@@ -5,7 +5,8 @@ from hypothesis import given, settings
 
 from oracles import distance_matrix, point_sets
 from uncollapse import paired_distances, pairwise_distances
-from uncollapse.distances import centre
+from uncollapse.distances import Frame, centre
+from uncollapse.distances.tiles import exact_squares, short_squares
 
 SPREADS = [10.0**-e for e in range(1, 8)]
 
@@ -136,3 +137,43 @@ def test_bad_points_get_an_error_that_names_them(x, y, message):
 def test_paired_distances_need_as_many_rows():
     with pytest.raises(ValueError, match="y: expected 2, one for each row of x, got 1 rows"):
         paired_distances([[1.0], [2.0]], [[1.0]])
+
+
+@pytest.mark.parametrize("sphere", [False, True])
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_frame_in_another_order_is_the_frame_of_the_rows_in_that_order(sphere, resident):
+    x, y = cloud(1e-3, 5.0, rows=50), cloud(1.0, 5.0, rows=9, seed=1)
+    orders = [torch.randperm(50, generator=torch.Generator().manual_seed(0))[:40], torch.arange(9)]
+    some, other = Frame.of_sets([x, y], sphere=sphere, resident=resident, orders=orders)
+    plain = Frame.of_sets([x, y], sphere=sphere)[0].at(orders[0])
+    assert len(some) == 40
+    torch.testing.assert_close(some.norms, plain.norms)
+    torch.testing.assert_close(some.block(slice(3, 7)), plain.block(slice(3, 7)))
+    i, j = torch.tensor([0, 5, 39]), torch.tensor([2, 2, 8])
+    gap = some.squares(i, j, other)
+    torch.testing.assert_close(gap, exact_squares(some, i, other, j).diagonal())
+    torch.testing.assert_close(gap, plain.squares(i, j, other), rtol=1e-12, atol=0)
+    torch.testing.assert_close(some.at(i).squares(torch.arange(3), j, other), gap, rtol=0, atol=0)
+    kept = some.at(slice(5, 15)).kept()
+    torch.testing.assert_close(kept.z, some.block(slice(5, 15)), rtol=0, atol=0)
+    assert kept.given is some.given
+
+
+def test_points_in_a_frames_coordinates_are_compared_with_its_rows():
+    frame = Frame.of(cloud(1e-4, 100.0, rows=30))
+    there = frame.beside(frame.block(slice(4, 6)) + 0.25)
+    found = short_squares(frame, slice(None), there) + frame.norms[:, None]
+    truth = torch.cdist(frame.z.double(), there.z.double()).square()
+    torch.testing.assert_close(found.double(), truth, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_rows_of_length_one_that_differ_by_rounding_are_one_point(resident):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=7))
+    frame = Frame.of(
+        torch.stack([x * (1 + i / 7) for i in range(9)]), sphere=True, resident=resident
+    )
+    assert frame.collapsed
+    assert not frame.block(slice(None)).any()
+    assert not frame.squares(torch.tensor([0, 1]), torch.tensor([5, 6])).any()
+    assert not exact_squares(frame, slice(0, 3), frame, slice(4, 9)).any()

@@ -53,3 +53,100 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_the_package_does_not_load_torch():
     code = "import sys, uncollapse; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# What the import contracts cannot say: they see packages, not their parts, and no calls.
+SOURCES = Path(uncollapse.__file__).parent
+
+
+def findings(look):
+    """Where `look(node)` says something of a node, as `room/file.py:line what`."""
+    return [
+        f"{path.relative_to(SOURCES).as_posix()}:{node.lineno} {what}"
+        for path in sorted(SOURCES.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (what := look(node))
+    ]
+
+
+def imported(*packages):
+    """Imports of these packages or of parts of them, at the top of a file or anywhere in it."""
+
+    def look(node):
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+        else:
+            return ""
+        found = [n for n in names for p in packages if n == p or n.startswith(f"{p}.")]
+        return ", ".join(found[:1])
+
+    return look
+
+
+def renamed(node):
+    """Calls of os.replace, os.rename, shutil.move and of a path's own rename."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return ""
+    call, owner = node.func.attr, node.func.value
+    module = owner.id if isinstance(owner, ast.Name) else ""
+    if (module, call) in {("os", "replace"), ("os", "rename"), ("os", "renames")}:
+        return f"{module}.{call}"
+    if (module, call) == ("shutil", "move") or call == "rename":
+        return f"{module}.{call}"
+    # A string's replace takes two arguments, a path's one.
+    return f"{module}.replace" if call == "replace" and len(node.args) == 1 else ""
+
+
+def opened_to_write(node):
+    """Calls of open, or of a path's own, with a mode that writes; write_text and write_bytes."""
+    if not isinstance(node, ast.Call):
+        return ""
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    modes = [*node.args, *(word.value for word in node.keywords if word.arg == "mode")]
+    if name == "open" and any(
+        isinstance(mode, ast.Constant) and str(mode.value) in {"w", "wb", "a", "ab", "x", "xb"}
+        for mode in modes
+    ):
+        return "open to write"
+    method = isinstance(node.func, ast.Attribute)
+    return name if method and name in {"write_text", "write_bytes"} else ""
+
+
+def alias_of_arrays(node):
+    """`A = np.ndarray[...]`, or any use of NDArray."""
+    if isinstance(node, ast.Name | ast.Attribute | ast.alias):
+        name = getattr(node, "id", None) or getattr(node, "attr", None) or node.name
+        return "NDArray" if name == "NDArray" else ""
+    if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Subscript):
+        return "alias" if ast.unparse(node.value.value) in {"np.ndarray", "numpy.ndarray"} else ""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("look", "home"),
+    [
+        (imported("rich.progress", "tqdm"), ("_base/progress.py",)),
+        (imported("numba"), ("_kernels/",)),
+        (renamed, ("_base/files.py", "_base/lock.py")),
+        (opened_to_write, ("_base/files.py",)),
+        (alias_of_arrays, ("_base/arrays.py",)),
+    ],
+    ids=["progress bars", "numba", "renames", "files opened to write", "aliases for arrays"],
+)
+def test_what_is_written_once_is_in_its_room_alone(look, home):
+    found = findings(look)
+    assert any(place.startswith(home) for place in found)  # the search does find something
+    assert [place for place in found if not place.startswith(home)] == []
+
+
+@pytest.mark.parametrize("room", ["_base", "data", "distances", "geometry"])
+def test_no_function_has_the_name_of_its_module(room):
+    same = [
+        path.relative_to(SOURCES).as_posix()
+        for path in sorted((SOURCES / room).rglob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name == path.stem
+    ]
+    assert same == []

@@ -63,3 +63,39 @@ def test_a_holder_that_was_robbed_leaves_the_new_lock_alone(tmp_path):
     with FileLock(path):
         path.write_text("someone else")
     assert path.read_text() == "someone else"
+
+
+def test_a_lock_says_who_holds_it(tmp_path):
+    with FileLock(tmp_path / "a.lock") as lock:
+        host, pid, _ = lock.path.read_text().split()
+    assert (host, pid) == (os.uname().nodename, str(os.getpid()))
+
+
+def test_a_lock_that_another_took_over_a_moment_ago_is_given_back(tmp_path):
+    path = tmp_path / "a.lock"
+    path.write_text("elsewhere 1 dead")
+    os.utime(path, (0, 0))
+    late = FileLock(path, sleep=refuse_to_wait)
+    judge = late._stale
+
+    def overtaken(holder):
+        stale = judge(holder)
+        if holder == "elsewhere 1 dead":
+            path.write_text("elsewhere 2 alive")  # another waiter broke the lock and holds it
+        return stale
+
+    late._stale = overtaken
+    with pytest.raises(TimeoutError), late:
+        pass
+    assert path.read_text() == "elsewhere 2 alive"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_left_empty_by_a_crash_is_waited_for_and_then_taken(tmp_path):
+    path = tmp_path / "a.lock"
+    path.touch()
+    with pytest.raises(TimeoutError), FileLock(path, sleep=refuse_to_wait):
+        pass
+    os.utime(path, (0, 0))
+    with FileLock(path, sleep=refuse_to_wait):
+        assert path.read_text()

@@ -11,6 +11,8 @@ from collections import namedtuple
 import pytest
 import torch
 
+from uncollapse._base import files as base_files
+from uncollapse._base import progress as base_progress
 from uncollapse.data import CacheError, cache
 from uncollapse.data.cache import MappedSource, cached
 from uncollapse.data.images import Decoding, FileSource
@@ -137,10 +139,10 @@ def test_a_disk_that_fills_while_writing_leaves_nothing_and_keeps_the_old_cache(
     before = cached(source_of(files), "x")
     paint(files[0], seed=77, size=(30, 30))
 
-    def full(file):
+    def full(path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache, "_flush", full)
+    monkeypatch.setattr(base_files, "sync", full)
     with pytest.raises(CacheError, match="disk is full"):
         cached(source_of(files), "x")
     assert leftovers(cache_of_its_own) == [before.source.path.name]
@@ -149,14 +151,11 @@ def test_a_disk_that_fills_while_writing_leaves_nothing_and_keeps_the_old_cache(
 def test_a_disk_that_fills_at_the_very_end_leaves_no_pixels_either(
     files, monkeypatch, cache_of_its_own
 ):
-    calls = []
-
-    def full_at_last(file):
-        calls.append(file)
-        if len(calls) == 2:
+    def full_at_last(path):
+        if path.suffix == ".json":  # the manifest, when the pixels are in place
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache, "_flush", full_at_last)
+    monkeypatch.setattr(base_files, "sync", full_at_last)
     with pytest.raises(CacheError, match="disk is full"):
         cached(source_of(files), "x")
     assert list(cache_of_its_own.iterdir()) == []
@@ -169,7 +168,7 @@ def test_on_a_terminal_a_bar_is_drawn_and_elsewhere_nothing(files, monkeypatch, 
 
     screen = Terminal()
     with monkeypatch.context() as patch:
-        patch.setattr(cache.sys, "stderr", screen)
+        patch.setattr(base_progress.sys, "stderr", screen)
         cached(source_of(files), "x")
     assert "decoding images" in screen.getvalue()
     cached(source_of(files), "y")
@@ -220,7 +219,8 @@ def test_several_processes_build_one_cache_between_them(files, cache_of_its_own)
 
 def test_a_build_killed_half_way_is_neither_used_nor_waited_for(files, cache_of_its_own):
     assert run(files[0].parent, "die").returncode == -signal.SIGKILL
-    assert {p.suffix for p in cache_of_its_own.iterdir()} == {".part", ".lock"}
+    pixels, lock = sorted(cache_of_its_own.iterdir())
+    assert (pixels.name[0], pixels.suffix, lock.suffix) == (".", ".u8", ".lock")
     found = cached(source_of(sorted(files)), "x")
     assert torch.equal(found.source.read(rows(files)), source_of(sorted(files)).read(rows(files)))
     assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".json", ".u8"]

@@ -6,10 +6,10 @@ import torch
 
 from uncollapse._base.check import InputError
 from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameter import diameter
-from uncollapse.geometry.hausdorff import hausdorff_like
+from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated
+from uncollapse.geometry.set_distances import hausdorff_like
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated
 
 
 def slow_step(z, ids, alpha, lr):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from uncollapse._base.check import InputError
-from uncollapse.geometry.diameter import diameter
+from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated
 
 CROSS = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
 CROSS_IDS = np.array([0, 0, 1, 1])

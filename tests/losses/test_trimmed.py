@@ -109,7 +109,5 @@ def test_a_beta_for_each_sample_can_be_trimmed():
     x, labels = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
     margin = MarginLoss(beta_per="sample", size=20)
     rows = torch.arange(8) + 5
-    whole = TrimmedLoss(margin, fraction=1.0)(x, labels, samples=rows)
-    torch.testing.assert_close(whole, margin(x, labels, samples=rows))
-    with pytest.raises(InputError, match="samples: expected none: only MarginLoss"):
-        TrimmedLoss(ContrastiveLoss(), fraction=0.5)(x, labels, samples=rows)
+    whole = TrimmedLoss(margin, fraction=1.0)(x, labels, sample_ids=rows)
+    torch.testing.assert_close(whole, margin(x, labels, sample_ids=rows))

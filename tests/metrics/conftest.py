@@ -48,6 +48,8 @@ def _retrieval(
         hits = [(j + 1) / (rank + 1) for j, rank in enumerate(ranks) if rank < r]
         terms.setdefault("r_precision", []).append(len(hits) / r)
         terms.setdefault("map@r", []).append(sum(hits) / r)
+        precision = [(j + 1) / (rank + 1) for j, rank in enumerate(ranks)]
+        terms.setdefault("mAP", []).append(sum(precision) / r)
         terms.setdefault("mrr", []).append(1 / (ranks[0] + 1))
     return {name: float(np.mean(values)) for name, values in terms.items()}
 

@@ -53,6 +53,15 @@ def test_ties_are_pessimistic_in_the_list():
     assert found.recall[1] == 0.0
 
 
+def test_ties_are_optimistic_in_the_list_only_if_asked():
+    x, labels = np.zeros((60, 2)), np.arange(60) % 2
+    best = retrieval(x, labels, index="faiss", ties="optimistic", ks=(1, 60))  # the list holds all
+    assert (best.recall[1], best.mrr) == (1.0, 1.0)
+    x = np.array([[0.0], [0.1], [-0.1 * (1 + 1e-14)]])  # a tie up to rounding
+    near = retrieval(x, [0, 0, 1], index="faiss", ks=(1, 3))
+    assert near.recall == retrieval(x, [0, 0, 1], ks=(1, 3)).recall == {1: 0.5, 3: 1.0}
+
+
 def test_a_missing_faiss_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     x, labels = cloud(100, 10)

@@ -11,7 +11,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from uncollapse.mining import Miner, NoTripletsWarning, _batch, _fast, _frame, _search
+from uncollapse._base.extras import without_kernels
+from uncollapse.distances.frame import device_path
+from uncollapse.mining import Miner, NoTripletsWarning, blocks
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
@@ -193,8 +195,7 @@ def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
 @given(batch=batches())
 def test_without_numba_the_triplets_are_the_same(positives, negatives, batch):
     x, y = batch
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fast, "kernels", None)
+    with without_kernels():
         triplets = mine(x, y, positives, negatives)
     assert all(map(torch.equal, triplets, mine(x, y, positives, negatives)))
     Oracle(x, y).check(triplets, positives, negatives)
@@ -230,19 +231,12 @@ def test_epsilon_widens_multi_similarity_as_in_the_paper(epsilon, seed):
     Oracle(x, y, epsilon=epsilon).check(triplets, "multi_similarity", "multi_similarity")
 
 
-@pytest.mark.parametrize(
-    ("positives", "negatives"), [e for e in EVERY if e[1] in ("hard", "semihard", "easy")]
-)
+@pytest.mark.parametrize(("positives", "negatives"), EVERY)
 @settings(max_examples=4, deadline=None)
 @given(batch=batches())
 def test_the_path_for_other_devices_gives_the_same(positives, negatives, batch):
     x, y = batch
-    with pytest.MonkeyPatch.context() as patch:
-        # Torch's own kernels, which serve devices without NumPy views, on the CPU.
-        patch.setattr(_fast, "kernels", None)
-        patch.setattr(_search, "_scan_cpu", _search._scan)
-        patch.setattr(_batch, "first_argmin", lambda values: values.argmin(dim=1))
-        patch.setattr(_frame, "squared_norms", lambda difference: (difference**2).sum(dim=-1))
+    with device_path():
         triplets = mine(x, y, positives, negatives)
     Oracle(x, y).check(triplets, positives, negatives)
 
@@ -252,9 +246,8 @@ def test_the_path_for_other_devices_gives_the_same(positives, negatives, batch):
 @given(batch=batches())
 def test_large_classes_give_the_same(positives, negatives, batch):
     x, y = batch
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, without_kernels():
         # Every class counts as large: products about the class's centre, exact where it matters.
-        patch.setattr(_batch, "_SMALL_CLASS", 0)
-        patch.setattr(_fast, "kernels", None)
+        patch.setattr(blocks, "_SMALL_CLASS", 0)
         triplets = mine(x, y, positives, negatives)
     Oracle(x, y).check(triplets, positives, negatives)

@@ -29,15 +29,16 @@ def points(
 ) -> Tensor:
     """Return `x` as a 2-D finite floating-point tensor, one row a point; keeps device and graph.
 
-    float16 and bfloat16 are promoted to float32, integers to float64. `check_finite=False` is for
-    those who find out in another way: on a GPU the look at the values makes the host wait.
+    float16 and bfloat16 are promoted to float32, integers to float64; arrays may have any strides
+    and byte order. `check_finite=False` is for those who find out in another way: on a GPU the look
+    at the values makes the host wait.
 
     >>> points([[0, 1], [2, 3]]).dtype
     torch.float64
     """
     try:
-        tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.ascontiguousarray(x))
-    except (TypeError, ValueError) as error:
+        tensor = x if isinstance(x, Tensor) else _from_numpy(np.asarray(x))
+    except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(name, f"{type(x).__name__} ({error})", "a 2-D array of numbers") from None
     if tensor.ndim != 2:
         raise InputError(name, f"shape {tuple(tensor.shape)}", "a 2-D array, one row a point")
@@ -77,19 +78,56 @@ def class_ids(
     >>> ids.tolist(), classes.tolist()
     ([1, 0, 1], ['a', 'b'])
     """
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    array = _label_array(labels, name)
     if array.ndim != 1:
         raise InputError(name, f"shape {array.shape}", "a 1-D array, one label a row")
     if len(array) != n:
         raise InputError(name, f"{len(array)} labels", f"{n}, one for each row")
-    if array.dtype.kind == "f" and not bool(np.all(array == np.floor(array))):
-        raise InputError(name, f"{array.dtype} values such as {array[0]}", "integers or strings")
-    classes, ids = np.unique(array, return_inverse=True)
+    if array.dtype.kind in "fc":
+        whole = np.isfinite(array) & (array == np.floor(array.real)) & (array.dtype.kind == "f")
+        if not bool(whole.all()):
+            given = f"{array.dtype} values such as {array[~whole][0]}"
+            raise InputError(name, given, "integers or strings")
+    try:
+        classes, ids = np.unique(array, return_inverse=True)
+    except TypeError as error:  # objects that have no order among them
+        raise InputError(
+            name, f"labels of several kinds ({error})", "integers or strings"
+        ) from None
     if len(classes) < min_classes:
         raise InputError(
             name, f"{len(classes)} class in {n} rows", f"at least {min_classes} classes"
         )
     return ids.astype(np.int64, copy=False), classes
+
+
+def _from_numpy(array: Array) -> Tensor:
+    """The array's own memory where torch can use it, else a copy that it can."""
+    if array.dtype.kind in "iub":
+        dtype: type = np.float64
+    elif array.dtype.kind == "f":
+        dtype = np.float32 if array.dtype.itemsize <= 4 else np.float64
+    elif array.dtype.kind == "c":
+        dtype = np.complex128  # refused where the reason can be given
+    else:
+        raise TypeError(f"{array.dtype} values")
+    return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
+
+
+def _label_array(labels: ArrayLike, name: str) -> Array:
+    if isinstance(labels, Tensor):
+        plain = labels.detach().cpu()
+        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:
+        raise InputError(name, f"a ragged list ({error})", "a 1-D array, one label a row") from None
+    if array.dtype.kind == "f" and not hasattr(labels, "dtype"):
+        # NumPy makes floats of integers that no one type of its own holds: 2**63 beside -1.
+        listed = np.array(labels, dtype=object)
+        if all(isinstance(label, int) for label in listed.flat):
+            return listed
+    return array
 
 
 def _rows(indices: list[int]) -> str:

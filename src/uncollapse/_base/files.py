@@ -1,4 +1,4 @@
-"""Files: written aside and renamed, read with a sentence when damaged, locked between processes.
+"""Files: written aside and renamed into place, read with a sentence when damaged.
 
 The only place that opens a file for writing. A reader of what is written here sees the old file or
 the new one, never a part of it, whatever happens to the writer.
@@ -7,6 +7,7 @@ the new one, never a part of it, whatever happens to the writer.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = [
     "DamagedFileError",
@@ -24,6 +25,7 @@ __all__ = [
     "read_json",
     "read_jsonl",
     "read_toml",
+    "streamed_aside",
     "sync",
     "write_csv",
     "write_json",
@@ -44,8 +46,9 @@ class DamagedFileError(ValueError):
 def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a path beside `path` to write to; on success it takes its place, on error it goes.
 
-    With `folder` the path yielded is a new folder. The parent folder is created where need be; the
-    file (each file of the folder) is on disk before the rename.
+    With `folder` the path yielded is a new folder; an old one at `path` stays whole until it is
+    replaced. The parent folder is created where need be; the file (each file of the folder) is on
+    disk before the rename.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
@@ -55,8 +58,7 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
     ('whole', ['a.txt'])
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays last: some writers choose their format by it.
-    aside = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:12]}{path.suffix}")
+    aside = _beside(path)
     try:
         if folder:
             aside.mkdir()
@@ -64,13 +66,18 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
         for part in sorted(aside.rglob("*")) if folder else [aside]:
             if part.is_file():
                 sync(part)
-        if folder and path.exists():
-            shutil.rmtree(path)
-        os.replace(aside, path)
+        _put(aside, path)
         sync(path.parent)
     except BaseException:
         _remove(aside)
         raise
+
+
+@contextmanager
+def streamed_aside(path: Path) -> Iterator[BinaryIO]:
+    """Yield a binary file to write to, as `written_aside` does: for what is made piece by piece."""
+    with written_aside(path) as aside, aside.open("wb") as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:
@@ -148,7 +155,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 
     Any other line that is not a JSON object raises `DamagedFileError` with its number.
     """
-    lines = _text(path).split("\n")
+    lines = path.read_bytes().split(b"\n")  # each decoded by itself: a cut may split a character
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -163,21 +170,30 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def read_csv(path: Path, *, delimiter: str = ",") -> tuple[list[str], list[list[str]]]:
-    """`(header, rows)` of a CSV file; every row has as many cells as the header, or it raises."""
-    reader = csv.reader(_text(path).splitlines(), delimiter=delimiter)
+def read_csv(
+    path: Path, *, delimiter: str = ",", fill: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """`(header, rows)` of a CSV file; every row has as many cells as the header, or it raises.
+
+    With `fill` a short row gets empty cells at its end.
+    """
+    # The file's own line ends: a quoted cell may hold some.
+    reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=delimiter, strict=True)
+    rows: list[list[str]] = []
     try:
-        rows = [row for row in reader if row]
+        for row in reader:
+            if fill and row and rows:
+                row += [""] * (len(rows[0]) - len(row))
+            if row and rows and len(row) != len(rows[0]):
+                why = f"line {reader.line_num} has {len(row)} cells, the header {len(rows[0])}"
+                raise DamagedFileError(path, why)
+            if row:
+                rows.append(row)
     except csv.Error as error:
-        raise DamagedFileError(path, f"not CSV ({error})") from None
+        raise DamagedFileError(path, f"line {reader.line_num} is not CSV ({error})") from None
     if not rows:
         raise DamagedFileError(path, "it is empty")
-    header, *body = rows
-    for number, row in enumerate(body, start=2):
-        if len(row) != len(header):
-            why = f"row {number} has {len(row)} cells, the header {len(header)}"
-            raise DamagedFileError(path, why)
-    return header, body
+    return rows[0], rows[1:]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -190,6 +206,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def sync(path: Path) -> None:
     """Have the system write a file or folder to disk before we go on."""
+    if os.name != "posix":  # Windows syncs no folder, and no file opened for reading
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -199,9 +217,29 @@ def sync(path: Path) -> None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DamagedFileError(path, f"not UTF-8 text ({error.reason})") from None
+
+
+def _beside(path: Path) -> Path:
+    # The suffix stays last: some writers choose their format by it.
+    return path.with_name(f".{path.stem}.{uuid.uuid4().hex[:12]}{path.suffix}")
+
+
+def _put(aside: Path, path: Path) -> None:
+    """Rename into place; a folder, which cannot be renamed over, is moved out of the way first."""
+    if not (path.is_dir() and aside.is_dir()):
+        os.replace(aside, path)
+        return
+    old = _beside(path)
+    os.replace(path, old)
+    try:
+        os.replace(aside, path)
+    except BaseException:
+        os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

@@ -1,4 +1,9 @@
-"""A lock file between processes: one works, others wait; a dead holder's lock is taken over."""
+"""A lock file between processes: one works, others wait; a dead holder's lock is taken over.
+
+The package `filelock` does not serve: its soft locks outlive a crash on another machine unless they
+expire by age alone, under a living holder too, and its leases are refreshed by a thread, so that a
+holder that is stuck is waited for. Here the work itself says that it goes on.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 __all__ = ["FileLock"]
 
@@ -51,18 +55,14 @@ class FileLock:
 
     def __enter__(self) -> FileLock:
         while not self._take():
-            if self._stale():
-                self._break()
+            holder = self._holder()
+            if self._stale(holder):
+                self._break(holder)
             else:
                 self._sleep(self.poll)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._holder() == self._owner:
             self.path.unlink(missing_ok=True)
 
@@ -76,28 +76,38 @@ class FileLock:
         return True
 
     def _holder(self) -> str:
-        try:
-            return self.path.read_text()
-        except OSError:
-            return ""
+        return _read(self.path)
 
-    def _stale(self) -> bool:
+    def _stale(self, holder: str) -> bool:
         try:
             age = time.time() - self.path.stat().st_mtime
         except OSError:
             return False  # gone: try to take it
-        host, _, rest = self._holder().partition(" ")
+        host, _, rest = holder.partition(" ")
         pid = rest.split(" ")[0]
         if host == socket.gethostname() and pid.isdigit() and os.name == "posix":
             return not _alive(int(pid)) or age > 10 * self.stale_after
         return age > self.stale_after
 
-    def _break(self) -> None:
-        """Remove a stale lock by renaming it first, so that only one process does."""
+    def _break(self, holder: str) -> None:
+        """Remove the lock of a stale holder, by renaming it first, so that only one process does.
+
+        Another process may have done so a moment ago and hold the lock now: then it gets it back.
+        """
         aside = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
         with contextlib.suppress(OSError):
             os.replace(self.path, aside)
+            if _read(aside) != holder:
+                with contextlib.suppress(OSError):
+                    os.link(aside, self.path)
             aside.unlink()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def _alive(pid: int) -> bool:

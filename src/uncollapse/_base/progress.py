@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from uncollapse._base.check import InputError
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressLine", "ProgressOption", "Report", "progress_reporter"]
 
-Report = Callable[[int, int], object]  # told (done, total)
+Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
 
 _SHOWN = {"loss": ".4f", "diameter": ".3g", "verdict": "", "recall@1": ".1%"}
@@ -80,12 +79,7 @@ class ProgressLine:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def show(self, step: int, values: Mapping[str, object]) -> None:

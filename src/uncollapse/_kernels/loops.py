@@ -6,11 +6,13 @@ import numba
 
 from uncollapse._base.arrays import Array
 
-__all__ = ["add_force", "fast", "square"]
+__all__ = ["add_force", "fast", "square", "unfused"]
 
 
 # Sums may be reordered, and there are no NaNs; infinities keep their meaning.
 fast = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp", "nnan"})
+# Products are not fused with the difference that follows: x * f - x * f must be exactly 0.
+unfused = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
 
 
 @fast

@@ -23,13 +23,14 @@ def command(
     from rich.console import Console
 
     from uncollapse import data
+    from uncollapse.cli.dataset_tables import copy_table, survey_table
 
     console = Console()
     if name is None:
-        console.print(data.render_survey(data.survey(data_root)))
+        console.print(survey_table(data.survey(data_root)))
         return
     with console.status(f"checking {name}"):
-        result = data.check(name, data_root)
-    console.print(data.render_check(result))
+        result = data.check(name, data_root, progress=False)
+    console.print(copy_table(result))
     if strict and not result.ok:
         raise typer.Exit(2)

@@ -40,8 +40,8 @@ def command(
 ) -> None:
     """Predict collapse at initialisation, for batch shapes, dimensions and strategies."""
     from rich.console import Console
-    from rich.progress import Progress
 
+    from uncollapse._base.progress import progress_reporter
     from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.forecasting import forecast_run, forecast_tables, save_forecast
@@ -50,8 +50,7 @@ def command(
     console = Console()
     if fit is not None or more:
         c = _fitted(fit, more or [], console)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("forecasting", total=None)
+    with progress_reporter(True, "forecasting") as report:
         found = forecast_run(
             settings,
             _numbers("--p", p),
@@ -59,7 +58,7 @@ def command(
             _numbers("--dim", dim) if dim else None,
             c=c,
             probe_steps=probe,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=report,
         )
     console.print(*forecast_tables(found), sep="\n")
     console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)

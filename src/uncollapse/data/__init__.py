@@ -9,11 +9,10 @@ from uncollapse.data.augment import (
     random_resized_crop,
 )
 from uncollapse.data.cache import CacheError, cache_folder
-from uncollapse.data.check import CopyCheck, SplitCheck, Survey, check, survey
+from uncollapse.data.copies import CopyCheck, SplitCheck, Survey, check, survey
 from uncollapse.data.images import UnreadableImageError
 from uncollapse.data.listing import Counts, DatasetInfo
 from uncollapse.data.registry import DATASETS, OWN, describe, load, paper_transform
-from uncollapse.data.render import render_check, render_info, render_survey
 from uncollapse.data.types import DataError, LabelledImages, LoadReport, TensorSource
 
 __all__ = [
@@ -41,8 +40,5 @@ __all__ = [
     "per_image",
     "random_erasing",
     "random_resized_crop",
-    "render_check",
-    "render_info",
-    "render_survey",
     "survey",
 ]

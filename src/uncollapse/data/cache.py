@@ -1,7 +1,7 @@
 """Decoded images, resized once into a memory-mapped file: the second epoch runs at memory speed.
 
-A cache is a manifest (JSON) and the pixel file it names. Both are written aside and renamed, the
-manifest last, so a reader sees a finished cache or none; a lock only saves doing the work twice.
+A cache is a manifest (JSON) and the pixel file it names, which is written first: a reader sees a
+finished cache or none. A lock only saves doing the work twice.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import shutil
-import sys
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.files import read_json, streamed_aside, write_json
 from uncollapse._base.lock import FileLock
+from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.data.images import FileSource, Findings, decode_each
 from uncollapse.data.types import DataError
 
 __all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached"]
-
-Progress = Callable[[int, int], None]
 
 _FORMAT = 1
 _SIGN_OF_LIFE = 64  # images decoded between two of them
@@ -88,7 +85,7 @@ def cached(
     *,
     place: str = "",
     folder: Path | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     workers: int | None = None,
 ) -> Cached:
     """The images of `source` from a cache called `name`, which is built if there is none that fits.
@@ -150,7 +147,7 @@ def _fingerprint(source: FileSource) -> str:
 def _open(manifest: Path, print_of: str) -> Cached | None:
     """The finished cache, or None when there is none, it is of something else, or is damaged."""
     try:
-        found = json.loads(manifest.read_text())
+        found = read_json(manifest)
         if found["fingerprint"] != print_of:
             return None
         pixels = manifest.with_name(found["pixels"])
@@ -175,7 +172,7 @@ def _build(
     manifest: Path,
     print_of: str,
     lock: FileLock,
-    progress: Progress | None,
+    progress: ProgressOption,
     workers: int | None,
 ) -> None:
     need = len(source) * int(np.prod(source.shape))
@@ -183,40 +180,33 @@ def _build(
     if need > free:
         raise OSError(errno.ENOSPC, f"{need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free")
     pixels = manifest.with_name(f"{manifest.stem}-{uuid.uuid4().hex[:12]}.u8")
-    aside = pixels.with_suffix(".part")
     try:
-        with open(aside, "wb") as file:
+        with streamed_aside(pixels) as file:
             entry = _decode_all(source, file, lock, progress, workers)
-            _flush(file)
-        os.replace(aside, pixels)
         entry |= {"fingerprint": print_of, "pixels": pixels.name, "decoding": asdict(source.how)}
-        with open(aside, "wb") as file:
-            file.write(json.dumps(entry).encode())
-            _flush(file)
-        os.replace(aside, manifest)
+        write_json(manifest, entry)
     except BaseException:
         pixels.unlink(missing_ok=True)
         raise
-    finally:
-        aside.unlink(missing_ok=True)
-    for old in manifest.parent.glob(f"{manifest.stem}-*"):
-        # Pixels that no manifest names any more: of a changed source, or of a killed build.
-        if old != pixels:
-            with contextlib.suppress(OSError):
-                old.unlink()
+    for pattern in (f"{manifest.stem}-*", f".{manifest.stem}*"):
+        for old in manifest.parent.glob(pattern):
+            # What no manifest names any more: of a changed source, or of a killed build.
+            if old != pixels:
+                with contextlib.suppress(OSError):
+                    old.unlink()
 
 
 def _decode_all(
     source: FileSource,
     file: BinaryIO,
     lock: FileLock,
-    progress: Progress | None,
+    progress: ProgressOption,
     workers: int | None,
 ) -> dict[str, Any]:
     """Write every readable image to `file` in order; return what the manifest says of them."""
     rows: list[int] = []
     findings = Findings()
-    with _shown(progress) as show:
+    with progress_reporter(progress, "decoding images") as show:
         for image in decode_each(source, workers):
             findings.add(source.images[image.row], image)
             if image.pixels is not None:
@@ -228,25 +218,6 @@ def _decode_all(
                 lock.refresh()
                 show(done, len(source))
     return {"shape": [len(rows), *source.shape], "rows": rows} | asdict(findings)
-
-
-def _flush(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def _shown(progress: Progress | None) -> Iterator[Progress]:
-    """The caller's progress function, or a bar on a terminal, or nothing."""
-    if progress is not None or not sys.stderr.isatty():
-        yield progress or (lambda done, total: None)
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("decoding images")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _explained(error: OSError, folder: Path) -> CacheError:

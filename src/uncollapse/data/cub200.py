@@ -13,6 +13,7 @@ from uncollapse.data.listing import (
     find_root,
     list_rows,
 )
+from uncollapse.data.readers import read_lines
 from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "listing"]
@@ -64,10 +65,7 @@ def listing(root: Path | None, split: str) -> Listing:
 
 
 def _table(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        raise DataError(f"cub200: no file {path}") from None
+    lines = read_lines(path, INFO.name)
     pairs = (line.split(maxsplit=1) for line in lines if line.strip())
     return {pair[0]: pair[-1].strip() for pair in pairs}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ import numpy as np
 from uncollapse._base.arrays import Array, points64
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
+from uncollapse._base.files import written_aside
+from uncollapse.data.readers import ARRAY_FILES, TABLE_FILES, read_arrays, read_table
 from uncollapse.data.types import DataError
 
 __all__ = ["Embeddings", "read_embeddings", "write_embeddings"]
@@ -45,13 +46,8 @@ def write_embeddings(found: Embeddings, path: str | Path) -> Path:
     columns = {
         name: value for name, value in vars(found).items() if name != "points" and value is not None
     }
-    aside = target.with_name(f".{os.getpid()}.{target.name}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with written_aside(target) as aside:
         writer(aside, found.points.astype(np.float32), columns)
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
     return target
 
 
@@ -62,14 +58,9 @@ def read_embeddings(path: str | Path, labels: str | Path | None = None) -> Embed
     named label, fine_label, name or path; every other numeric column is a dimension.
     """
     source = Path(path)
-    reader = _READERS.get(source.suffix)
-    if reader is None:
-        raise InputError("file", source.name, f"a file ending in {', '.join(_READERS)}")
-    if not source.is_file():
-        raise DataError(f"{source}: no such file")
-    arrays = _guarded(reader, source)
+    arrays = _read(source, "file")
     if labels is not None:
-        beside = _guarded(_READERS.get(Path(labels).suffix, _read_npy), Path(labels))
+        beside = _read(Path(labels), "labels")
         found = _pick(beside, _LABELS)
         arrays["labels"] = found if found is not None else next(iter(beside.values()))
     points = _pick(arrays, _POINTS)
@@ -86,46 +77,17 @@ def read_embeddings(path: str | Path, labels: str | Path | None = None) -> Embed
     return result
 
 
-def _guarded(reader: Callable[[Path], dict[str, Array]], path: Path) -> dict[str, Array]:
-    try:
-        return reader(path)
-    except (ImportError, DataError):
-        raise
-    except Exception as error:  # each format has errors of its own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path}: cannot be read ({reason})") from None
+def _read(path: Path, name: str) -> dict[str, Array]:
+    if path.suffix not in (*ARRAY_FILES, *TABLE_FILES):
+        endings = ", ".join([*ARRAY_FILES, *TABLE_FILES])
+        raise InputError(name, path.name, f"a file ending in {endings}")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    return read_arrays(path) if path.suffix in ARRAY_FILES else _from_columns(read_table(path))
 
 
 def _pick(arrays: dict[str, Array], names: tuple[str, ...]) -> Array | None:
     return next((arrays[name] for name in names if name in arrays), None)
-
-
-def _read_npz(path: Path) -> dict[str, Array]:
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
-def _read_npy(path: Path) -> dict[str, Array]:
-    return {"embeddings": np.load(path, allow_pickle=False)}
-
-
-def _read_safetensors(path: Path) -> dict[str, Array]:
-    from safetensors.numpy import load_file
-
-    return dict(load_file(path))
-
-
-def _read_parquet(path: Path) -> dict[str, Array]:
-    table = import_extra("pyarrow.parquet", extra="parquet").read_table(path)
-    return _from_columns({n: table.column(n).to_pylist() for n in table.column_names})
-
-
-def _read_csv(path: Path) -> dict[str, Array]:
-    import csv
-
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = csv.reader(file)
-    return _from_columns(dict(zip(header, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 def _from_columns(columns: dict[str, list[Any]]) -> dict[str, Array]:
@@ -153,8 +115,7 @@ def _labels(values: list[Any]) -> Array:
 
 
 def _write_npz(path: Path, points: Array, columns: dict[str, Array]) -> None:
-    with path.open("wb") as file:
-        np.savez(file, embeddings=points, **columns)  # type: ignore[arg-type]
+    np.savez(path, embeddings=points, **columns)  # type: ignore[arg-type]
 
 
 def _write_safetensors(path: Path, points: Array, columns: dict[str, Array]) -> None:
@@ -172,13 +133,6 @@ def _write_parquet(path: Path, points: Array, columns: dict[str, Array]) -> None
     parquet.write_table(arrow.table(data), path)
 
 
-_READERS: dict[str, Callable[[Path], dict[str, Array]]] = {
-    ".npz": _read_npz,
-    ".npy": _read_npy,
-    ".safetensors": _read_safetensors,
-    ".parquet": _read_parquet,
-    ".csv": _read_csv,
-}
 _WRITERS: dict[str, Callable[[Path, Array, dict[str, Array]], None]] = {
     ".npz": _write_npz,
     ".safetensors": _write_safetensors,

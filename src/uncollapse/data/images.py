@@ -7,7 +7,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.data.listing import ImageRef
 from uncollapse.data.types import DataError, LoadReport
 
@@ -183,9 +184,7 @@ def decode_each(source: FileSource, workers: int | None = None) -> Iterator[Deco
             yield from pool.map(partial(_attempt, source), rows)
 
 
-def inspect_files(
-    source: FileSource, progress: Callable[[int, int], None] | None = None
-) -> LoadReport:
+def inspect_files(source: FileSource, progress: ProgressOption = None) -> LoadReport:
     """Decode every image, keep none, and report the unreadable and the converted.
 
     >>> source = FileSource([ImageRef(Path("nowhere.png"))], Decoding((8, 8)))
@@ -193,11 +192,12 @@ def inspect_files(
     1
     """
     findings = Findings()
-    for image in decode_each(source):
-        findings.add(source.images[image.row], image)
-        done = image.row + 1
-        if progress is not None and (done % _AHEAD == 0 or done == len(source)):
-            progress(done, len(source))
+    with progress_reporter(progress, "decoding images") as report:
+        for image in decode_each(source):
+            findings.add(source.images[image.row], image)
+            done = image.row + 1
+            if done % _AHEAD == 0 or done == len(source):
+                report(done, len(source))
     return LoadReport(
         unreadable=tuple(findings.unreadable),
         converted={mode: tuple(names) for mode, names in findings.converted.items()},

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
-from uncollapse._base.extras import import_extra
 from uncollapse.data.listing import DatasetInfo, ImageRef, Listing, Row, list_rows
+from uncollapse.data.readers import TABLE_FILES, read_table
 from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "listing"]
@@ -34,7 +33,9 @@ def listing(root: Path | None, split: str | None) -> Listing:
     """
     if root is None or not root.is_file():
         raise DataError(f"manifest: root must be a .csv or .parquet file, got {root}")
-    table = _read(root)
+    if root.suffix not in TABLE_FILES:
+        raise DataError(f"manifest: expected a .csv or .parquet file, got {root.name}")
+    table = read_table(root, fill=True)
     for column in ("path", "label"):
         if column not in table:
             found = ", ".join(table) or "none"
@@ -60,30 +61,6 @@ def listing(root: Path | None, split: str | None) -> Listing:
         if split == "all" or splits[place] == split
     ]
     return list_rows(rows, class_names=names, fine_names=fine_names, origin=str(root), split=split)
-
-
-def _read(path: Path) -> dict[str, list[Any]]:
-    """Columns by name."""
-    if path.suffix == ".parquet":
-        parquet = import_extra("pyarrow.parquet", "parquet")
-        try:
-            columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: not a Parquet file that can be read ({error})") from None
-        return columns
-    if path.suffix != ".csv":
-        raise DataError(f"manifest: expected a .csv or .parquet file, got {path.name}")
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            heading, *rows = list(csv.reader(file)) or [[]]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a CSV file in UTF-8 ({error})") from None
-    rows = [row for row in rows if row]
-    # A short row has empty cells at its end.
-    return {
-        name: [row[place] if place < len(row) else "" for row in rows]
-        for place, name in enumerate(heading)
-    }
 
 
 def _filled(path: Path, column: str, place: int, value: Any) -> str:

@@ -15,7 +15,7 @@ from uncollapse._base.arrays import Array
 from uncollapse.data.listing import Counts, DatasetInfo, Listing, find_root
 from uncollapse.data.types import DataError
 
-__all__ = ["FASHION", "MNIST", "PARITY", "mnist", "parity", "read_idx"]
+__all__ = ["FASHION", "MNIST", "PARITY", "listing", "parity", "read_idx"]
 
 
 _LAYOUT = """\
@@ -65,7 +65,7 @@ _GARMENTS = (
 )
 
 
-def mnist(info: DatasetInfo, root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """MNIST or Fashion-MNIST: `train` (60,000), `test` (10,000), `all`; label = class."""
     folder = find_root(info, root, _markers())
     images, labels = _idx_pair(info, folder, split)

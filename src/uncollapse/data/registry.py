@@ -11,8 +11,9 @@ from pathlib import Path
 from torch import Tensor
 
 from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.progress import ProgressOption
 from uncollapse.data import (
-    arrays,
+    array_files,
     cars196,
     cub200,
     digits,
@@ -24,7 +25,7 @@ from uncollapse.data import (
     sop,
 )
 from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
-from uncollapse.data.cache import Progress, cached
+from uncollapse.data.cache import cached
 from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import DatasetInfo, Listing
 from uncollapse.data.types import (
@@ -42,8 +43,8 @@ __all__ = ["DATASETS", "OWN", "describe", "list_split", "load", "paper_transform
 _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "digits": (digits.INFO, digits.listing),
     "mnist-parity": (mnist.PARITY, mnist.parity),
-    "mnist": (mnist.MNIST, partial(mnist.mnist, mnist.MNIST)),
-    "fashion-mnist": (mnist.FASHION, partial(mnist.mnist, mnist.FASHION)),
+    "mnist": (mnist.MNIST, partial(mnist.listing, mnist.MNIST)),
+    "fashion-mnist": (mnist.FASHION, partial(mnist.listing, mnist.FASHION)),
     "omniglot": (omniglot.INFO, omniglot.listing),
     "market1501": (market1501.INFO, market1501.listing),
     "cub200": (cub200.INFO, cub200.listing),
@@ -53,7 +54,7 @@ _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
 _OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "folder": (folder.INFO, folder.listing),
     "manifest": (manifest.INFO, manifest.listing),
-    "arrays": (arrays.INFO, arrays.listing),
+    "arrays": (array_files.INFO, array_files.listing),
 }
 
 DATASETS = tuple(_LISTERS)
@@ -71,7 +72,7 @@ def load(
     cache: bool = True,
     strict: bool = False,
     transform: Transform | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> LabelledImages:
     """Load a split of a dataset: one of `DATASETS`, or your own as `folder`, `manifest`, `arrays`.
 

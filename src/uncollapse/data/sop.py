@@ -13,6 +13,7 @@ from uncollapse.data.listing import (
     find_root,
     list_rows,
 )
+from uncollapse.data.readers import read_lines
 from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "listing"]
@@ -54,12 +55,10 @@ def listing(root: Path | None, split: str) -> Listing:
 
 
 def _table(path: Path) -> list[tuple[int, str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        raise DataError(f"sop: no file {path}") from None
     pairs = []
-    for number, line in enumerate(lines[1:], start=2):  # the first line is a heading
+    for number, line in enumerate(
+        read_lines(path, INFO.name)[1:], start=2
+    ):  # the first line is a heading
         fields = line.split(maxsplit=3)
         if not fields:
             continue

@@ -5,6 +5,7 @@ from uncollapse.distances.frame import (
     binary_scale,
     float32_is_exact,
     on_host,
+    screen_dtype,
     squared_norms,
     working_dtype,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "on_host",
     "paired_distances",
     "pairwise_distances",
+    "screen_dtype",
     "squared_norms",
     "working_dtype",
 ]

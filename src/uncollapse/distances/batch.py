@@ -152,6 +152,11 @@ class Batch:
         return self.count if len(self.rows) > self.count else 0
 
     @property
+    def reach(self) -> float:
+        """Largest coordinate about the centre, as the loss sees the rows; to a factor of 2."""
+        return 0.0 if self.frame.collapsed else 0.75 / self.frame.zoom
+
+    @property
     def candidates(self) -> int:
         """How many rows may be positives and negatives."""
         return len(self.rows) - self.offset

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,10 +23,12 @@ from uncollapse._base.extras import compiled
 __all__ = [
     "Frame",
     "binary_scale",
+    "device_path",
     "float32_is_exact",
     "on_host",
     "prepare",
     "product_dtype",
+    "screen_dtype",
     "squared_norms",
     "working_dtype",
 ]
@@ -35,6 +38,7 @@ _CHUNK = 1 << 18  # float64 values converted at a time where not all are: 2 MB
 _WHOLE = 1 << 22  # up to so many values the float64 rows are kept: 32 MB
 _SLACK = 16  # roundings of a squared distance beyond the d of its dot product
 _UNDERFLOW = 1e-35  # products of coordinates far below the scale vanish in float32
+_as_on_a_device = False  # set by `device_path`
 _EXTREME = 1e100  # coordinates beyond it, or its inverse, would over- or underflow when squared
 
 
@@ -46,7 +50,8 @@ class Frame:
     `factor` is `zoom`, a power of two, or on the unit sphere that over each row's norm (0 for a row
     of zeros, which stays at 0). `unit` is what 1 in these coordinates is in the distances a caller
     sees. `norms` are the squared norms of `z`. Where all rows coincide every coordinate is 0 and
-    `collapsed` is True.
+    `collapsed` is True. With an `order`, row i of the frame is `given[order[i]]`: another order, or
+    some of the rows, without a copy of them.
 
     A squared distance |z_i|² + |z_j|² - 2 z_i·z_j is within `gamma` (|z_i|² + |z_j|²) of the true
     one, and 1e-35: the bound d·u of a dot product of length d, and the roundings around it.
@@ -64,6 +69,7 @@ class Frame:
     z: Tensor | None
     norms: Tensor
     collapsed: bool
+    order: Tensor | None = None
 
     @classmethod
     def of(
@@ -77,7 +83,7 @@ class Frame:
         """Frame of `[N, d]` rows, divided by their norms first if on the `sphere`.
 
         `dtype` is that of `z` (see `product_dtype`). Without `resident`, `z` is not kept and blocks
-        of it are made when asked for: memory is then O(N).
+        of it are made when asked for: memory is then O(N), and a few MB.
         """
         return cls.of_sets([x], sphere=sphere, dtype=dtype, resident=resident)[0]
 
@@ -89,13 +95,19 @@ class Frame:
         sphere: bool = False,
         dtype: torch.dtype | None = None,
         resident: bool = True,
+        orders: Sequence[Tensor] | None = None,
+        known: float | None = None,
     ) -> list[Frame]:
-        """Frames of several sets of rows about one common centre, with one scale."""
-        reach, build = prepare(sets, sphere=sphere, dtype=dtype, resident=resident)
-        return build(float(reach))
+        """Frames of several sets of rows about one common centre, with one scale.
+
+        `orders`, one for each set, are the orders of their rows in the frames; nothing but `z` is
+        then kept of them. Who has `known` how far the rows reach spares a device the look at them.
+        """
+        reach, build = prepare(sets, sphere=sphere, dtype=dtype, resident=resident, orders=orders)
+        return build(float(reach) if known is None or on_host(sets[0]) else known)
 
     def __len__(self) -> int:
-        return len(self.given)
+        return len(self.norms)
 
     @property
     def dim(self) -> int:
@@ -133,7 +145,9 @@ class Frame:
         """The frame of the same rows divided by their norms; this one where it is that already."""
         if isinstance(self.factor, Tensor):
             return self.seen_as(1 / self.zoom)
-        return Frame.of(self.given, sphere=True, dtype=self.norms.dtype)
+        orders = None if self.order is None else [self.order]
+        options: Any = {"dtype": self.norms.dtype, "orders": orders, "known": 1.0}
+        return Frame.of_sets([self.given], sphere=True, **options)[0]
 
     @cached_property
     def fine(self) -> Frame:
@@ -150,24 +164,50 @@ class Frame:
                 changed.__dict__[name] = self.__dict__[name]
         return changed
 
-    def at(self, rows: Tensor) -> Frame:
+    def at(self, rows: Tensor | slice) -> Frame:
         """Some of the rows as a frame of its own, in the same coordinates."""
-        factor = self.factor[rows] if isinstance(self.factor, Tensor) else self.factor
         z = None if self.z is None else self.z[rows]
+        if self.order is not None:
+            return replace(self, z=z, norms=self.norms[rows], order=self.order[rows])
+        factor = self.factor[rows] if isinstance(self.factor, Tensor) else self.factor
         some = replace(self, given=self.given[rows], factor=factor, z=z, norms=self.norms[rows])
         if "wide" in self.__dict__:
             some.__dict__["wide"] = self.wide[rows]
         return some
 
+    def kept(self) -> Frame:
+        """The same frame with `z`, where it was made without; needs a few MB beside it."""
+        if self.z is not None:
+            return self
+        z = self.norms.new_empty(len(self), self.dim)
+        for part in _parts(len(self), self.dim, lean=True):
+            z[part] = self.block(part)
+        return replace(self, z=z)
+
+    def beside(self, coordinates: Tensor) -> Frame:
+        """Other points, given in this frame's coordinates, as a frame to be compared with it."""
+        return replace(
+            self,
+            given=coordinates,
+            factor=1.0,
+            centre=torch.zeros_like(self.centre),
+            z=coordinates,
+            norms=squared_norms(coordinates),
+            collapsed=False,
+            order=None,
+        )
+
     def exact(self, rows: Tensor | slice) -> Tensor:
         """Rows before the centre is taken off, in float64: only their differences mean anything."""
+        rows = rows if self.order is None else self.order[rows]
         return _exact(self.given, self.factor, rows, working_dtype(self.given))
 
     def block(self, rows: Tensor | slice) -> Tensor:
         """Rows of `z`."""
         if self.z is not None:
             return self.z[rows]
-        return (self.exact(rows) - self.centre).to(self.norms.dtype)
+        block = self.exact(rows).sub_(self.centre)
+        return (block.zero_() if self.collapsed else block).to(self.norms.dtype)
 
     def squares(self, i: Tensor | slice, j: Tensor, other: Frame | None = None) -> Tensor:
         """Squared distances of rows i to rows j (of `other`) by differences of the given rows.
@@ -175,7 +215,9 @@ class Frame:
         `b` rows `i`, and `j` of shape `[b]` or `[b, k]`; in the frame's coordinates, float64.
         """
         there = self if other is None else other
-        out = torch.empty(j.shape, dtype=self.centre.dtype, device=j.device)
+        out = torch.zeros(j.shape, dtype=self.centre.dtype, device=j.device)
+        if self.collapsed:
+            return out
         step = max(1, 2 * _CHUNK // (max(j.shape[1], 1) * self.dim if j.ndim == 2 else self.dim))
         if isinstance(i, slice):
             i = torch.arange(*i.indices(len(self)), device=j.device)
@@ -214,6 +256,7 @@ def prepare(
     sphere: bool = False,
     dtype: torch.dtype | None = None,
     resident: bool = True,
+    orders: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, Callable[[float], list[Frame]]]:
     """What `Frame.of_sets` does short of its one look at the data: the reach, and what is left.
 
@@ -227,29 +270,36 @@ def prepare(
         largest = max(float(torch.linalg.vector_norm(x, math.inf)) for x in sets)
         if not 1 / _EXTREME < largest < _EXTREME:
             before = 1 / binary_scale(largest)
-    if len(sets) == 1 and resident and before == 1.0 and _small_enough(sets[0]):
+    plain = len(sets) == 1 and resident and orders is None and before == 1.0
+    if plain and _small_enough(sets[0]):
         kernels = compiled.kernels
         if kernels is not None:
             frame, size = _compiled_frame(kernels, sets[0], sphere, dtype)
             return torch.tensor(size, dtype=work), lambda _: [frame]
-    factors = [_sphere_factor(x, work, before) if sphere else before for x in sets]
-    centre = _mean(sets, factors, work)
+    lean = not resident or orders is not None
+    factors = [_sphere_factor(x, work, before, lean) if sphere else before for x in sets]
+    centre = _mean(sets, factors, work, lean)
     reach = torch.stack(
         [
             (_exact(x, f, part, work) - centre).abs_().amax()
             for x, f in zip(sets, factors, strict=True)
-            for part in _parts(x)
+            for part in _parts(len(x), x.shape[1], lean)
         ]
     ).amax()
+    one_point = 4 * torch.finfo(work).eps if sphere else 0.0
+    if sphere and not on_host(sets[0]):  # who builds without a look at the reach gets zeros too
+        whole_sphere = (reach > one_point).to(work)
+        factors, centre = [f * whole_sphere for f in factors], centre * whole_sphere
 
     def build(largest: float) -> list[Frame]:
         # Rows of length 1 that differ by no more than their rounding are one point.
-        collapsed = largest <= (4 * torch.finfo(work).eps if sphere else 0.0)
+        collapsed = largest <= one_point
         zoom = 1.0 if collapsed else 1 / binary_scale(largest)
         whole = zoom if sphere else zoom * before
+        places: Sequence[Tensor | None] = orders or [None] * len(sets)
         return [
-            _frame(x, f * zoom, centre * zoom, whole, dtype, resident, collapsed)
-            for x, f in zip(sets, factors, strict=True)
+            _frame(x, f * zoom, centre * zoom, whole, dtype, resident, collapsed, order)
+            for x, f, order in zip(sets, factors, places, strict=True)
         ]
 
     return reach, build
@@ -266,7 +316,18 @@ def binary_scale(largest: float) -> float:
 
 def on_host(x: Tensor) -> bool:
     """Whether NumPy and the compiled kernels may look at this tensor's memory."""
-    return x.device.type == "cpu"
+    return x.device.type == "cpu" and not _as_on_a_device
+
+
+@contextmanager
+def device_path() -> Iterator[None]:
+    """Treat tensors in the host's memory as those of a device; for tests without one."""
+    global _as_on_a_device
+    before, _as_on_a_device = _as_on_a_device, True
+    try:
+        yield
+    finally:
+        _as_on_a_device = before
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
@@ -282,6 +343,11 @@ def float32_is_exact() -> bool:
 def product_dtype(x: Tensor) -> torch.dtype:
     """The dtype products of rows are taken in: the rows' own, if that keeps its digits."""
     return x.dtype if float32_is_exact() else working_dtype(x)
+
+
+def screen_dtype() -> torch.dtype:
+    """The dtype a first look at many pairs is taken in, whatever that of the rows: the fastest."""
+    return torch.float32 if float32_is_exact() else torch.float64
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -304,20 +370,22 @@ def _exact(x: Tensor, factor: Tensor | float, rows: Tensor | slice, work: torch.
     return wide * factor
 
 
-def _sphere_factor(x: Tensor, work: torch.dtype, before: float) -> Tensor:
+def _sphere_factor(x: Tensor, work: torch.dtype, before: float, lean: bool) -> Tensor:
     factor = torch.empty(len(x), dtype=work, device=x.device)
-    for part in _parts(x):
+    for part in _parts(len(x), x.shape[1], lean):
         norm = torch.linalg.vector_norm(x[part].to(work) * before, dim=1)
         factor[part] = torch.where(norm > 0, before / norm, torch.zeros_like(norm))
     return factor
 
 
-def _mean(sets: Sequence[Tensor], factors: Sequence[Tensor | float], work: torch.dtype) -> Tensor:
+def _mean(
+    sets: Sequence[Tensor], factors: Sequence[Tensor | float], work: torch.dtype, lean: bool
+) -> Tensor:
     # The first row goes first: the mean of equal rows is then exactly that row.
     first = _exact(sets[0], factors[0], slice(0, 1), work)[0]
     total = torch.zeros_like(first)
     for x, f in zip(sets, factors, strict=True):
-        for part in _parts(x):
+        for part in _parts(len(x), x.shape[1], lean):
             total += (_exact(x, f, part, work) - first).sum(0)
     return first + total / sum(len(x) for x in sets)
 
@@ -330,15 +398,17 @@ def _frame(
     dtype: torch.dtype,
     resident: bool,
     collapsed: bool,
+    order: Tensor | None,
 ) -> Frame:
-    norms = torch.empty(len(x), dtype=dtype, device=x.device)
-    z = torch.empty(x.shape, dtype=dtype, device=x.device) if resident else None
-    frame = Frame(x, factor, centre, zoom, 1 / zoom, z, norms, collapsed)
-    for part in _parts(x):
+    n = len(x) if order is None else len(order)
+    norms = torch.empty(n, dtype=dtype, device=x.device)
+    z = norms.new_empty(n, x.shape[1]) if resident else None
+    frame = Frame(x, factor, centre, zoom, 1 / zoom, z, norms, collapsed, order)
+    for part in _parts(n, x.shape[1], lean=not resident or order is not None):
         wide = frame.exact(part).sub_(centre)
         if collapsed:
             wide.zero_()
-        if len(wide) == len(x) and resident:
+        if len(wide) == n and resident and order is None:
             frame.__dict__["wide"] = wide  # small sets: kept, it will be asked for
         narrow = wide.to(dtype)
         norms[part] = squared_norms(narrow)
@@ -367,8 +437,9 @@ def _compiled_frame(
     return frame, reach
 
 
-def _parts(x: Tensor) -> Iterator[slice]:
-    """The rows in one piece where they are few, else in pieces of 2 MB of float64."""
-    step = len(x) if x.numel() <= _WHOLE else max(1, _CHUNK // x.shape[1])
-    for low in range(0, len(x), max(step, 1)):
-        yield slice(low, min(low + step, len(x)))
+def _parts(rows: int, dim: int, lean: bool = False) -> Iterator[slice]:
+    """Rows in one piece where they are few, else (or if `lean`) in pieces of 2 MB of float64."""
+    whole = not lean and rows * dim <= _WHOLE
+    step = max(1, rows if whole else _CHUNK // dim)
+    for low in range(0, rows, step):
+        yield slice(low, min(low + step, rows))

@@ -16,7 +16,13 @@ from uncollapse._base.check import InputError
 from uncollapse.distances.frame import Frame, working_dtype
 from uncollapse.distances.tiles import short_squares
 
-__all__ = ["centre", "paired_distances", "pairwise_distances"]
+__all__ = [
+    "centre",
+    "difference_norms",
+    "known_distances",
+    "paired_distances",
+    "pairwise_distances",
+]
 
 # A pair whose squared distance is below this share of |x|² + |y|² is measured by differences, so
 # that the result is right to its own dtype's precision (to 1e-10 in float64).
@@ -42,11 +48,22 @@ def pairwise_distances(
     """
     a = points(x)
     if y is None:
-        return _Pairwise.apply(a, a, True, squared)  # type: ignore[no-any-return,no-untyped-call]
+        return _Pairwise.apply(a, a, True, squared, None)  # type: ignore[no-any-return,no-untyped-call]
     b = points(y, "y")
     _same_width(a, b)
     dtype = torch.promote_types(a.dtype, b.dtype)
-    return _Pairwise.apply(a.to(dtype), b.to(dtype), False, squared)  # type: ignore[no-any-return,no-untyped-call]
+    return _Pairwise.apply(a.to(dtype), b.to(dtype), False, squared, None)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def known_distances(
+    x: Tensor, y: Tensor | None = None, *, squared: bool = False, reach: float
+) -> Tensor:
+    """`pairwise_distances` of rows that were checked before, of one dtype: no device is waited for.
+
+    `reach` is their largest coordinate about their centre, to a few powers of two; 0 where all rows
+    coincide.
+    """
+    return _Pairwise.apply(x, x if y is None else y, y is None, squared, reach)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def paired_distances(x: ArrayLike, y: ArrayLike, *, squared: bool = False) -> Tensor:
@@ -62,14 +79,19 @@ def paired_distances(x: ArrayLike, y: ArrayLike, *, squared: bool = False) -> Te
     _same_width(a, b)
     if len(a) != len(b):
         raise InputError("y", f"{len(b)} rows", f"{len(a)}, one for each row of x")
-    dtype = torch.promote_types(a.dtype, b.dtype)
     wide = working_dtype(a)
-    difference = a.to(wide) - b.to(wide)
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    return difference_norms(a.to(wide) - b.to(wide), squared=squared).to(dtype)
+
+
+def difference_norms(difference: Tensor, *, squared: bool = False) -> Tensor:
+    """Lengths of rows, or their squares, with as many derivatives as asked; 0 at 0."""
     if squared:
-        return difference.square().sum(dim=1).to(dtype)
-    # vector_norm is scaled against under- and overflow and has subgradient 0 at 0.
-    norm: Tensor = torch.linalg.vector_norm(difference, dim=1)
-    return norm.to(dtype)
+        return difference.square().sum(dim=1)
+    # vector_norm is scaled against under- and overflow, but has no second derivative at 0.
+    apart = (difference != 0).any(dim=1, keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(difference.masked_fill(~apart, 1.0), dim=1)
+    return norm * apart[:, 0]
 
 
 def centre(x: Tensor) -> Tensor:
@@ -94,8 +116,10 @@ class _Pairwise(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, same: bool, squared: bool) -> Tensor:
-        square, unit = _wide_squares(x, None if same else y)
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, same: bool, squared: bool, reach: float | None
+    ) -> Tensor:
+        square, unit = _wide_squares(x, None if same else y, reach)
         wide = square.mul_(unit * unit) if squared else square.sqrt_().mul_(unit)
         result = wide.to(x.dtype)
         ctx.save_for_backward(x, y, result)
@@ -103,7 +127,7 @@ class _Pairwise(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, y, result = ctx.saved_tensors
         wide = working_dtype(x)
         a, b = x.to(wide), y.to(wide)
@@ -118,16 +142,18 @@ class _Pairwise(torch.autograd.Function):
             weight = weight * apart / result.to(wide).masked_fill(~apart, 1.0)
         if ctx.same:
             weight = weight + weight.T
-            return (weight.sum(1, keepdim=True) * a - weight @ a).to(x.dtype), None, None, None
+            return (weight.sum(1, keepdim=True) * a - weight @ a).to(x.dtype), *[None] * 4
         grad_x = weight.sum(1, keepdim=True) * a - weight @ b
         grad_y = weight.sum(0)[:, None] * b - weight.T @ a
-        return grad_x.to(x.dtype), grad_y.to(y.dtype), None, None
+        return grad_x.to(x.dtype), grad_y.to(y.dtype), None, None, None
 
 
-def _wide_squares(x: Tensor, y: Tensor | None) -> tuple[Tensor, float | Tensor]:
+def _wide_squares(
+    x: Tensor, y: Tensor | None, reach: float | None
+) -> tuple[Tensor, float | Tensor]:
     """Squared distances over unit², and the unit: a power of two, so squares never underflow."""
     sets, dtype = [x] if y is None else [x, y], working_dtype(x)
-    frames = Frame.of_sets(sets, dtype=dtype)
+    frames = Frame.of_sets(sets, dtype=dtype, known=reach)
     a, b = frames[0], frames[-1]
     square = short_squares(a, slice(None), b).add_(a.norms[:, None]).clamp_(min=0.0)
     share = _CLOSE[x.dtype] if dtype == torch.float64 else _CLOSE_WITHOUT_FLOAT64

@@ -16,6 +16,7 @@ __all__ = [
     "CLOSE",
     "Forces",
     "close_pairs",
+    "exact_squares",
     "exp_",
     "lengths",
     "log_",
@@ -58,6 +59,18 @@ def short_squares(
     buffer = None if out is None else out[: len(some)]
     start = norms if scale == 1.0 else norms * scale
     return torch.addmm(start, some, y.block(j).T, alpha=-2.0 * scale, out=buffer)
+
+
+def exact_squares(x: Frame, i: Tensor | slice, y: Frame, j: Tensor | slice) -> Tensor:
+    """Squared distances of all rows i to all rows j of `y` by differences, in float64.
+
+    Equal rows are at exactly 0.
+    """
+    here, there = x.exact(i), y.exact(j)
+    if x.collapsed:
+        return here.new_zeros(len(here), len(there))
+    gap = torch.cdist(here, there, compute_mode="donot_use_mm_for_euclid_dist")
+    return gap.square_()
 
 
 def close_pairs(

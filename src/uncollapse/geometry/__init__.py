@@ -3,8 +3,7 @@
 from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.claims import Claim, check_claims
 from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameter import class_diameters, diameter, set_distance
-from uncollapse.geometry.hausdorff import hausdorff, hausdorff_like, sup_displacement
+from uncollapse.geometry.diameters import class_diameters, diameter
 from uncollapse.geometry.isometry import (
     Isometry,
     best_isometry,
@@ -12,13 +11,19 @@ from uncollapse.geometry.isometry import (
     near_isometry_epsilon,
 )
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
-from uncollapse.geometry.separation import (
+from uncollapse.geometry.set_distances import (
+    hausdorff,
+    hausdorff_like,
+    set_distance,
+    sup_displacement,
+)
+from uncollapse.geometry.triplet_separation import (
     Separation,
     hard_mined_loss,
     is_triplet_separated,
     separation,
 )
-from uncollapse.geometry.thickness import Thickness, iap_constant, thickness
+from uncollapse.geometry.widths import Thickness, iap_constant, thickness
 
 __all__ = [
     "Claim",

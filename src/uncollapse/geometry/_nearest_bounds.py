@@ -15,6 +15,7 @@ from uncollapse.geometry._nearest_problem import Problem
 __all__ = ["certified_lower_bound"]
 
 _GRAM_SIZE = 42  # points plus dimensions: the program then takes up to two seconds
+_CROSS = -2.0  # of G_ab in a squared distance G_aa + G_bb - 2 G_ab
 _TOLERANCE = 1e-7  # taken off a semidefinite program's dual value, far above its residuals
 
 
@@ -50,10 +51,10 @@ def _gram_bound(problem: Problem) -> float:
     entries = [
         (line, _place(point[a], point[a]), sign),
         (line, _place(point[b], point[b]), sign),
-        (line, _place(point[a], point[b]), -2.0 * sign),
+        (line, _place(point[a], point[b]), _CROSS * sign),
         (line, radius[a], -sign),
         (last + each, _place(point, point), np.ones(n)),
-        (last + np.repeat(each, dim), _place(axis, point[:, None]).ravel(), -2.0 * x.ravel()),
+        (last + np.repeat(each, dim), _place(axis, point[:, None]).ravel(), _CROSS * x.ravel()),
         (last + each, np.full(n, move), -np.ones(n)),
     ]
     rhs = np.concatenate([np.where(mates, 0.0, -(problem.alpha**2)), -np.square(x).sum(axis=1)])

@@ -13,7 +13,8 @@ import clarabel
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse.geometry._nearest_problem import Problem, Tick
+from uncollapse._base.progress import Report
+from uncollapse.geometry._nearest_problem import Problem
 from uncollapse.geometry._nearest_rows import ConeRows
 
 __all__ = ["solve_convex_concave"]
@@ -31,7 +32,7 @@ def solve_convex_concave(
     starts: int,
     bound: float,
     rng: np.random.Generator,
-    tick: Tick,
+    report: Report,
     warm: list[Array],
 ) -> Array | None:
     """The best separated points over the starts, or None; stops early at the lower bound."""
@@ -40,14 +41,14 @@ def solve_convex_concave(
     runs: list[Run] = []
     for k, start in zip(range(starts), _starts(problem, warm, rng), strict=False):
         runs.append(_descend(step, start, bound, 10, 1e-3, rng))
-        tick(k + 1, starts + finalists)
+        report(k + 1, starts + finalists)
         if runs[-1][0] <= bound * (1.0 + _CLOSE):
             break
     runs.sort(key=lambda run: run[0])
     # Only the most promising runs are followed to the end.
     for k in range(min(finalists, len(runs))):
         runs.append(_descend(step, runs[k][1], bound, 60, 1e-6, rng))
-        tick(starts + k + 1, starts + finalists)
+        report(starts + k + 1, starts + finalists)
     value, z = min(runs, key=lambda run: run[0])
     return z if value < math.inf else None
 

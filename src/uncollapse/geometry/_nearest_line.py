@@ -15,7 +15,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from uncollapse._base.arrays import Array
-from uncollapse.geometry._nearest_problem import Problem, Tick
+from uncollapse._base.progress import Report
+from uncollapse.geometry._nearest_problem import Problem
 
 __all__ = ["line_orders", "solve_line"]
 
@@ -29,13 +30,13 @@ def line_orders(problem: Problem) -> int:
     return orders * math.prod(math.factorial(k) for k in problem.layout.counts.tolist()) // 2
 
 
-def solve_line(problem: Problem, tick: Tick) -> tuple[Array, float]:
+def solve_line(problem: Problem, report: Report) -> tuple[Array, float]:
     """The nearest separated points and the optimal value of the linear program that found them."""
     best_value, best = math.inf, problem.x
     total = line_orders(problem)
     solver = _isometric if problem.objective == "iso" else _displaced
     for done, (value, z) in enumerate(solver(problem), 1):
-        tick(done, total)
+        report(done, total)
         if value < best_value:
             best_value, best = value, z
     return best, best_value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,13 +10,11 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
-from uncollapse.geometry.hausdorff import hausdorff_like
 from uncollapse.geometry.isometry import isometric_error
-from uncollapse.geometry.separation import separation
+from uncollapse.geometry.set_distances import hausdorff_like
+from uncollapse.geometry.triplet_separation import separation
 
-__all__ = ["Problem", "Tick"]
-
-Tick = Callable[[int, int], None]  # called with (done, total) as a long solve goes on
+__all__ = ["Problem"]
 
 
 @dataclass(frozen=True)

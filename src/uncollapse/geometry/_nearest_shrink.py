@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.progress import Report
 from uncollapse.distances import pairwise_distances
-from uncollapse.geometry._nearest_problem import Problem, Tick
+from uncollapse.geometry._nearest_problem import Problem
 
 __all__ = ["enclosing_ball", "shrunk"]
 
@@ -21,7 +22,7 @@ _GRID = 10  # shares of the largest radius tried first
 _SECTIONS = 6  # then the best one's neighbourhood is cut by a third this many times
 
 
-def shrunk(problem: Problem, rng: np.random.Generator, tick: Tick) -> Array:
+def shrunk(problem: Problem, rng: np.random.Generator, report: Report) -> Array:
     """Separated points found without an optimiser, in some twenty passes over the distances."""
     classes = range(len(problem.layout.counts))
     balls = [enclosing_ball(problem.x[problem.layout.members(c)]) for c in classes]
@@ -34,7 +35,7 @@ def shrunk(problem: Problem, rng: np.random.Generator, tick: Tick) -> Array:
         if share not in found:
             z = problem.scaled(_moved(problem, centres, radii, share * float(radii.max())))
             found[share] = (math.inf, problem.x) if z is None else (problem.value(z), z)
-            tick(len(found), _GRID + 1 + 2 * _SECTIONS)
+            report(len(found), _GRID + 1 + 2 * _SECTIONS)
         return found[share][0]
 
     best = min(np.linspace(0.0, 1.0, _GRID + 1).tolist(), key=attempt)

@@ -9,10 +9,10 @@ from uncollapse._base.arrays import ArrayLike, points64
 from uncollapse._base.check import check_number, check_paired
 from uncollapse._base.classes import ClassLayout
 from uncollapse.geometry.bound import diameter_lower_bound
-from uncollapse.geometry.diameter import diameter
+from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
-from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated
-from uncollapse.geometry.thickness import thickness
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated
+from uncollapse.geometry.widths import thickness
 
 __all__ = ["Claim", "check_claims"]
 

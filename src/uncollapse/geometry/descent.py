@@ -8,9 +8,9 @@ from uncollapse._base.arrays import ArrayLike, points64
 from uncollapse._base.check import check_int, check_number
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
-from uncollapse.geometry.hausdorff import hausdorff_like
 from uncollapse.geometry.nearest import NearestSeparated
-from uncollapse.geometry.separation import separation
+from uncollapse.geometry.set_distances import hausdorff_like
+from uncollapse.geometry.triplet_separation import separation
 
 __all__ = ["gradient_descent_separated"]
 

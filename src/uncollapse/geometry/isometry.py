@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import expm
 from scipy.optimize import minimize
 
-from uncollapse._base.arrays import Array, ArrayLike, points, points64
+from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.check import InputError, check_choice, check_paired
 from uncollapse.distances import pairwise_distances
 
@@ -46,8 +46,7 @@ def isometric_error(x: ArrayLike, x_star: ArrayLike) -> float:
     >>> isometric_error([[0.0], [1.0]], [[5.0], [9.0]])
     3.0
     """
-    first = points(x, "x").detach().cpu().double()
-    second = points(x_star, "x_star").detach().cpu().double()
+    first, second = points64(x), points64(x_star, "x_star")
     if len(first) != len(second):
         raise InputError("x_star", f"{len(second)} rows", f"{len(first)}, one for each row of x")
     step = max(1, _BLOCK // len(first))

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse._base.classes import ClassLayout
-from uncollapse.distances import binary_scale
+from uncollapse._base.progress import ProgressOption, Report, progress_reporter
+from uncollapse.distances import Frame, binary_scale
 from uncollapse.geometry._nearest_bounds import certified_lower_bound
 from uncollapse.geometry._nearest_convex import solve_convex_concave
 from uncollapse.geometry._nearest_line import line_orders, solve_line
-from uncollapse.geometry._nearest_problem import Problem, Tick
+from uncollapse.geometry._nearest_problem import Problem
 from uncollapse.geometry._nearest_shrink import shrunk
-from uncollapse.geometry.hausdorff import hausdorff_like
 from uncollapse.geometry.isometry import isometric_error
-from uncollapse.geometry.separation import separation
+from uncollapse.geometry.set_distances import hausdorff_like
+from uncollapse.geometry.triplet_separation import separation
 
 __all__ = ["NearestSeparated", "nearest_separated"]
 
@@ -58,7 +55,7 @@ def nearest_separated(
     *,
     starts: int | None = None,
     seed: int = 0,
-    progress: bool | Callable[[int, int], None] = False,
+    progress: ProgressOption = False,
 ) -> NearestSeparated:
     """The α-triplet-separated points nearest to `x`, with a certified bracket of the distance.
 
@@ -66,8 +63,8 @@ def nearest_separated(
     `objective="iso"` the isometric error (14): the value of (15). On a line and with few classes
     the answer is exact. Otherwise it is the best of `starts` runs of the convex-concave procedure
     (chosen by size when None; 0 for none), or for large sets the classes shrunk until they
-    separate. `method` says which. Deterministic for a seed. `progress` shows a bar, or is called
-    with (done, total).
+    separate. `method` says which. Deterministic for a seed. `progress` shows a bar (None: on a
+    terminal only), or is called with (done, total).
 
     >>> found = nearest_separated([[0.0], [3.0], [-1.0]], [0, 0, 1])
     >>> round(found.value, 6), found.method
@@ -82,74 +79,75 @@ def nearest_separated(
     rng = np.random.default_rng(check_int("seed", seed, 0))
     if separation(raw, layout.ids).margin >= alpha:
         return NearestSeparated(torch.from_numpy(raw.copy()), 0.0, 0.0, "already separated")
-    frame = _Frame.of(raw, len(layout.counts), alpha)
-    problem = Problem(frame.into(raw), layout, alpha / frame.scale, objective, frame.rounding)
-    with _ticker(progress) as tick:
-        z, method, lower = _solve(problem, starts, rng, tick)
-    placed = _placed(problem, frame, z, alpha)
+    space = _Space.of(raw, len(layout.counts), alpha)
+    problem = Problem(space.x, layout, alpha / space.scale, objective, space.rounding)
+    with progress_reporter(progress, "nearest separated points") as report:
+        z, method, lower = _solve(problem, starts, rng, report)
+    placed = _placed(problem, space, z, alpha)
     if objective == "iso":
         value = isometric_error(raw, placed)
     else:
         value = hausdorff_like(raw, placed, layout.ids)
-    lower = min(lower * frame.scale, value)
+    lower = min(lower * space.scale, value)
     return NearestSeparated(torch.from_numpy(placed), value, lower, method)
 
 
 def _solve(
-    problem: Problem, starts: int | None, rng: np.random.Generator, tick: Tick
+    problem: Problem, starts: int | None, rng: np.random.Generator, report: Report
 ) -> tuple[Array, str, float]:
     """Nearly separated points in unit scale, how they were found, and a lower bound."""
     n, dim = problem.x.shape
     if dim == 1 and line_orders(problem) <= _LINE_ORDERS:
-        z, value = solve_line(problem, tick)
+        z, value = solve_line(problem, report)
         # A gap for each neighbouring pair of classes was asked to be `rounding` wider than it must.
         return z, "exact on the line", value - len(problem.layout.counts) * problem.rounding
     lower = certified_lower_bound(problem)
-    candidates = [shrunk(problem, rng, tick)]
+    candidates = [shrunk(problem, rng, report)]
     size = n * (n - 1) // 2 * dim**2
     if starts is None:
         starts = 0 if size > _CONE_SIZE else min(_STARTS, max(2, _CONE_WORK // size))
     if starts > 0:
-        found = solve_convex_concave(problem, starts, lower, rng, tick, candidates[:])
+        found = solve_convex_concave(problem, starts, lower, rng, report, candidates[:])
         if found is not None and (repaired := problem.repaired(found)) is not None:
             candidates.append(repaired)
     best = min(candidates, key=problem.value)
     return best, "shrink" if best is candidates[0] else "convex-concave", lower
 
 
-def _placed(problem: Problem, frame: _Frame, z: Array, alpha: float) -> Array:
+def _placed(problem: Problem, space: _Space, z: Array, alpha: float) -> Array:
     """z in the coordinates of the input, separated there too, whatever they were rounded to."""
     for grow in (1.0, 1e2, 1e4, 1e6):
         cautious = replace(problem, rounding=problem.rounding * grow)
         repaired = z if grow == 1.0 else cautious.repaired(z)
         if repaired is not None:
-            placed = frame.out(repaired)
+            placed = space.out(repaired)
             if separation(placed, problem.layout.ids).margin >= alpha:
                 return placed
     if alpha > 0.0:
         raise InputError("x", "points too close to tell apart", "a spread that float64 resolves")
-    return frame.out(problem.class_means(problem.x)[problem.layout.ids])
+    return space.out(problem.class_means(problem.x)[problem.layout.ids])
 
 
 @dataclass(frozen=True, eq=False)
-class _Frame:
-    """Coordinates in which the points are centred, of unit scale, and of few dimensions."""
+class _Space:
+    """The points `x` centred, of unit scale, and of few dimensions; and the way back."""
 
+    x: Array
     centre: Array
     scale: float
     basis: Array | None
 
     @classmethod
-    def of(cls, x: Array, classes: int, alpha: float) -> _Frame:
+    def of(cls, raw: Array, classes: int, alpha: float) -> _Space:
         """N points span N - 1 dimensions; one more for each class is room enough to part them."""
-        centre = x[0] + (x - x[0]).mean(axis=0)
-        middle = x - centre
-        spread = max(float(np.linalg.norm(middle, axis=1).max()), alpha)
-        scale = binary_scale(spread)
-        basis = None
+        frame = Frame.of(torch.from_numpy(raw))
+        unit, z = float(frame.unit), frame.wide.numpy()
+        scale = binary_scale(max(float(frame.widest.sqrt()) * unit, alpha))
+        x, basis = z * (unit / scale), None
         if x.shape[1] > len(x) + classes:
-            basis = np.linalg.svd(middle, full_matrices=True)[2][: len(x) + classes].T
-        return cls(centre, scale, basis)
+            basis = np.linalg.svd(z, full_matrices=True)[2][: len(x) + classes].T
+            x = x @ basis
+        return cls(x, frame.centre.numpy() * unit, scale, basis)
 
     @property
     def rounding(self) -> float:
@@ -157,25 +155,7 @@ class _Frame:
         coarse = 64.0 * np.finfo(np.float64).eps * float(np.abs(self.centre).max()) / self.scale
         return max(1e-10, coarse)
 
-    def into(self, x: Array) -> Array:
-        """From the input's coordinates."""
-        unit: Array = (x - self.centre) / self.scale
-        return unit if self.basis is None else unit @ self.basis
-
     def out(self, z: Array) -> Array:
         """To the input's coordinates."""
         placed: Array = self.centre + (z if self.basis is None else z @ self.basis.T) * self.scale
         return placed
-
-
-@contextmanager
-def _ticker(progress: bool | Callable[[int, int], None]) -> Iterator[Tick]:
-    """What the solvers call as they go: nothing, the caller's function, or a bar on stderr."""
-    if callable(progress):
-        yield progress
-    elif not progress:
-        yield lambda done, total: None
-    else:
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("nearest separated points", total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -13,8 +13,7 @@ from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import class_diameters, diameter
 from uncollapse.losses import TripletLoss
-from uncollapse.metrics.modes import modes_per_class
-from uncollapse.metrics.retrieval import retrieval
+from uncollapse.metrics import modes_per_class, retrieval
 from uncollapse.mining import Miner
 from uncollapse.noise import NoiseModel
 from uncollapse.samplers import PKSampler

@@ -9,6 +9,7 @@ from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.n_pair import NPairLoss
+from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_nca import ProxyNCALoss
 from uncollapse.losses.sup_con import SupConLoss
 from uncollapse.losses.trimmed import TrimmedLoss, trim
@@ -25,5 +26,6 @@ __all__ = [
     "SupConLoss",
     "TrimmedLoss",
     "TripletLoss",
+    "as_pml",
     "trim",
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.pairwise import pairwise_distances
+from uncollapse.distances.pairwise import known_distances
 from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
 
 __all__ = ["mean_distance", "over_mean", "seen_by_miner", "through_mean"]
@@ -38,14 +38,17 @@ def seen_by_miner(batch: Batch) -> Batch:
     if batch.frame.collapsed:
         return batch
     wide = batch.frame.wide
-    mean = pairwise_distances(wide).sum() / (len(wide) * (len(wide) - 1))
+    mean = known_distances(wide, reach=0.75).sum() / (len(wide) * (len(wide) - 1))
     return replace(batch, frame=batch.frame.seen_as(1 / mean))
 
 
-def over_mean(rows: Tensor) -> Tensor:
-    """Rows over their mean distance, on the graph; unchanged if all are equal."""
+def over_mean(rows: Tensor, reach: float) -> Tensor:
+    """Rows over their mean distance, on the graph; unchanged if all are equal.
+
+    `reach` is their largest coordinate about their centre.
+    """
     pairs = max(len(rows) * (len(rows) - 1), 1)
-    mean = pairwise_distances(rows).sum() / pairs
+    mean = known_distances(rows, reach=reach).sum() / pairs
     return (rows - rows[0].detach()) / torch.where(mean == 0, torch.ones_like(mean), mean)
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager
-from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.frame import working_dtype
-from uncollapse.distances.pairwise import paired_distances, pairwise_distances
+from uncollapse.distances.pairwise import difference_norms, known_distances
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
@@ -64,6 +64,8 @@ class Loss(nn.Module, ABC):
     """
 
     reductions: ClassVar[tuple[str, ...]] = ("mean",)
+    words: ClassVar[dict[str, tuple[str, ...]]] = {}  # further settings that are one of some words
+    numbers: ClassVar[dict[str, tuple[float, float]]] = {}  # those that are numbers, and their span
     labels_needed = False
 
     def __init__(
@@ -74,10 +76,20 @@ class Loss(nn.Module, ABC):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        if miner is not None and not isinstance(miner, nn.Module):
-            raise InputError("miner", type(miner).__name__, "a module: a Miner, or one of PML's")
-        check_choice("reduction", reduction, self.reductions)
         self.miner, self.normalize, self.reduction = miner, normalize, reduction
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "miner" and not isinstance(value, nn.Module | None):
+            raise InputError(name, type(value).__name__, "a module: a Miner, or one of PML's")
+        if name == "reduction":
+            check_choice(name, value, self.reductions)
+        elif name in self.words:
+            check_choice(name, value, self.words[name])
+        elif name in self.numbers:
+            value = check_number(name, value, *self.numbers[name])
+        if name == "distance" and value == "cosine":
+            self.normalize = True
+        super().__setattr__(name, value)
 
     @eager
     def forward(
@@ -92,7 +104,7 @@ class Loss(nn.Module, ABC):
         indices_tuple: Tuples | None = None,
         ref_emb: Tensor | None = None,
     ) -> Tensor:
-        """Loss of a batch, a scalar of the embeddings' dtype; see the class.
+        """Loss of a batch, a scalar of the embeddings' dtype (float32 for half precision).
 
         `indices_tuple` and `ref_emb` are PML's names of `tuples` and `ref_embeddings`.
         """
@@ -157,8 +169,9 @@ class Loss(nn.Module, ABC):
         return (nonzero_mean if self.reduction == "nonzero" else mean_or_zero)(elements.loss)
 
     def extra_repr(self) -> str:
-        """The settings."""
-        shown = {k: v for k, v in vars(self).items() if k[0] != "_" and k != "training"}
+        """The settings; the miner is shown as the module it is."""
+        hidden = ("training", "miner")
+        shown = {k: v for k, v in vars(self).items() if k[0] != "_" and k not in hidden}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
     def mined(self, batch: Batch) -> Triplets | Pairs | None:
@@ -177,7 +190,7 @@ class Loss(nn.Module, ABC):
         """Triplets of rows: the anchor's, and those of its positive and its negative."""
         found = self.mined(batch) if tuples is None else tuples
         if not isinstance(found, Triplets):
-            found = as_triplets(found, batch.labels, batch.ref_labels)
+            found = as_triplets(found, *_labels_of(batch, found))
         if not batch.offset:
             return found
         return Triplets(found.anchor, found.positive + batch.offset, found.negative + batch.offset)
@@ -187,7 +200,7 @@ class Loss(nn.Module, ABC):
     ) -> Pairs:
         """Pairs of rows, positive and negative ones."""
         found = self.mined(batch) if tuples is None else tuples
-        a, p, b, n = as_pairs(found, batch.labels, batch.ref_labels, unique=unique)
+        a, p, b, n = as_pairs(found, *_labels_of(batch, found), unique=unique)
         return Pairs(a, p + batch.offset, b, n + batch.offset)
 
 
@@ -217,6 +230,11 @@ class Wrapper(Loss):
             setattr(self.inner, name, value)
 
     @property
+    def reductions(self) -> tuple[str, ...]:  # type: ignore[override]
+        """As the inner loss."""
+        return self.inner.reductions
+
+    @property
     def labels_needed(self) -> bool:  # type: ignore[override]
         """As the inner loss."""
         return self.inner.labels_needed
@@ -224,6 +242,11 @@ class Wrapper(Loss):
     def reduce(self, elements: Elements) -> Tensor:
         """As the inner loss does."""
         return self.inner.reduce(elements)
+
+
+def _labels_of(batch: Batch, found: Triplets | Pairs | None) -> tuple[Tensor | None, Tensor | None]:
+    """Labels to take every tuple of, where none were found; tuples in hand need no check again."""
+    return (batch.labels, batch.ref_labels) if found is None else (None, None)
 
 
 def graph_rows(batch: Batch, sphere: bool) -> Tensor:
@@ -234,29 +257,34 @@ def graph_rows(batch: Batch, sphere: bool) -> Tensor:
 
 def on_sphere(wide: Tensor) -> Tensor:
     """Rows over their norms, on the graph; a zero row stays 0."""
-    norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-    whole = norm > 0
-    return torch.where(whole, wide / norm.masked_fill(~whole, 1.0), torch.zeros_like(wide))
+    whole = (wide != 0).any(1, keepdim=True)
+    # A zero row's norm has no second derivative: it is kept out of the norms, not of their result.
+    norm = torch.linalg.vector_norm(wide.masked_fill(~whole, 1.0), dim=1, keepdim=True)
+    unit: Tensor = wide / norm * whole
+    return unit
 
 
-def pair_distances(rows: Tensor, i: Tensor, j: Tensor, *, squared: bool = False) -> Tensor:
+def pair_distances(
+    rows: Tensor, i: Tensor, j: Tensor, *, reach: float, squared: bool = False
+) -> Tensor:
     """Distances of rows i to rows j: by differences, or out of the matrix if that is smaller."""
     if len(i) == 0:
         return rows[i].sum(1)
     if len(i) * rows.shape[1] > len(rows) ** 2:
-        return pairwise_distances(rows, squared=squared)[i, j]
-    return paired_distances(rows[i], rows[j], squared=squared)
+        return known_distances(rows, reach=reach, squared=squared)[i, j]
+    return difference_norms(rows[i] - rows[j], squared=squared)
 
 
-def cosines(rows: Tensor, count: int, offset: int) -> Tensor:
-    """Cosines of the first `count` unit rows to those from `offset` on, as 1 - d²/2.
+def cosines(batch: Batch) -> Tensor:
+    """Cosines of the anchors to the candidates, on the graph, as 1 - d²/2.
 
     Exact where the rows nearly coincide.
     """
+    rows, reach = graph_rows(batch, sphere=True), batch.reach
     square = (
-        pairwise_distances(rows[:count], rows[offset:], squared=True)
-        if offset
-        else pairwise_distances(rows, squared=True)
+        known_distances(rows[: batch.count], rows[batch.offset :], squared=True, reach=reach)
+        if batch.offset
+        else known_distances(rows, squared=True, reach=reach)
     )
     return 1.0 - 0.5 * square
 

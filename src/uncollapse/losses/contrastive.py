@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.check import check_choice, check_number
 from uncollapse.distances.batch import Batch
 from uncollapse.losses.base import (
     Elements,
@@ -51,6 +53,8 @@ class ContrastiveLoss(Loss):
     """
 
     reductions = ("mean", "nonzero", "pairs")
+    words: ClassVar = {"distance": ("euclidean", "squared", "cosine")}
+    numbers: ClassVar = {"margin": (0.0, math.inf), "pos_margin": (0.0, math.inf)}
 
     def __init__(
         self,
@@ -62,11 +66,8 @@ class ContrastiveLoss(Loss):
         reduction: str = "mean",
         distance: str = "euclidean",
     ) -> None:
-        check_choice("distance", distance, ("euclidean", "squared", "cosine"))
-        normalize = normalize or distance == "cosine"
         super().__init__(miner=miner, normalize=normalize, reduction=reduction)
-        self.margin = check_number("margin", margin, 0.0)
-        self.pos_margin, self.distance = check_number("pos_margin", pos_margin, 0.0), distance
+        self.margin, self.pos_margin, self.distance = margin, pos_margin, distance
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair, positive pairs first; `pull` is their distance."""
@@ -74,7 +75,9 @@ class ContrastiveLoss(Loss):
         pairs = self.pairs(batch, tuples)
         anchor = torch.cat([pairs.anchor, pairs.other])
         other = torch.cat([pairs.positive, pairs.negative])
-        distance = pair_distances(rows, anchor, other, squared=self.distance != "euclidean")
+        distance = pair_distances(
+            rows, anchor, other, reach=batch.reach, squared=self.distance != "euclidean"
+        )
         if self.distance == "cosine":
             distance = distance / 2
         near, far = distance[: len(pairs.anchor)], distance[len(pairs.anchor) :]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances.batch import Batch
 from uncollapse.losses.base import Elements, Loss, graph_rows, pair_distances
 from uncollapse.mining.tuples import Pairs, Triplets
@@ -50,7 +53,8 @@ class MarginLoss(Loss):
         beta_per: `"global"`, `"class"` or `"sample"`.
         size: number of classes or samples, for the latter two.
         learn_beta: False keeps β where it started.
-        nu: weight of the mean of β, added to the loss to hold the boundary down (Wu et al. (6)).
+        nu: weight of the mean of β, added to the loss to hold the boundary down (Wu et al. (6))
+            while β is learned.
         normalize: divide embeddings by their norms first.
         reduction: `"nonzero"`: sum over the number of pairs with a positive loss (Wu et al., PML);
             `"mean"`: over all pairs.
@@ -64,6 +68,8 @@ class MarginLoss(Loss):
     """
 
     reductions = ("nonzero", "mean")
+    words: ClassVar = {"beta_per": ("global", "class", "sample")}
+    numbers: ClassVar = {"margin": (0.0, math.inf), "nu": (0.0, math.inf)}
 
     def __init__(
         self,
@@ -79,15 +85,13 @@ class MarginLoss(Loss):
         reduction: str = "nonzero",
     ) -> None:
         super().__init__(miner=miner, normalize=normalize, reduction=reduction)
-        check_choice("beta_per", beta_per, ("global", "class", "sample"))
+        self.margin, self.nu, self.beta_per = margin, nu, beta_per
         if beta_per == "global":
             length = 1
         elif size is None:
             raise InputError("size", None, f"the number of β's for beta_per={beta_per!r}")
         else:
             length = check_int("size", size)
-        self.margin, self.nu = check_number("margin", margin, 0.0), check_number("nu", nu, 0.0)
-        self.beta_per = beta_per
         start = torch.full((length,), check_number("beta", beta))
         self.beta = nn.Parameter(start, requires_grad=learn_beta)
 
@@ -97,7 +101,7 @@ class MarginLoss(Loss):
         pairs = self.pairs(batch, tuples)
         anchor = torch.cat([pairs.anchor, pairs.other])
         other = torch.cat([pairs.positive, pairs.negative])
-        distance = pair_distances(rows, anchor, other)
+        distance = pair_distances(rows, anchor, other, reach=batch.reach)
         positive = torch.arange(len(anchor), device=anchor.device) < len(pairs.anchor)
         loss = margin_loss(distance, self._boundary(batch, anchor), positive, self.margin)
         pull = distance.detach().masked_fill(~positive, -torch.inf)
@@ -106,7 +110,9 @@ class MarginLoss(Loss):
     def reduce(self, elements: Elements) -> Tensor:
         """As `reduction` says, plus nu times the mean of β."""
         loss = super().reduce(elements)
-        return loss + self.nu * self.beta.mean().to(loss) if self.nu else loss
+        if not self.nu or not self.beta.requires_grad:
+            return loss
+        return loss + self.nu * self.beta.mean().to(loss)
 
     def _boundary(self, batch: Batch, anchor: Tensor) -> Tensor:
         """β of each pair."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.check import check_number
 from uncollapse.distances.batch import Batch
 from uncollapse.losses._classwise import ByClass
 from uncollapse.losses._similarity import Rules, Weights, multi_similarity
-from uncollapse.losses.base import Elements, Loss, attach, cosines, graph_rows, pair_mask
+from uncollapse.losses.base import Elements, Loss, attach, cosines, pair_mask
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -57,6 +59,12 @@ class MultiSimilarityLoss(Loss):
     0.7176
     """
 
+    numbers: ClassVar = {
+        "alpha": (1e-6, math.inf),
+        "beta": (1e-6, math.inf),
+        "base": (-math.inf, math.inf),
+    }
+
     def __init__(
         self,
         *,
@@ -66,13 +74,12 @@ class MultiSimilarityLoss(Loss):
         miner: nn.Module | None = None,
     ) -> None:
         super().__init__(miner=miner, normalize=True)
-        self.alpha, self.beta = check_number("alpha", alpha, 1e-6), check_number("beta", beta, 1e-6)
-        self.base = check_number("base", base)
+        self.alpha, self.beta, self.base = alpha, beta, base
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per row, 0 if it has no pair; `pull` is the positives' part of it."""
         pairs = self.pairs(batch, tuples, unique=True)
-        gap = cosines(graph_rows(batch, sphere=True), batch.count, batch.offset) - self.base
+        gap = cosines(batch) - self.base
         pulled = pair_mask(gap, pairs.anchor, pairs.positive - batch.offset)
         pushed = pair_mask(gap, pairs.other, pairs.negative - batch.offset)
         positive = log_one_plus(-self.alpha * gap, pulled) / self.alpha  # Wang et al. (14)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.check import check_number
 from uncollapse.distances.batch import Batch
 from uncollapse.losses.base import Elements, Loss, graph_rows
 from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
@@ -46,12 +48,13 @@ class NPairLoss(Loss):
     """
 
     labels_needed = True
+    numbers: ClassVar = {"l2": (0.0, math.inf)}
 
     def __init__(
         self, *, miner: nn.Module | None = None, normalize: bool = False, l2: float = 0.0
     ) -> None:
         super().__init__(miner=miner, normalize=normalize)
-        self.l2 = check_number("l2", l2, 0.0)
+        self.l2 = l2
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their inner product."""

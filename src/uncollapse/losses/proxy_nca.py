@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.pairwise import pairwise_distances
+from uncollapse.distances.pairwise import known_distances
 from uncollapse.losses.base import Elements, Loss, graph_rows, on_sphere
 from uncollapse.losses.margin import parameter_rows
 from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
@@ -64,6 +67,7 @@ class ProxyNCALoss(Loss):
     """
 
     labels_needed = True
+    numbers: ClassVar = {"scale": (1e-6, math.inf)}
 
     def __init__(
         self,
@@ -82,8 +86,7 @@ class ProxyNCALoss(Loss):
             check_int("per_class", per_class),
             check_int("dim", dim),
         )
-        self.scale = check_number("scale", scale, 1e-6)
-        self.exclude_positive = exclude_positive
+        self.scale, self.exclude_positive = scale, exclude_positive
         self.proxies = nn.Parameter(torch.randn(shape, generator=generator))
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
@@ -99,7 +102,7 @@ class ProxyNCALoss(Loss):
         if len(anchor) == 0:
             return Elements(rows.sum(1).to(batch.rows.dtype), rows.detach().sum(1), anchor)
         flat = on_sphere(self.proxies.reshape(-1, dim).to(rows.device, rows.dtype))
-        square = self.scale**2 * pairwise_distances(rows, flat, squared=True)
+        square = self.scale**2 * known_distances(rows, flat, squared=True, reach=1.0)
         square = square.view(len(anchor), classes, per_class)
         mine = own[anchor, None, None].expand(-1, 1, per_class)
         near = square.gather(1, mine)[:, 0].amin(1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.check import check_number
 from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, cosines, graph_rows, pair_mask
+from uncollapse.losses.base import Elements, Loss, cosines, pair_mask
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["SupConLoss"]
@@ -42,14 +44,16 @@ class SupConLoss(Loss):
     0.8285
     """
 
+    numbers: ClassVar = {"temperature": (1e-6, math.inf)}
+
     def __init__(self, *, temperature: float = 0.1, miner: nn.Module | None = None) -> None:
         super().__init__(miner=miner, normalize=True)
-        self.temperature = check_number("temperature", temperature, 1e-6)
+        self.temperature = temperature
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
         anchor, positive, other, negative = self.pairs(batch, tuples, unique=True)
-        cosine = cosines(graph_rows(batch, sphere=True), batch.count, batch.offset)
+        cosine = cosines(batch)
         named = torch.cat([positive, negative]) - batch.offset
         others = pair_mask(cosine, torch.cat([anchor, other]), named)
         logit = (cosine / self.temperature).masked_fill(~others, -torch.inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 
@@ -70,11 +71,12 @@ class TrimmedLoss(Wrapper):
     """
 
     own = (*Wrapper.own, "on", "fraction")
+    words: ClassVar = {"on": _ON}
+    numbers: ClassVar = {"fraction": (0.0, 1.0)}
 
     def __init__(self, loss: Loss, *, fraction: float, on: str = "all") -> None:
         super().__init__(loss)
-        check_choice("on", on, _ON)
-        self.on, self.fraction = on, check_number("fraction", fraction, 0.0, 1.0)
+        self.on, self.fraction = on, fraction
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """Those of the inner loss that are kept."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse._base.check import InputError, check_choice, check_number
+from uncollapse._base.check import InputError
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.frame import Frame, on_host
-from uncollapse.distances.pairwise import pairwise_distances
+from uncollapse.distances.pairwise import known_distances
 from uncollapse.losses._all_triplets import all_triplets
 from uncollapse.losses._classwise import ByClass
 from uncollapse.losses._scale_free import mean_distance, over_mean, seen_by_miner, through_mean
@@ -80,6 +82,8 @@ class TripletLoss(Loss):
     """
 
     reductions = ("mean", "nonzero", "max")
+    words: ClassVar = {"distance": ("euclidean", "squared", "cosine")}
+    numbers: ClassVar = {"margin": (0.0, math.inf)}
 
     def __init__(
         self,
@@ -93,24 +97,30 @@ class TripletLoss(Loss):
         distance: str = "euclidean",
         swap: bool = False,
     ) -> None:
-        check_choice("distance", distance, ("euclidean", "squared", "cosine"))
-        if distance != "euclidean" and scale_free:
-            raise InputError("distance", repr(distance), "'euclidean' where scale_free is set")
-        normalize = normalize or distance == "cosine"
         super().__init__(miner=miner, normalize=normalize, reduction=reduction)
-        self.margin = check_number("margin", margin, 0.0)
-        self.soft, self.scale_free, self.distance, self.swap = soft, scale_free, distance, swap
+        self.margin, self.distance, self.scale_free = margin, distance, scale_free
+        self.soft, self.swap = soft, swap
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        both = vars(self)
+        if both.get("scale_free") and both.get("distance", "euclidean") != "euclidean":
+            self.scale_free = False
+            raise InputError("distance", repr(self.distance), "'euclidean' where scale_free is set")
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per triplet, listed; `pull` is d(a, p)."""
-        rows = graph_rows(batch, self.normalize)
+        rows, reach = graph_rows(batch, self.normalize), batch.reach
         if self.scale_free:
-            rows, batch = over_mean(rows), seen_by_miner(batch)
+            # Over their mean distance rows reach about as far as 1, unless all coincide.
+            rows, reach = over_mean(rows, reach), float(not batch.frame.collapsed)
+            batch = seen_by_miner(batch)
         anchor, positive, negative = self.triplets(batch, tuples)
         ends = [positive, negative, negative] if self.swap else [positive, negative]
         starts = [anchor, anchor, positive][: len(ends)]
-        distance = self._measured(rows, torch.cat(starts), torch.cat(ends)).view(len(ends), -1)
-        near, far = distance[0], distance[1:].amin(0)
+        distance = self._measured(rows, torch.cat(starts), torch.cat(ends), reach)
+        near, *others = distance.view(len(ends), -1)
+        far = torch.stack(others).amin(0)
         loss = triplet_loss(near, far, self.margin, soft=self.soft)
         return Elements(loss.to(batch.rows.dtype), near.detach(), anchor)
 
@@ -126,10 +136,10 @@ class TripletLoss(Loss):
             return _HARDEST.mine(batch)
         return super().mined(batch)
 
-    def _measured(self, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def _measured(self, rows: Tensor, i: Tensor, j: Tensor, reach: float) -> Tensor:
         if self.distance == "euclidean":
-            return pair_distances(rows, i, j)
-        square = pair_distances(rows, i, j, squared=True)
+            return pair_distances(rows, i, j, reach=reach)
+        square = pair_distances(rows, i, j, reach=reach, squared=True)
         return square / 2 if self.distance == "cosine" else square
 
     # The fast way: value and gradient together, off the graph.
@@ -225,7 +235,7 @@ def _many(
 ) -> tuple[Tensor, Tensor]:
     """The same by way of all N² distances, for more triplets than there are pairs."""
     anchor, positive, negative = triplets
-    distance = pairwise_distances(frame.wide)
+    distance = known_distances(frame.wide, reach=0.75)
     near, far = distance[anchor, positive], distance[anchor, negative]
     value, weight = _reduced((near - far) * frame.unit + margin, soft, reduction)
     slope = torch.zeros_like(distance)

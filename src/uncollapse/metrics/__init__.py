@@ -1,12 +1,18 @@
 """How good an embedding is: retrieval, clustering, re-ID, fine classes, modes, confidence."""
 
-from uncollapse.metrics.clustering import (
+from uncollapse.metrics.centroids import KMeansResult, kmeans
+from uncollapse.metrics.cluster_scores import (
     ClusteringResult,
     clustering,
     normalized_mutual_information,
     pairwise_f1,
 )
-from uncollapse.metrics.confidence import (
+from uncollapse.metrics.fine import FineResult, fine_evaluation
+from uncollapse.metrics.modes import ModesResult, modes_per_class
+from uncollapse.metrics.re_identification import ReidResult, reid
+from uncollapse.metrics.retrieval_result import RetrievalResult
+from uncollapse.metrics.retrieval_scores import retrieval
+from uncollapse.metrics.uncertainty import (
     Interval,
     SeedComparison,
     SeedSummary,
@@ -14,12 +20,6 @@ from uncollapse.metrics.confidence import (
     confidence,
     over_seeds,
 )
-from uncollapse.metrics.fine import FineResult, fine_evaluation
-from uncollapse.metrics.kmeans import KMeansResult, kmeans
-from uncollapse.metrics.modes import ModesResult, modes_per_class
-from uncollapse.metrics.reid import ReidResult, reid
-from uncollapse.metrics.retrieval import retrieval
-from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = [
     "ClusteringResult",

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array
+from uncollapse.distances import Frame, squared_norms
+from uncollapse.distances.tiles import short_squares
 
 __all__ = ["State", "descend"]
 
@@ -25,14 +27,15 @@ class State:
     is nearer than.
     """
 
-    def __init__(self, z: Tensor, clusters: int) -> None:
-        self.z, self.norms = z, z.square().sum(1).numpy()
-        self.centres = torch.empty(clusters, z.shape[1])
-        self.labels = np.full(len(z), -1)
-        self.score = np.full(len(z), np.inf, np.float32)
-        self.lower = np.full(len(z), -np.inf, np.float32)
-        # What a float32 product may be wrong by, in a squared distance.
-        self.band = (z.shape[1] + 16) * np.float32(2.0**-23) * (self.norms + self.norms.max())
+    def __init__(self, frame: Frame, clusters: int) -> None:
+        self.frame, self.z = frame, frame.block(slice(None))
+        self.norms = frame.norms.numpy()
+        self.centres = self.z.new_empty(clusters, self.z.shape[1])
+        self.labels = np.full(len(frame), -1)
+        self.score = np.full_like(self.norms, np.inf)
+        self.lower = np.full_like(self.norms, -np.inf)
+        # What a product may be wrong by, in a squared distance; no centre is farther than a point.
+        self.band = self.norms.dtype.type(2 * frame.gamma) * (self.norms + self.norms.max())
 
     def own(self) -> Array:
         """Distance of each point to its centre, or a little more."""
@@ -43,21 +46,19 @@ class State:
         """Move each of `rows` to the nearest of the centres `among`, if it beats its score."""
         if not len(rows) or not len(among):
             return
-        chosen = self.centres[torch.from_numpy(among)]
-        # |c|² as one more coordinate: the product is the score.
-        right = torch.cat((-2.0 * chosen, chosen.square().sum(1, keepdim=True)), 1).T
-        buffer = torch.empty(_ROWS * _COLUMNS)
+        chosen = self.frame.beside(self.centres[torch.from_numpy(among)])
+        buffer = self.z.new_empty(_ROWS * _COLUMNS)
         every = len(among) == len(self.centres)
         for low in range(0, len(rows), _ROWS):
             part = rows[low : low + _ROWS]
-            left = torch.nn.functional.pad(self.z[torch.from_numpy(part)], (0, 1), value=1.0)
+            some = self.frame.beside(self.z[torch.from_numpy(part)])
             best, label = self.score[part], self.labels[part]
-            second = np.full(len(part), np.inf, np.float32)
+            second = np.full(len(part), np.inf, best.dtype)
             each = np.arange(len(part))
             for first in range(0, len(among), _COLUMNS):
-                some = right[:, first : first + _COLUMNS]
-                out = buffer[: len(part) * some.shape[1]].view(len(part), -1)
-                tile = torch.mm(left, some, out=out).numpy()
+                columns = slice(first, min(first + _COLUMNS, len(among)))
+                out = buffer[: len(part) * (columns.stop - first)].view(len(part), -1)
+                tile = short_squares(some, slice(None), chosen, columns, out=out).numpy()
                 place = tile.argmin(axis=1)
                 value = tile[each, place]
                 second = np.minimum(second, np.maximum(best, value))
@@ -77,7 +78,7 @@ class State:
     def follow(self, moved: Array, before: Tensor) -> None:
         """Lloyd's assignment after the centres `moved` were elsewhere `before`."""
         here = self.centres[torch.from_numpy(moved)]
-        step = torch.linalg.vector_norm(here - before, dim=1).numpy() * np.float32(1.00001)
+        step = torch.linalg.vector_norm(here - before, dim=1).mul_(1.00001).numpy()
         is_moved = np.zeros(len(self.centres), bool)
         is_moved[moved] = True
         lost = is_moved[self.labels]
@@ -85,7 +86,7 @@ class State:
         for low in range(0, len(rows), _ROWS):
             row = rows[low : low + _ROWS]
             gap = self.z[torch.from_numpy(row)] - self.centres[torch.from_numpy(self.labels[row])]
-            self.score[row] = gap.square().sum(1).numpy() - self.norms[row]
+            self.score[row] = squared_norms(gap).numpy() - self.norms[row]
         reach = self._reach(step, lost)
         self.lower -= reach
         far, is_open = moved[step > reach], self.own() >= self.lower
@@ -158,7 +159,7 @@ def _recentre(state: State, touched: Array) -> Array:
     full = torch.from_numpy(counts[touched] > 0)
     size = torch.from_numpy(counts[touched]).double()[:, None]
     target = torch.from_numpy(touched)
-    means = (sums / size.clamp(min=1)).float()
+    means = (sums / size.clamp(min=1)).to(centres.dtype)
     centres[target[full]] = means[full]
 
     empty = np.flatnonzero(counts == 0)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+from scipy.cluster.vq import kmeans2, vq
 
 from uncollapse._base.arrays import Array
+from uncollapse.distances import pairwise_distances
 
 __all__ = ["count_lumps"]
 
@@ -46,16 +50,21 @@ def _groups(x: Array, smallest: int, generator: np.random.Generator) -> list[Arr
     if len(x) < 2 * smallest or not len(spread):
         return [x]
     null = generator.standard_normal((_SURROGATES, len(x), len(spread))) * spread
-    stack = np.concatenate([z[None], null])
+    least = 1e-12 * float((z**2).sum())
     best, labels, k = 0.0, None, 1
     tried = 1
     while tried < min(k + _PATIENCE, len(x) // 2):
         tried += 1
-        inertia, assigned = _kmeans(stack, tried, generator)
-        logs = np.log(np.maximum(inertia, 1e-12 * (z**2).sum()))
-        gap = float(logs[1:].mean() - logs[0])
-        if gap > max(best, _SIGMAS * float(logs[1:].std())) and logs[0] < logs[1:].min():
-            best, labels, k = gap, assigned, tried
+        inertia, assigned = _split(z, tried, generator)
+        logs = []
+        for sample in null:
+            logs.append(np.log(max(_split(sample, tried, generator)[0], least)))
+            if np.log(max(inertia, least)) >= logs[-1]:
+                break
+        else:
+            gap = float(np.mean(logs) - np.log(max(inertia, least)))
+            if gap > max(best, _SIGMAS * float(np.std(logs))):
+                best, labels, k = gap, assigned, tried
     if labels is None:
         return [x]
     groups = _join(z, labels)
@@ -74,40 +83,21 @@ def _principal(x: Array) -> tuple[Array, Array]:
     return left[:, :axes] * values[:axes], values[:axes] / np.sqrt(len(x))
 
 
-def _kmeans(stack: Array, k: int, generator: np.random.Generator) -> tuple[Array, Array]:
-    """Least inertia of a few k-means runs of each point set; the labels of the first set."""
-    sets, n, _ = stack.shape
-    which = np.arange(sets)
-    norms = (stack**2).sum(2)
-    best, labels = np.full(sets, np.inf), np.zeros(n, np.int64)
-    for _ in range(_STARTS):
-        centres = stack[which, generator.integers(n, size=sets)][:, None]
-        for _ in range(k - 1):  # k-means++: the next centre in proportion to the squared distance
-            near = np.maximum(_squares(stack, norms, centres).min(2), 0)
-            draw = generator.random(sets)[:, None] * near.sum(1, keepdims=True)
-            pick = np.minimum((near.cumsum(1) < draw).sum(1), n - 1)
-            centres = np.concatenate([centres, stack[which, pick][:, None]], axis=1)
-        for _ in range(_STEPS):
-            assigned = _squares(stack, norms, centres).argmin(2)
-            member = (assigned[:, :, None] == np.arange(k)).astype(stack.dtype)
-            sizes = member.sum(1)[:, :, None]
-            sums = member.transpose(0, 2, 1) @ stack
-            new = np.where(sizes > 0, sums / np.maximum(sizes, 1), centres)
-            if np.array_equal(new, centres):
-                break
-            centres = new
-        apart = _squares(stack, norms, centres)
-        inertia = np.maximum(apart.min(2), 0).sum(1)
-        if inertia[0] < best[0]:
-            labels = apart[0].argmin(1)
-        best = np.minimum(best, inertia)
+def _split(x: Array, k: int, generator: np.random.Generator) -> tuple[float, Array]:
+    """Least inertia of a few k-means runs, and its labels.
+
+    SciPy's: for a few hundred points it takes a tenth of the time of `kmeans`, made for many.
+    """
+    best, labels = np.inf, np.zeros(len(x), np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty cluster
+        for _ in range(_STARTS):
+            centres, _ = kmeans2(x, k, iter=_STEPS, minit="++", seed=generator)
+            assigned, gap = vq(x, centres)
+            inertia = float((gap**2).sum())
+            if inertia < best:
+                best, labels = inertia, assigned
     return best, labels
-
-
-def _squares(stack: Array, norms: Array, centres: Array) -> Array:
-    product = stack @ centres.transpose(0, 2, 1)
-    squares: Array = norms[:, :, None] - 2 * product + (centres**2).sum(2)[:, None, :]
-    return squares
 
 
 def _join(z: Array, labels: Array) -> list[Array]:
@@ -116,9 +106,9 @@ def _join(z: Array, labels: Array) -> list[Array]:
     apart: set[tuple[int, int]] = set()
     while len(groups) > 1:
         middles = np.array([z[group].mean(0) for group in groups])
-        squares = ((middles[:, None] - middles) ** 2).sum(2)
+        gaps = pairwise_distances(middles).numpy()
         order = sorted(
-            (squares[i, j], i, j)
+            (gaps[i, j], i, j)
             for i in range(len(groups))
             for j in range(i)
             if (groups[i][0], groups[j][0]) not in apart

@@ -7,22 +7,26 @@ is the query set each tile serves its rows and its columns, so half the products
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
-from uncollapse.metrics._engines import TILE, Engine, choose_engine
-from uncollapse.metrics._frame import Side, make_sides, narrow_dtype
+from uncollapse.distances.tiles import short_squares
+from uncollapse.metrics._compiled_scan import TILE, Scan, scan_for
+from uncollapse.metrics._ranked_set import RankedSet, narrow_dtype, ranked_sets
 from uncollapse.metrics._strip import Strip, open_strip, ranks_of, unproven
 from uncollapse.metrics._task import Task
 
-__all__ = ["positive_ranks"]
+__all__ = ["parse_bytes", "positive_ranks"]
 
 _BYTES_PER_ENTRY = 40  # threshold, count, rank and their temporaries, a positive
+_BYTES = TypeAdapter(ByteSize)
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, a query or gallery row
 
 
@@ -35,7 +39,7 @@ class _Plan(NamedTuple):
 
 
 def positive_ranks(
-    task: Task, *, normalize: bool, ties: str, engine: str, max_memory: int,
+    task: Task, *, normalize: bool, ties: str, max_memory: int,
     report: Callable[[int, int], object] = lambda done, total: None,
 ) -> Iterator[tuple[int, int, Array, Array]]:  # fmt: skip
     """Yield `(low, high, start, ranks)`: 0-based ranks of the positives of query positions.
@@ -43,44 +47,27 @@ def positive_ranks(
     The positives of position `low + i` are `ranks[start[i] : start[i + 1]]`, ascending; a rank at
     or past the query's limit may be given as `BEYOND`.
     """
-    engine_class = choose_engine(engine, task.queries)
     plan = _plan(task, max_memory)
-    sets = [("queries", task.queries, task.query_order)]
-    if task.gallery is not None:
-        sets.append(("gallery", task.gallery, task.gallery_order))
-    sides = make_sides(sets, normalize=normalize, resident=plan.resident)
-    x, y = sides[0], sides[-1]
-    kernel = engine_class(task, x, y)
+    sets = ranked_sets(task.sets(), normalize=normalize, resident=plan.resident)
+    x, y = sets[0], sets[-1]
+    scan = scan_for(task, x, y)
+    opened = partial(open_strip, normalize=normalize, ties=ties)
     tiles = sum(len(_tiles_of(low, high)) for low, high in plan.strips)
-    total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(_tiles_of(0, y.size))
-    done = 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        report(done, total)
-
+    total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(_tiles_of(0, len(y)))
+    ticks = count(1)
     for low, high in plan.strips:
-        strip = open_strip(task, x, y, low, high, kernel.own, normalize=normalize, ties=ties)
-        _scan(kernel, x, y, strip, low, high, plan.both, tick)
+        strip = opened(task, x.frame, y.frame, low, high, scan.own)
+        for _ in _scan(scan, x, y, strip, low, high, plan.both):
+            report(next(ticks), total)
         start, ranks = strip.start.cpu().numpy(), ranks_of(strip)
         failed = unproven(strip, ranks)
         if len(failed):  # the guess at the limit was too low for these few: once more without
             some = task.of_queries(low + failed)
-            side = x.at(torch.from_numpy(low + failed).to(x.order.device))
-            again = engine_class(some, side, y)
-            rest = open_strip(
-                some,
-                side,
-                y,
-                0,
-                len(failed),
-                again.own,
-                normalize=normalize,
-                ties=ties,
-                guess=False,
-            )
-            _scan(again, side, y, rest, 0, len(failed), False, lambda: None)
+            few = x.at(torch.from_numpy(low + failed).to(x.twin.device))
+            again = scan_for(some, few, y)
+            rest = opened(some, few.frame, y.frame, 0, len(failed), again.own, guess=False)
+            for _ in _scan(again, few, y, rest, 0, len(failed), False):
+                pass
             begin, counts = rest.start.cpu().numpy()[:-1], some.counts
             place = np.arange(counts.sum()) + np.repeat(start[failed] - begin, counts)
             ranks[place] = ranks_of(rest)
@@ -88,20 +75,17 @@ def positive_ranks(
 
 
 def _scan(
-    kernel: Engine, x: Side, y: Side, strip: Strip, low: int, high: int, both: bool,
-    tick: Callable[[], None],
-) -> None:  # fmt: skip
+    scan: Scan, x: RankedSet, y: RankedSet, strip: Strip, low: int, high: int, both: bool
+) -> Iterator[None]:
     """Compare the queries [low, high) with the gallery; with `both` each tile serves both sides."""
-    buffer = torch.empty(TILE * TILE, dtype=x.norms.dtype, device=x.norms.device)
+    buffer = x.frame.norms.new_empty(TILE * TILE)
     for a, b in _tiles_of(low, high):
-        left = x.block(a, b)
-        doubled = -2.0 * left
-        for c, e in _tiles_of(a if both else 0, y.size):
-            right: Tensor = left if both and c == a else y.block(c, e)
+        left = x.frame.at(slice(a, b)).kept()
+        for c, e in _tiles_of(a if both else 0, len(y)):
             tile = buffer[: (b - a) * (e - c)].view(b - a, e - c)
-            torch.mm(doubled, right.T, out=tile)
-            kernel.scan(tile, a, c, strip, low, both and c > a)
-            tick()
+            short_squares(left, slice(None), y.frame, slice(c, e), out=tile)
+            scan.scan(tile, a, c, strip, low, both and c > a)
+            yield
 
 
 def _plan(task: Task, max_memory: int) -> _Plan:
@@ -132,6 +116,21 @@ def _plan(task: Task, max_memory: int) -> _Plan:
         strips.append((low, high))
         low = high
     return _Plan(strips, False, resident)
+
+
+def parse_bytes(value: int | str, name: str = "max_memory") -> int:
+    """Return a number of bytes, or raise.
+
+    >>> parse_bytes("150MB"), parse_bytes("1 KiB"), parse_bytes(4096)
+    (150000000, 1024, 4096)
+    """
+    try:
+        number = 0 if isinstance(value, bool) else int(_BYTES.validate_python(value))
+    except ValidationError:
+        number = 0
+    if number < 1:
+        raise InputError(name, repr(value), "bytes as a whole number or text such as '150MB'")
+    return number
 
 
 def _tiles_of(low: int, high: int) -> list[tuple[int, int]]:

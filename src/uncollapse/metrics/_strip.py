@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array
-from uncollapse.metrics._frame import Side
+from uncollapse.distances import Frame
+from uncollapse.distances.tiles import short_squares
 from uncollapse.metrics._task import Task
 
 __all__ = [
@@ -60,12 +61,12 @@ class Strip:
     guess: Tensor
 
 
-def tie_thresholds(squares: Tensor, x: Side, *, normalize: bool, ties: str) -> Tensor:
+def tie_thresholds(squares: Tensor, x: Frame, *, normalize: bool, ties: str) -> Tensor:
     """Turn positives' squared distances into what a negative must not exceed to come first.
 
     In place.
     """
-    blunt = _UNIT_TIE * x.unit if normalize else 0.0
+    blunt = _UNIT_TIE * x.zoom if normalize else 0.0
     if ties == "pessimistic":
         if blunt:
             squares.sqrt_().add_(blunt).square_()
@@ -77,7 +78,7 @@ def tie_thresholds(squares: Tensor, x: Side, *, normalize: bool, ties: str) -> T
 
 
 def open_strip(
-    task: Task, x: Side, y: Side, low: int, high: int,
+    task: Task, x: Frame, y: Frame, low: int, high: int,
     own: Callable[[int, int, Tensor, Tensor], None], *, normalize: bool, ties: str,
     guess: bool = True,
 ) -> Strip:  # fmt: skip
@@ -138,7 +139,7 @@ def unproven(strip: Strip, ranks: Array) -> Array:
 
 
 def _guess(
-    task: Task, x: Side, y: Side, low: int, high: int, start: Tensor, threshold: Tensor
+    task: Task, x: Frame, y: Frame, low: int, high: int, start: Tensor, threshold: Tensor
 ) -> Tensor:
     """The last positive of each query that is likely to have a rank below the limit.
 
@@ -147,24 +148,23 @@ def _guess(
     """
     device = start.device
     most = torch.full((high - low,), BEYOND, dtype=torch.int64, device=device)
-    expected = task.limit[low:high] * (_SAMPLE / max(y.size, 1))
+    expected = task.limit[low:high] * (_SAMPLE / max(len(y), 1))
     rank = np.ceil(expected + _SAFETY * np.sqrt(expected)).astype(np.int64) + 1
     useful = np.flatnonzero((task.counts[low:high] >= _MANY) & (rank < _SAMPLE // 2))
-    if y.size < 4 * _SAMPLE or not len(useful):
+    if len(y) < 4 * _SAMPLE or not len(useful):
         return most
-    chosen = np.sort(np.random.default_rng(0).choice(y.size, _SAMPLE, replace=False))
-    sample = y.at(torch.from_numpy(chosen).to(device))
-    right = (-2.0 * sample.block(0, _SAMPLE)).T.contiguous()
+    chosen = np.sort(np.random.default_rng(0).choice(len(y), _SAMPLE, replace=False))
+    sample = y.at(torch.from_numpy(chosen).to(device)).kept()
     blocks = -(-len(useful) // _GUESS_ROWS)
     for block in range(blocks):
         q = useful[block::blocks]  # spread over all classes
-        side = x.at(torch.from_numpy(low + q).to(device))
-        values = torch.mm(side.block(0, len(q)), right).add_(sample.norms).cpu().numpy()
+        rows = torch.from_numpy(low + q).to(device)
+        values = short_squares(x, rows, sample).cpu().numpy()
         own = (np.searchsorted(chosen, bound[low + q]) for bound in (task.own_low, task.own_high))
         for row, (first, last) in enumerate(zip(*own, strict=True)):
             values[row, first:last] = np.inf
         values.partition(np.unique(rank[q]), axis=1)
-        there = torch.from_numpy(values[np.arange(len(q)), rank[q]]).to(device) + side.norms
+        there = torch.from_numpy(values[np.arange(len(q)), rank[q]]).to(device) + x.norms[rows]
         at = torch.from_numpy(q).to(device)
         place = first_at_least(threshold, start[:-1][at], start[1:][at], there.double())
         most[at] = (place - start[:-1][at] - 1).clamp(min=0)

@@ -35,6 +35,13 @@ class Task:
     counts: Array
     limit: Array
 
+    def sets(self) -> list[tuple[str, Tensor, Array]]:
+        """The one or two sets of points: name, rows and order."""
+        one = [("queries", self.queries, self.query_order)]
+        if self.gallery is None:
+            return one
+        return [*one, ("gallery", self.gallery, self.gallery_order)]
+
     def of_queries(self, positions: Array) -> Task:
         """The same task for some query positions only; its gallery is a set of its own."""
         mine = ("query_order", "own_low", "own_high", "query_skip", "counts", "limit")

@@ -12,7 +12,8 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_number
 from uncollapse._base.extras import import_extra
-from uncollapse.metrics._frame import Side, make_sides
+from uncollapse.distances import Frame
+from uncollapse.metrics._ranked_set import ranked_sets
 from uncollapse.metrics._strip import BEYOND, tie_thresholds
 from uncollapse.metrics._task import Task
 
@@ -44,22 +45,19 @@ def neighbour_ranks(
             f"'faiss' for lists of {depth} (the largest k or class)",
             f"'exact' for lists over {_DEEPEST}",
         )
-    sets = [("queries", task.queries, task.query_order)]
-    if task.gallery is not None:
-        sets.append(("gallery", task.gallery, task.gallery_order))
-    sides = make_sides(sets, normalize=normalize, resident=True)
-    x, y = sides[0], sides[-1]
+    sets = ranked_sets(task.sets(), normalize=normalize, resident=True)
+    x, y = sets[0].frame, sets[-1].frame
     # One more for the query itself, which may be in its own list.
-    length = min(depth + bool((task.query_skip >= 0).any()), y.size)
+    length = min(depth + bool((task.query_skip >= 0).any()), len(y))
     index = _build(faiss, y, seed)
     recall = _tune(faiss, index, x, y, length, target, seed)
     return _blocks(index, task, x, y, length, normalize, ties), recall
 
 
-def _build(faiss: Any, y: Side, seed: int) -> Any:
+def _build(faiss: Any, y: Frame, seed: int) -> Any:
     """Inverted lists: about 4·sqrt(n) cells, trained on at most 64 points a cell."""
-    values = _narrow(y, 0, y.size)
-    cells = max(1, min(int(4 * np.sqrt(y.size)), y.size // 39))
+    values = _narrow(y)
+    cells = max(1, min(int(4 * np.sqrt(len(y))), len(y) // 39))
     index = faiss.index_factory(values.shape[1], f"IVF{cells},Flat")
     index.cp.seed = seed
     index.cp.max_points_per_centroid = 64
@@ -68,13 +66,15 @@ def _build(faiss: Any, y: Side, seed: int) -> Any:
     return index
 
 
-def _tune(faiss: Any, index: Any, x: Side, y: Side, length: int, target: float, seed: int) -> float:
+def _tune(
+    faiss: Any, index: Any, x: Frame, y: Frame, length: int, target: float, seed: int
+) -> float:
     """Raise the number of cells visited until the sample's recall is reached; return it."""
     generator = np.random.default_rng(seed)
-    sample = np.sort(generator.choice(x.size, min(_SAMPLE, x.size), replace=False))
-    values = np.concatenate([_narrow(x, i, i + 1) for i in sample])
+    sample = np.sort(generator.choice(len(x), min(_SAMPLE, len(x)), replace=False))
+    values = _narrow(x, torch.from_numpy(sample))
     flat = faiss.IndexFlatL2(values.shape[1])
-    flat.add(_narrow(y, 0, y.size))
+    flat.add(_narrow(y))
     _, exact = flat.search(values, length)
     index.nprobe = min(8, index.nlist)
     while True:
@@ -87,18 +87,16 @@ def _tune(faiss: Any, index: Any, x: Side, y: Side, length: int, target: float, 
 
 
 def _blocks(
-    index: Any, task: Task, x: Side, y: Side, length: int, normalize: bool, ties: str
+    index: Any, task: Task, x: Frame, y: Frame, length: int, normalize: bool, ties: str
 ) -> Iterator[Block]:
-    for low in range(0, x.size, _BLOCK):
-        high = min(low + _BLOCK, x.size)
-        _, found = index.search(_narrow(x, low, high), length)
+    for low in range(0, len(x), _BLOCK):
+        high = min(low + _BLOCK, len(x))
+        _, found = index.search(_narrow(x, slice(low, high)), length)
         own = (found >= task.own_low[low:high, None]) & (found < task.own_high[low:high, None])
         skip = task.gallery_skip[np.maximum(found, 0)] == task.query_skip[low:high, None]
         wrong, right = (found >= 0) & ~own, own & ~skip
-        queries = torch.arange(low, high).repeat_interleave(length)
-        squares = x.squares(queries, y, torch.from_numpy(np.maximum(found, 0).ravel()))
-        values = squares.view(found.shape)
-        limits = tie_thresholds(values, x, normalize=normalize, ties=ties).numpy()
+        values = x.squares(slice(low, high), torch.from_numpy(np.maximum(found, 0)), y)
+        limits = tie_thresholds(values.clone(), x, normalize=normalize, ties=ties).numpy()
         distance = values.numpy()
         start = np.concatenate([[0], np.cumsum(task.counts[low:high])])
         ranks = np.full(start[-1], BEYOND, np.int64)
@@ -109,6 +107,5 @@ def _blocks(
         yield low, high, start, ranks
 
 
-def _narrow(side: Side, low: int, high: int) -> Array:
-    block: Tensor = side.block(low, high)
-    return np.ascontiguousarray(block.float().numpy())
+def _narrow(frame: Frame, rows: Tensor | slice = slice(None)) -> Array:
+    return np.ascontiguousarray(frame.block(rows).float().numpy())

@@ -8,11 +8,11 @@ from typing import Any
 
 from uncollapse._base.arrays import ArrayLike, class_ids, points
 from uncollapse._base.progress import ProgressOption
-from uncollapse.metrics.clustering import ClusteringResult, clustering
+from uncollapse.metrics.cluster_scores import ClusteringResult, clustering
 from uncollapse.metrics.modes import ModesResult, modes_per_class
-from uncollapse.metrics.results import Result, text_table
-from uncollapse.metrics.retrieval import retrieval
+from uncollapse.metrics.result_table import Result, text_table
 from uncollapse.metrics.retrieval_result import RetrievalResult
+from uncollapse.metrics.retrieval_scores import retrieval
 
 __all__ = ["FineResult", "fine_evaluation"]
 
@@ -58,7 +58,6 @@ def fine_evaluation(
     ties: str = "pessimistic",
     max_memory: int | str = "256MB",
     progress: ProgressOption = None,
-    engine: str = "auto",
     seed: int = 0,
 ) -> FineResult:
     """Score retrieval (and with `cluster` also k-means) against both label sets, and count modes.
@@ -87,7 +86,6 @@ def fine_evaluation(
                 ties=ties,
                 max_memory=max_memory,
                 progress=progress,
-                engine=engine,
             )
         )
         groups.append(

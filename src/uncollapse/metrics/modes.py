@@ -12,8 +12,8 @@ from uncollapse._base.check import check_int
 from uncollapse._base.classes import ClassLayout
 from uncollapse._base.extras import import_extra
 from uncollapse.metrics._lumps import count_lumps
-from uncollapse.metrics.results import Result, text_table
-from uncollapse.metrics.retrieval import retrieval
+from uncollapse.metrics.result_table import Result, text_table
+from uncollapse.metrics.retrieval_scores import retrieval
 
 __all__ = ["ModesResult", "modes_per_class"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike
-from uncollapse.geometry.separation import separation
+from uncollapse.geometry.triplet_separation import separation
 from uncollapse.mining.tuples import Triplets
 
 __all__ = ["hardest_triplet"]

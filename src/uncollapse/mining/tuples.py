@@ -125,7 +125,7 @@ _ALLOWED = "(anchor, positive, negative) or (anchor, positive, anchor, negative)
 
 
 def _given(tuples: Tuples | None, labels: ArrayLike | None, ref_labels: ArrayLike | None) -> Tuples:
-    if isinstance(tuples, Triplets | Pairs):
+    if isinstance(tuples, Triplets | Pairs) and labels is None:  # a miner's own: known to be right
         return tuples
     if tuples is None:
         if labels is None:

@@ -10,7 +10,7 @@ import numpy as np
 from uncollapse import charts
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Axes, Chart, Entry, Scale
-from uncollapse.charts.marks import Circle, Group, Line, Mark, Points, Polyline, Rect
+from uncollapse.charts.marks import Circle, Group, Line, Mark, Points, Polyline, Rect, Text
 from uncollapse.distances import pairwise_distances
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "DASHED",
     "DOTTED",
     "MARKERS",
+    "along",
     "arrows",
     "boundary",
     "class_entries",
@@ -27,6 +28,9 @@ __all__ = [
     "plane",
     "reach",
     "save",
+    "segment",
+    "side",
+    "tags",
 ]
 
 # Told apart with every common colour vision. Markers differ as well.
@@ -122,6 +126,42 @@ def boundary(axes: Axes, points: Array, colour: str, alpha: float = 0.0) -> list
         for arc in _arcs(points, alpha)
     ]
     return [Group(discs, opacity=0.07), *lines]
+
+
+def segment(axes: Axes, x: Array, i: int, j: int, dash: Sequence[float] = ()) -> Line:
+    """A line between two points."""
+    return Line(axes.at(*x[i]), axes.at(*x[j]), "ink", 1.6, dash)
+
+
+def side(x: Array, i: int, j: int) -> float:
+    """How far two points are from each other."""
+    return float(np.linalg.norm(x[i] - x[j]))
+
+
+def along(x: Array, i: int, j: int) -> Array:
+    """Points on the line between two rows."""
+    share = np.linspace(0.0, 1.0, 25)[:, None]
+    line: Array = x[i] + share * (x[j] - x[i])
+    return line
+
+
+def tags(axes: Axes, x: Array, words: dict[int, str], avoid: list[Array]) -> list[Mark]:
+    """A word beside each of these points, clear of all points, of what to avoid, of other words."""
+    span = max(axes.x.high - axes.x.low, axes.y.high - axes.y.low)
+    taken = np.vstack([x, *avoid])
+    turn = np.arange(16) * np.pi / 8
+    found: list[Mark] = []
+    for row, word in words.items():
+        # A word is wider than high: it needs more room to the sides.
+        wide = 0.025 * span + 0.011 * span * len(word) / 2
+        spots = x[row] + np.stack([wide * np.cos(turn), 0.05 * span * np.sin(turn)], axis=1)
+        shape = np.array([wide / (0.03 * span), 1.0])
+        clear = np.linalg.norm((spots[:, None] - taken) / shape, axis=2).min(axis=1)
+        best = spots[int(clear.argmax())]
+        at, up = axes.at(*best)
+        found.append(Text(at, up + 4, word, 12, "ink", "middle", halo=True))
+        taken = np.vstack([taken, best + np.array([[-wide, 0.0], [0.0, 0.0], [wide, 0.0]])])
+    return found
 
 
 def save(chart: Chart, out: Path, name: str) -> list[Path]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Sampler
+from torch.utils.data import BatchSampler
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
@@ -15,13 +16,17 @@ from uncollapse._base.check import InputError, check_int
 __all__ = ["SeededBatches"]
 
 
-class SeededBatches(Sampler[list[int]]):
+class SeededBatches(BatchSampler):
     """A batch sampler whose batch i of an epoch is a function of (seed, epoch, i) alone.
 
     So nothing has to be replayed to resume, and every rank computes the same global batch and takes
     its own share: rank r of w the r-th of w equal parts. Iterating to the end and iterating again
     gives the next epoch; iterating again after a break gives the same epoch. `set_epoch` goes to
     the start of an epoch.
+
+    It gives whole batches: `DataLoader(data, batch_sampler=sampler)`. As `sampler=` it would be
+    taken for one of single rows, and raises; the trainers of pytorch-metric-learning, which have no
+    other argument, see that it is a batch sampler and leave their `batch_size` aside.
     """
 
     def __init__(self, seed: int, batches: int, rank: int, world_size: int) -> None:
@@ -48,6 +53,10 @@ class SeededBatches(Sampler[list[int]]):
         return self.batches
 
     def __iter__(self) -> Iterator[list[int]]:
+        _refuse_batches_of_batches(self)
+        return self._shares()
+
+    def _shares(self) -> Iterator[list[int]]:
         if self._over:
             self.set_epoch(self.epoch + 1)
         start, self._start = self._start, 0
@@ -89,3 +98,18 @@ class SeededBatches(Sampler[list[int]]):
     def random(self, *place: int) -> np.random.Generator:
         """The generator of one place in the stream."""
         return np.random.default_rng([self.seed, *place])
+
+
+def _refuse_batches_of_batches(sampler: SeededBatches) -> None:
+    """Raise where a DataLoader was given the sampler as `sampler=`, to be cut into batches again.
+
+    It then stands inside torch's own `BatchSampler`, whose `__iter__` asks for its rows. Nothing is
+    told to a sampler before that, and a dataset indexed by a whole batch may well answer.
+    """
+    here = inspect.currentframe()
+    asking = here.f_back.f_back if here is not None and here.f_back is not None else None
+    caller = None if asking is None else asking.f_locals.get("self")
+    if isinstance(caller, BatchSampler) and getattr(caller, "sampler", None) is sampler:
+        name = type(sampler).__name__
+        allowed = f"DataLoader(dataset, batch_sampler=...): a {name} gives whole batches"
+        raise InputError("sampler", f"DataLoader(dataset, sampler={name}(...))", allowed)

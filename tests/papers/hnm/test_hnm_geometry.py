@@ -11,12 +11,16 @@ from rich.console import Console
 from uncollapse._base.check import InputError
 from uncollapse.charts.theme import rgb
 from uncollapse.cli.reproduce_tables import listing_table, show_page
-from uncollapse.geometry.separation import hard_mined_loss, is_triplet_separated, separation
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import ITEMS, get_item
 from uncollapse.papers._draw import COLOURS, edge, reach
-from uncollapse.papers.hnm._examples import concentric_simplices
-from uncollapse.papers.hnm._marks import hardest_triplet
-from uncollapse.papers.hnm._toy import five_points, separated_pair, twenty_points
+from uncollapse.papers.hnm._examples import (
+    concentric_simplices,
+    five_points,
+    hardest_triplet,
+    separated_pair,
+    twenty_points,
+)
 
 
 def printed(made) -> str:

@@ -34,4 +34,6 @@ def shared_retrieval(
     whole = gather(table, ranks, counts=ranks.counts(len(points))).numpy()
     columns = (np.ascontiguousarray(column) for column in whole.T)
     terms = dict(zip(part.per_query, columns, strict=True))
-    return RetrievalResult.of_terms(terms, gallery_size=part.gallery_size, ties=part.ties)
+    return RetrievalResult.of_terms(
+        terms, labels.cpu().numpy(), gallery_size=part.gallery_size, ties=part.ties
+    )

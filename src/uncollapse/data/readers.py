@@ -1,0 +1,95 @@
+"""Files that hold arrays or tables, of any origin: npz, npy, safetensors, parquet, csv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from uncollapse._base.arrays import Array
+from uncollapse._base.extras import import_extra
+from uncollapse._base.files import read_csv
+from uncollapse.data.types import DataError
+
+__all__ = ["ARRAY_FILES", "TABLE_FILES", "read_arrays", "read_lines", "read_table"]
+
+_T = TypeVar("_T")
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a file by name, that of a .npy as `embeddings`; nothing is unpickled.
+
+    `DataError` where the file cannot be read; its ending must be one of `ARRAY_FILES`.
+    """
+    return _guarded(path, *ARRAY_FILES[path.suffix])
+
+
+def read_table(path: Path, *, fill: bool = False) -> dict[str, list[Any]]:
+    """The columns of a .csv or .parquet file by name.
+
+    A CSV row shorter than the header is an error, or with `fill` ends in empty cells. `DataError`
+    where the file cannot be read; its ending must be one of `TABLE_FILES`.
+    """
+    if path.suffix == ".parquet":
+        return _guarded(path, _parquet, ": not a Parquet file")
+    return _guarded(path, partial(_csv, fill=fill), ": not a CSV file in UTF-8")
+
+
+def read_lines(path: Path, name: str) -> list[str]:
+    """The lines of a text file that belongs to the dataset `name`."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        raise DataError(f"{name}: no file {path}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: {path} is not text in UTF-8 ({error.reason})") from None
+
+
+def _guarded(path: Path, reader: Callable[[Path], _T], how: str) -> _T:
+    try:
+        return reader(path)
+    except ImportError:
+        raise
+    except Exception as error:  # each format has errors of its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path}: cannot be read{how} ({reason})") from None
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _npy(path: Path) -> dict[str, Array]:
+    return {"embeddings": np.load(path, allow_pickle=False)}
+
+
+def _safetensors(path: Path) -> dict[str, Array]:
+    from safetensors.numpy import load_file
+
+    return dict(load_file(path))
+
+
+def _parquet(path: Path) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]]
+    columns = import_extra("pyarrow.parquet", extra="parquet").read_table(path).to_pydict()
+    return columns
+
+
+def _csv(path: Path, fill: bool) -> dict[str, list[Any]]:
+    if path.stat().st_size == 0:
+        return {}
+    header, rows = read_csv(path, fill=fill)
+    return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+
+
+# By ending: the reader, and what an error says of how it reads.
+ARRAY_FILES: dict[str, tuple[Callable[[Path], dict[str, Array]], str]] = {
+    ".npz": (_npz, " without unpickling"),
+    ".npy": (_npy, " without unpickling"),
+    ".safetensors": (_safetensors, ""),
+}
+TABLE_FILES = (".parquet", ".csv")

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncollapse._base.check import InputError
+from uncollapse._base.classes import ClassLayout
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
+def test_a_layout_is_what_the_labels_say(labels):
+    layout = ClassLayout.of(labels, len(labels))
+    assert layout.size == len(labels)
+    assert [layout.classes[c] for c in layout.ids] == labels
+    assert layout.row_counts.tolist() == [labels.count(label) for label in labels]
+    for c, label in enumerate(layout.classes):
+        rows = [row for row, other in enumerate(labels) if other == label]
+        assert layout.members(c).tolist() == rows
+        assert layout.counts[c] == len(rows)
+    for row, (others, real) in enumerate(zip(layout.positives, layout.is_positive, strict=True)):
+        truth = [j for j in range(len(labels)) if j != row and labels[j] == labels[row]]
+        assert others[real].tolist() == truth
+        assert set(others[~real].tolist()) <= {row}  # the row itself fills up
+        assert layout.usable[row] == (0 < len(truth) < len(labels) - 1)
+
+
+def test_layout_lists_positives_and_usable_anchors():
+    layout = ClassLayout.of(["b", "a", "b", "c", "b"], 5)
+    for row, (others, real) in enumerate(
+        zip(layout.positives.tolist(), layout.is_positive.tolist(), strict=True)
+    ):
+        truth = [j for j in range(5) if j != row and layout.ids[j] == layout.ids[row]]
+        assert [o for o, r in zip(others, real, strict=True) if r] == truth
+    assert layout.usable.tolist() == [True, False, True, False, True]
+    assert layout.members(1).tolist() == [0, 2, 4]
+
+
+def test_layout_of_one_class_or_of_singletons_has_no_usable_anchor():
+    assert not ClassLayout.of([1, 1, 1], 3).usable.any()
+    assert not ClassLayout.of([1, 2, 3], 3).usable.any()
+    assert not ClassLayout.of([1, 2, 3], 3).is_positive.any()
+
+
+def test_labels_of_any_size_keep_their_classes_and_their_order():
+    layout = ClassLayout.of([10**30, -1, 10**30 + 1, 10**30], 4)
+    assert layout.ids.tolist() == [1, 0, 2, 1]
+    assert layout.classes.tolist() == [-1, 10**30, 10**30 + 1]
+    assert layout.order.dtype == np.int64
+
+
+def test_too_few_classes_are_refused_under_the_argument_s_name():
+    with pytest.raises(InputError, match="fine_labels: expected at least 2 classes, got 1 class"):
+        ClassLayout.of([3, 3], 2, "fine_labels", min_classes=2)

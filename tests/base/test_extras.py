@@ -1,0 +1,71 @@
+import types
+
+import pytest
+
+from uncollapse._base import extras
+from uncollapse._base.extras import MissingExtraError, compiled, import_extra, without_kernels
+
+
+def test_a_package_that_is_there_is_imported():
+    assert import_extra("json.decoder", extra="x").JSONDecoder
+
+
+def test_a_missing_package_names_the_extra_to_install():
+    with pytest.raises(MissingExtraError, match=r"'no_such'.*pip install 'uncollapse\[plots\]'"):
+        import_extra("no_such.part", extra="plots")
+
+
+def test_a_package_that_itself_lacks_something_is_not_taken_for_missing(tmp_path, monkeypatch):
+    (tmp_path / "half_there.py").write_text("import surely_not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="surely_not_installed") as raised:
+        import_extra("half_there", extra="plots")
+    assert not isinstance(raised.value, MissingExtraError)
+
+
+def test_a_broken_package_tells_its_own_error(tmp_path, monkeypatch):
+    (tmp_path / "broken_there.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        import_extra("broken_there", extra="plots")
+
+
+def test_the_kernels_are_loaded_once_when_first_asked_for(monkeypatch):
+    loaded = []
+
+    def load(name):
+        loaded.append(name)
+        return types.ModuleType(name)
+
+    monkeypatch.setattr(extras.importlib, "import_module", load)
+    fresh = extras._Compiled()
+    assert loaded == []
+    assert fresh.kernels is fresh.kernels
+    assert loaded == ["uncollapse._kernels"]
+
+
+@pytest.mark.parametrize("error", [ImportError("no numba"), RuntimeError("no locator")])
+def test_without_numba_or_a_place_for_its_cache_there_are_no_kernels(monkeypatch, error):
+    def load(name):
+        raise error
+
+    monkeypatch.setattr(extras.importlib, "import_module", load)
+    assert extras._Compiled().kernels is None
+
+
+def test_without_kernels_holds_inside_nested_and_after_an_error(monkeypatch):
+    room = types.ModuleType("room")
+    monkeypatch.setattr(compiled, "kernels", room)
+
+    def fail():
+        with without_kernels():
+            raise ValueError
+
+    with without_kernels():
+        with without_kernels():
+            assert compiled.kernels is None
+        assert compiled.kernels is None
+    assert compiled.kernels is room
+    with pytest.raises(ValueError):  # noqa: PT011
+        fail()
+    assert compiled.kernels is room

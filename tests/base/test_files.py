@@ -1,0 +1,224 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from uncollapse._base import files
+from uncollapse._base.files import DamagedFileError
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+class Crash(BaseException):
+    """Not an Exception: what Ctrl-C and the end of the interpreter are like."""
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, Crash])
+def test_an_error_in_the_middle_of_a_write_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    target = tmp_path / "a.txt"
+    files.write_text(target, "old")
+
+    def write_half():
+        with files.streamed_aside(target) as file:
+            file.write(b"half of the n")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from uncollapse._base.files import streamed_aside
+with streamed_aside(Path(sys.argv[1])) as file:
+    file.write(b"half of the n")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file_as_it_was(tmp_path):
+    target = tmp_path / "a.txt"
+    files.write_text(target, "old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(target)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert target.read_text() == "old"
+    files.write_text(target, "new")
+    assert target.read_text() == "new"
+
+
+def test_what_cannot_be_renamed_or_synced_leaves_the_old_file(tmp_path, monkeypatch):
+    target = tmp_path / "a.txt"
+    files.write_text(target, "old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("sync", "_put"):
+        with monkeypatch.context() as patch:
+            patch.setattr(files, name, full)
+            with pytest.raises(OSError, match="No space"):
+                files.write_text(target, "new")
+        assert target.read_text() == "old"
+        assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_reader_that_has_the_old_file_open_keeps_it(tmp_path):
+    target = tmp_path / "a.txt"
+    files.write_text(target, "old")
+    with target.open() as reader:
+        files.write_text(target, "new")
+        assert reader.read() == "old"
+    assert target.read_text() == "new"
+
+
+def test_folders_are_made_and_the_suffix_stays_for_writers_that_go_by_it(tmp_path):
+    target = tmp_path / "deep" / "down" / "a.tar.png"
+    with files.written_aside(target) as aside:
+        assert aside.parent == target.parent
+        assert aside.suffix == ".png"
+        assert aside.name.startswith(".")
+        aside.write_bytes(b"x")
+    assert names(target.parent) == ["a.tar.png"]
+
+
+def test_a_folder_takes_the_place_of_an_old_one_as_a_whole(tmp_path):
+    target = tmp_path / "run"
+    (target / "inner").mkdir(parents=True)
+    (target / "inner" / "old").write_text("old")
+    with files.written_aside(target, folder=True) as aside:
+        (aside / "new").write_text("new")
+        assert (target / "inner" / "old").read_text() == "old"
+    assert names(target) == ["new"]
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_folder_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    target = tmp_path / "run"
+    target.mkdir()
+    (target / "old").write_text("old")
+
+    def write_half():
+        with files.written_aside(target, folder=True) as aside:
+            (aside / "new").write_text("new")
+            raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        write_half()
+    assert names(tmp_path) == ["run"]
+    assert names(target) == ["old"]
+
+
+def test_a_folder_whose_last_rename_fails_is_put_back(tmp_path, monkeypatch):
+    target = tmp_path / "run"
+    target.mkdir()
+    (target / "old").write_text("old")
+    rename = os.replace
+
+    def fails_into_place(source, there):
+        if there == target and not (source / "old").exists():
+            raise OSError(5, "Input/output error")
+        rename(source, there)
+
+    monkeypatch.setattr(files.os, "replace", fails_into_place)
+    with (
+        pytest.raises(OSError, match="Input/output"),
+        files.written_aside(target, folder=True) as aside,
+    ):
+        (aside / "new").write_text("new")
+    assert names(tmp_path) == ["run"]
+    assert names(target) == ["old"]
+
+
+def test_json_and_csv_come_back_as_they_were_written(tmp_path):
+    value = {"a": [1, 2.5, None, "ä\u2028"], "b": {"c": True}}
+    files.write_json(tmp_path / "a.json", value)
+    assert files.read_json(tmp_path / "a.json") == value
+    rows = [["1", "two\nlines"], ['with "quotes"', "comma, and\x0bmore\u2028"]]
+    files.write_csv(tmp_path / "a.csv", ["x", "y"], rows)
+    assert files.read_csv(tmp_path / "a.csv") == (["x", "y"], rows)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx,y\r\n1,2\r\n")
+    assert files.read_csv(tmp_path / "a.csv") == (["x", "y"], [["1", "2"]])
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"a": 1}\n')
+    assert list(files.read_jsonl(tmp_path / "a.jsonl")) == [{"a": 1}]
+
+
+def test_short_rows_are_filled_where_that_is_asked_for(tmp_path):
+    (tmp_path / "a.csv").write_text("x;y\n1\n\n2;3\n")
+    found = files.read_csv(tmp_path / "a.csv", delimiter=";", fill=True)
+    assert found == (["x", "y"], [["1", ""], ["2", "3"]])
+
+
+@pytest.mark.parametrize(
+    ("reader", "content", "message"),
+    [
+        (files.read_json, b'{"a": 1,\n "b": }', "not JSON .*line 2 column 7"),
+        (files.read_json, b"", "not JSON"),
+        (files.read_json, b"[1, 2]", "expected a dict, found list"),
+        (files.read_json, b'{"a": "\xe4"}', "not UTF-8 text"),
+        (files.read_jsonl, b'{"a": 1}\n{"a": \n{"a": 3}\n', "line 2 is not JSON"),
+        (files.read_jsonl, b'{"a": 1}\n[2]\n', "line 2 is not a JSON object"),
+        (files.read_jsonl, b'{"a": "\xe4"}\n{"a": 2}\n', "line 1 is not JSON"),
+        (files.read_csv, b"a,b\n1,2\n3\n", "line 3 has 1 cells, the header 2"),
+        (files.read_csv, b'a,b\n"x\ny",2\n3,4,5\n', "line 4 has 3 cells, the header 2"),
+        (files.read_csv, b'a,b\n1,"cut sh', "line 2 is not CSV .*unexpected end of data"),
+        (files.read_csv, b"", "it is empty"),
+        (files.read_csv, b"a,b\n\xff,2\n", "not UTF-8 text"),
+        (files.read_toml, b"a = 1\nb = = 2\n", "not TOML .*line 2, column 5"),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_place(tmp_path, reader, content, message):
+    path = tmp_path / "some.file"
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=message) as raised:
+        list(reader(path))
+    assert raised.value.path == path
+    assert str(raised.value).startswith(f"{path} is damaged: ")
+
+
+@pytest.mark.parametrize(
+    "reader", [files.read_json, files.read_jsonl, files.read_csv, files.read_toml]
+)
+def test_a_missing_file_is_missing_not_damaged(tmp_path, reader):
+    with pytest.raises(FileNotFoundError):
+        list(reader(tmp_path / "gone"))
+
+
+@pytest.mark.parametrize("tail", [b'{"step": 3, "lo', b'{"step": 3, "name": "\xc3', b"\0\0\0"])
+def test_a_last_line_that_a_crash_cut_short_is_left_out(tmp_path, tail):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"step": 1}\n\n{"step": 2}\n' + tail)
+    assert [row["step"] for row in files.read_jsonl(path)] == [1, 2]
+
+
+def test_a_last_line_that_is_whole_counts_without_its_newline(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1}\n{"step": 2}')
+    assert len(list(files.read_jsonl(tmp_path / "log.jsonl"))) == 2
+
+
+def test_a_log_goes_on_from_the_offset_that_was_kept(tmp_path):
+    path = tmp_path / "log.jsonl"
+    with files.append_lines(path) as log:
+        log.write({"step": 1})
+        kept = log.offset()
+        log.write({"step": 2})
+        assert [row["step"] for row in files.read_jsonl(path)] == [1, 2]  # flushed at once
+    with path.open("a") as file:
+        file.write('{"step": 3, "cut')
+    with files.append_lines(path, keep=kept) as log:
+        log.write({"step": 20})
+    assert [row["step"] for row in files.read_jsonl(path)] == [1, 20]
+    with files.append_lines(path, keep=10**9) as log:  # more than there is: all of it
+        log.write({"step": 30})
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 20, 30]

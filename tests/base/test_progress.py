@@ -1,0 +1,85 @@
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from uncollapse._base import progress
+from uncollapse._base.progress import ProgressLine, progress_reporter
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(option, terminal, monkeypatch):
+    screen = Terminal() if terminal else io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.sys, "stderr", screen)
+        with progress_reporter(option, "counting sheep") as report:
+            report(1, 2)
+            report(2, 2)
+    return screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("option", "terminal", "drawn"),
+    [(None, True, True), (None, False, False), (False, True, False), (True, True, True)],
+)
+def test_a_bar_is_drawn_on_a_terminal_unless_refused(option, terminal, drawn, monkeypatch):
+    assert ("counting sheep" in shown(option, terminal, monkeypatch)) is drawn
+
+
+def test_nothing_goes_to_standard_output(capsys):
+    with progress_reporter(True, "counting sheep") as report:
+        report(1, 1)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_function_is_told_and_nothing_is_drawn(monkeypatch):
+    seen = []
+    assert shown(lambda done, total: seen.append((done, total)), True, monkeypatch) == ""
+    assert seen == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("option", [1, "yes", 0.5])
+def test_anything_else_is_refused_by_name(option):
+    message = r"progress: expected True, False, None or a function\(done, total\), got"
+    with pytest.raises(ValueError, match=message), progress_reporter(option, "x"):
+        pass
+
+
+def test_an_error_ends_the_bar_and_is_not_swallowed(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(progress.sys, "stderr", screen)
+    with pytest.raises(ZeroDivisionError), progress_reporter(True, "x") as report:
+        report(1 // 0, 1)
+    assert screen.getvalue().endswith("\x1b[?25h") or "\x1b[?25h" in screen.getvalue()  # cursor
+
+
+def test_a_run_s_line_keeps_the_latest_of_each_value():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=160)
+    with ProgressLine("training", 10, console) as line:
+        line.show(1, {"loss": 0.25, "recall@1": None, "other": 3})
+        line.show(2, {"recall@1": 0.5, "verdict": "healthy"})
+        line.note("saved [a] checkpoint")
+    text = screen.getvalue()
+    assert "loss 0.2500  verdict healthy  recall@1 50.0%" in text
+    assert "saved [a] checkpoint" in text
+    assert "other" not in text
+
+
+def test_off_a_terminal_a_run_s_line_is_quiet_but_notes_stay():
+    screen = io.StringIO()
+    with ProgressLine("training", 10, Console(file=screen, force_terminal=False)) as line:
+        line.show(1, {"loss": 0.25})
+        line.note("saved")
+    assert screen.getvalue().strip() == "saved"
+
+
+def test_importing_it_does_not_load_the_bar():
+    code = "import sys, uncollapse._base.progress; sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

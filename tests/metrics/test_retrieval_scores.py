@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from sklearn.metrics import average_precision_score
+
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import without_kernels
+from uncollapse.metrics import RetrievalResult, _ranks, _strip, retrieval
+
+ENGINES = ["compiled", "torch"]
+
+
+def by(engine: str, *args, **options) -> RetrievalResult:
+    with without_kernels() if engine == "torch" else nullcontext():
+        return retrieval(*args, **options)
+
+
+def scores(result: RetrievalResult) -> dict[str, float]:
+    return {k: v for k, v in result.to_dict().items() if isinstance(v, float)}
+
+
+def full(engine: str, *args, **options) -> dict[str, float]:
+    """Every metric; those that are given without mAP are the same without it."""
+    found = scores(by(engine, *args, full_map=True, **options))
+    less = scores(by(engine, *args, **options))
+    assert less == {name: value for name, value in found.items() if name != "mAP"}
+    return found
+
+
+def cloud(seed, n=90, d=6, classes=7, spread=1.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    x = rng.normal(size=(classes, d))[labels] * spread + rng.normal(size=(n, d))
+    return x, labels
+
+
+CLOUDS = {
+    "plain": lambda x: x,
+    "ties and duplicates": lambda x: np.round(x),
+    "one point": lambda x: np.zeros_like(x) + 3.25,
+    "few points": lambda x: np.sign(x[:, :1]) * np.ones_like(x),
+    "spread 1e-4 far away": lambda x: x * 1e-4 + 10,
+    "spread 1e-6 far away": lambda x: x * 1e-6 + 1000,
+    "two tight groups far apart": lambda x: x * 1e-6 + np.sign(x[:, :1]),
+    "one far outlier": lambda x: np.where(np.arange(len(x))[:, None] == 3, 1e5, x * 1e-3),
+    "tiny": lambda x: x * 1e-30,
+    "huge": lambda x: x * 1e30,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", CLOUDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_metric_equals_the_float64_loop(kind, dtype, engine, retrieval_oracle):
+    x, labels = cloud(1)
+    x = CLOUDS[kind](x).astype(dtype)
+    for ties in ("pessimistic", "optimistic"):
+        found = full(engine, x, labels, ties=ties)
+        assert found == pytest.approx(retrieval_oracle(x, labels, ties=ties), abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(2, 40),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.sampled_from([1.0, 2.0, 1e9]),
+    st.booleans(),
+)
+def test_ties_duplicates_and_singletons_agree_with_the_loop(
+    engine, retrieval_oracle, seed, n, d, classes, grid, separate
+):
+    rng = np.random.default_rng(seed)
+    x = np.round(rng.normal(size=(n, d)) * grid) / grid
+    labels = rng.integers(0, classes, n)
+    half = max(1, n // 2)
+    split = (x[half:], labels[half:]) if separate and n > half else ()
+    queries = (x[:half], labels[:half]) if split else (x, labels)
+    for ties in ("pessimistic", "optimistic"):
+        expected = retrieval_oracle(*queries, *split, ties=ties)
+        result = by(engine, *queries, *split, ties=ties, full_map=True)
+        if expected:
+            assert scores(result) == pytest.approx(expected, abs=1e-12)
+            assert result.map == scores(result)["mAP"]
+        else:
+            assert result.queries_without_match == len(queries[0])
+            assert math.isnan(result.mrr)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_several_tiles_and_several_strips_agree_with_the_loop(
+    engine, retrieval_oracle, monkeypatch
+):
+    x, labels = cloud(2, n=230, classes=5)
+    expected = retrieval_oracle(x, labels)
+    monkeypatch.setattr(_ranks, "TILE", 37)
+    whole = by(engine, x, labels, full_map=True)
+    monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)  # now few queries fit together
+    plan = []
+    original = _ranks._plan
+    monkeypatch.setattr(_ranks, "_plan", lambda *a: plan.append(original(*a)) or plan[-1])
+    strips = by(engine, x, labels, full_map=True)
+    assert len(plan[0].strips) > 3
+    assert scores(whole) == pytest.approx(expected, abs=1e-12)
+    assert scores(strips) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_streamed_copy_gives_the_same_result(engine, monkeypatch):
+    x, labels = cloud(3, n=200, d=300)
+    original = _ranks._plan
+    monkeypatch.setattr(_ranks, "_plan", lambda *a: original(*a)._replace(resident=False))
+    streamed = by(engine, x, labels)
+    monkeypatch.undo()
+    assert streamed == by(engine, x, labels)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_large_classes_agree_with_the_loop(engine, retrieval_oracle):
+    x, labels = cloud(4, n=300, d=3, classes=2)
+    expected = retrieval_oracle(x, labels)
+    assert full(engine, x, labels) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strips", [False, True])
+def test_a_wrong_guess_at_the_limit_is_found_out_and_made_good(
+    engine, strips, retrieval_oracle, monkeypatch
+):
+    x, labels = cloud(13, n=260, classes=6)
+    failed = []
+    original = _ranks.unproven
+    monkeypatch.setattr(_ranks, "unproven", lambda *a: failed.append(original(*a)) or failed[-1])
+    monkeypatch.setattr(_strip, "_SAMPLE", 40)
+    monkeypatch.setattr(_strip, "_PAYS", 0.0)
+    if strips:
+        monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)
+    expected = retrieval_oracle(x, labels)
+    del expected["mAP"]  # needs all ranks, and no guess
+    assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
+    careful = sum(map(len, failed))
+    failed.clear()
+    monkeypatch.setattr(_strip, "_SAFETY", -2.0)  # far too low
+    assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
+    assert careful < 26 < sum(map(len, failed))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_reduced_precision_products_do_not_change_the_result(engine):
+    x, labels = cloud(5)
+    x = x.astype(np.float32)
+    exact = retrieval(x, labels)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert _ranks.narrow_dtype() == torch.float64
+        assert by(engine, x, labels) == exact
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_without_the_kernels_torch_does_the_same():
+    x, labels = cloud(14)
+    compiled = by("compiled", x, labels)
+    torch_only = by("torch", x, labels)
+    assert torch_only == compiled
+    for name, terms in compiled.per_query.items():
+        np.testing.assert_array_equal(torch_only.per_query[name], terms)
+
+
+def test_it_agrees_with_pytorch_metric_learning():
+    x, labels = cloud(6, n=400, d=16, classes=20)
+    x = x.astype(np.float32)
+    names = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+    names += ("mean_reciprocal_rank", "mean_average_precision")
+    calculator = AccuracyCalculator(include=names, k=399, device=torch.device("cpu"))
+    theirs = calculator.get_accuracy(torch.from_numpy(x), torch.from_numpy(labels))
+    ours = retrieval(x, labels, full_map=True)
+    found = (ours.precision[1], ours.r_precision, ours.map_at_r, ours.mrr, ours.map)
+    assert found == pytest.approx([theirs[name] for name in names], abs=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_map_without_ties_is_scikit_learns_average_precision(engine):
+    x, labels = cloud(15, n=150, d=5, classes=6)
+    gallery, queries = (x[50:], labels[50:]), (x[:50], labels[:50])
+    found = by(engine, *queries, *gallery, full_map=True)
+    for query, label, term in zip(*queries, found.per_query["mAP"], strict=True):
+        near = -np.linalg.norm(gallery[0] - query, axis=1)
+        assert term == pytest.approx(average_precision_score(gallery[1] == label, near), abs=1e-12)
+    assert retrieval(*queries, *gallery).map is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_unit_rows_that_differ_by_their_rounding_are_one_point(engine):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=7))
+    x = torch.stack([x * (1 + i / 7) for i in range(12)])
+    labels = [0, 1] * 6
+    worst = by(engine, x, labels, normalize=True, full_map=True)
+    best = by(engine, x, labels, normalize=True, ties="optimistic", full_map=True)
+    assert (worst.recall[1], worst.map_at_r, best.recall[1], best.map) == (0.0, 0.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_total_collapse_scores_zero_and_one_only_if_asked(engine, normalize):
+    x = torch.full((60, 8), 0.3)
+    labels = np.arange(60) % 6
+    worst = by(engine, x, labels, normalize=normalize)
+    assert max(*worst.recall.values(), worst.r_precision, worst.map_at_r) == 0.0
+    best = by(engine, x, labels, ties="optimistic", normalize=normalize)
+    assert best.recall[1] == best.map_at_r == 1.0
+
+
+def test_collapse_of_parallel_rows_counts_as_ties_when_normalised():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=16) * rng.uniform(0.1, 9, (40, 1))
+    assert retrieval(x, np.arange(40) % 4, normalize=True).recall[1] == 0.0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("spread", "place"), [(1e-4, 0.0), (1e-4, 100.0), (1e-6, 1000.0)])
+def test_perfect_classes_inside_a_tiny_spread_score_one(engine, spread, place):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 8)
+    x = np.eye(10)[labels] + 0.01 * rng.normal(size=(80, 10))
+    result = by(engine, place + spread * x, labels)
+    assert result.recall[1] == result.map_at_r == result.mrr == 1.0
+
+
+def test_perfect_float32_classes_at_spread_1e_4_score_one():
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(5), 6)
+    x = (1 + 1e-4 * (np.eye(5)[labels] + 0.05 * rng.normal(size=(30, 5)))).astype(np.float32)
+    assert retrieval(x, labels).map_at_r == 1.0
+
+
+def test_normalising_ranks_by_cosine(retrieval_oracle):
+    x, labels = cloud(7)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    result = retrieval(x, labels, normalize=True, full_map=True)
+    assert scores(result) == pytest.approx(retrieval_oracle(unit, labels), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([2**62, 2**62 + 1], [2**62 + 1, 2**62]),
+        (["a" * 300, "b"], ["b", "a" * 300]),
+        (np.array([1, 2], np.uint64), np.array([2, 1], np.int64)),
+        ([True, False], [False, True]),
+    ],
+)
+def test_labels_of_any_size_and_kind_are_told_apart(first, second):
+    result = retrieval([[0.0], [1.0]], first, [[1.0], [0.0]], second, ks=(1,))
+    assert result.recall[1] == 1.0
+
+
+def test_queries_without_a_relevant_item_are_counted_and_left_out():
+    result = retrieval([[0.0], [1.0], [9.0]], ["a", "a", "alone"], ks=(1,))
+    assert (result.queries, result.queries_without_match, result.recall[1]) == (3, 1, 1.0)
+    assert "1 of 3 queries have no relevant item; the means leave them out." in str(result)
+    assert np.isnan(result.per_query["mrr"]).tolist() == [False, False, True]
+
+
+def test_a_k_beyond_the_gallery_finds_everything():
+    result = retrieval([[0.0], [1.0], [9.0]], ["a", "b", "a"], ks=(1, 50))
+    assert result.recall == {1: 0.0, 50: 1.0}
+    assert result.precision[50] == 0.5  # 1 relevant of the 2 other items
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_class_missing_from_the_gallery_does_not_disturb_the_next_one(engine):
+    result = by(engine, [[0.0], [0.0]], [3, 4], [[1.0], [0.0]], [2, 4], ks=(1,))
+    assert result.per_query["mrr"].tolist()[1] == 1.0
+    assert result.queries_without_match == 1
+
+
+def test_one_point_alone_has_no_score():
+    result = retrieval([[1.0, 2.0]], [0])
+    assert result.queries_without_match == 1
+    assert math.isnan(result.recall[1])
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    x, labels = cloud(8)
+    x = np.round(x)
+    order = np.random.default_rng(0).permutation(len(x))
+    a, b = retrieval(x, labels), retrieval(x[order], labels[order])
+    assert scores(a) == pytest.approx(scores(b), abs=1e-12)
+    assert np.array_equal(a.per_query["mrr"][order], b.per_query["mrr"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("index", ["exact", "faiss"])
+def test_rows_score_a_share_as_the_whole_does(engine, index):
+    x, labels = cloud(4, n=120)
+    rows = np.random.default_rng(0).permutation(len(x))[:31]
+    whole = by(engine, x, labels, index=index, target_recall=1.0)
+    part = by(engine, x, labels, rows=rows, index=index, target_recall=1.0)
+    assert part.gallery_size == whole.gallery_size == 119
+    for name, values in whole.per_query.items():
+        np.testing.assert_array_equal(part.per_query[name], values[rows])
+
+
+def test_half_precision_and_integer_embeddings_are_ranked():
+    x, labels = cloud(9)
+    half = torch.from_numpy(x).to(torch.bfloat16)
+    assert retrieval(half, labels) == retrieval(half.float(), labels)
+    whole = np.round(x).astype(np.int64)
+    assert retrieval(whole, labels) == retrieval(whole.astype(np.float64), labels)
+
+
+def test_progress_is_reported_up_to_the_total():
+    seen: list[tuple[int, int]] = []
+    x, labels = cloud(10)
+    retrieval(x, labels, progress=lambda done, total: seen.append((done, total)))
+    assert seen
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_a_progress_bar_goes_to_stderr_if_asked(capsys):
+    x, labels = cloud(11)
+    retrieval(x, labels, progress=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_memory_that_cannot_do_is_refused_with_what_would():
+    x, labels = cloud(12)
+    with pytest.raises(InputError, match=r"max_memory: expected at least \d+ MB here, got 1 MB"):
+        retrieval(x, labels, max_memory="1MB")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ks": ()}, "ks: expected at least one whole number"),
+        ({"ks": 3}, "ks: expected a list"),
+        ({"ks": (0,)}, "ks: expected a whole number of at least 1, got 0"),
+        ({"ks": (1.5,)}, "ks: expected a whole number"),
+        ({"ties": "none"}, "ties: expected one of 'pessimistic', 'optimistic', got 'none'"),
+        ({"index": "annoy"}, "index: expected one of 'exact', 'faiss'"),
+        ({"full_map": True, "index": "faiss"}, "index: expected 'exact' with full_map"),
+        ({"max_memory": "lots"}, "max_memory: expected bytes"),
+        ({"max_memory": True}, "max_memory: expected bytes"),
+        ({"progress": 3}, "progress: expected True, False, None or a function"),
+        ({"gallery": [[1.0]]}, "gallery_labels: expected gallery and gallery_labels both"),
+        ({"gallery": [[1.0, 2.0]], "gallery_labels": [1]}, "gallery: expected 1 as in queries"),
+        ({"gallery": [[1.0]], "gallery_labels": ["a"]}, "gallery_labels: expected labels of one"),
+        ({"rows": []}, "rows: expected whole numbers, at least one"),
+        ({"rows": [0, 2]}, "rows: expected row numbers from 0 to 1, got 0 to 2"),
+        (
+            {"rows": [0], "gallery": [[1.0]], "gallery_labels": [1]},
+            "rows: expected rows only without a gallery",
+        ),
+        ({"query_labels": [1]}, "query_labels: expected 2, one for each row, got 1 labels"),
+        ({"queries": [[1.0], [math.nan]]}, "queries: expected finite numbers, got NaN or .* row 1"),
+        ({"queries": [[0.0], [1.0]], "normalize": True}, "queries: expected rows that have a norm"),
+    ],
+)
+def test_bad_input_names_the_argument_the_value_and_what_is_allowed(change, message):
+    arguments = {"queries": [[1.0], [2.0]], "query_labels": [0, 1], **change}
+    with pytest.raises(InputError, match=message):
+        retrieval(**arguments)
+
+
+def test_nan_rows_are_named():
+    x = np.zeros((9, 2))
+    x[[2, 5], 1] = np.nan
+    with pytest.raises(InputError, match="NaN or infinity in rows 2, 5"):
+        retrieval(x, np.arange(9) % 3)

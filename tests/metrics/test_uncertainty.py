@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from uncollapse._base.check import InputError
+from uncollapse.metrics import compare_seeds, confidence, over_seeds, reid, retrieval
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+def test_a_95_percent_interval_covers_the_truth_about_95_times_in_100(method):
+    covered = 0
+    for seed in range(200):
+        values = np.random.default_rng(seed).exponential(size=80)
+        interval = confidence(values, method=method, resamples=300, seed=seed)
+        covered += interval.low <= 1.0 <= interval.high
+    assert 0.87 <= covered / 200 <= 0.99
+
+
+@pytest.mark.parametrize(("method", "name"), [("percentile", "percentile"), ("bca", "BCa")])
+def test_intervals_agree_with_scipy(method, name):
+    values = np.random.default_rng(0).exponential(size=60)
+    ours = confidence(values, method=method, resamples=9000)
+    theirs = stats.bootstrap(
+        (values,), np.mean, n_resamples=9000, method=name, rng=np.random.default_rng(0)
+    ).confidence_interval
+    # The same draws in the same order: equal, not only near.
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=1e-9)
+
+
+def test_drawing_whole_classes_widens_the_interval_when_queries_of_a_class_agree():
+    groups = np.repeat(np.arange(20), 30)
+    values = np.repeat(np.random.default_rng(0).integers(0, 2, 20), 30).astype(float)
+    single, whole = confidence(values), confidence(values, groups=groups)
+    assert whole.units == 20
+    assert whole.value == pytest.approx(single.value)
+    assert whole.high - whole.low > 3 * (single.high - single.low)
+
+
+def test_a_result_gives_its_queries_and_leaves_out_those_without_a_match():
+    x = np.random.default_rng(0).normal(size=(41, 3))
+    labels = np.r_[np.arange(40) % 5, 99]
+    result = retrieval(x, labels)
+    interval = confidence(result, "recall@1")
+    assert interval.value == pytest.approx(result.recall[1])
+    assert interval.units == 40
+    assert confidence(result, "recall@1", groups=labels).units == 5
+    people = reid(x[:5], [1, 2, 3, 4, 5], [0] * 5, x[5:], np.arange(36) % 6 + 1, [1] * 36)
+    assert confidence(people, "mAP").value == pytest.approx(people.map)
+
+
+def test_the_seed_decides_and_a_constant_has_no_width():
+    values = np.random.default_rng(0).normal(size=30)
+    assert confidence(values, seed=1) == confidence(values, seed=1)
+    assert confidence(values, seed=1) != confidence(values, seed=2)
+    for method in ("percentile", "bca"):
+        flat = confidence([2.0] * 9, method=method)
+        assert (flat.low, flat.value, flat.high) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sign_flip_test_equals_a_loop_over_all_signs(seed):
+    rng = np.random.default_rng(seed)
+    a, b = np.round(rng.normal(size=(2, 7)), 1)
+    d = a - b
+    far = [abs(np.dot(s, d)) >= abs(d.sum()) - 1e-9 for s in product((-1, 1), repeat=7)]
+    result = compare_seeds(a, b)
+    assert result.test == "exact sign-flip"
+    assert result.p_value == pytest.approx(np.mean(far))
+    assert result.first.std == pytest.approx(np.std(a, ddof=1))
+
+
+def test_many_seeds_use_the_paired_t_test_of_scipy():
+    a, b = np.random.default_rng(0).normal(size=(2, 20))
+    result = compare_seeds(a, b + 0.3)
+    assert result.test == "paired t"
+    assert result.p_value == pytest.approx(stats.ttest_rel(a, b + 0.3).pvalue)
+    assert compare_seeds(a, a).p_value == 1.0
+    assert compare_seeds(np.arange(20.0), np.arange(20.0) + 1).p_value == 0.0
+
+
+def test_equal_methods_are_rarely_called_different():
+    rng = np.random.default_rng(0)
+    called = [compare_seeds(*rng.normal(size=(2, 8))).p_value <= 0.05 for _ in range(300)]
+    assert np.mean(called) <= 0.09
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: confidence([[1.0]]), "values: expected a list of at least 1 numbers"),
+        (lambda: confidence([np.nan]), "values: expected at least one query with a match"),
+        (lambda: confidence([1.0], level=2), "level: expected a finite number in"),
+        (lambda: confidence([1.0], method="t"), "method: expected one of"),
+        (lambda: confidence([1.0], "mrr"), "metric: expected None"),
+        (lambda: confidence(retrieval([[0.0]], [1]), "best"), "metric: expected one of 'recall@1'"),
+        (lambda: over_seeds([1.0]), "values: expected a list of at least 2 numbers"),
+        (lambda: over_seeds(["a", "b"]), "values: expected a list of numbers"),
+        (lambda: compare_seeds([1.0, 2.0], [1.0, np.inf]), "second: expected finite numbers"),
+        (
+            lambda: compare_seeds([1.0, 2.0], [1.0, 2.0, 3.0]),
+            "second: expected 2, got|second: expected 2,",
+        ),
+    ],
+)
+def test_bad_input_names_the_argument(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -1,0 +1,109 @@
+"""PML's wrappers for several processes, around our losses and miners: two processes, by gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+import torch
+from pytorch_metric_learning import losses, miners
+from pytorch_metric_learning.utils import distributed
+from torch import multiprocessing
+
+import uncollapse as uc
+
+WORLD = 2
+
+
+def batch():
+    g = torch.Generator().manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(24, 8, generator=g, dtype=torch.float64), dim=1)
+    return x, torch.arange(24) % 4
+
+
+def both(efficient):
+    """`(name, ours, theirs, miner ours, miner theirs)` in the wrappers."""
+    ours = {
+        "triplet": uc.TripletLoss(margin=0.3, normalize=True, reduction="nonzero"),
+        "contrastive": uc.ContrastiveLoss(normalize=True, reduction="nonzero"),
+        "sup-con": uc.SupConLoss(),
+    }
+    theirs = {
+        "triplet": losses.TripletMarginLoss(0.3),
+        "contrastive": losses.ContrastiveLoss(),
+        "sup-con": losses.SupConLoss(),
+    }
+    wrap = distributed.DistributedLossWrapper
+    mine = distributed.DistributedMinerWrapper
+    for name in ours:
+        yield (
+            name,
+            wrap(uc.as_pml(ours[name]), efficient=efficient),
+            wrap(theirs[name], efficient=efficient),
+            mine(uc.as_pml(uc.Miner("hard", "hard")), efficient=efficient),
+            mine(miners.BatchHardMiner(), efficient=efficient),
+        )
+
+
+def start(rank, world, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+
+
+def compare(rank, world):
+    x, y = (part.chunk(world)[rank] for part in batch())
+    for efficient in (False, True):
+        for name, ours, theirs, miner, peer in both(efficient):
+            tuples = miner(x, y), peer(x, y)
+            for a, b in zip(*tuples, strict=True):
+                assert torch.equal(a, b), (name, efficient, "tuples")
+            for given in (None, tuples[0]):
+                steps = []
+                for loss in (ours, theirs):
+                    leaf = x.clone().requires_grad_()
+                    value = loss(leaf, y, given)
+                    value.backward()
+                    steps.append((value.detach(), leaf.grad))
+                for a, b in zip(*steps, strict=True):
+                    torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+                assert steps[0][0] > 0
+
+
+def work(rank, world, port):
+    start(rank, world, port)
+    try:
+        compare(rank, world)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_in_two_processes_losses_and_miners_give_what_pml_s_own_give():
+    multiprocessing.spawn(work, args=(WORLD, free_port()), nprocs=WORLD)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_in_one_process_the_wrappers_change_nothing():
+    start(0, 1, free_port())
+    try:
+        compare(0, 1)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_the_wrappers_ask_for_pml_s_classes():
+    """If this fails, PML takes any module now, and the page need not speak of `as_pml` there."""
+    with pytest.raises(TypeError, match="must extend BaseMetricLossFunction"):
+        distributed.DistributedLossWrapper(uc.SupConLoss())
+    with pytest.raises(TypeError, match="must extend BaseMiner"):
+        distributed.DistributedMinerWrapper(uc.Miner("easy", "hard"))
+    with pytest.raises(Exception, match="CrossBatchMemory not supported for TripletLoss"):
+        losses.CrossBatchMemory(uc.TripletLoss(), 8)
