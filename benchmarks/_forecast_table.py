@@ -13,6 +13,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from _study import Setting
+from uncollapse.charts import Axes, Chart, Entry, Scale, area, panels, save
+from uncollapse.charts.marks import Points
 from uncollapse.health import Probe, Thresholds
 from uncollapse.health.forecast import DANGEROUS
 
@@ -198,30 +200,30 @@ def write_csv(runs: Iterable[Outcome], path: Path) -> None:
 
 def picture(runs: Sequence[Outcome], path: Path) -> None:
     """Each score against the scale that was left; its alarm as a line."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, len(SCORES), figsize=(13, 4.2), sharey=True, layout="tight")
-    kinds = (
-        ("collapsed", [one for one in runs if one.collapsed], "tab:red", "x"),
-        ("did not collapse", [one for one in runs if not one.collapsed], "tab:blue", "o"),
-    )
-    for axis, score in zip(axes, SCORES, strict=True):
-        for name, members, colour, mark in kinds:
-            x = [score.of(one) for one in members]
-            y = [max(one.result["scale"], 1e-5) for one in members]
-            axis.scatter(x, y, 14, c=colour, marker=mark, alpha=0.6, linewidths=1, label=name)
-        truth = [one.collapsed for one in runs]
-        found = auc(truth, [score.of(one) for one in runs])
-        axis.axvline(score.alarm, color="grey", linestyle="--", linewidth=1)
-        axis.set(title=f"{score.name}: AUC {found:.3f}", yscale="log", xlabel=_WORDS[score.name])
-    axes[1].set_xscale("symlog", linthresh=1.0)
-    axes[0].set_ylabel("diameter at the end / at the start")
-    axes[0].legend(loc="lower left", frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    kinds = {True: ("collapsed", "cross", "bad"), False: ("did not collapse", "circle", "s0")}
+    across, up = area(400.0, 300.0, y_label=True)
+    y = Scale.around([max(one.result["scale"], 1e-5) for one in runs], *up, log=True)
+    plots = []
+    for number, score in enumerate(SCORES):
+        values = [score.of(one) for one in runs]
+        x = Scale.around([*values, score.alarm], *across)
+        if number == 1:  # some are predicted to keep nothing at all
+            x = Scale(x.low, x.high, *across, "symlog")
+        axes = Axes(x, y)
+        marks = [*axes.frame(_WORDS[score.name], "diameter at the end / at the start")]
+        marks.append(axes.upright(score.alarm, "soft", (6, 4)))
+        for fell, (_, kind, colour) in kinds.items():
+            mine = [one for one in runs if one.collapsed == fell]
+            left = [max(one.result["scale"], 1e-5) for one in mine]
+            places = [score.of(one) for one in mine]
+            marks.append(axes.points(places, left, kind, colour, size=0.9, opacity=0.6))
+        found = f"AUC {auc([one.collapsed for one in runs], values):.3f}"
+        plots.append(Chart(f"{score.name}: {found}", found, marks, 400.0, 300.0))
+    legend = [
+        Entry(name, (Points(((15, 7),), kind, colour),)) for name, kind, colour in kinds.values()
+    ]
+    title = "Each score against the scale that was left; dashed: its alarm"
+    save(panels(title, plots, columns=len(plots), legend=legend), path)
 
 
 _WORDS = {

@@ -6,7 +6,7 @@ Three networks start from the same weights and see the same batches; only the lo
 the diameter of the embeddings of 40 letters that were never trained on, as a share of its start,
 and R@1 among them. Maps: where the first 8 of those letters lie at the end, on the two main axes;
 each frame fits its own embedding, but is no narrower than a tenth of what the network started with.
-Needs the extra `plots`. About a minute and a half.
+About a minute and a half.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
 from collapse_in_a_minute import DRAWINGS, MARGIN, K, P, letters, measure, network
+from uncollapse.charts import Axes, Chart, Entry, Scale, Series, area, panels, save
+from uncollapse.charts.line_charts import line_look, marker_kind
+from uncollapse.charts.marks import DASHES, Mark, Rect
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
 SHOWN = 8
-INK, GRID = "#24303a", "#d7dee3"
-COLOURS = {"batch-hard": "#c2410c", "easy positives": "#0f766e", "scale-free": "#1d4ed8"}
-DASHES = {"batch-hard": "-", "easy positives": "--", "scale-free": "-."}
-LETTERS = ["#0f766e", "#c2410c", "#1d4ed8", "#a21caf", "#4d7c0f", "#b45309", "#0e7490", "#be123c"]
+CURVES, SIDE = (390.0, 230.0), 255.0  # units of the drawing
 
 
 @dataclass
@@ -68,36 +66,33 @@ def train(loss_fn: TripletLoss, seed: int, steps: int, data: list[Tensor], every
 
 
 def draw(stories: dict[str, Story], path: Path) -> None:
-    style = {"font.size": 9, "svg.fonttype": "none", "font.family": "sans-serif"}
-    style |= {"text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": GRID}
-    style |= {"xtick.color": INK, "ytick.color": INK, "svg.hashsalt": "collapse"}
-    with plt.rc_context(style):
-        figure = plt.figure(figsize=(8.6, 5.4), facecolor="white", layout="constrained")
-        top, bottom = figure.subfigures(2, 1, height_ratios=[1.05, 1])
-        size, recall = top.subplots(1, 2)
-        _curves(size, stories, "diameters", "diameter, share of its start (log)")
-        size.set(yscale="log", ylim=(1e-4, 20))
-        _curves(recall, stories, "recalls", "R@1 on letters never seen, %")
-        recall.set_ylim(0, 100)
-        size.legend(frameon=False, loc="center right")
-        maps = bottom.subplots(1, len(stories))
-        for axes, (name, story) in zip(maps, stories.items(), strict=True):
-            _map(axes, name, story)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
+    sizes = [
+        Series(name, story.steps, [value / story.diameters[0] for value in story.diameters])
+        for name, story in stories.items()
+    ]
+    recalls = [Series(name, story.steps, story.recalls) for name, story in stories.items()]
+    across, up = area(*CURVES)
+    steps = sizes[0].x
+    x = Scale(min(steps), max(steps), *across)
+    top = (
+        _curves("Diameter, share of its start (log)", sizes, Axes(x, Scale(1e-4, 20, *up, "log"))),
+        _curves("R@1 on letters never seen, %", recalls, Axes(x, Scale(0, 100, *up))),
+    )
+    legend = [Entry(name, line_look(i)[:1]) for i, name in enumerate(stories)]
+    maps = [_map(name, story) for name, story in stories.items()]
+    above = panels("", top, columns=2)
+    below = panels("", maps, columns=len(maps))
+    words = "Three networks from the same weights on the same batches; only the loss differs"
+    save(panels(words, [above, below], columns=1, legend=legend), path)
 
 
-def _curves(axes: Any, stories: dict[str, Story], what: str, title: str) -> None:
-    for name, story in stories.items():
-        values = getattr(story, what)
-        if what == "diameters":
-            values = [value / values[0] for value in values]
-        axes.plot(story.steps, values, DASHES[name], color=COLOURS[name], label=name, lw=1.8)
-    axes.set_title(title, fontsize=9.5, loc="left")
-    axes.set_xlabel("training step")
-    axes.grid(color=GRID, lw=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+def _curves(title: str, lines: list[Series], axes: Axes) -> Chart:
+    drawn = [
+        axes.line(one.x, one.y, f"s{i}", dash=DASHES[i], tip=one.name)
+        for i, one in enumerate(lines)
+    ]
+    ends = ", ".join(f"{one.name} ends at {one.y[-1]:.3g}" for one in lines)
+    return Chart(title, ends, (*axes.frame("training step"), axes.inside(*drawn)), *CURVES)
 
 
 def _plane(z: Tensor) -> Tensor:
@@ -106,16 +101,17 @@ def _plane(z: Tensor) -> Tensor:
     return centred @ torch.linalg.svd(centred, full_matrices=False).Vh[:2].T
 
 
-def _map(axes: Any, name: str, story: Story) -> None:
+def _map(name: str, story: Story) -> Chart:
     plane = _plane(story.end)
     reach = max(1.1 * float(plane.abs().max()), 0.05 * story.diameters[0])
+    axes = Axes(Scale(-reach, reach, 0, SIDE), Scale(-reach, reach, SIDE, 0))
+    marks: list[Mark] = [Rect(0.5, 0.5, SIDE - 1, SIDE - 1, colour="line")]
     for letter in range(SHOWN):
         x, y = plane[letter * DRAWINGS : (letter + 1) * DRAWINGS].T.tolist()
-        axes.scatter(x, y, s=14, color=LETTERS[letter], marker="osD^vPX*"[letter], linewidths=0)
+        marks.append(axes.points(x, y, marker_kind(letter), f"s{letter}", size=0.8))
     figures = f"loss {story.losses[-1]:.4f}, diameter {story.diameters[-1]:.2g}"
-    title = f"{name}\n{figures}, R@1 {story.recalls[-1]:.0f}"
-    axes.set_title(title, fontsize=9.5, color=COLOURS[name])
-    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=[], yticks=[], aspect="equal")
+    note = f"{figures}, R@1 {story.recalls[-1]:.0f}"
+    return Chart(name, f"where {SHOWN} letters lie at the end", marks, SIDE, SIDE, note)
 
 
 def main() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import select
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,53 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened = Browser(program, tmp_path_factory.mktemp("chromium"))
     yield opened
     opened.close()
+
+
+SWEEP = """
+seeds = 2
+[base.data]
+name = "digits"
+[base.model]
+backbone = "linear"
+[[grid]]
+batch.p = [2, 8]
+batch.k = [2, 4]
+[[grid]]
+model.dim = [4, 16]
+"""
+
+
+def write_sweep(folder: Path, *, error: str = "out of memory") -> Path:
+    """The folder of a sweep that has ended: large batches collapsed, one run failed."""
+    folder.mkdir(parents=True)
+    (folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
+    shapes = [(p, k, 128) for p in (2, 8) for k in (2, 4)] + [(8, 4, 4), (8, 4, 16)]
+    head = ["run", "batch.p", "batch.k", "model.dim", "seed", "status", "verdict", "collapsed"]
+    head += ["diameter_init", "diameter", "bound", "test/recall@1", "error"]
+    rows = []
+    for p, k, dim in shapes:
+        for seed in (0, 1):
+            fell = p * k > 16
+            ends = ["network-collapse", True, 2.0, 0.01, -1.0, 0.1]
+            if not fell:
+                ends = ["healthy", False, 2.0, 1.5 - 0.1 * seed, 1.0, 0.9]
+            rows.append(
+                [f"p={p},k={k},dim={dim},seed={seed}", p, k, dim, seed, "finished", *ends, ""]
+            )
+    rows[-1][5:] = ["failed", "", "", "", "", "", "", error]
+    with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([head, *rows])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_sweep() -> Callable[..., Path]:
+    return write_sweep
+
+
+@pytest.fixture(scope="session")
+def sweep_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sweep(tmp_path_factory.mktemp("sweeps") / "shapes")
 
 
 def _train(folder: Path, **mining: str) -> Run:

@@ -10,24 +10,26 @@ import numpy as np
 import pytest
 
 from uncollapse.report import comparison_page, diagnose, run_report
+from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
 
 if TYPE_CHECKING:
     from conftest import Browser
 
-PAGES = ("diagnosis", "bare", "run", "runs", "comparison")
+PAGES = ("diagnosis", "bare", "run", "runs", "comparison", "sweep")
 WORDS = {
     "diagnosis": "Class collapse: classes have become points",
     "bare": "Network collapse: all embeddings have gone to one point",
     "run": "reference scale",
     "runs": "2 runs healthy",
     "comparison": "What each reached",
+    "sweep": "5 of 11 runs collapsed",
 }
 
 
 @pytest.fixture(scope="session")
 def pages(
-    easy_run: Run, hard_run: Run, tmp_path_factory: pytest.TempPathFactory
+    easy_run: Run, hard_run: Run, sweep_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     rng = np.random.default_rng(0)
@@ -42,6 +44,7 @@ def pages(
         "run": lambda path: run_report([easy_run], path),
         "runs": lambda path: run_report([easy_run, hard_run], path),
         "comparison": lambda path: comparison_page(two, path),
+        "sweep": lambda path: sweep_report(sweep_folder)[0].rename(path),
     }
     return {name: make(folder / f"{name}.html") for name, make in makers.items()}
 
@@ -57,6 +60,38 @@ def test_a_page_opens_without_complaint_network_or_overflow(
     assert fetched == [pages[name].resolve().as_uri()]
     assert visit.value("document.documentElement.scrollWidth") == width
     assert WORDS[name] in visit.value("document.body.innerText")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_on_a_desktop_a_row_of_cards_is_filled(browser: Browser, pages: dict[str, Path], name: str):
+    visit = browser.open(pages[name], 1200)
+    used = visit.value(
+        """[...document.querySelectorAll('section')].map(card => {
+             const box = card.getBoundingClientRect();
+             const ends = [...card.querySelectorAll('table, dl, p, ul, svg, img')]
+               .map(e => e.getBoundingClientRect().right);
+             return [card.id, (Math.max(...ends) - box.left) / box.width];
+           })"""
+    )
+    assert [one for one in used if one[1] < 0.65] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_on_a_phone_only_a_table_with_a_cue_reaches_beyond_its_card(
+    browser: Browser, pages: dict[str, Path], name: str
+):
+    visit = browser.open(pages[name], 380)
+    outside = visit.value(
+        """[...document.querySelectorAll('section *')].filter(e => {
+             if (e.closest('.scroll table, svg, details:not([open])')) return false;
+             const card = e.closest('section').getBoundingClientRect();
+             const box = e.getBoundingClientRect();
+             return box.width > 0 && (box.right > card.right || box.left < card.left);
+           }).map(e => e.outerHTML.slice(0, 80))"""
+    )
+    assert outside == []
+    cues = "[...document.querySelectorAll('.scroll')].map(e => getComputedStyle(e).backgroundImage)"
+    assert all(image.count("linear-gradient") == 4 for image in visit.value(cues))
 
 
 def test_on_a_phone_no_text_of_a_chart_is_tiny(browser: Browser, pages: dict[str, Path]):

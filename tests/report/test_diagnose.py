@@ -51,10 +51,9 @@ def test_the_verdict_comes_first_on_the_page_in_words(state: str, verdict: str, 
     found = diagnose(z, labels, reference=reference)
     assert found.verdict == verdict == measure(z, labels, reference=reference).verdict
     assert str(found).startswith(verdict)
-    page = found.page()
-    assert page.sections[0].title == words
+    text = found.page().render()
+    assert re.findall(r"<h2 [^>]*>.*?<span>(.*?)</span></h2>", text)[0] == words
     assert all(reason.split(" (")[0] in str(found) for reason in found.reasons)
-    assert words in page.render()
 
 
 def test_scores_are_those_of_the_metrics():
@@ -110,7 +109,7 @@ def test_pictures_are_inside_the_page_and_names_stand_in_for_them():
     images = np.random.default_rng(0).integers(0, 255, (len(z), 1, 8, 8), dtype=np.uint8)
     text = diagnose(z, labels, labels, images).page().render()
     assert text.count('src="data:image/png;base64,') == 2
-    assert "neighbours share the query&#x27;s fine label" in text
+    assert "neighbours share the query&#39;s fine label" in text
     named = diagnose(z, labels, names=[f"doc <{i}>" for i in range(len(z))]).page().render()
     assert "doc &lt;" in named
     assert "data:image" not in named

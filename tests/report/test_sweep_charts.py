@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from uncollapse._base.check import InputError
+from uncollapse.charts import svg
+from uncollapse.charts.marks import Points, Polyline, Text
 from uncollapse.report.sweep_charts import diameter_chart, rate_chart
 from uncollapse.report.sweep_points import RunPoint
-from uncollapse.report.sweep_svg import standalone_svg
 from uncollapse.sweep.rates import wilson
 
 
@@ -43,16 +44,21 @@ def runs():
 
 def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
     chart = diameter_chart("Diameter", runs(), x_label="batch size")
-    assert chart.count('fill="var(--bad)"/>') >= sum(run.collapsed for run in runs())
-    assert "says nothing (is at most 0) at 2 of 6 batch sizes" in chart
-    assert "logarithmic scale" in chart
+    crosses = [m for m in chart.marks if isinstance(m, Points) and m.kind == "cross"]
+    assert len(crosses) == sum(run.collapsed for run in runs())
+    assert all(cross.colour == "bad" for cross in crosses)
+    assert "says nothing (is at most 0) at 2 of 6 batch sizes" in chart.note
+    assert "logarithmic scale" in chart.note
+    (bound,) = [m for m in chart.marks if isinstance(m, Polyline) and m.colour == "s0"]
+    assert len(bound.points) == 4
 
 
 def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
     near = [RunPoint(x, 1.0 + 0.1 * x, 1.0, 0.01, False, None) for x in (1.0, 2.0)]
     chart = diameter_chart("Diameter", near, x_label="margin")
-    assert "logarithmic" not in chart
-    assert "bound (17)" not in chart
+    assert "logarithmic" not in chart.note
+    assert "bound (17)" not in [entry.name for entry in chart.legend]
+    assert "0" in [m.text for m in chart.marks if isinstance(m, Text)]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
 def test_a_picture_stands_alone_as_well_formed_svg(chart):
     from xml.etree import ElementTree
 
-    root = ElementTree.fromstring(standalone_svg(chart))
+    root = ElementTree.fromstring(svg(chart))
     assert root.tag.endswith("svg")
     text = "".join(root.itertext())
     assert "--card" in text  # it brings its colours

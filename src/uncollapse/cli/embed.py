@@ -87,7 +87,7 @@ def search_command(
             table.add_row(name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
     console.print(table)
     if out is not None:
-        from uncollapse.report.contact_sheet import contact_sheet, save_png
+        from uncollapse.report.contact_sheets import contact_sheet, save_png
 
         right = None
         if rows is not None:

@@ -42,7 +42,7 @@ def command(
     from rich.console import Console
 
     from uncollapse._base.progress import progress_reporter
-    from uncollapse.report.forecast import save_forecast_page
+    from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.forecasting import forecast_run, forecast_tables, save_forecast
 

@@ -31,7 +31,7 @@ def command(
         typer.Option(help="Folder of the datasets; UNCOLLAPSE_DATA by default.", exists=True),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Trainings at a time; one a core by default.", min=1)
+        int | None, typer.Option(help="Trainings at a time; one per core by default.", min=1)
     ] = None,
     weights: Annotated[
         Path | None,
@@ -41,7 +41,8 @@ def command(
     """Reproduce a figure, table or claim of the two papers, beside the paper's own numbers."""
     from rich.console import Console
 
-    from uncollapse.papers import get_item, listing_table
+    from uncollapse.cli.reproduce_tables import listing_table, show_page
+    from uncollapse.papers import get_item
 
     console = Console()
     if listing or item is None:
@@ -52,12 +53,13 @@ def command(
     made = get_item(item).run(
         out,
         seed,
-        console,
         scale,
+        seeds=seeds,
         data_root=data_root,
         processes=processes,
         weights=weights,
-        seeds=seeds,
     )
-    for path in made:
+    for page in made.pages:
+        show_page(console, page)
+    for path in made.files:
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)

@@ -39,7 +39,7 @@ def command(
     from rich.console import Console
 
     from uncollapse._base.check import check_choice
-    from uncollapse.report.sweep import sweep_report
+    from uncollapse.report.sweep_page import sweep_report
     from uncollapse.sweep import load_sweep
     from uncollapse.sweep.board import Board
     from uncollapse.sweep.grid import check_kept, keep_sweep, runs_folder, sweep_grid

@@ -255,7 +255,7 @@ def _why(cell: Cell) -> str:
     if cell.probe is None:
         return f"drift {cell.drift:+.3f} does not shrink"
     steps, left = len(cell.probe.scales), cell.probe.predicted
-    return f"{steps} steps of training predict_scale {left:.2g} times its scale"
+    return f"{steps} steps of training predict that {left:.2g} times the scale is left"
 
 
 def _row(cell: Cell) -> dict[str, Any]:

@@ -2,164 +2,191 @@
 
 from __future__ import annotations
 
-import os
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from uncollapse import charts
 from uncollapse._base.arrays import Array
-from uncollapse._base.extras import import_extra
+from uncollapse.charts import Axes, Chart, Entry, Scale
+from uncollapse.charts.marks import Circle, Group, Line, Mark, Points, Polyline, Rect, Text
 from uncollapse.distances import pairwise_distances
 
 __all__ = [
     "COLOURS",
-    "INK",
+    "DASHED",
+    "DOTTED",
     "MARKERS",
+    "along",
     "arrows",
     "boundary",
-    "caption",
+    "class_entries",
+    "class_points",
     "edge",
-    "frame",
-    "panels",
+    "panel",
+    "plane",
     "reach",
     "save",
-    "scatter",
+    "segment",
+    "side",
+    "tags",
 ]
 
-
-# Okabe and Ito's palette: told apart with every common colour vision. Markers differ as well.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-MARKERS = ("o", "s", "^", "D")
-INK = "#222222"
-
-
-def panels(count: int, width: float) -> tuple[Any, list[Any]]:
-    """A figure with `count` panels in a row, drawn without a display; `caption` sets its height."""
-    figure_module = import_extra("matplotlib.figure", "plots")
-    agg = import_extra("matplotlib.backends.backend_agg", "plots")
-    figure = figure_module.Figure(figsize=(width, width), layout="constrained")
-    agg.FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(h_pad=0.09)
-    axes = figure.subplots(1, count, squeeze=False)[0]
-    return figure, list(axes)
+# Told apart with every common colour vision. Markers differ as well.
+COLOURS = ("s0", "s1", "s2", "s3")
+MARKERS = ("circle", "square", "triangle", "diamond")
+DASHED, DOTTED = (6.0, 4.0), (2.0, 3.0)
+_SCALE = 2.5  # pixels of a unit in a PNG
+_SHRINK = 4.0, 6.0  # an arrow begins and ends beside its markers
 
 
-def frame(axis: Any, clouds: Sequence[Array], pad: float = 0.08) -> tuple[Array, Array]:
-    """Same scale on both axes, everything inside, no ticks; returns the corners."""
+def plane(clouds: Sequence[Array], width: float, pad: float = 0.08) -> Axes:
+    """Axes `width` units wide, as high as everything needs at the same scale, with a margin."""
     everything = np.vstack(clouds)
     low, high = everything.min(axis=0), everything.max(axis=0)
     room = pad * float((high - low).max())
-    corners = low - room, high + room
-    axis.set_xlim(corners[0][0], corners[1][0])
-    axis.set_ylim(corners[0][1], corners[1][1])
-    axis.set_aspect("equal")
-    axis.set_xticks([])
-    axis.set_yticks([])
-    for spine in axis.spines.values():
-        spine.set_color("#BBBBBB")
-    return corners
+    (left, bottom), (right, top) = (low - room).tolist(), (high + room).tolist()
+    height = round(width * (top - bottom) / (right - left), 1)
+    return Axes(Scale(left, right, 0.0, width), Scale(bottom, top, height, 0.0))
 
 
-def scatter(axis: Any, x: Array, ids: Array, names: Sequence[str], *, star: str = "") -> None:
-    """One colour and one marker a class; stars, with a word for the legend, for where they go."""
-    for c, name in enumerate(names):
-        mine = x[ids == c]
-        label = f"{name}, {star}" if star else name
-        axis.scatter(
-            mine[:, 0],
-            mine[:, 1],
-            s=150 if star else 46,
-            marker="*" if star else MARKERS[c],
-            facecolor=COLOURS[c],
-            edgecolor="white" if not star else INK,
-            linewidth=0.7,
-            zorder=5 if star else 4,
-            label=label,
-        )
+def panel(axes: Axes, title: str, description: str, marks: Sequence[Mark]) -> Chart:
+    """What is drawn on a plane, in a frame."""
+    width, height = axes.x.end, axes.y.start
+    frame = Rect(0.5, 0.5, width - 1, height - 1, colour="line")
+    return Chart(title, description, (axes.inside(*marks), frame), width, height)
 
 
-def arrows(axis: Any, x: Array, z: Array, ids: Array) -> None:
+def class_points(axes: Axes, x: Array, ids: Array, *, star: bool = False) -> list[Mark]:
+    """One colour and one marker for each class; stars for where they go."""
+    found: list[Mark] = []
+    for c in np.unique(ids).tolist():
+        places = tuple(axes.at(*place) for place in x[ids == c].tolist())
+        if star:
+            found.append(Points(places, "star", COLOURS[c], 1.5, edge="ink"))
+        else:
+            found.append(Points(places, MARKERS[c], COLOURS[c], 1.4, edge="card"))
+    return found
+
+
+def class_entries(names: Sequence[str], star: str = "") -> list[Entry]:
+    """The classes in a legend; with `star`, the word for where they go, the stars as well."""
+    entries = [
+        Entry(name, (Points(((15, 7),), MARKERS[c], COLOURS[c], 1.4),))
+        for c, name in enumerate(names)
+    ]
+    if star:
+        entries += [
+            Entry(f"{name}, {star}", (Points(((15, 7),), "star", COLOURS[c], 1.5, edge="ink"),))
+            for c, name in enumerate(names)
+        ]
+    return entries
+
+
+def arrows(axes: Axes, x: Array, z: Array, ids: Array) -> list[Mark]:
     """From each point to where it goes; the longest moves in black."""
     length = np.linalg.norm(z - x, axis=1)
+    found: list[Mark] = []
     for k in range(len(x)):
+        start, end = np.array(axes.at(*x[k])), np.array(axes.at(*z[k]))
+        long = float(np.linalg.norm(end - start))
+        if long <= sum(_SHRINK):
+            continue
+        way = (end - start) / long
+        begin, tip = (start + _SHRINK[0] * way).tolist(), (end - _SHRINK[1] * way).tolist()
         far = length[k] >= 0.999 * length.max()
-        axis.annotate(
-            "",
-            xy=z[k],
-            xytext=x[k],
-            arrowprops={
-                "arrowstyle": "-|>",
-                "color": "black" if far else COLOURS[ids[k]],
-                "alpha": 1.0 if far else 0.55,
-                "linewidth": 2.0 if far else 1.0,
-                "shrinkA": 3,
-                "shrinkB": 5,
-            },
-            zorder=3,
+        colour, width, opacity = ("ink", 2.0, 1.0) if far else (COLOURS[ids[k]], 1.0, 0.6)
+        found.append(
+            Line((begin[0], begin[1]), (tip[0], tip[1]), colour, width, (), opacity, arrow=True)
         )
+    return found
 
 
 def reach(points: Array, alpha: float = 0.0) -> Array:
     """Corners of the box around the triplet-separated boundary of a class."""
-    radius = (pairwise_distances(points).numpy().max(axis=1) + alpha)[:, None]
+    radius = _radii(points, alpha)[:, None]
     return np.vstack([points - radius, points + radius])
 
 
 def edge(points: Array, alpha: float = 0.0) -> Array:
     """Points along the triplet-separated boundary of a class: arcs about its members."""
-    radius = pairwise_distances(points).numpy().max(axis=1) + alpha
-    turn = np.linspace(0.0, 2.0 * np.pi, 120, endpoint=False)
-    circle = np.stack([np.cos(turn), np.sin(turn)], axis=1)
-    arcs = (points[:, None] + radius[:, None, None] * circle).reshape(-1, 2)
-    room = (pairwise_distances(arcs, points).numpy() - radius).min(axis=1)
-    outer: Array = arcs[room >= -1e-9 * radius.max()]
-    return outer
+    return np.vstack(_arcs(points, alpha))
 
 
-def boundary(
-    axis: Any, points: Array, colour: str, corners: tuple[Array, Array], alpha: float = 0.0
-) -> None:
+def boundary(axes: Axes, points: Array, colour: str, alpha: float = 0.0) -> list[Mark]:
     """Dashed edge of where a point z of another class may be: HNM (5) for all x, y of the class."""
-    across = [np.linspace(corners[0][k], corners[1][k], 600) for k in (0, 1)]
-    grid = np.stack(np.meshgrid(*across), axis=-1)
-    radius = pairwise_distances(points).numpy().max(axis=1) + alpha
-    away = pairwise_distances(grid.reshape(-1, 2), points).numpy()
-    room = (away - radius).min(axis=1).reshape(grid.shape[:2])
-    axis.contour(*across, room, levels=[0.0], colors=[colour], linestyles="dashed", linewidths=1.4)
-    axis.contourf(*across, room, levels=[-np.inf, 0.0], colors=[colour], alpha=0.07)
+    unit = axes.x.end / (axes.x.high - axes.x.low)
+    discs = tuple(
+        Circle(*axes.at(*place), radius * unit, colour)
+        for place, radius in zip(points.tolist(), _radii(points, alpha).tolist(), strict=True)
+    )
+    lines = [
+        Polyline(tuple(axes.at(*place) for place in arc.tolist()), colour, 1.4, DASHED)
+        for arc in _arcs(points, alpha)
+    ]
+    return [Group(discs, opacity=0.07), *lines]
 
 
-def save(figure: Any, out: Path, name: str) -> list[Path]:
-    """Write PNG and SVG, each aside and then renamed, so that no half-written file is ever seen."""
-    matplotlib = import_extra("matplotlib", "plots")
-    made = []
-    for kind in ("png", "svg"):
-        path, aside = out / f"{name}.{kind}", out / f".{name}.{kind}.part"
-        # No date and no random ids: the same figure is the same file.
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        with matplotlib.rc_context({"svg.hashsalt": name}):
-            figure.savefig(aside, format=kind, dpi=200, metadata=metadata)
-        os.replace(aside, path)
-        made.append(path)
-    return made
+def segment(axes: Axes, x: Array, i: int, j: int, dash: Sequence[float] = ()) -> Line:
+    """A line between two points."""
+    return Line(axes.at(*x[i]), axes.at(*x[j]), "ink", 1.6, dash)
 
 
-def caption(figure: Any, text: str, width: int) -> None:
-    """The legend above the panels and a wrapped caption below them."""
-    handles, labels = [], []
-    for axis in figure.axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            if label not in labels:
-                handles.append(handle)
-                labels.append(label)
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
-    lines = textwrap.wrap(text, width)
-    figure.supxlabel("\n".join(lines), fontsize=9, x=0.5, color=INK, linespacing=1.35)
-    # As high as the panels need at their full width.
-    (left, right), (bottom, top) = figure.axes[0].get_xlim(), figure.axes[0].get_ylim()
-    panel = figure.get_figwidth() / len(figure.axes) * (top - bottom) / (right - left)
-    titles = max(axis.get_title().count("\n") + bool(axis.get_title()) for axis in figure.axes)
-    figure.set_figheight(panel + 0.65 + 0.22 * titles + 0.18 * len(lines))
+def side(x: Array, i: int, j: int) -> float:
+    """How far two points are from each other."""
+    return float(np.linalg.norm(x[i] - x[j]))
+
+
+def along(x: Array, i: int, j: int) -> Array:
+    """Points on the line between two rows."""
+    share = np.linspace(0.0, 1.0, 25)[:, None]
+    line: Array = x[i] + share * (x[j] - x[i])
+    return line
+
+
+def tags(axes: Axes, x: Array, words: dict[int, str], avoid: list[Array]) -> list[Mark]:
+    """A word beside each of these points, clear of all points, of what to avoid, of other words."""
+    span = max(axes.x.high - axes.x.low, axes.y.high - axes.y.low)
+    taken = np.vstack([x, *avoid])
+    turn = np.arange(16) * np.pi / 8
+    found: list[Mark] = []
+    for row, word in words.items():
+        # A word is wider than high: it needs more room to the sides.
+        wide = 0.025 * span + 0.011 * span * len(word) / 2
+        spots = x[row] + np.stack([wide * np.cos(turn), 0.05 * span * np.sin(turn)], axis=1)
+        shape = np.array([wide / (0.03 * span), 1.0])
+        clear = np.linalg.norm((spots[:, None] - taken) / shape, axis=2).min(axis=1)
+        best = spots[int(clear.argmax())]
+        at, up = axes.at(*best)
+        found.append(Text(at, up + 4, word, 12, "ink", "middle", halo=True))
+        taken = np.vstack([taken, best + np.array([[-wide, 0.0], [0.0, 0.0], [wide, 0.0]])])
+    return found
+
+
+def save(chart: Chart, out: Path, name: str) -> list[Path]:
+    """Write PNG and SVG; the same figure is the same file."""
+    return [charts.save(chart, out / f"{name}.{kind}", scale=_SCALE) for kind in ("png", "svg")]
+
+
+def _radii(points: Array, alpha: float) -> Array:
+    """How far from each member of the class another class must stay."""
+    radius: Array = pairwise_distances(points).numpy().max(axis=1) + alpha
+    return radius
+
+
+def _arcs(points: Array, alpha: float) -> list[Array]:
+    """The outline of the discs about the members: of each circle what no other disc covers."""
+    radius = _radii(points, alpha)
+    turn = np.linspace(0.0, 2.0 * np.pi, 241)
+    circle = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    found = []
+    for centre, r in zip(points, radius, strict=True):
+        arc = centre + r * circle
+        room = (pairwise_distances(arc, points).numpy() - radius).min(axis=1)
+        outside = room >= -1e-6 * radius.max()
+        # Pieces of a circle that stand outside, from one place inside to the next.
+        cuts = np.nonzero(np.diff(outside.astype(int)))[0] + 1
+        parts = zip(np.split(arc, cuts), np.split(outside, cuts), strict=True)
+        found += [part for part, seen in parts if seen.all() and len(part) > 1]
+    return found

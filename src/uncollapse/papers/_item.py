@@ -1,70 +1,83 @@
-"""What `uncollapse reproduce` can make: one item a figure, table or set of claims."""
+"""What `uncollapse reproduce` can make: one item per figure, table or set of claims."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from uncollapse._base.check import check_choice
+from uncollapse.papers._page import Page
 
-__all__ = ["SCALES", "Item", "Request"]
+__all__ = ["SCALES", "TRAINED_SCALES", "Item", "Made", "Request"]
 
 # Embedded data in seconds; real data on two cores; the paper's own protocol on a GPU.
 SCALES = ("smoke", "laptop", "paper")
+TRAINED_SCALES = ("laptop", "smoke", "paper")  # of an item whose usual scale is the laptop's
 
 
 @dataclass(frozen=True)
 class Request:
-    """What an item is asked for: where to, how large, with what, and where to tell of it.
+    """What an item is asked for: its name, where to, how large and with what.
 
     `seed` is the first of `seeds` (None: as many as the scale has). `data_root` holds the datasets
     (None: `UNCOLLAPSE_DATA`), `weights` is a file of ImageNet weights for the protocols that start
-    from them, `processes` runs so many trainings at a time (None: one a core).
+    from them, `processes` is how many trainings run at a time (None: one per core).
     """
 
+    item: str
     out: Path
-    seed: int
-    console: Console
     scale: str
+    seed: int = 0
+    seeds: int | None = None
     data_root: Path | None = None
     processes: int | None = None
     weights: Path | None = None
-    seeds: int | None = None
 
-    def folder(self, name: str) -> Path:
-        """`out/name/scale`, where an item that trains puts its files."""
-        path = self.out / name / self.scale
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+    @property
+    def folder(self) -> Path:
+        """`out/item/scale`, where an item that trains puts its files."""
+        return self._folder(self.item)
 
     def runs(self, study: str) -> Path:
-        """Run directories of a study; items with the same protocol name the same one."""
-        return self.folder(f"runs/{study}")
+        """Run folders of a study; items with the same protocol name the same study."""
+        return self._folder(f"runs/{study}")
 
-    def command(self, name: str) -> str:
+    @property
+    def command(self) -> str:
         """The command that asks for the same."""
-        words = ["uncollapse reproduce", name, "--scale", self.scale]
+        words = ["uncollapse reproduce", self.item, "--scale", self.scale]
         words += ["--seed", str(self.seed)] if self.seed else []
         words += ["--seeds", str(self.seeds)] if self.seeds is not None else []
         words += ["--weights", self.weights.name] if self.weights is not None else []
         return " ".join(words)
 
+    def _folder(self, name: str) -> Path:
+        path = self.out / name / self.scale
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an item made: the files, and the pages to show."""
+
+    files: Sequence[Path]
+    pages: Sequence[Page] = ()
+
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that can be reproduced. `make` writes files into a folder and returns them.
+    """One thing that can be reproduced; `make` writes its files.
 
-    `time` is one for all scales, or one a scale. The first of the `scales` is the usual one.
+    `time` is one for all scales, or one per scale. The first of the `scales` is the usual one.
     """
 
     name: str
     summary: str
     needs: str
     time: str | Mapping[str, str]
-    make: Callable[[Request], list[Path]]
+    make: Callable[[Request], Made]
     scales: tuple[str, ...] = ("laptop",)
 
     def time_at(self, scale: str) -> str:
@@ -76,17 +89,20 @@ class Item:
     def run(
         self,
         out: Path,
-        seed: int,
-        console: Console,
+        seed: int = 0,
         scale: str | None = None,
         *,
+        seeds: int | None = None,
         data_root: Path | None = None,
         processes: int | None = None,
         weights: Path | None = None,
-        seeds: int | None = None,
-    ) -> list[Path]:
-        """Make the item at one of its scales (the first by default)."""
+    ) -> Made:
+        """Make the item at one of its scales (the first by default) in the folder `out`.
+
+        Raises `InputError` for a scale it does not have and `DataError` where a dataset is missing.
+        """
         scale = self.scales[0] if scale is None else scale
         check_choice("scale", scale, self.scales)
         out.mkdir(parents=True, exist_ok=True)
-        return self.make(Request(out, seed, console, scale, data_root, processes, weights, seeds))
+        request = Request(self.name, out, scale, seed, seeds, data_root, processes, weights)
+        return self.make(request)

@@ -1,7 +1,7 @@
 """What a person sees: diagnoses, run reports and comparisons, each one self-contained HTML page."""
 
 from uncollapse.report.comparison import Comparison, compare, comparison_page
-from uncollapse.report.contact_sheet import contact_sheet
+from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
 from uncollapse.report.runs import run_report, write_report

@@ -14,26 +14,13 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.check import InputError
-from uncollapse.report.blocks import Cell, grid, note, paragraph, table
-from uncollapse.report.charts import scatter
-from uncollapse.report.config_table import config_differences
+from uncollapse.report.comparison_page import make_comparison_page
 from uncollapse.report.history import read_history
-from uncollapse.report.markup import Html, esc, join, number, percent
 from uncollapse.report.page import Page
-from uncollapse.report.project import project, projection_name
-from uncollapse.report.run_curves import curve_grid, event_table, numbered_events
 from uncollapse.report.snapshot import Snapshot, take_snapshot
-from uncollapse.report.words import badge
 from uncollapse.training import Run
 
 __all__ = ["Comparison", "compare", "comparison_page"]
-
-_COLUMNS = {
-    "fine/recall@1": "R@1, fine labels",
-    "recall@1": "R@1",
-    "class_ratio": "class diameter, of the whole",
-    "modes": "modes per class",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +51,7 @@ class Comparison:
         self, title: str = "Runs compared", text: str = "", notes: Mapping[str, str] | None = None
     ) -> Page:
         """The page: `text` stands above everything, `notes` under the titles of single runs."""
-        sets = dict.fromkeys(run.config.data.name for run in self.runs.values())
-        page = Page(title, ", ".join(sets))
-        if text:
-            page.add("What this shows", paragraph(text), anchor="about")
-        tables = join(_table(self, split) for split in self.splits)
-        page.add("What each reached", tables, anchor="table")
-        for split in self.splits:
-            maps = _maps(self, split, notes or {})
-            page.add(f"Embeddings of {split}", maps, anchor=f"maps-{split}")
-        histories = {name: read_history(run) for name, run in self.runs.items()}
-        events = numbered_events(list(histories.values()))
-        curves = curve_grid(histories, events) + event_table(histories, events)
-        page.add("Curves", Html(curves))
-        page.add("Config", config_differences({n: run.config for n, run in self.runs.items()}))
-        return page
+        return make_comparison_page(self, title, text, notes or {})
 
 
 def compare(
@@ -130,39 +103,3 @@ def _numbers(run: Run, split: str, found: Snapshot | str) -> dict[str, Any]:
         "class_ratio": float(np.mean(ratios)) if ratios else math.nan,
         "modes": float(np.mean(modes)) if modes else math.nan,
     }
-
-
-def _table(found: Comparison, split: str) -> Html:
-    every = [one for one in found.numbers() if one["split"] == split]
-    used = [key for key in _COLUMNS if any(not math.isnan(one[key]) for one in every)]
-    rows = []
-    for one in every:
-        cells: list[object] = [one["run"], badge(one["verdict"])]
-        for key in used:
-            said = number(one[key]) if key == "modes" else percent(one[key])
-            best = "recall" in key and all(one[key] >= other[key] for other in every)
-            shown = Html(f"<b>{esc(said)}</b>") if best and len(every) > 1 else said
-            cells.append(Cell(shown, one[key]))
-        rows.append(cells)
-    head = ["method", "verdict", *(_COLUMNS[key] for key in used)]
-    snapshots = [found.looks[name, split] for name in found.runs]
-    seen = next((one.sampled for one in snapshots if isinstance(one, Snapshot)), "")
-    lines = [f"Recall as logged; class diameters and modes on {seen}."] * bool(seen)
-    lines += [one for one in snapshots if isinstance(one, str)]
-    bold = "; bold is the best" * (len(every) > 1)
-    return Html(table(head, rows, caption=f"Split {split}{bold}") + join(map(note, lines)))
-
-
-def _maps(found: Comparison, split: str, notes: Mapping[str, str]) -> Html:
-    parts, missing = [], []
-    for name in found.runs:
-        look = found.looks[name, split]
-        if isinstance(look, str):
-            missing.append(note(f"{name}: {look}"))
-        elif not look.finite:
-            missing.append(note(f"{name}: the embedding is not finite."))
-        else:
-            said = (notes.get(name, ""), projection_name(look.after.shape[1]))
-            small = ", ".join(part for part in said if part)
-            parts.append(scatter(name, project(look.after), look.finest, small=small))
-    return Html(grid(parts, wide=True) + join(missing))

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
+from uncollapse.charts.numbers import percent
 from uncollapse.health import Health, Reference, Thresholds, measure
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.statistics import spectrum
-from uncollapse.report.diagnosis_page import build_page
-from uncollapse.report.markup import percent
+from uncollapse.report.diagnosis_page import make_diagnosis_page
 from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
 from uncollapse.report.pictures import Images, check_images
-from uncollapse.report.project import project
+from uncollapse.report.projection import project
 from uncollapse.report.scores import Scores, score, with_modes
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -61,7 +61,7 @@ class Diagnosis:
 
     def page(self) -> Page:
         """The page, to add to or to render."""
-        return build_page(self)
+        return make_diagnosis_page(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file that needs no network."""

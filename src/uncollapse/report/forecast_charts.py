@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from uncollapse.charts import Axes, Chart, Entry, Legend, Scale, Tile, area, tiles
+from uncollapse.charts.line_charts import line_look, marker_kind
+from uncollapse.charts.marks import DASHES, Mark, Points, Rect
+from uncollapse.charts.numbers import number, percent
 from uncollapse.health.forecast import DANGEROUS, Cell
 from uncollapse.health.trial_steps import NO_DRIFT
-from uncollapse.report.charts.axes import DASHES, MARKS, Frame, Scale, figure, legend, mark
-from uncollapse.report.charts.heatmap import Tile, tiles
-from uncollapse.report.markup import Html, number, percent
 
 __all__ = ["RISKS", "dimension_curves", "risk_key", "risk_map"]
 
@@ -22,15 +23,15 @@ RISKS = {
 _LINES = 4  # shapes whose curves are drawn; more could not be told apart
 
 
-def risk_map(title: str, cells: Sequence[Cell], *, small: str = "") -> Html:
-    """Each batch shape coloured by its risk, with its drift (after a probe: the share foretold)."""
+def risk_map(title: str, cells: Sequence[Cell], *, note: str = "") -> Chart:
+    """Each batch shape coloured by its risk, with its drift (after a probe: the share kept)."""
     rows = sorted({cell.p for cell in cells})
     columns = sorted({cell.k for cell in cells})
     marked, words = {}, []
     for cell in sorted(cells, key=lambda one: (one.p, one.k)):
         sign, tone, meaning = RISKS[cell.risk]
         place = rows.index(cell.p), columns.index(cell.k)
-        marked[place] = Tile(f"{sign} {_value(cell)}", tone, 0.22)
+        marked[place] = Tile(_value(cell), tone, 0.22, sign)
         words.append(f"P {cell.p}, K {cell.k}: {_value(cell)}, {meaning}")
     return tiles(
         title,
@@ -40,49 +41,54 @@ def risk_map(title: str, cells: Sequence[Cell], *, small: str = "") -> Html:
         row_label="P, classes",
         column_label="K, samples of each class",
         words=". ".join(words),
-        small=small,
+        note=note,
     )
 
 
-def dimension_curves(title: str, cells: Sequence[Cell], *, small: str = "") -> Html:
+def dimension_curves(title: str, cells: Sequence[Cell], *, note: str = "") -> Chart:
     """Drift over the dimension for a few batch shapes, on the regions it falls into."""
     dims = sorted({cell.dim for cell in cells})
     shapes = _some(sorted({(cell.p, cell.k) for cell in cells}, key=lambda s: (s[0] * s[1], s)))
     at = {(cell.p, cell.k, cell.dim): cell.drift for cell in cells}
     values = [at[(*shape, dim)] for shape in shapes for dim in dims]
-    across, up = Frame.area()
+    across, up = area()
     low, high = min(*values, -0.05), max(*values, DANGEROUS * 1.3)
-    x = Scale(-0.15, len(dims) - 0.85, *across)
-    y = Scale(low - 0.05 * (high - low), high + 0.05 * (high - low), *up)
-    parts = [_bands(x, y), Frame(x, y).axes("dimension", x_ticks=False)]
-    for j, dim in enumerate(dims):
-        parts.append(
-            f'<text x="{x(j)}" y="{y.start + 17}" text-anchor="middle">{dim:,}</text>'
-            f'<path class="axis" d="M{x(j)} {y.start}v4"/>'
-        )
-    kinds, words, entries = tuple(MARKS), [], []
+    room = 0.05 * (high - low)
+    axes = Axes(Scale(-0.15, len(dims) - 0.85, *across), Scale(low - room, high + room, *up))
+    named = {float(j): f"{dim:,}" for j, dim in enumerate(dims)}
+    marks: list[Mark] = [*_bands(axes), *axes.frame("dimension", x_ticks=named)]
+    words, entries = [], []
     for i, shape in enumerate(shapes):
-        places = [(x(j), y(at[(*shape, dim)])) for j, dim in enumerate(dims)]
-        path = "L".join(f"{a:g} {b:g}" for a, b in places)
-        dash = f' stroke-dasharray="{DASHES[i]}"' if DASHES[i] else ""
-        line = f'<path class="line" stroke="var(--s{i})"{dash} d="'
-        parts += [f'{line}M{path}"/>', *(mark(kinds[i], a, b, i) for a, b in places)]
+        line = axes.line(
+            range(len(dims)), [at[(*shape, dim)] for dim in dims], f"s{i}", dash=DASHES[i]
+        )
+        marks += [line, Points(line.points, marker_kind(i), f"s{i}")]
         name = f"P {shape[0]}, K {shape[1]}"
-        entries.append((name, Html(f'{line}M1 7H29"/>{mark(kinds[i], 15, 7, i)}')))
+        entries.append(Entry(name, line_look(i)))
         each = ", ".join(f"{at[(*shape, dim)]:+.2f} at {dim}" for dim in dims)
         words.append(f"{name}: {each}")
-    below = Html(legend(entries) + risk_key())
-    return figure(title, ". ".join(words), Html("".join(parts)), small=small, below=below)
+    legend = (*entries, *risk_key().entries)
+    return Chart(title, ". ".join(words), marks, note=note, legend=legend)
+
+
+def risk_key() -> Legend:
+    """What the colours mean."""
+    return Legend(
+        tuple(
+            Entry(f"{sign} {meaning}", (Rect(0, 0, 30, 14, tone, 0.22, round=3),))
+            for sign, tone, meaning in RISKS.values()
+        )
+    )
 
 
 def _value(cell: Cell) -> str:
     return f"{cell.drift:+.2f}" if cell.probe is None else _share(cell.probe.predicted)
 
 
-def _share(foretold: float) -> str:
-    if foretold < 1e-4:
+def _share(kept: float) -> str:
+    if kept < 1e-4:
         return "→ 0"
-    return percent(foretold) if foretold < 10 else f"x {number(foretold, 2)}"
+    return percent(kept) if kept < 10 else f"x {number(kept, 2)}"
 
 
 def _some(shapes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -92,21 +98,9 @@ def _some(shapes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return [shapes[round(i * (len(shapes) - 1) / (_LINES - 1))] for i in range(_LINES)]
 
 
-def _bands(x: Scale, y: Scale) -> str:
-    edges = (y.low, NO_DRIFT, DANGEROUS, y.high)
-    return "".join(
-        f'<rect x="{x.start}" y="{y(top)}" width="{x.end - x.start}" '
-        f'height="{max(0.0, y(bottom) - y(top)):.1f}" fill="var(--{tone})" fill-opacity=".13"/>'
-        for (bottom, top), (_, tone, _) in zip(pairwise(edges), RISKS.values(), strict=True)
-    )
-
-
-def risk_key() -> Html:
-    """What the colours mean."""
-    return legend(
-        (
-            f"{sign} {meaning}",
-            Html(f'<rect width="30" height="14" rx="3" fill="var(--{tone})" fill-opacity=".22"/>'),
-        )
-        for sign, tone, meaning in RISKS.values()
-    )
+def _bands(axes: Axes) -> list[Mark]:
+    edges = (axes.y.low, NO_DRIFT, DANGEROUS, axes.y.high)
+    tones = [tone for _, tone, _ in RISKS.values()]
+    return [
+        axes.rows(low, high, tone) for (low, high), tone in zip(pairwise(edges), tones, strict=True)
+    ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uncollapse.report.charts import Series
+from uncollapse.charts import Series
 from uncollapse.training import Run
 
 __all__ = ["Curve", "History", "key_name", "key_order", "read_history"]

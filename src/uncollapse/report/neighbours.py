@@ -9,19 +9,12 @@ import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse.health.sample import balanced_rows
-from uncollapse.report.blocks import note, picture, table
-from uncollapse.report.contact_sheet import contact_sheet
-from uncollapse.report.markup import Html
-from uncollapse.report.pictures import Images
+from uncollapse.report.contact_sheets import contact_sheet
+from uncollapse.report.pictures import Images, data_uri
+from uncollapse.report.tables import Table
 from uncollapse.training.search import nearest
 
-__all__ = [
-    "Neighbourhood",
-    "neighbour_names",
-    "neighbour_pictures",
-    "neighbourhood",
-    "picture_key",
-]
+__all__ = ["Neighbourhood", "name_table", "neighbourhood", "sheet_picture"]
 
 
 @dataclass(frozen=True)
@@ -68,34 +61,33 @@ def neighbourhood(
     return found if labels is None else found.by(labels)
 
 
-def neighbour_pictures(
+def sheet_picture(
     found: Neighbourhood, images: Images, *, kind: str = "label", title: str = ""
-) -> Html:
-    """A contact sheet: the query in the first column, ✓ right and ✗ wrong."""
+) -> dict[str, object]:
+    """A contact sheet for a page: the query in the first column, ✓ right and ✗ wrong."""
     sheet = contact_sheet(
         [images[int(q)] for q in found.queries],
         [[images[int(r)] for r in row] for row in found.rows],
         None if found.right is None else found.right.tolist(),
     )
     words = found.words(kind)
-    return picture(sheet, words, title or words, words if title else "")
+    return {
+        "source": data_uri(sheet),
+        "width": sheet.width,
+        "height": sheet.height,
+        "words": words,
+        "title": title or words,
+        "small": words if title else "",
+    }
 
 
-def picture_key(found: Neighbourhood) -> Html:
-    """How to read a contact sheet."""
-    text = "First column: a query drawn at random. Then its neighbours, nearest first."
-    if found.right is not None:
-        text += " ✓ and a whole frame: the same label; ✗ and a broken frame: another one."
-    return note(text)
-
-
-def neighbour_names(found: Neighbourhood, names: Array) -> Html:
-    """A table of names, for embeddings of what is not a picture."""
+def name_table(found: Neighbourhood, names: Array) -> Table:
+    """Names instead of pictures, for embeddings of what is not a picture."""
     rows = []
     for q, row in enumerate(found.rows):
-        signs = [""] * len(row)
+        marks = [""] * len(row)
         if found.right is not None:
-            signs = ["✓ " if right else "✗ " for right in found.right[q]]
-        near = " · ".join(f"{sign}{names[r]}" for sign, r in zip(signs, row, strict=True))
+            marks = ["✓ " if right else "✗ " for right in found.right[q]]
+        near = " · ".join(f"{mark}{names[r]}" for mark, r in zip(marks, row, strict=True))
         rows.append([names[found.queries[q]], near])
-    return Html(note(found.words() + ".") + table(["query", "nearest first"], rows))
+    return Table(["query", "nearest first"], rows)

@@ -1,95 +1,88 @@
-"""A page in one file: sections under a title, nothing fetched, readable without script."""
+"""A page is a template and a dictionary; it is written as one file that fetches nothing."""
 
 from __future__ import annotations
 
-import os
+import base64
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from uncollapse._base.files import write_text
 from uncollapse._version import __version__
-from uncollapse.report.markup import Html, esc, join
-from uncollapse.report.style import CSS, SCRIPT
+from uncollapse.charts.numbers import number, percent
+from uncollapse.charts.theme import css_variables
+from uncollapse.report.tables import shown
 
-__all__ = ["Page", "Section"]
-
-# Even a mistake of ours cannot make the page fetch something.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+__all__ = ["Page", "fill"]
 
 
 @dataclass(frozen=True)
-class Section:
-    """One card of a page; `anchor` is its name in links, `tone` that of a verdict."""
-
-    title: str
-    body: Html
-    anchor: str
-    tone: str = ""
-    glyph: str = ""
-
-    def render(self) -> Html:
-        """The section as markup."""
-        kind = f' class="verdict {esc(self.tone)}"' if self.tone else ""
-        glyph = f'<span class="glyph" aria-hidden="true">{esc(self.glyph)}</span>'
-        title = f"{glyph if self.glyph else ''}<span>{esc(self.title)}</span>"
-        name = esc(self.anchor)
-        return Html(
-            f'<section id="{name}" aria-labelledby="{name}-h"{kind}>'
-            f'<h2 id="{name}-h">{title}</h2>{self.body}</section>'
-        )
-
-
-@dataclass
 class Page:
-    """Title, a sentence under it, and sections; `save` writes one self-contained HTML file.
+    """A template of `report/templates` and what it shows; `save` writes one HTML file.
 
-    >>> page = Page("Two runs", "digits, 200 steps")
-    >>> page.add("Curves", Html("<p>none</p>"))
-    >>> '<h1>Two runs</h1>' in page.render(), "http" in page.render().replace("http-equiv", "")
-    (True, False)
+    >>> page = Page("page.html.j2", {"title": "Two runs", "lead": "digits, 200 steps"})
+    >>> page.add("Remarks", "1 < 2")
+    >>> text = page.render()
+    >>> "<h1>Two runs</h1>" in text, "<p>1 &lt; 2</p>" in text
+    (True, True)
     """
 
-    title: str
-    lead: str = ""
-    sections: list[Section] = field(default_factory=list)
+    template: str
+    content: Mapping[str, Any]
+    added: list[dict[str, object]] = field(default_factory=list)
 
-    def add(
-        self, title: str, body: Html, *, anchor: str = "", tone: str = "", glyph: str = ""
-    ) -> None:
-        """Append a section; an empty body is left out."""
-        if body:
-            name = anchor or "-".join(title.lower().split())
-            self.sections.append(Section(title, body, name, tone, glyph))
+    def add(self, title: str, body: object) -> None:
+        """Append a section; `body` is text, or an object with `__html__`, such as a chart."""
+        self.added.append({"title": title, "body": body})
 
     def render(self) -> str:
         """The whole document."""
-        links = join(
-            Html(f'<li><a href="#{esc(s.anchor)}">{esc(s.title)}</a></li>')
-            for s in self.sections
-            if not s.tone
-        )
-        lead = f'<p class="lead">{esc(self.lead)}</p>' if self.lead else ""
-        return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<link rel="icon" href="data:,">\n<title>{esc(self.title)} · uncollapse</title>\n'
-            f"<style>{CSS}</style>\n</head>\n<body>\n"
-            f'<a class="skip" href="#content">To the content</a>\n'
-            f"<header><h1>{esc(self.title)}</h1>{lead}"
-            f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n<main id="content">\n'
-            f"{join((s.render() for s in self.sections), chr(10))}\n</main>\n"
-            f"<footer>Made by uncollapse {esc(__version__)}. This file needs no network.</footer>\n"
-            f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
-        )
+        return fill(self.template, {"lead": "", **self.content, "added": self.added})
 
     def save(self, path: str | Path) -> Path:
-        """Write the page aside and rename it, so that a reader never sees a part of it."""
+        """Write the page; a reader never sees a part of it. Returns the path."""
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            aside.write_text(self.render(), encoding="utf-8")
-            aside.replace(target)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_text(target, self.render())
         return target
+
+
+def fill(template: str, content: Mapping[str, Any]) -> str:
+    """The text of a template; a name that it uses and `content` lacks is an error."""
+    # Sections enter themselves in `contents` as they are drawn; the links are written from it.
+    return _environment().get_template(template).render(content, contents=[], version=__version__)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("uncollapse.report"),
+        autoescape=lambda name: name is None or name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    script = environment.get_template("page.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals["theme"] = css_variables()
+    environment.globals["script_hash"] = f"sha256-{digest}"
+    environment.filters |= {
+        "number": number,
+        "percent": percent,
+        "shown": shown,
+        "markdown": _markdown,
+    }
+    return environment
+
+
+def _markdown(value: object) -> str:
+    """Text for a cell of a Markdown table."""
+    text = " ".join(str(value).split())
+    for sign in "\\|`<*_[":
+        text = text.replace(sign, f"\\{sign}")
+    return text

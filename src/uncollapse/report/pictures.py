@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 
-__all__ = ["Images", "check_images", "picture_of", "thumbnail"]
+__all__ = ["Images", "check_images", "data_uri", "picture_of", "thumbnail"]
 
 Images = Tensor | Array | Sequence[Any]
 
@@ -53,6 +55,13 @@ def thumbnail(picture: Image.Image, side: int) -> Image.Image:
     square = Image.new("RGB", (side, side), "white")
     square.paste(picture.resize(size, how), ((side - size[0]) // 2, (side - size[1]) // 2))
     return square
+
+
+def data_uri(picture: Image.Image) -> str:
+    """The picture as PNG inside an address, so that a page needs no other file."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def check_images(images: Images, n: int) -> Images:

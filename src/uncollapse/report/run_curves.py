@@ -1,15 +1,14 @@
-"""Curves of one or several runs in one grid, with their events numbered and listed."""
+"""Curves of one or several runs as charts, with their events numbered and listed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from uncollapse.report.blocks import grid, table
-from uncollapse.report.charts import Event, curves
+from uncollapse.charts import Chart, Event, curves
 from uncollapse.report.history import Curve, History, key_name, key_order
-from uncollapse.report.markup import Html
+from uncollapse.report.tables import Table
 
-__all__ = ["curve_grid", "event_table", "numbered_events"]
+__all__ = ["curve_charts", "event_table", "numbered_events"]
 
 _SHARES = ("recall@", "precision@", "map@r", "nmi", "agreement", "within_share", "mrr")
 _HIDDEN = ("verdict",)
@@ -28,7 +27,7 @@ def numbered_events(histories: Sequence[History]) -> list[list[Event]]:
     return found
 
 
-def curve_grid(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> Html:
+def curve_charts(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> list[Chart]:
     """One run: a chart for each metric, its k's together. Several: a chart for each key."""
     marked = [event for part in events for event in part][:_FLAGS]
     keys = sorted({key for one in named.values() for key in one.curves}, key=key_order)
@@ -46,11 +45,11 @@ def curve_grid(named: Mapping[str, History], events: Sequence[Sequence[Event]]) 
             # A run without this key keeps its place, so that each has one colour on the page.
             series = [one.curves.get(key, Curve()).series(name) for name, one in named.items()]
             charts.append(curves(key_name(key), series, events=marked, percent=_is_share(key)))
-    return grid(charts)
+    return charts
 
 
-def event_table(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> Html:
-    """What the numbers in the curves stand for."""
+def event_table(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> Table | None:
+    """What the numbers in the curves stand for; None without events."""
     several = len(named) > 1
     rows = [
         [event.flag, *[name] * several, int(event.x), event.text]
@@ -58,9 +57,9 @@ def event_table(named: Mapping[str, History], events: Sequence[Sequence[Event]])
         for event in part
     ]
     if not rows:
-        return Html("")
+        return None
     head = ["mark", *["run"] * several, "step", "what happened"]
-    return table(head, rows, caption="Events marked in the curves", first=15)
+    return Table(head, rows, caption="Events marked in the curves", first=15)
 
 
 def _families(keys: Sequence[str]) -> dict[str, list[str]]:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from uncollapse._base.check import InputError
 from uncollapse.health import Health
-from uncollapse.report.class_figures import class_figures
 from uncollapse.report.history import History, read_history
-from uncollapse.report.markup import percent
 from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.training import Run
 
@@ -66,19 +64,6 @@ class RunView:
             return f"{summary['status']} at step {summary['step']:,}"
         steps = self.run.checkpoints.steps()
         return f"not ended, saved at step {steps[-1]:,}" if steps else "not ended"
-
-    def figures(self) -> dict[str, object]:
-        """The few numbers that say how it went, by name; only those that are known."""
-        shown: dict[str, object] = {}
-        if self.recall is not None:
-            shown[f"R@{min(self.run.config.evaluate.ks)}"] = percent(self.recall)
-        health = self.health
-        if health is None:
-            return shown
-        shown["diameter"] = health.diameter
-        if health.relative_diameter is not None:
-            shown["diameter, of its start"] = percent(health.relative_diameter)
-        return shown | class_figures(health)
 
 
 def view_runs(runs: Sequence[Run | str | Path], rows: int, seed: int) -> list[RunView]:

@@ -1,4 +1,4 @@
-"""Retrieval and clustering of an embedding as rows of a table: EPS §5."""
+"""Retrieval and clustering of an embedding: EPS §5."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse.health import Health
 from uncollapse.metrics import clustering, modes_per_class, retrieval
-from uncollapse.report.blocks import Cell, note, table
-from uncollapse.report.markup import Html, percent
 
-__all__ = ["MULTIPLIER", "Scores", "score", "score_table", "with_modes"]
+__all__ = ["MULTIPLIER", "Scores", "score", "with_modes"]
 
 
 MULTIPLIER = 10  # clusters a class for NMI+, as in EPS table 2
@@ -70,23 +68,3 @@ def with_modes(
     known = {label: int(count) for label, count in counts.items() if not math.isnan(count)}
     classes = tuple(replace(one, modes=known.get(one.label)) for one in health.classes)
     return replace(health, classes=classes)
-
-
-def score_table(scores: list[Scores], rows: int, total: int) -> Html:
-    """A row for each kind of labels."""
-    names = list(dict.fromkeys(name for one in scores for name in one.values))
-    lines = [
-        [one.kind, *(Cell(percent(one.values.get(n)), one.values.get(n)) for n in names)]
-        for one in scores
-    ]
-    text = "R@k: share of samples with one of their label among the k nearest."
-    if "NMI" in names:
-        text += " NMI: agreement of the labels with k-means, as many clusters as classes."
-    if "NMI+" in names:
-        text += (
-            f" NMI+: with {MULTIPLIER} times as many clusters, which does not punish a class for "
-            "having several modes."
-        )
-    if rows < total:
-        text += f" On {rows:,} of {total:,} rows, classes as even as they allow."
-    return Html(table(["by", *names], lines) + note(text))

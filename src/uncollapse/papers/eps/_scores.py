@@ -1,21 +1,22 @@
-"""Scores of a run's last network on a split, in percent, measured once and kept beside the run."""
+"""Scores of a run's last network, in percent, kept beside the run; and its embeddings."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
+from uncollapse._base.files import read_json, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering, retrieval
-from uncollapse.papers._beside import Score
-from uncollapse.papers.eps._study import Trained
+from uncollapse.papers._study import Trained
 from uncollapse.training import Run, embed
 from uncollapse.training.assemble import load_eval_data
-from uncollapse.training.checkpoint import write_text
+from uncollapse.training.evaluation import evenly_spaced
 
-__all__ = ["Column", "measure", "score_rows"]
+__all__ = ["Column", "Embedded", "columns", "embed_split", "measure", "measure_all"]
 
 
 @dataclass(frozen=True)
@@ -38,35 +39,57 @@ class Column:
         return f"{self.split}/{'fine/' * self.fine}{what}"
 
 
+def columns(
+    split: str, ks: Sequence[int], nmi: Mapping[str, int], *, name: str = "", fine: bool = False
+) -> list[Column]:
+    """Recall@k for the `ks`, then NMI by title with so many clusters per class.
+
+    >>> [column.title for column in columns("test", [1, 2], {"NMI+": 10})]
+    ['R@1', 'R@2', 'NMI+']
+    """
+    recalls = [Column(f"{name} R@{k}".strip(), split, fine, k) for k in ks]
+    return recalls + [
+        Column(f"{name} {title}".strip(), split, fine, clusters=count)
+        for title, count in nmi.items()
+    ]
+
+
 def measure(run: Run, columns: Sequence[Column]) -> dict[str, float]:
     """The scores by the columns' titles."""
     file = run.path / "scores.json"
-    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    kept: dict[str, Any] = read_json(file) if file.is_file() else {}
     step = run.summary["step"]
     known: dict[str, float] = kept["scores"] if kept.get("step") == step else {}
     for split in dict.fromkeys(column.split for column in columns):
         missing = [c for c in columns if c.split == split and c.key not in known]
         if missing:
             known |= _measure(run, load_eval_data(run.config, split), missing)
-            write_text(file, json.dumps({"step": step, "scores": known}, indent=1))
+            write_json(file, {"step": step, "scores": known})
     return {column.title: known[column.key] for column in columns}
 
 
-def score_rows(
-    trained: Trained,
-    columns: Sequence[Column],
-    paper: Mapping[str, Sequence[float | None]],
-    than: Mapping[str, str],
-) -> list[Score]:
-    """A score a method and column, beside the paper's row of the same columns."""
-    found = {m: [measure(run, columns) for run in runs] for m, runs in trained.runs.items()}
-    rows = []
-    for method, scores in found.items():
-        theirs = paper.get(method, [None] * len(columns))
-        for column, value in zip(columns, theirs, strict=True):
-            ours = [one[column.title] for one in scores]
-            rows.append(Score(method, column.title, value, ours, than.get(method)))
-    return rows
+def measure_all(trained: Trained, column: Column) -> dict[str, list[float]]:
+    """One score of every run, by cell and in the order of the seeds."""
+    return {
+        cell: [measure(run, [column])[column.title] for run in runs]
+        for cell, runs in trained.runs.items()
+    }
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Embeddings of some rows of a split, by the run's last network, and the split they are of."""
+
+    embeddings: Tensor
+    rows: Tensor
+    data: LabelledImages
+
+
+def embed_split(run: Run, split: str, most: int) -> Embedded:
+    """At most so many rows of a split, the same ones for every run."""
+    data = load_eval_data(run.config, split)
+    rows = evenly_spaced(len(data), most)
+    return Embedded(embed(run.load_model(), data.subset(rows)), rows, data)
 
 
 def _measure(run: Run, data: LabelledImages, columns: Sequence[Column]) -> dict[str, float]:

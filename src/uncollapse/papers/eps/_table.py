@@ -1,82 +1,75 @@
-"""Tables of methods by scores, each stated as data: EPS Tables 2, 3, 4 and 6."""
+"""A table of methods by scores, stated as data: EPS Tables 1, 2, 3, 4 and 6."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from uncollapse.papers._beside import Beside, publish
-from uncollapse.papers._item import Item, Request
-from uncollapse.papers.eps._scores import Column, score_rows
-from uncollapse.papers.eps._study import Methods, Study
-from uncollapse.papers.eps.methods import BASELINE
-from uncollapse.papers.eps.protocols import TIMES
+from uncollapse.papers._compare import Comparison, Score, publish
+from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
+from uncollapse.papers._study import Cells, Setup, Study, Trained
+from uncollapse.papers.eps._scores import Column, measure
 
-__all__ = ["Part", "columns", "table_item"]
+__all__ = ["TIMES", "Part", "table_item"]
+
+TIMES = {"smoke": "seconds", "laptop": "minutes", "paper": "hours, GPU"}
 
 
+@dataclass(frozen=True)
 class Part:
-    """A study with the columns read from it, and the paper's rows for the same columns."""
+    """A study, the columns read from its runs, and the paper's rows: a number per column.
 
-    def __init__(
-        self,
-        study: Study,
-        columns: Sequence[Column],
-        paper: Mapping[str, Sequence[float | None]],
-        heading: str = "",
-    ) -> None:
-        self.study, self.columns, self.paper, self.heading = study, columns, paper, heading
-
-
-def columns(
-    split: str, ks: Sequence[int], nmi: Mapping[str, int], *, name: str = "", fine: bool = False
-) -> list[Column]:
-    """Recall@k for the `ks`, then NMI by title with so many clusters a class.
-
-    >>> [column.title for column in columns("test", [1, 2], {"NMI+": 10})]
-    ['R@1', 'R@2', 'NMI+']
+    `file` names what is written, where a table has several parts.
     """
-    found = [Column(f"{name} R@{k}".strip(), split, fine, k) for k in ks]
-    named = nmi.items()
-    return found + [Column(f"{name} {t}".strip(), split, fine, clusters=c) for t, c in named]
+
+    study: Study[Setup]
+    columns: Sequence[Column]
+    paper: Mapping[str, Sequence[float | None]]
+    heading: str = ""
+    file: str = ""
 
 
 def table_item(
     name: str,
     title: str,
-    methods: Methods,
+    methods: Cells,
     parts: Sequence[Part],
     *,
-    needs: str,
     summary: str,
-    laptop: str = "minutes",
+    needs: str,
+    time: Mapping[str, str] = TIMES,
 ) -> Item:
-    """The item of a table: each part is trained, scored and set beside the paper's numbers."""
-    return Item(
-        name=name,
-        summary=summary,
-        needs=needs,
-        time=TIMES | {"laptop": laptop},
-        make=_maker(name, title, methods, parts),
-        scales=("laptop", "smoke", "paper"),
+    """The table as an item: of each part, the paper's methods are trained, scored and compared."""
+    make = partial(_make, title, methods, parts)
+    return Item(name, summary, needs, TIMES | dict(time), make, TRAINED_SCALES)
+
+
+def _make(title: str, methods: Cells, parts: Sequence[Part], request: Request) -> Made:
+    made = [_make_part(title, methods, part, request) for part in parts]
+    files = [path for one in made for path in one.files]
+    return Made(files, [page for one in made for page in one.pages])
+
+
+def _make_part(title: str, methods: Cells, part: Part, request: Request) -> Made:
+    trained = part.study.train(request, {name: methods[name] for name in part.paper})
+    return publish(
+        request,
+        f"{title}, {part.heading}" if part.heading else title,
+        Comparison(_scores(trained, part)),
+        about=trained.about(request),
+        notes=trained.notes,
+        file=part.file,
     )
 
 
-def _maker(
-    name: str, title: str, methods: Methods, parts: Sequence[Part]
-) -> Callable[[Request], list[Path]]:
-    def make(request: Request) -> list[Path]:
-        made: list[Path] = []
-        for part in parts:
-            trained = part.study.train(request, methods)
-            table = Beside(
-                title + (f", {part.heading}" if part.heading else ""),
-                score_rows(trained, part.columns, part.paper, BASELINE),
-                about=trained.about(request, name),
-                notes=trained.notes,
-            )
-            file = f"{name}-{part.study.name.split('-')[0]}" if len(parts) > 1 else name
-            made += publish(request, name, table, file=file)
-        return made
-
-    return make
+def _scores(trained: Trained, part: Part) -> list[Score]:
+    """A method called "EPS + X" is compared with X."""
+    rows = []
+    for method, paper in part.paper.items():
+        found = [measure(run, part.columns) for run in trained.runs[method]]
+        than = method.removeprefix("EPS + ")
+        for column, value in zip(part.columns, paper, strict=True):
+            ours = [one[column.title] for one in found]
+            rows.append(Score(method, column.title, value, ours, than if than != method else None))
+    return rows

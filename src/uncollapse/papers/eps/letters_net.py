@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LettersNet", "letters_net"]
+__all__ = ["LettersNet"]
 
 
 class LettersNet(nn.Module):
@@ -14,9 +14,9 @@ class LettersNet(nn.Module):
     The first two have stride 2, so that a batch of 160 takes well under 0.1 s on one core. The last
     maps, 3 x 3, are not averaged: where a stroke is matters to a letter.
 
-    >>> import torch
-    >>> tuple(LettersNet(dim=128)(torch.zeros(2, 1, 28, 28)).shape)
-    (2, 128)
+    >>> net = LettersNet(dim=128)
+    >>> tuple(net(torch.zeros(2, 1, 28, 28)).shape), sum(p.numel() for p in net.parameters())
+    ((2, 128), 130432)
     """
 
     def __init__(self, dim: int) -> None:
@@ -37,10 +37,4 @@ class LettersNet(nn.Module):
         return z
 
 
-def letters_net(dim: int) -> nn.Module:
-    """The network, for `model.backbone = "uncollapse.papers.eps.letters_net:letters_net"`.
-
-    >>> sum(p.numel() for p in letters_net(128).parameters())
-    130432
-    """
-    return LettersNet(dim)
+letters_net = LettersNet  # the name in the configs of runs: `...eps.letters_net:letters_net`

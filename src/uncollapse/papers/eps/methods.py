@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from uncollapse.papers.eps._study import Methods, Sections
+from uncollapse.papers._study import Cells, Sections
 
-__all__ = ["BASELINE", "METHODS", "only", "with_mining"]
+__all__ = ["METHODS", "some_methods", "train_section", "with_mining"]
 
 _TRIPLET: dict[str, Any] = {"name": "triplet", "margin": 0.2, "reduction": "mean"}
 # EPS §5.2.2: α = 0.2, β starts at 1.2.
@@ -25,7 +25,7 @@ def with_mining(loss: dict[str, Any], positives: str, negatives: str, **more: An
     return {"loss": loss | more, "mining": {"positives": positives, "negatives": negatives}}
 
 
-METHODS: Methods = {
+METHODS: Cells = {
     "Trip. + SH": with_mining(_TRIPLET, "semihard", "semihard"),
     "ProxyNCA": {"loss": {"name": "proxy-nca"}},
     "Dist-Margin": with_mining(_MARGIN, "random", "distance"),
@@ -34,13 +34,24 @@ METHODS: Methods = {
     "EPS + Dist-Margin": with_mining(_MARGIN, "easy", "distance"),
     "EPS + MS": with_mining(_MS, "easy", "multi_similarity"),
 }
-BASELINE = {name: name.removeprefix("EPS + ") for name in METHODS if name.startswith("EPS")}
 
 
-def only(*names: str) -> Methods:
+def some_methods(*names: str) -> Cells:
     """Some of the methods.
 
-    >>> list(only("MS", "EPS + MS"))
+    >>> list(some_methods("MS", "EPS + MS"))
     ['MS', 'EPS + MS']
     """
     return {name: METHODS[name] for name in names}
+
+
+def train_section(steps: int, evaluations: int = 1) -> dict[str, Any]:
+    """`[train]` of a config: so many steps, evaluated so many times, saved as often."""
+    often = max(1, steps // evaluations)
+    return {
+        "steps": steps,
+        "evaluate_every": often,
+        "checkpoint_every": often,
+        "log_every": max(1, often // 5),
+        "tensorboard": "off",
+    }

@@ -3,113 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
-from uncollapse._base.extras import import_extra
-from uncollapse.papers._draw import COLOURS, INK
+from uncollapse.charts import Axes, Chart, Entry, Scale, panels
+from uncollapse.charts.marks import Line, Mark, Points, Rect
+from uncollapse.charts.shapes import hatch
 from uncollapse.papers.hnm._point import Point
 
 __all__ = ["draw"]
 
-_BLUE, _ORANGE, _GREEN = COLOURS[:3]
 _LEAST = 1e-4  # a diameter may be 0, which a logarithm does not show
 _COLLAPSED = "1 %: collapsed below (0.01 % stands for less)"
 _NAMES = {"batch": "batch size N", "dim": "embedding dimension d"}
+_UPPER, _LOWER = "diameter of the embedded images", "share of the first diameter left"
+_WIDTH, _TALL, _SHORT = 400.0, 270.0, 200.0
+# Name, colour, dash and value of each line of means.
+_LINES: tuple[tuple[str, str, tuple[float, ...], Callable[[Point], float]], ...] = (
+    ("mean diameter after training", "ink", (), lambda p: p.end),
+    ("before training", "s7", (2, 4), lambda p: p.start),
+    ("bound (17), hardest triplet, c = 2", "s0", (7, 4), lambda p: p.bound),
+    ("bound (17), batch-hard mean, c = 2", "s0", (9, 3, 2, 3), lambda p: p.mean_bound),
+)
 
 
-def draw(panels: Sequence[tuple[str, str, Sequence[Point]]], title: str) -> Any:
-    """A column a panel `(title, axis, points)`: above as in the paper, below the share left."""
-    figure_module = import_extra("matplotlib.figure", "plots")
-    width = 5.4 * len(panels)
-    figure = figure_module.Figure(figsize=(width, 7.6), layout="constrained")
-    axes = figure.subplots(2, len(panels), squeeze=False, sharex="col", height_ratios=(3, 2))
-    for (heading, axis, points), upper, lower in zip(panels, *axes, strict=True):
-        _regions((upper, lower), points, axis)
-        _diameters(upper, points, axis)
-        _shares(lower, points, axis)
-        upper.set_title(heading, fontsize=11)
-        lower.set_xlabel(_NAMES[axis])
-    axes[0, 0].set_ylabel("diameter of the embedded images")
-    axes[1, 0].set_ylabel("share of the first diameter left")
-    handles: dict[str, Any] = {}
-    for axis in figure.axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=3 if len(panels) > 1 else 2,
-        frameon=False,
-        fontsize=9,
-    )
-    figure.suptitle(title, fontsize=12)
-    return figure
+def draw(plots: Sequence[tuple[str, str, Sequence[Point]]], title: str) -> Chart:
+    """A column per plot `(title, axis, points)`: above as in the paper, below the share left."""
+    upper = [_diameters(heading, axis, points) for heading, axis, points in plots]
+    lower = [_shares(axis, points) for _, axis, points in plots]
+    every = [point for _, _, points in plots for point in points]
+    return panels(title, [*upper, *lower], columns=len(plots), legend=_legend(every))
 
 
-def _diameters(plot: Any, points: Sequence[Point], axis: str) -> None:
-    at = _values(points, axis)
-    _marks(plot, points, axis, lambda p: p.end)
-    lines: tuple[tuple[str, str, str, Callable[[Point], float]], ...] = (
-        ("mean diameter after training", INK, "-", lambda p: p.end),
-        ("before training", "#888888", ":", lambda p: p.start),
-        ("bound (17), hardest triplet, c = 2", _BLUE, "--", lambda p: p.bound),
-        ("bound (17), batch-hard mean, c = 2", _BLUE, "-.", lambda p: p.mean_bound),
-    )
-    for label, colour, style, value in lines:
-        means = [np.mean([value(p) for p in points if getattr(p, axis) == x]) for x in at]
-        plot.plot(at, means, style, color=colour, linewidth=1.5, label=label, zorder=2)
+def _diameters(heading: str, axis: str, points: Sequence[Point]) -> Chart:
     top = max(max(p.start, p.end) for p in points)
-    plot.set_ylim(-0.06 * top, 1.08 * top)
-    plot.axhline(0.0, color="#BBBBBB", linewidth=0.8, zorder=1)
-
-
-def _shares(plot: Any, points: Sequence[Point], axis: str) -> None:
+    axes = _axes(points, axis, _TALL, Scale(-0.06 * top, 1.08 * top, _TALL - 36, 10))
     at = _values(points, axis)
-    _marks(plot, points, axis, lambda p: max(p.left, _LEAST))
-    plot.axhline(0.01, color=_ORANGE, linestyle=":", linewidth=1.2, label=_COLLAPSED)
-    plot.set_xscale("log", base=2)
-    plot.set_yscale("log")
-    plot.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
-    plot.set_xticks(at, [str(x) for x in at], rotation=0 if len(at) < 9 else 45)
-    plot.minorticks_off()
-    plot.set_xlim(*(_edges(at)[end] for end in (0, -1)))
+    marks: list[Mark] = [axes.across(0.0, "line", ())]
+    for _, colour, dash, value in _LINES:
+        means = [float(np.mean([value(p) for p in points if getattr(p, axis) == x])) for x in at]
+        marks.append(axes.line(at, means, colour, dash=dash, width=1.6))
+    drawn = (*_regions(axes, points, axis), *_frame(axes, at, axis, _UPPER), axes.inside(*marks))
+    marked = _marks(axes, points, axis, lambda p: p.end)
+    return Chart(heading, _words(points, axis), (*drawn, *marked), _WIDTH, _TALL)
 
 
-def _marks(plot: Any, points: Sequence[Point], axis: str, value: Callable[[Point], float]) -> None:
+def _shares(axis: str, points: Sequence[Point]) -> Chart:
+    shares = [max(p.left, _LEAST) for p in points]
+    low, high = min(0.01, *shares) / 1.4, max(1.0, *shares) * 1.3
+    axes = _axes(points, axis, _SHORT, Scale(low, high, _SHORT - 36, 10, "log"))
+    ticks = {share: f"{100 * share:g} %" for share in axes.y.ticks(5)}
+    marks = [
+        *_regions(axes, points, axis),
+        *_frame(axes, _values(points, axis), axis, _LOWER, ticks),
+        axes.across(0.01, "s1", (2, 3)),
+        *_marks(axes, points, axis, lambda p: max(p.left, _LEAST)),
+    ]
+    return Chart("", "the share of the first diameter left, logarithmic", marks, _WIDTH, _SHORT)
+
+
+def _axes(points: Sequence[Point], axis: str, height: float, y: Scale) -> Axes:
+    edges = _edges(_values(points, axis))
+    return Axes(Scale(edges[0], edges[-1], 72.0, _WIDTH - 8, "log"), y)
+
+
+def _frame(
+    axes: Axes, at: Sequence[int], axis: str, label: str, ticks: dict[float, str] | None = None
+) -> tuple[Mark, ...]:
+    x_ticks = {float(x): str(x) for x in at}
+    return axes.frame(_NAMES[axis], label, x_ticks=x_ticks, y_ticks=ticks)
+
+
+def _marks(
+    axes: Axes, points: Sequence[Point], axis: str, value: Callable[[Point], float]
+) -> list[Mark]:
     """Runs of one cell stand side by side, so that none hides another."""
     at = _values(points, axis)
     seeds = sorted({p.seed for p in points})
     gap = 0.18 * min(1.0, *np.diff(np.log2(at)), 1.0)
-    for fell, marker, colour, label in (
-        (False, "o", _GREEN, "a run"),
-        (True, "x", _ORANGE, "a run that collapsed"),
-    ):
-        mine = [p for p in points if p.collapsed == fell]
-        shift = [gap * (seeds.index(p.seed) - (len(seeds) - 1) / 2) for p in mine]
-        x = [getattr(p, axis) * 2.0**s for p, s in zip(mine, shift, strict=True)]
-        y = [value(p) for p in mine]
-        plot.scatter(x, y, s=26, marker=marker, color=colour, linewidths=1.4, label=label, zorder=4)
+    found: list[Mark] = []
+    for p in points:
+        shift = gap * (seeds.index(p.seed) - (len(seeds) - 1) / 2)
+        place = axes.at(getattr(p, axis) * 2.0**shift, value(p))
+        tip = f"N = {p.batch}, d = {p.dim}, seed {p.seed}: {value(p):.3g}"
+        found.append(Points((place,), *_look(p.collapsed), tips=(tip,)))
+    return found
 
 
-def _regions(plots: Sequence[Any], points: Sequence[Point], axis: str) -> None:
+def _look(collapsed: bool) -> tuple[str, str, float]:
+    return ("cross", "s1", 1.2) if collapsed else ("circle", "s2", 1.1)
+
+
+def _regions(axes: Axes, points: Sequence[Point], axis: str) -> list[Mark]:
     """Red, hatched, where at least half the runs collapsed; green where none did."""
     at = _values(points, axis)
-    edges = _edges(at)
-    for left, right, x in zip(edges, edges[1:], at, strict=False):
+    found: list[Mark] = []
+    for (left, right), x in zip(pairwise(_edges(at)), at, strict=True):
         here = [p.collapsed for p in points if getattr(p, axis) == x]
         if 2 * sum(here) >= len(here):
-            colour, hatch = _ORANGE, "////"
+            stripe = axes.columns(left, right, "s1", 0.1)
+            found += [stripe, hatch(stripe.x, stripe.y, stripe.width, stripe.height, "s1")]
         elif not any(here):
-            colour, hatch = _GREEN, None
-        else:
-            continue
-        for plot in plots:
-            plot.axvspan(left, right, color=colour, alpha=0.1, linewidth=0)
-            if hatch:
-                plot.axvspan(left, right, fill=False, hatch=hatch, edgecolor=colour, alpha=0.15)
+            found.append(axes.columns(left, right, "s2", 0.1))
+    return found
+
+
+def _legend(points: Sequence[Point]) -> list[Entry]:
+    kinds = {False: "a run", True: "a run that collapsed"}
+    fell = {p.collapsed for p in points}
+    return [
+        *(Entry(kinds[k], (Points(((15, 7),), *_look(k)),)) for k in kinds if k in fell),
+        *(Entry(name, (Line((1, 7), (29, 7), c, 1.6, dash),)) for name, c, dash, _ in _LINES),
+        Entry(_COLLAPSED, (Line((1, 7), (29, 7), "s1", 1.3, (2, 3)),)),
+        Entry("no run collapsed", (Rect(0, 0, 30, 14, "s2", 0.1),)),
+        Entry(
+            "half or more collapsed",
+            (Rect(0, 0, 30, 14, "s1", 0.1), hatch(0, 0, 30, 14, "s1", gap=5)),
+        ),
+    ]
+
+
+def _words(points: Sequence[Point], axis: str) -> str:
+    fell = sum(p.collapsed for p in points)
+    values = ", ".join(str(x) for x in _values(points, axis))
+    return f"{fell} of {len(points)} runs collapsed; {_NAMES[axis]} {values}"
 
 
 def _values(points: Sequence[Point], axis: str) -> list[int]:

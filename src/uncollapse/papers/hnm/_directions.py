@@ -10,10 +10,19 @@ from typing import Any
 
 import scipy.stats
 
-from uncollapse.papers._beside import Claim
+from uncollapse.papers._compare import Claim
 from uncollapse.papers.hnm._point import Point
 
-__all__ = ["RULES", "beyond", "bound_claim", "claims_of", "margin_claims", "threshold"]
+__all__ = [
+    "RULES",
+    "beyond",
+    "bound_claim",
+    "claims_of",
+    "margin_claims",
+    "outlier_claims",
+    "threshold",
+    "threshold_claims",
+]
 
 _LEVEL = 0.05
 RULES = (
@@ -98,6 +107,24 @@ def threshold(points: Sequence[Point], axis: str = "batch") -> int | None:
         if 2 * sum(here) >= len(here):
             return int(value)
     return None
+
+
+def threshold_claims(panels: Sequence[Sequence[Point]]) -> list[Claim]:
+    """Appendix C: a "collapse threshold around N = 128 independent of α"."""
+    found = [threshold(points) for points in panels]
+    words = [f"N = {n}" if n else "none" for n in found]
+    ours = f"half the runs collapse from {words[0]} (smaller margin), {words[1]} (larger)"
+    says = "around N = 128 for both margins"
+    same = found[0] == found[1] if any(found) else None
+    return [*margin_claims(panels), Claim("batch size at which collapse begins", says, ours, same)]
+
+
+def outlier_claims(panels: Sequence[Sequence[Point]]) -> list[Claim]:
+    """Appendix E: "a few outliers for d > 256", put down to memory warnings."""
+    wide = [p for p in panels[1] if p.dim > 256]
+    fell = sum(p.collapsed for p in wide)
+    ours = f"{fell} of {len(wide)} runs" if wide else "no such dimension at this scale"
+    return [Claim("collapse at d > 256", "a few, blamed on memory", ours, None)]
 
 
 def _trend(

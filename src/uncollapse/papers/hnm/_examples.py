@@ -1,4 +1,7 @@
-"""Examples and counterexamples on which HNM's claims are checked."""
+"""The points HNM draws, and the examples and counterexamples on which its claims are checked.
+
+The paper gives no coordinates, so a seed stands for them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameters import diameter
+from uncollapse.geometry.diameters import class_diameters, diameter
 from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.geometry.triplet_separation import hard_mined_loss
-from uncollapse.papers.hnm._toy import five_points, twenty_points
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 
-__all__ = ["Example", "concentric_simplices", "random_draws", "worked_examples"]
+__all__ = [
+    "NAMES",
+    "Example",
+    "concentric_simplices",
+    "five_points",
+    "hardest_triplet",
+    "random_draws",
+    "separated_pair",
+    "twenty_points",
+    "worked_examples",
+]
+
+NAMES = ("class A", "class B")
 
 
 _EQUIVALENCE = ("Thm 3.2, lower", "Thm 3.3, lower", "Thm 3.3, upper")
@@ -126,3 +141,61 @@ def concentric_simplices(count: int) -> tuple[Array, Array]:
 
 def _superscript(number: int) -> str:
     return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def separated_pair(seed: int, margin: float) -> tuple[Array, Array]:
+    """Two triplet-separated classes of four points: HNM Fig. 1."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat([0, 1], 4)
+    x = np.vstack([_scattered(rng, 4, 0.9), _scattered(rng, 4, 0.9)])
+    while not is_triplet_separated(x, ids, margin):
+        x[4:, 0] += 0.1
+    return x, ids
+
+
+def five_points(seed: int) -> tuple[Array, Array]:
+    """Three and two points that clearly are not separated: HNM Figs. 2 and 3."""
+    rng = np.random.default_rng(seed)
+    ids = np.array([0, 0, 0, 1, 1])
+    while True:
+        x = _scattered(rng, 5, 0.9)
+        hardest = separation(x, ids)
+        sides = x[[hardest.positive, hardest.negative]] - x[hardest.anchor]
+        cosine = sides[0] @ sides[1] / np.linalg.norm(sides, axis=1).prod()
+        sizes = sorted(class_diameters(x, ids).values())
+        # A triplet whose sides can be told apart, and classes of about the same size.
+        if (
+            0.3 < -hardest.margin / diameter(x) < 0.6
+            and abs(cosine) < 0.7
+            and sizes[1] < 1.5 * sizes[0]
+        ):
+            return x, ids
+
+
+def twenty_points(seed: int) -> tuple[Array, Array]:
+    """Two classes of ten, all from one normal distribution: HNM Fig. 4."""
+    return np.random.default_rng(seed).standard_normal((20, 2)), np.repeat([0, 1], 10)
+
+
+def hardest_triplet(x: Array, ids: Array, of_class: int | None = None) -> tuple[int, int, int]:
+    """Anchor, farthest positive and nearest negative of the hardest anchor (of one class)."""
+    distance = pairwise_distances(x).numpy()
+    mates = ids[:, None] == ids
+    positive = np.where(mates, distance, -1.0).argmax(axis=1)
+    negative = np.where(mates, np.inf, distance).argmin(axis=1)
+    rows = np.arange(len(x))
+    loss = distance[rows, positive] - distance[rows, negative]
+    if of_class is not None:
+        loss = np.where(ids == of_class, loss, -np.inf)
+    anchor = int(loss.argmax())
+    return anchor, int(positive[anchor]), int(negative[anchor])
+
+
+def _scattered(rng: np.random.Generator, count: int, apart: float) -> Array:
+    """Points of the plane, no two of them nearer than `apart`, so that markers do not overlap."""
+    points: list[Array] = []
+    while len(points) < count:
+        candidate = 1.4 * rng.standard_normal(2)
+        if all(np.linalg.norm(candidate - point) >= apart for point in points):
+            points.append(candidate)
+    return np.array(points)

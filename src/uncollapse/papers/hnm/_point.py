@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.papers.hnm._start import at_the_start
-from uncollapse.sweep import Outcome, diameters, is_collapsed
+from uncollapse.sweep import diameters, is_collapsed
+from uncollapse.training import Run
 
 __all__ = ["Point", "measure"]
 
@@ -64,9 +65,8 @@ class Point:
         return [*values, f"{self.left:.6g}", self.collapsed]
 
 
-def measure(outcome: Outcome) -> Point:
+def measure(run: Run) -> Point:
     """What a finished run shows."""
-    run = outcome.run
     config = run.config
     start = at_the_start(config, run.sample_shape)
     found = run.summary["metrics"]
@@ -74,7 +74,7 @@ def measure(outcome: Outcome) -> Point:
     p, k = (None, None) if uniform else (config.batch.p, config.batch.k)
     split = next(iter(config.data.eval_splits), "")
     return Point(
-        run=outcome.name,
+        run=run.path.name,
         p=p,
         k=k,
         batch=config.batch.size if p is None or k is None else p * k,

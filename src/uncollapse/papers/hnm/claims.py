@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from uncollapse._base.files import write_csv, write_text
 from uncollapse.geometry.claims import Claim, check_claims
-from uncollapse.papers._csv import csv_text
-from uncollapse.papers._item import Item, Request
+from uncollapse.papers._item import Item, Made, Request
+from uncollapse.papers._page import Page, Table
 from uncollapse.papers.hnm._examples import random_draws, worked_examples
-from uncollapse.training.checkpoint import write_text
 
-__all__ = ["CLAIMS", "Row", "truth_table"]
+__all__ = ["CLAIMS_HNM", "Row", "truth_table"]
 
-_STYLES = {"holds": "green", "violated": "red", "vacuous": "yellow", "undecided": "cyan"}
+_TITLE = "Claims of the hard-negative-mining paper, recomputed"
 _HEADINGS = ("example", "α", "claim", "statement", "left", "right", "ratio", "verdict")
+_SIDES = ("left_low", "left_high", "right_low", "right_high")
+_CSV_HEADER = (*_HEADINGS[:4], *_SIDES, "ratio", "verdict", "sentence")
 _LEGEND = (
     "A bracket [low, high] is certified: the value lies in it. The ratio is between the values "
     "found. holds / violated: decided by the brackets, or proved for every margin. vacuous: the "
@@ -67,53 +64,31 @@ def truth_table(seed: int = 0) -> Iterator[Row]:
             yield Row(example.title, example.alpha, by_name[name])
 
 
-def _make(request: Request) -> list[Path]:
-    with request.console.status("recomputing the claims"):
-        rows = list(truth_table(request.seed))
-        notes = [*random_draws(request.seed), _LEGEND]
-    _tell(request.console, rows, notes)
-    texts = {"md": _markdown(rows, notes), "csv": _csv(rows)}
-    made = {request.out / f"claims-hnm.{kind}": text for kind, text in texts.items()}
-    for path, text in made.items():
-        write_text(path, text)
-    return list(made)
+def _make(request: Request) -> Made:
+    rows = list(truth_table(request.seed))
+    notes = [*random_draws(request.seed), _LEGEND]
+    page = Page(_TITLE, [Table(_HEADINGS, [row.cells for row in rows])], notes=notes)
+    markdown, comma = request.out / "claims-hnm.md", request.out / "claims-hnm.csv"
+    write_text(markdown, page.markdown())
+    write_csv(comma, _CSV_HEADER, map(_full, rows))
+    return Made([markdown, comma], [replace(page, tables=_by_example(rows))])
 
 
-def _tell(console: Console, rows: list[Row], notes: list[str]) -> None:
-    """One small table an example, so that it can be read in a narrow terminal."""
+def _by_example(rows: list[Row]) -> list[Table]:
+    """One small table per example, so that it can be read in a narrow terminal."""
+    heading = ("verdict", *_HEADINGS[2:-1])
+    tables = []
     for title, group in groupby(rows, key=lambda row: f"{row.example}, α = {row.alpha:g}"):
-        table = Table(title=title, title_justify="left", title_style="bold", box=None)
-        for heading in ("verdict", "claim"):
-            table.add_column(heading, no_wrap=True)
-        table.add_column("statement")
-        for heading in ("left", "right", "ratio"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        for row in group:
-            style = _STYLES[row.claim.status]
-            cells = [escape(cell) for cell in row.cells[2:-1]]
-            table.add_row(f"[{style}]{row.claim.status}[/{style}]", *cells)
-        console.print(table)
-        console.print()
-    for note in notes:
-        console.print(note, markup=False, highlight=False)
+        cells = [(row.claim.status, *row.cells[2:-1]) for row in group]
+        tables.append(Table(heading, cells, title, verdict=0))
+    return tables
 
 
-def _markdown(rows: list[Row], notes: list[str]) -> str:
-    lines = ["# Claims of the hard-negative-mining paper, recomputed", ""]
-    lines += ["| " + " | ".join(_HEADINGS) + " |", "|---" * len(_HEADINGS) + "|"]
-    lines += ["| " + " | ".join(c.replace("|", "\\|") for c in row.cells) + " |" for row in rows]
-    return "\n".join([*lines, "", "\n\n".join(notes), ""])
-
-
-def _csv(rows: list[Row]) -> str:
+def _full(row: Row) -> list[object]:
     """Full precision, each side as the two ends of its bracket."""
-    sides = ("left_low", "left_high", "right_low", "right_high")
-    lines: list[list[object]] = [[*_HEADINGS[:4], *sides, "ratio", "verdict", "sentence"]]
-    for row in rows:
-        claim = row.claim
-        numbers = [*claim.left, *claim.right, claim.ratio]
-        lines.append([*row.cells[:4], *numbers, claim.status, claim.sentence])
-    return csv_text(lines)
+    claim = row.claim
+    numbers = [*claim.left, *claim.right, claim.ratio]
+    return [*row.cells[:4], *numbers, claim.status, claim.sentence]
 
 
 def _text(low: float, high: float) -> str:
@@ -121,7 +96,7 @@ def _text(low: float, high: float) -> str:
     return f"{high:.4g}" if known else f"[{low:.3g}, {high:.3g}]"
 
 
-CLAIMS = Item(
+CLAIMS_HNM = Item(
     name="claims-hnm",
     summary="truth table of HNM's claims on examples and counterexamples, recomputed",
     needs="nothing more",

@@ -1,0 +1,49 @@
+"""One chart stack: data in, SVG out, PNG where a file is asked for.
+
+A chart is data. Functions such as `curves`, `bars`, `histogram`, `heatmap` and `scatter` take
+values and give a frozen `Chart`: a title, a description in words for who does not see it, a legend,
+and a tuple of marks (`charts.marks`: `Line`, `Polyline`, `Rect`, `Circle`, `Points`, `Text`,
+`Picture`, `Group`) at places in the chart's own units. `charts.axes.Axes` turns values into marks
+for drawings that no function makes; `panels` puts several charts on one sheet.
+
+Two renderers draw every mark: `svg` (light and dark by the theme's variables, tooltips, described
+for screen readers) and `png` (Pillow, the light theme). A chart prints itself in a template
+(`Chart.__html__`: a figure with its caption and its legend as text), and `save` writes a file.
+"""
+
+from uncollapse.charts.axes import Axes, area
+from uncollapse.charts.bar_charts import bars
+from uncollapse.charts.chart import HEIGHT, WIDTH, Chart, Entry, Legend, empty, save
+from uncollapse.charts.distributions import histogram
+from uncollapse.charts.heat_maps import Tile, heatmap, tiles
+from uncollapse.charts.layout import panels
+from uncollapse.charts.line_charts import Event, Series, curves
+from uncollapse.charts.point_maps import scatter
+from uncollapse.charts.render_png import png
+from uncollapse.charts.render_svg import svg
+from uncollapse.charts.scales import Scale
+
+__all__ = [
+    "HEIGHT",
+    "WIDTH",
+    "Axes",
+    "Chart",
+    "Entry",
+    "Event",
+    "Legend",
+    "Scale",
+    "Series",
+    "Tile",
+    "area",
+    "bars",
+    "curves",
+    "empty",
+    "heatmap",
+    "histogram",
+    "panels",
+    "png",
+    "save",
+    "scatter",
+    "svg",
+    "tiles",
+]

@@ -1,0 +1,156 @@
+"""Lines over steps, with their spread, and the events that happened on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from uncollapse.charts.axes import Axes, area
+from uncollapse.charts.chart import HEIGHT, WIDTH, Chart, Entry, empty
+from uncollapse.charts.marks import DASHES, MARKERS, Line, Mark, Points, Rect, Text
+from uncollapse.charts.numbers import number
+from uncollapse.charts.scales import Scale, finite
+from uncollapse.charts.theme import SERIES
+
+__all__ = ["Event", "Series", "curves", "line_look", "marker_kind"]
+
+_KINDS = tuple(kind for kind in MARKERS if kind != "star")
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its name, and values over x. Values that are not finite are left out.
+
+    `low` and `high`, if given, are the edges of a band around it, such as a spread over seeds.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at x; `flag` is a short sign that a list explains."""
+
+    x: float
+    flag: str
+    text: str
+
+
+def curves(
+    title: str,
+    series: Sequence[Series],
+    *,
+    events: Sequence[Event] = (),
+    x_label: str = "step",
+    y_label: str = "",
+    x_ticks: Mapping[float, str] | None = None,
+    note: str = "",
+    log: bool | None = None,
+    percent: bool = False,
+    zero: bool = True,
+    width: float = WIDTH,
+    height: float = HEIGHT,
+) -> Chart:
+    """Lines told apart by colour, dash and marker. `log=None`: logarithmic if the range is wide.
+
+    `x_ticks` are value and text; round values if none are given. With `percent` y is a share of
+    one, written in per cent; with `zero` values that are none of them negative start at 0.
+
+    >>> chart = curves("loss", [Series("a", [0, 10, 20], [1.0, 0.5, 0.25])])
+    >>> chart.description
+    'a: from 1 to 0.25, lowest 0.25, highest 1'
+    """
+    kept = [_kept(one) for one in series]
+    values = [v for one in kept for v in (*one.y, *finite(one.low), *finite(one.high))]
+    steps = [v for one in kept for v in one.x] + [e.x for e in events if math.isfinite(e.x)]
+    if not values:
+        return empty(title, "There are no finite values to draw.", note=note)
+    across, up = area(width, height, y_label=bool(y_label))
+    x = Scale(min(steps), max(max(steps), min(steps) + 1e-9), *across)
+    y = Scale.around(
+        values, *up, log=False if percent else log, zero=zero and (percent or min(values) >= 0)
+    )
+    if percent:
+        y = Scale(0.0, max(1.0, max(values)), *up)
+    axes = Axes(x, y)
+    marks: list[Mark] = [*axes.frame(x_label, y_label, x_ticks=x_ticks, share=percent)]
+    marks += _events(axes, events)
+    for i, one in enumerate(kept):
+        if one.low and one.high:
+            marks.append(axes.band(one.x, one.low, one.high, f"s{i % SERIES}"))
+    for i, one in enumerate(kept):
+        marks += _line(axes, one, i)
+    words = [_words(one) for one in kept]
+    words += [f"{e.flag} at {number(e.x)}: {e.text}" for e in events]
+    names = [Entry(one.name, line_look(i)) for i, one in enumerate(kept) if one.y]
+    notes = [part for part in (note, "logarithmic scale" * y.log) if part]
+    legend = tuple(names) if len(kept) > 1 else ()
+    return Chart(title, ". ".join(words), tuple(marks), width, height, ", ".join(notes), legend)
+
+
+def line_look(i: int) -> tuple[Mark, ...]:
+    """How the i-th line is drawn, for a legend."""
+    colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
+    return (
+        Line((1, 7), (29, 7), colour, 2.0, dash),
+        Points(((15, 7),), marker_kind(i), colour),
+    )
+
+
+def marker_kind(i: int) -> str:
+    """The marker of the i-th series; where colours begin again, another than that colour had.
+
+    >>> marker_kind(0), marker_kind(8)
+    ('circle', 'square')
+    """
+    return _KINDS[(i + i // SERIES) % len(_KINDS)]
+
+
+def _kept(one: Series) -> Series:
+    rows = zip(one.x, one.y, one.low or one.y, one.high or one.y, strict=True)
+    found = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
+    x, y, low, high = ([float(row[k]) for row in found] for k in range(4))
+    return Series(one.name, x, y, low if one.low else (), high if one.high else ())
+
+
+def _words(one: Series) -> str:
+    if not one.y:
+        return f"{one.name}: no values"
+    return (
+        f"{one.name}: from {number(one.y[0])} to {number(one.y[-1])}, "
+        f"lowest {number(min(one.y))}, highest {number(max(one.y))}"
+    )
+
+
+def _line(axes: Axes, one: Series, i: int) -> list[Mark]:
+    if not one.x:
+        return []
+    colour = f"s{i % SERIES}"
+    line = axes.line(one.x, one.y, colour, dash=DASHES[i % len(DASHES)], tip=_words(one))
+    places = line.points
+    shown = sorted({round(j * (len(places) - 1) / 7) for j in range(8)})
+    return [line, Points(tuple(places[j] for j in shown), marker_kind(i), colour)]
+
+
+def _events(axes: Axes, events: Sequence[Event]) -> list[Mark]:
+    """A line at each event; those too near each other share a flag."""
+    top = axes.y.end
+    groups: list[list[Event]] = []
+    for event in sorted(events, key=lambda e: e.x):
+        if groups and axes.x(event.x) - axes.x(groups[-1][0].x) < 22:
+            groups[-1].append(event)
+        else:
+            groups.append([event])
+    marks: list[Mark] = [axes.upright(e.x) for e in events]
+    for group in groups:
+        flag = group[0].flag if len(group) == 1 else f"{group[0].flag}–{group[-1].flag}"
+        at, wide = axes.x(group[0].x), 7.0 + 7.0 * len(flag)
+        tip = "; ".join(f"{e.flag} at {number(e.x)}: {e.text}" for e in group)
+        marks.append(Rect(at - wide / 2, top - 15, wide, 15, "ink", round=4, tip=tip))
+        marks.append(Text(at, top - 4, flag, 11, "card", "middle", bold=True, tip=tip))
+    return marks

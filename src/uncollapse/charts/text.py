@@ -1,0 +1,80 @@
+"""How much room words take, before any font is known: for layout that fits in every renderer."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["fitting_size", "text_width", "wrapped"]
+
+# Advance of ' ' to '~' in hundredths of the size: a wide sans serif, so that narrower ones fit too.
+_ADVANCES = (
+    "3240468464957827393950843236323464646464646464646464343484848453996869707763587775"
+    "292966568675796079696361736899696169393439845050616355636235636328285828976361636341523963"
+    "598259595264346484"
+)
+_OTHER = 0.65
+_BOLD = 1.13
+
+
+def text_width(text: str, size: float = 12.0, *, bold: bool = False) -> float:
+    """Width of a line of text, rather too much than too little.
+
+    >>> round(text_width("0.25"), 1), round(text_width("0.25", 24), 1)
+    (26.9, 53.8)
+    """
+    return size * (_BOLD if bold else 1.0) * sum(_advance(character) for character in text)
+
+
+def fitting_size(text: str, room: float, size: float = 12.0, least: float = 1.0) -> float:
+    """The largest size up to `size`, in half units and at least `least`, at which text fits.
+
+    >>> fitting_size("0.25", 100), fitting_size("0.25", 20)
+    (12.0, 8.5)
+    """
+    wide = text_width(text, size)
+    if wide <= room:
+        return size
+    return max(least, int(2 * size * room / wide) / 2)
+
+
+def wrapped(text: str, room: float, size: float = 12.0, *, bold: bool = False) -> list[str]:
+    """Lines that fit into `room`; line breaks in the text stay, a word too long is cut.
+
+    >>> wrapped("one two three", 50)
+    ['one two', 'three']
+    """
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in _pieces(paragraph.split(" "), room, size, bold):
+            longer = f"{line} {word}" if line else word
+            if line and text_width(longer, size, bold=bold) > room:
+                lines.append(line)
+                longer = word
+            line = longer
+        lines.append(line)
+    return lines if text else []
+
+
+def _pieces(words: list[str], room: float, size: float, bold: bool) -> list[str]:
+    found = []
+    for word in words:
+        while len(word) > 1 and text_width(word, size, bold=bold) > room:
+            fits = next(
+                n
+                for n in range(len(word) - 1, 0, -1)
+                if n == 1 or text_width(word[:n], size, bold=bold) <= room
+            )
+            found.append(word[:fits])
+            word = word[fits:]
+        found.append(word)
+    return found
+
+
+def _advance(character: str) -> float:
+    place = 2 * (ord(character) - 32)
+    if 0 <= place < len(_ADVANCES):
+        return int(_ADVANCES[place : place + 2]) / 100
+    if unicodedata.combining(character):
+        return 0.0
+    return 1.0 if unicodedata.east_asian_width(character) in "WF" else _OTHER

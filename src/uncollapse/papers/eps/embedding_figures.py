@@ -1,0 +1,160 @@
+"""EPS Figs. 2, 4 and 5: where the trained networks put the images, and what lies nearest."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import torch
+from PIL import Image
+
+from uncollapse import charts
+from uncollapse.charts import Chart, panels, scatter
+from uncollapse.charts.marks import Picture
+from uncollapse.papers._compare import Claim, Comparison, change, publish, spread
+from uncollapse.papers._draw import save
+from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
+from uncollapse.papers._study import Trained
+from uncollapse.papers.eps._scores import (
+    Column,
+    Embedded,
+    embed_split,
+    measure,
+    measure_all,
+)
+from uncollapse.papers.eps._table import TIMES
+from uncollapse.papers.eps.methods import some_methods
+from uncollapse.papers.eps.mnist import MNIST, PARITY_METHODS
+from uncollapse.papers.eps.photographs import CARS
+from uncollapse.report.contact_sheets import contact_sheet
+from uncollapse.report.projection import project
+from uncollapse.training.search import nearest
+
+__all__ = ["EMBEDDING_FIGURES"]
+
+_CAR_METHODS = some_methods("Dist-Margin", "EPS + Dist-Margin")
+# Fig. 2: the splits in words, their digits, and how many images of each are drawn.
+_DIGITS = {"val": ("digits 0-5, seen", range(6)), "test": ("digits 6-9, unseen", range(6, 10))}
+_DIGIT_IMAGES = 2500
+_QUERIES, _NEIGHBOURS, _TEST_CARS = 6, 5, 4000  # Fig. 4
+_CLASSES, _TRAINING_CARS = 10, 9000  # Fig. 5
+
+
+def _digits_in_the_plane(request: Request) -> Made:
+    trained = MNIST.train(request, PARITY_METHODS)
+    maps = []
+    for split, (words, digits) in _DIGITS.items():
+        for method, runs in trained.runs.items():
+            seen = embed_split(runs[0], split, _DIGIT_IMAGES)
+            labels = seen.data.by_fine_labels().labels[seen.rows].numpy()
+            score = measure(runs[0], [Column("R@1", split, fine=True, k=1)])["R@1"]
+            drawn = scatter(f"{method}: {words}", seen.embeddings.numpy(), labels, first=digits[0])
+            # The digits stand on the map.
+            maps.append(replace(drawn, note=f"R@1 by digit {score:.1f} %", legend=()))
+    figure = panels(
+        "EPS Fig. 2: embeddings in the plane after training with no label but odd or even",
+        maps,
+        columns=len(trained.runs),
+        note=f"held-out images, seed {trained.seeds[0]}; {trained.setup.words}",
+    )
+    return publish(
+        request,
+        "EPS Fig. 2: the digits in the plane, trained by odd and even",
+        Comparison(
+            claims=[_digits_apart(trained, split, words) for split, (words, _) in _DIGITS.items()]
+        ),
+        about=trained.about(request),
+        notes=trained.notes,
+        figure=figure,
+    )
+
+
+def _digits_apart(trained: Trained, split: str, words: str) -> Claim:
+    """Whether clusters are digits: NMI of k-means with as many clusters as there are digits."""
+    found = measure_all(trained, Column("NMI", split, fine=True))
+    without, with_eps = (spread(values)[0] for values in found.values())
+    return Claim(
+        f"{words}: NMI of clusters and digits, without EPS → with EPS",
+        "clusters overlap → they are separate",
+        change(without, with_eps),
+        with_eps > without,
+    )
+
+
+def _nearest_cars(request: Request) -> Made:
+    trained = CARS.train(request, _CAR_METHODS)
+    words = "a query, then its nearest; a tick is the query's class"
+    sheets = [
+        _shown(f"{method}: {words}", _sheet(embed_split(runs[0], "test", _TEST_CARS), request.seed))
+        for method, runs in trained.runs.items()
+    ]
+    page = panels("EPS Fig. 4: nearest neighbours, without and with EPS", sheets, columns=1)
+    return Made([charts.save(page, request.folder / f"{request.item}.png")])
+
+
+def _shown(title: str, sheet: Image.Image) -> Chart:
+    """A contact sheet at its own size in pixels."""
+    file = io.BytesIO()
+    sheet.save(file, "PNG")
+    width, height = sheet.width / 2, sheet.height / 2
+    picture = Picture(0, 0, width, height, file.getvalue(), title)
+    return Chart(title, "a row for each query", (picture,), width, height)
+
+
+def _sheet(seen: Embedded, seed: int) -> Image.Image:
+    """Queries spread over the split, the same ones for every method."""
+    step = max(1, len(seen.rows) // _QUERIES)
+    queries = [(seed + place * step) % len(seen.rows) for place in range(_QUERIES)]
+    data = seen.data.subset(seen.rows)
+    chosen = torch.tensor(queries)
+    found = nearest(seen.embeddings[chosen], seen.embeddings, _NEIGHBOURS, exclude=chosen).rows
+    right = data.labels[found] == data.labels[chosen][:, None]
+    return contact_sheet(data[chosen][0], [data[row][0] for row in found], right.tolist())
+
+
+def _tsne_of_cars(request: Request) -> Made:
+    trained = CARS.train(request, _CAR_METHODS)
+    maps = []
+    for method, runs in trained.runs.items():
+        seen = embed_split(runs[0], "train", _TRAINING_CARS)
+        labels = seen.data.labels[seen.rows]
+        chosen = sorted(set(labels.tolist()))[:_CLASSES]
+        kept = sum(labels == number for number in chosen).bool()
+        points = project(seen.embeddings[kept], tsne=True, seed=request.seed)
+        drawn = scatter(method, points, labels[kept].numpy(), rule=False)
+        maps.append(replace(drawn, legend=()))
+    figure = panels(
+        f"EPS Fig. 5: t-SNE of {len(chosen)} training classes, each a colour and its number",
+        maps,
+        columns=2,
+        note=f"seed {trained.seeds[0]}; {trained.setup.words}",
+    )
+    return Made(save(figure, request.folder, request.item))
+
+
+EMBEDDING_FIGURES = (
+    Item(
+        name="eps-fig2",
+        summary="EPS Fig. 2: the digits in the plane, with random and with easy positives",
+        needs="MNIST (smoke: nothing)",
+        time=TIMES | {"laptop": "seconds after table1", "paper": "hours"},
+        make=_digits_in_the_plane,
+        scales=TRAINED_SCALES,
+    ),
+    Item(
+        name="eps-fig4",
+        summary="EPS Fig. 4: nearest neighbours of some cars, without and with EPS",
+        needs="Cars196 (smoke: nothing)",
+        time=TIMES,
+        make=_nearest_cars,
+        scales=TRAINED_SCALES,
+    ),
+    Item(
+        name="eps-fig5",
+        summary="EPS Fig. 5: t-SNE of Cars196 training classes, without and with EPS",
+        needs="Cars196 (smoke: nothing)",
+        time=TIMES,
+        make=_tsne_of_cars,
+        scales=TRAINED_SCALES,
+    ),
+)

@@ -1,0 +1,196 @@
+"""What label noise does to the best embedding, with and without easy positives: EPS §4, app. B."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from uncollapse._base.arrays import Array
+from uncollapse.charts import (
+    Axes,
+    Chart,
+    Entry,
+    Event,
+    Scale,
+    Series,
+    area,
+    curves,
+    panels,
+)
+from uncollapse.charts.line_charts import line_look, marker_kind
+from uncollapse.charts.marks import DASHES, Line, Mark, Points, Text
+from uncollapse.distances import pairwise_distances
+from uncollapse.noise import (
+    Minimum,
+    NoiseModel,
+    blobs,
+    expected_eps_margin,
+    expected_eps_triplet,
+    expected_triplet,
+    minimise,
+    smallest_m,
+)
+from uncollapse.papers._draw import COLOURS, MARKERS, class_entries, panel, plane, save
+from uncollapse.papers._item import Item, Made, Request
+
+__all__ = ["FIG_NOISE"]
+
+LEVELS = (0.65, 0.8, 0.95)
+# Starts and steps of the minimisation; samples per class.
+SCALES = {"laptop": (6, 1000, 8), "smoke": (1, 60, 4), "paper": (24, 4000, 8)}
+_SIDE, _WIDTH, _HEIGHT = 205.0, 400.0, 280.0
+_RATIO = "loss of two modes / loss of one blob"
+
+
+def _make(request: Request) -> Made:
+    out = request.out
+    found = _minimisers(request.seed, *SCALES[request.scale])
+    return Made(save(found, out, "noise-minimisers") + save(_crossings(), out, "noise-crossing"))
+
+
+def _minimisers(seed: int, starts: int, steps: int, size: int) -> Chart:
+    """Best embeddings found in the plane: a row for a loss and a number of classes, p by column."""
+    maps = []
+    for t, loss in ((t, loss) for t in (2, 3) for loss in ("triplet", "eps-triplet")):
+        words = "easy positives" if loss == "eps-triplet" else "all positives"
+        for p in LEVELS:
+            g = torch.Generator().manual_seed(seed)
+            model = NoiseModel(t, p)
+            best = minimise(loss, model, t * size, 2, starts=starts, steps=steps, generator=g)
+            widest = float(best.class_diameters.max())
+            said = f"p = {p:g}, widest class {widest:.2f} α"
+            maps.append(_map(f"{t} classes, {words}", said, best))
+    return panels(
+        f"The best embeddings found for the expected triplet loss, {size} samples per class",
+        maps,
+        columns=len(LEVELS),
+        note="A label is right with probability p. The bar is α long; ×k marks k samples on one "
+        "point.",
+        legend=class_entries([f"class {c + 1}" for c in range(3)]),
+    )
+
+
+def _map(title: str, note: str, best: Minimum) -> Chart:
+    z = (best.embedding - best.embedding.mean(0)).numpy()
+    reach = max(float(np.abs(z).max()) * 1.2, 0.9)
+    axes = plane([np.array([[-reach, -reach], [reach, reach]])], _SIDE, pad=0.0)
+    bar = [axes.at(-0.95 * reach + length, -0.92 * reach) for length in (0.0, 1.0)]
+    marks: list[Mark] = [Line(bar[0], bar[1], "ink", 2.5)]
+    for c in range(int(best.labels.max()) + 1):
+        places, counts = _groups(torch.from_numpy(z[best.labels.numpy() == c]))
+        for (x, y), count in zip((axes.at(*place) for place in places), counts, strict=True):
+            size = 1.0 + 0.1 * min(int(count), 10)
+            marks.append(Points(((x, y),), MARKERS[c], COLOURS[c], size, 0.85, edge="card"))
+            if count > 1:
+                marks.append(Text(x + 6, y - 5, f"×{count}", 11, COLOURS[c], halo=True))
+    return replace(panel(axes, title, "the places of the samples", marks), note=note)
+
+
+def _groups(z: torch.Tensor) -> tuple[Array, Array]:
+    """Places where samples stand (nearer than 3 % of α is one place), and how many on each."""
+    near = pairwise_distances(z) < 0.03
+    leader = near.to(torch.int64).argmax(1)  # first of those near
+    chosen, counts = np.unique(leader.numpy(), return_counts=True)
+    return z.numpy()[chosen], counts
+
+
+def _crossings() -> Chart:
+    """Expected loss of one blob and of two modes against n and p, with M marked."""
+    return panels(
+        "One blob or two modes: which costs less under label noise?",
+        [
+            _losses_against_n(1, "triplet"),
+            _losses_against_n(2, "margin, β = α"),
+            _ratio_against_n(),
+            _ratio_against_p(),
+        ],
+        columns=2,
+    )
+
+
+def _losses_against_n(claim: int, name: str) -> Chart:
+    noise, sizes = NoiseModel(2, 0.8), list(range(4, 29, 4))
+    one, two = ([_loss(claim, noise, n, modes) / n for n in sizes] for modes in (1, 2))
+    m = smallest_m(claim, noise.p, 2)
+    lines = [Series("one blob (collapsed)", sizes, one), Series("two modes", sizes, two)]
+    return curves(
+        f"Easy positives, {name}: t = 2, p = 0.8",
+        lines,
+        events=[Event(m, f"M = {m}", "from here on two modes cost less")],
+        x_label="samples n",
+        y_label="expected loss per anchor",
+        x_ticks={float(n): str(n) for n in sizes},
+        zero=False,
+        log=False,
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def _ratio_against_n() -> Chart:
+    lines, stars = [], []
+    for t in (2, 3, 5):
+        noise = NoiseModel(t, 0.8)
+        m = smallest_m(1, noise.p, t)
+        halves = np.unique(np.geomspace(1, 600 / (2 * t), 18).round().astype(int))
+        sizes = np.union1d(2 * t * halves, [m]).tolist()
+        ratios = [_loss(1, noise, n, 2) / _loss(1, noise, n, 1) for n in sizes]
+        lines.append(Series(f"t = {t}: M = {m}", sizes, ratios))
+        stars.append((m, ratios[sizes.index(m)]))
+    axes = _ratio_axes(lines, log=True)
+    marks = [*axes.frame("samples n (logarithmic)", _RATIO), axes.across(1.0, "ink")]
+    for i, (one, (m, ratio)) in enumerate(zip(lines, stars, strict=True)):
+        line = axes.line(one.x, one.y, f"s{i}", dash=DASHES[i], tip=one.name)
+        marks += [line, Points(line.points, marker_kind(i), f"s{i}", 0.8)]
+        marks.append(Points((axes.at(m, ratio),), "star", f"s{i}", 1.9, edge="ink"))
+    words = ", ".join(one.name for one in lines)
+    legend = tuple(Entry(one.name, line_look(i)) for i, one in enumerate(lines))
+    title = "Easy positives, triplet: M (star) grows with t; p = 0.8"
+    return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
+
+
+def _ratio_against_p() -> Chart:
+    levels, n = np.linspace(0.52, 0.98, 24).tolist(), 24
+    lines = []
+    for name, easy in (("all positives", False), ("easy positives", True)):
+        ratios = []
+        for p in levels:
+            blob, modes = (_loss(1, NoiseModel(2, p), n, count, easy=easy) for count in (1, 2))
+            ratios.append(modes / blob)
+        lines.append(Series(name, levels, ratios))
+    axes = _ratio_axes(lines)
+    marks = [*axes.frame("p, probability of a right label", _RATIO), axes.across(1.0, "ink")]
+    for i, one in enumerate(lines):
+        marks.append(axes.line(one.x, one.y, f"s{i}", dash=DASHES[i], tip=one.name))
+    legend = tuple(Entry(one.name, line_look(i)[:1]) for i, one in enumerate(lines))
+    title = f"Triplet: only easy positives prefer modes; t = 2, n = {n}"
+    words = "; ".join(f"{one.name}: from {one.y[0]:.2f} to {one.y[-1]:.2f}" for one in lines)
+    return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
+
+
+def _ratio_axes(lines: Sequence[Series], *, log: bool = False) -> Axes:
+    across, up = area(_WIDTH, _HEIGHT, y_label=True)
+    x = Scale.around([v for one in lines for v in one.x], *across, log=log)
+    return Axes(x, Scale.around([1.0, *(v for one in lines for v in one.y)], *up))
+
+
+def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = True) -> float:
+    z, labels = blobs(noise, n, modes=modes)
+    if not easy:
+        return float(expected_triplet(z, labels, noise))
+    if claim == 1:
+        return float(expected_eps_triplet(z, labels, noise))
+    return float(expected_eps_margin(z, labels, noise, beta=1.0))
+
+
+FIG_NOISE = Item(
+    name="fig-noise",
+    summary="EPS §4: what label noise does to the best embedding, with and without easy positives",
+    needs="nothing more",
+    time="a minute",
+    make=_make,
+    scales=tuple(SCALES),
+)

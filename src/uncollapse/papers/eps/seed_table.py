@@ -1,0 +1,107 @@
+"""EPS Table 5: how far Recall@1 spreads over seeds, and whether EPS's gain is beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from uncollapse.data import DataError, describe
+from uncollapse.metrics import compare_seeds
+from uncollapse.papers._compare import Claim, Comparison, Score, publish, spread
+from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
+from uncollapse.papers._study import Setup, Study, Trained
+from uncollapse.papers.eps._scores import Column, measure_all
+from uncollapse.papers.eps._table import TIMES
+from uncollapse.papers.eps.methods import some_methods
+from uncollapse.papers.eps.omniglot import OMNIGLOT
+from uncollapse.papers.eps.photographs import CARS, CUB
+
+__all__ = ["TABLE5"]
+
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """One dataset: the paper's standard deviation of R@1 without and with EPS, by loss."""
+
+    study: Study[Setup]
+    column: Column
+    paper: Mapping[str, tuple[float | None, float]]
+
+
+_ROWS = {
+    "cars196": _Rows(
+        CARS,
+        Column("R@1", "test", k=1),
+        {"Dist-Margin": (0.17, 0.27), "MS": (0.24, 0.29), "Trip. + SH": (0.20, 0.47)},
+    ),
+    "cub200": _Rows(
+        CUB,
+        Column("R@1", "test", k=1),
+        # The first is printed as 298.
+        {"Dist-Margin": (None, 0.33), "MS": (0.43, 0.36), "Trip. + SH": (0.52, 0.35)},
+    ),
+    "Omniglot letters": _Rows(
+        OMNIGLOT,
+        Column("R@1", "test", fine=True, k=1),
+        {"Dist-Margin": (0.73, 0.58), "MS": (0.52, 0.71), "Trip. + SH": (0.34, 0.61)},
+    ),
+}
+
+
+def _make(request: Request) -> Made:
+    scores: list[Score] = []
+    claims: list[Claim] = []
+    notes: list[str] = []
+    last: Trained | None = None
+    missing = DataError("no study")
+    for title, rows in _ROWS.items():
+        with_eps = [f"EPS + {loss}" for loss in rows.paper]
+        try:
+            last = rows.study.train(request, some_methods(*rows.paper, *with_eps))
+        except DataError as error:
+            missing = error
+            name = rows.study.setups[request.scale][0].config["data"]["name"]
+            notes.append(f"{title} is left out: no copy found. Get it from {describe(name).home}")
+            continue
+        found = measure_all(last, rows.column)
+        for loss, paper in rows.paper.items():
+            for word, method, theirs in (
+                ("without", loss, paper[0]),
+                ("with", f"EPS + {loss}", paper[1]),
+            ):
+                std = spread(found[method])[1]
+                scores.append(Score(f"{title}, {loss}", f"std {word} EPS", theirs, [std]))
+            claims.append(_gain(f"{title}, EPS + {loss}", found[f"EPS + {loss}"], found[loss]))
+    if last is None:
+        raise missing
+    return publish(
+        request,
+        "EPS Table 5: spread of R@1 over seeds",
+        Comparison(scores, claims, decimals=2),
+        about=last.about(request),
+        notes=[*last.notes, *notes],
+    )
+
+
+def _gain(what: str, mine: Sequence[float], theirs: Sequence[float]) -> Claim:
+    """Whether the gain is significant: the exact sign-flip test over the seeds."""
+    if len(mine) < 2:
+        return Claim(f"{what}: gain in R@1", "significant", "one seed only", None)
+    result = compare_seeds(mine, theirs)
+    least = 2.0 ** (1 - len(mine))  # what so many seeds can give at all
+    said = f"{result.difference:+.1f}, p = {result.p_value:.3f} ({result.test}"
+    said += f"; {len(mine)} seeds cannot give less than {least:.3f})" if least > _LEVEL else ")"
+    holds = None if least > _LEVEL else result.p_value < _LEVEL and result.difference > 0
+    return Claim(f"{what}: gain in R@1", "significant", said, holds)
+
+
+TABLE5 = Item(
+    name="table5",
+    summary="EPS Table 5: std of R@1 over seeds, and whether the gain is significant",
+    needs="Omniglot; Cars196 and CUB200 where they are (smoke: nothing)",
+    time=TIMES | {"laptop": "minutes after table3"},
+    make=_make,
+    scales=TRAINED_SCALES,
+)

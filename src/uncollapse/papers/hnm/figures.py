@@ -1,0 +1,207 @@
+"""HNM Figs. 5 to 12 as data: the diameter against batch size and dimension (§4, appendices C to E).
+
+The paper names neither its optimiser nor its image size. It follows Hermans et al. 2017, so at its
+own scale we take theirs: Adam at 3e-4 and, for Market-1501, 256 × 128 with flips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from uncollapse.papers._study import Study
+from uncollapse.papers.hnm._diameter_figure import DiameterFigure, Panel
+from uncollapse.papers.hnm._directions import margin_claims, outlier_claims, threshold_claims
+from uncollapse.papers.hnm._grid import Grid, grid
+
+__all__ = ["DIAMETER_FIGURES"]
+
+_P, _K = (2, 4, 8, 18), (2, 4, 8, 16, 32)
+_DIMS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_SIZES = (16, 32, 64, 128, 256, 512)
+_OPEN = (
+    "The paper states neither optimiser nor learning rate nor image size; here they are those of "
+    "Hermans et al. 2017, whom it follows, at a constant rate."
+)
+_QUERY = "Diameters are those of query images: people not trained on."
+# Networks of seconds for 8 × 8 digits.
+_TINY: Mapping[str, Mapping[str, Any]] = {
+    "resnet18": {"backbone": "mlp", "hidden": [32]},
+    "resnet50": {"backbone": "mnist-cnn"},
+    "googlenet": {"backbone": "mlp", "hidden": [64, 32]},
+    "conv2": {"backbone": "conv2"},
+}
+
+
+def _digits(backbone: str, *, uniform: bool = False) -> Grid:
+    """Embedded digits, with the convnet itself or a stand-in for a larger network."""
+    return grid(
+        {"name": "digits"},
+        _TINY[backbone],
+        steps=30,
+        seeds=1,
+        batches=(8, 16, 32) if uniform else [(2, 2), (4, 4), (8, 8)],
+        dims=(4, 16, 64),
+        batch=16 if uniform else (4, 2),
+        dim=16,
+        lr=1e-3,
+        differs="Smoke: the digits of scikit-learn and a few steps of a tiny network. It shows "
+        "that the figure is made, not what the paper says.",
+    )
+
+
+def _market(backbone: str, steps: int = 300, *others: Grid) -> Study[Grid]:
+    """Market-1501 in P × K batches (§4); on a laptop so many steps, or `others` without Market."""
+    paper = grid(
+        {"name": "market1501", "augment": "paper", "eval_splits": ["query"], "workers": 4},
+        {"backbone": backbone},
+        steps=40_000,
+        seeds=3,
+        batches=[(p, k) for p in _P for k in _K],
+        dims=_DIMS,
+        batch=(8, 4),
+        differs=f"{_OPEN} {_QUERY}",
+    )
+    laptop = grid(
+        {"name": "market1501", "eval_splits": ["query"], "size": 32},
+        {"backbone": backbone},
+        steps=steps,
+        seeds=2,
+        batches=[(2, 2), (4, 4), (8, 4), (8, 16)],
+        dims=(4, 16, 64, 256, 1024),
+        batch=(8, 4),
+        differs=f"Laptop: 32 × 32 pixels without flips, {steps:,} steps instead of 40,000, 2 "
+        f"repeats instead of 3, a part of the grid. {_OPEN} {_QUERY}",
+    )
+    scales = {"smoke": [_digits(backbone)], "laptop": [laptop, *others], "paper": [paper]}
+    return Study("hnm", scales, partial=True)
+
+
+def _uniform(data: str) -> Study[Grid]:
+    """SOP, CUB200 or Cars196 in batches drawn at random: appendix D, always ResNet-18."""
+    note = (
+        "Batches are drawn without regard to classes (appendix D), so a sample may have no "
+        "positive; the column `anchors` of the runs is the share that has one. "
+        "The paper's text lists neither its batch sizes nor the batch of its dimension plot: "
+        f"ours are {', '.join(map(str, _SIZES))}, and 128. {_OPEN}"
+    )
+    paper = grid(
+        {"name": data, "augment": "paper", "workers": 4},
+        {"backbone": "resnet18"},
+        steps=40_000,
+        seeds=3,
+        batches=_SIZES,
+        dims=_DIMS,
+        batch=128,
+        differs=note,
+    )
+    laptop = grid(
+        {"name": data, "size": 32, "eval_splits": []},
+        {"backbone": "resnet18"},
+        steps=300,
+        seeds=2,
+        batches=(16, 64, 256),
+        dims=(4, 64, 1024),
+        batch=64,
+        differs="Laptop: 32 × 32 pixels, squashed and uncropped, 300 steps instead of 40,000, 2 "
+        "repeats instead of 3, batches of 16, 64 and 256 and 64 for the dimensions, and diameters "
+        f"of training images. {note}",
+    )
+    scales = {"smoke": [_digits("resnet18", uniform=True)], "laptop": [laptop], "paper": [paper]}
+    return Study("hnm", scales, partial=True)
+
+
+# Where Market-1501 is not at hand: letters instead of people, 20 images of each.
+_LETTERS = grid(
+    {"name": "omniglot", "labels": "fine", "size": 20},
+    {"backbone": "conv2"},
+    steps=200,
+    seeds=3,
+    batches=[(2, 2), (4, 4), (8, 4), (8, 8), (18, 8)],
+    dims=(4, 16, 128, 1024),
+    batch=(8, 4),
+    lr=1e-3,
+    differs="Omniglot letters (964 to train on, 659 others to test) instead of the people of "
+    "Market-1501, 20 × 20 pixels, 200 steps of Adam at 1e-3 instead of 40,000, and a part of the "
+    "grid. The paper states neither its optimiser nor its convnet.",
+)
+
+# §4: ResNet-18 from scratch, margin 0, 40,000 steps, 3 repeats. Left: d = 128, P in {2, 4, 8, 18}
+# and K in {2, 4, 8, 16, 32}. Right: P = 8, K = 4, d from 4 to 1024.
+_RESNET18 = _market("resnet18")
+# Appendix E: as Fig. 5, other networks from scratch; Fig. 12 "a simple 2-layer convolutional
+# network".
+_RESNET50, _GOOGLENET = _market("resnet50", 150), _market("googlenet", 150)
+_CONV2 = _market("conv2", 1000, _LETTERS)
+# Appendix D: "a fixed batch size without the same-class guarantees".
+_SOP, _CUB, _CARS = _uniform("sop"), _uniform("cub200"), _uniform("cars196")
+
+DIAMETER_FIGURES = (
+    DiameterFigure(
+        "fig5a",
+        "Fig. 5 (left): diameter and batch size",
+        [Panel("batch", _RESNET18)],
+        summary="HNM Fig. 5, left: collapse against the batch size (ResNet-18)",
+        needs="Market-1501",
+    ),
+    DiameterFigure(
+        "fig5b",
+        "Fig. 5 (right): diameter and dimension",
+        [Panel("dim", _RESNET18)],
+        summary="HNM Fig. 5, right: collapse against the dimension (ResNet-18)",
+        needs="Market-1501",
+    ),
+    DiameterFigure(  # appendix C
+        "fig6",
+        "Fig. 6: diameter and batch size with a margin",
+        [Panel("batch", _RESNET18, margin) for margin in (0.01, 0.05)],
+        summary="HNM Fig. 6: collapse against the batch size, margins 0.01 and 0.05",
+        needs="Market-1501",
+        more=threshold_claims,
+    ),
+    DiameterFigure(  # appendix C
+        "fig7",
+        "Fig. 7: diameter and dimension with a margin",
+        [Panel("dim", _RESNET18, margin) for margin in (0.01, 0.05)],
+        summary="HNM Fig. 7: collapse against the dimension, margins 0.01 and 0.05",
+        needs="Market-1501",
+        more=margin_claims,
+    ),
+    DiameterFigure(
+        "fig8",
+        "Fig. 8: Stanford Online Products",
+        [Panel("batch", _SOP), Panel("dim", _SOP)],
+        summary="HNM Fig. 8: collapse on Stanford Online Products",
+        needs="Stanford Online Products",
+    ),
+    # The batch size alone: at a given batch all dimensions collapsed, or none.
+    DiameterFigure(
+        "fig9",
+        "Fig. 9: CUB200 and Cars196",
+        [Panel("batch", _CUB, title="CUB200"), Panel("batch", _CARS, title="Cars196")],
+        summary="HNM Fig. 9: collapse against the batch size on CUB200 and Cars196",
+        needs="CUB200, Cars196",
+    ),
+    DiameterFigure(
+        "fig10",
+        "Fig. 10: ResNet-50",
+        [Panel("batch", _RESNET50), Panel("dim", _RESNET50)],
+        summary="HNM Fig. 10: collapse of a ResNet-50",
+        needs="Market-1501",
+    ),
+    DiameterFigure(
+        "fig11",
+        "Fig. 11: GoogLeNet",
+        [Panel("batch", _GOOGLENET), Panel("dim", _GOOGLENET)],
+        summary="HNM Fig. 11: collapse of a GoogLeNet",
+        needs="Market-1501",
+        more=outlier_claims,
+    ),
+    DiameterFigure(
+        "fig12",
+        "Fig. 12: a two-layer convnet",
+        [Panel("batch", _CONV2), Panel("dim", _CONV2)],
+        summary="HNM Fig. 12: collapse of a two-layer convnet",
+        needs="Market-1501, or Omniglot on a laptop",
+    ),
+)

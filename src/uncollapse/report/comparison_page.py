@@ -1,0 +1,91 @@
+"""The page of compared runs: a table of what each reached, and their maps side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from uncollapse.charts import scatter
+from uncollapse.charts.numbers import number, percent
+from uncollapse.report.config_tables import config_differences
+from uncollapse.report.history import read_history
+from uncollapse.report.page import Page
+from uncollapse.report.projection import project, projection_name
+from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
+from uncollapse.report.snapshot import Snapshot
+from uncollapse.report.tables import Cell, Table
+from uncollapse.report.verdict_texts import verdict_cell
+
+if TYPE_CHECKING:
+    from uncollapse.report.comparison import Comparison
+
+__all__ = ["comparison_content", "make_comparison_page"]
+
+_COLUMNS = {
+    "fine/recall@1": "R@1, fine labels",
+    "recall@1": "R@1",
+    "class_ratio": "class diameter, of the whole",
+    "modes": "modes per class",
+}
+
+
+def make_comparison_page(
+    found: Comparison, title: str, text: str, notes: Mapping[str, str]
+) -> Page:
+    """The page; `text` stands above everything, `notes` under the titles of single runs."""
+    content = comparison_content(found, notes)
+    return Page("comparison.html.j2", {"title": title, "text": text} | content)
+
+
+def comparison_content(found: Comparison, notes: Mapping[str, str]) -> dict[str, Any]:
+    """What the template shows below the title and the text."""
+    histories = {name: read_history(run) for name, run in found.runs.items()}
+    events = numbered_events(list(histories.values()))
+    sets = dict.fromkeys(run.config.data.name for run in found.runs.values())
+    return {
+        "lead": ", ".join(sets),
+        "splits": [
+            {"name": split, **_scores(found, split), **_maps(found, split, notes)}
+            for split in found.splits
+        ],
+        "curves": curve_charts(histories, events),
+        "events": event_table(histories, events),
+        "config": config_differences({name: run.config for name, run in found.runs.items()}),
+    }
+
+
+def _scores(found: Comparison, split: str) -> dict[str, Any]:
+    every = [one for one in found.numbers() if one["split"] == split]
+    used = [key for key in _COLUMNS if any(not math.isnan(one[key]) for one in every)]
+    rows = []
+    for one in every:
+        cells: list[object] = [one["run"], verdict_cell(one["verdict"])]
+        for key in used:
+            text = number(one[key]) if key == "modes" else percent(one[key])
+            best = "recall" in key and all(one[key] >= other[key] for other in every)
+            cells.append(Cell(text, one[key], style="best" * (best and len(every) > 1)))
+        rows.append(cells)
+    head = ["method", "verdict", *(_COLUMNS[key] for key in used)]
+    looks = [found.looks[name, split] for name in found.runs]
+    bold = "; bold is the best" * (len(every) > 1)
+    return {
+        "table": Table(head, rows, caption=f"Split {split}{bold}"),
+        "sampled": next((one.sampled for one in looks if isinstance(one, Snapshot)), ""),
+        "unseen": [one for one in looks if isinstance(one, str)],
+    }
+
+
+def _maps(found: Comparison, split: str, notes: Mapping[str, str]) -> dict[str, Any]:
+    charts, missing = [], []
+    for name in found.runs:
+        look = found.looks[name, split]
+        if isinstance(look, str):
+            missing.append(f"{name}: {look}")
+        elif not look.finite:
+            missing.append(f"{name}: the embedding is not finite.")
+        else:
+            texts = (notes.get(name, ""), projection_name(look.after.shape[1]))
+            small = ", ".join(text for text in texts if text)
+            charts.append(scatter(name, project(look.after), look.finest, note=small))
+    return {"maps": charts, "missing": missing}

@@ -1,0 +1,112 @@
+"""The page of a forecast: what to choose, maps over batch shapes and dimensions, alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from uncollapse.charts import Chart, Series, curves
+from uncollapse.charts.numbers import number, percent
+from uncollapse.health.forecast import Cell as Shape
+from uncollapse.health.forecast import Forecast
+from uncollapse.report.forecast_charts import RISKS, dimension_curves, risk_key, risk_map
+from uncollapse.report.page import Page
+from uncollapse.report.tables import Cell, Table
+
+__all__ = ["forecast_content", "make_forecast_page", "save_forecast_page"]
+
+_PROBES = 4  # whose curves are drawn
+
+
+def make_forecast_page(found: Forecast, title: str = "Forecast", about: str = "") -> Page:
+    """The page; `about` says in a sentence what was asked about."""
+    return Page("forecast.html.j2", {"title": title} | forecast_content(found, about))
+
+
+def save_forecast_page(
+    found: Forecast, path: str | Path, title: str = "Forecast", about: str = ""
+) -> Path:
+    """Write the page as one self-contained HTML file."""
+    return make_forecast_page(found, title, about).save(path)
+
+
+def forecast_content(found: Forecast, about: str = "") -> dict[str, Any]:
+    """What the template shows below the title."""
+    strategy = found.cells[0].strategy
+    risky = sum(one.risk == "high" for one in found.cells)
+    glyph, tone, _ = RISKS[max((one.risk for one in found.cells), key=list(RISKS).index)]
+    best = found.recommended
+    dims = sorted({one.dim for one in found.cells})
+    probed = found.cells[0].probe is not None
+    shows = "predicted share of the scale kept" if probed else "drift at initialisation"
+    return {
+        "lead": about or f"{strategy}, before any training",
+        "headline": f"{risky} of {len(found.cells)} shapes of {strategy} are at high risk",
+        "tone": tone,
+        "glyph": glyph,
+        "reason": found.reason,
+        "figures": {"P": best.p, "K": best.k, "dimension": best.dim, "drift": _signed(best.drift)},
+        "maps": [
+            risk_map(f"Dimension {dim}", [c for c in found.cells if c.dim == dim], note=shows)
+            for dim in dims
+        ],
+        "risk_key": risk_key(),
+        "dimensions": [dimension_curves(f"Drift of {strategy}", found.cells)] * (len(dims) > 1),
+        "probes": _probe_charts(found.cells),
+        "alternatives": _alternatives(found) if found.alternatives else None,
+        "all_figures": _all_figures(found, probed),
+        "c": found.c,
+    }
+
+
+def _probe_charts(cells: Sequence[Shape]) -> list[Chart]:
+    probed = [cell for cell in cells if cell.probe is not None]
+    if not probed:
+        return []
+    few = sorted(probed, key=lambda cell: cell.p * cell.k * cell.dim)
+    if len(few) > _PROBES:
+        few = [few[round(i * (len(few) - 1) / (_PROBES - 1))] for i in range(_PROBES)]
+    scales, drifts = [], []
+    for cell in few:
+        if cell.probe is not None:
+            name = f"P {cell.p}, K {cell.k}, dim {cell.dim}"
+            steps = list(range(len(cell.probe.scales)))
+            first = cell.probe.scales[0] or 1.0
+            scales.append(Series(name, steps, [s / first for s in cell.probe.scales]))
+            drifts.append(Series(name, steps, cell.probe.drifts))
+    return [curves("Mean distance over its start", scales), curves("Drift", drifts)]
+
+
+def _alternatives(found: Forecast) -> Table:
+    rows = []
+    for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
+        cells = [cell for cell in found.alternatives if cell.strategy == strategy]
+        worst = max(cells, key=lambda cell: cell.drift)
+        shrinking = sum(cell.risk != "none" for cell in cells)
+        glyph, _, meaning = RISKS[worst.risk]
+        drift = Cell(_signed(worst.drift), worst.drift)
+        rows.append([str(strategy), drift, f"{shrinking} of {len(cells)}", f"{glyph} {meaning}"])
+    return Table(["strategy", "largest drift", "shapes that shrink", "at worst"], rows)
+
+
+def _all_figures(found: Forecast, probed: bool) -> Table:
+    head = ["strategy", "P", "K", "dim", "drift", "spread", "diameter", "loss", "bound (17)"]
+    head += ["scale kept"] * probed + ["risk"]
+    rows = [_row(cell, probed) for cell in (*found.cells, *found.alternatives)]
+    return Table(head, rows, first=24, sortable=True)
+
+
+def _row(cell: Shape, probed: bool) -> list[object]:
+    bound = number(cell.bound) if cell.bound > 0 else "vacuous"
+    row: list[object] = [str(cell.strategy), cell.p, cell.k, cell.dim]
+    row += [Cell(_signed(cell.drift), cell.drift), cell.spread, cell.diameter, cell.loss]
+    row.append(Cell(bound, cell.bound))
+    if probed:
+        kept = None if cell.probe is None else cell.probe.predicted
+        row.append(Cell(percent(kept), kept))
+    return [*row, f"{RISKS[cell.risk][0]} {cell.risk}"]
+
+
+def _signed(drift: float) -> str:
+    return f"{drift:+.3f}"

@@ -1,0 +1,104 @@
+"""The figures of an embedding's health as a page shows them: a few, by class, all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from uncollapse.charts import Chart, histogram
+from uncollapse.charts.numbers import number, percent
+from uncollapse.health import ClassHealth, Health
+from uncollapse.report.tables import Cell, Table
+from uncollapse.report.verdict_texts import verdict_text
+
+__all__ = ["all_figures", "class_figures", "class_table", "distance_chart", "verdict_content"]
+
+
+def verdict_content(health: Health) -> dict[str, Any]:
+    """Headline, reasons, and what helps."""
+    text = verdict_text(health.verdict)
+    return text._asdict() | {"reasons": health.reasons, "helps": health.advice or text.helps}
+
+
+def class_figures(health: Health) -> dict[str, object]:
+    """How large and how varied the classes are, by the name to show; only what is known."""
+    figures: dict[str, object] = {}
+    ratios = [one.ratio for one in health.classes if one.count > 1]
+    if ratios:
+        figures["median class diameter, of the whole"] = percent(float(np.median(ratios)))
+    modes = list(health.modes_per_class.values())
+    if modes:
+        figures["modes per class, mean"] = float(np.mean(modes))
+    return figures
+
+
+def class_table(health: Health, first: int = 12) -> Table | None:
+    """Classes, the most collapsed first; None without labels."""
+    if not health.classes:
+        return None
+    order = sorted(health.classes, key=_tightness)
+    modes = any(one.modes is not None for one in order)
+    head = ["class", "samples", "diameter", "of the whole", "tightness", *["modes"] * modes]
+    rows = [
+        [
+            one.label,
+            one.count,
+            one.diameter,
+            Cell(percent(one.ratio), one.ratio),
+            Cell(percent(one.tightness), _tightness(one)),
+            *[one.modes] * modes,
+        ]
+        for one in order
+    ]
+    return Table(head, rows, first=first, sortable=True)
+
+
+def distance_chart(health: Health, title: str = "Distances") -> Chart:
+    """Histogram within and between classes; of all pairs without labels."""
+    kinds = {"all pairs": health.between}
+    if health.within is not None:
+        kinds = {"within a class": health.within, "between classes": health.between}
+    note = f"share of the pairs of {health.sampled:,} rows"
+    return histogram(title, kinds, x_label="distance", note=note)
+
+
+def all_figures(health: Health) -> list[tuple[str, object, str]]:
+    """Name, value and meaning of every figure; those that need labels where there are some."""
+    thick, norms = health.thickness, health.norms
+    found: list[tuple[str, object, str]] = [
+        ("diameter", health.diameter, "largest distance between two embeddings (exact)"),
+        ("spread", health.spread, "root mean square distance between two embeddings"),
+        ("distance of the centre from the origin", health.centre_norm, ""),
+        ("length of an embedding", _range(norms.smallest, norms.largest),
+         f"mean {number(norms.mean)}"),
+        ("rounding error of a distance", health.resolution, "in the precision given"),
+        ("effective rank", health.effective_rank, "exponential of the entropy of the spectrum"),
+        ("axes with 99 % of the variance", health.axes, f"of {health.room:,} possible"),
+        ("thickness", _range(thick.lower, thick.upper), "smallest width in any direction"),
+    ]  # fmt: skip
+    if health.relative_diameter is not None:
+        share = percent(health.relative_diameter)
+        found.insert(1, ("diameter / reference", share, "1 % or less: collapse"))
+    by_label: list[tuple[str, float | None, str]] = [
+        ("separation", health.separation, "nearest negative minus farthest positive, at its worst"),
+        ("agreement", health.agreement, f"of nearest neighbours; chance {percent(health.chance)}"),
+        ("variance inside classes", health.within_share, "share of all variance"),
+        ("NC1", health.nc1, "within-class over between-class variability; 0: points"),
+        ("CDNV", health.cdnv, "class variance over squared class distance; 0: points"),
+    ]  # fmt: skip
+    shares = ("agreement", "variance inside classes")
+    return found + [
+        (name, percent(value) if name in shares else value, text)
+        for name, value, text in by_label
+        if value is not None
+    ]
+
+
+def _range(low: float, high: float) -> str:
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
+
+
+def _tightness(one: ClassHealth) -> float:
+    return math.inf if math.isnan(one.tightness) else one.tightness

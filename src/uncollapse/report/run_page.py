@@ -1,0 +1,146 @@
+"""The page of one run, or of several side by side: verdicts, curves, maps, neighbours, config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from uncollapse.charts import scatter
+from uncollapse.charts.numbers import percent
+from uncollapse.report.config_tables import config_content, config_differences
+from uncollapse.report.health_tables import (
+    class_figures,
+    class_table,
+    distance_chart,
+    verdict_content,
+)
+from uncollapse.report.neighbours import neighbourhood, sheet_picture
+from uncollapse.report.page import Page
+from uncollapse.report.projection import project, projection_name
+from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
+from uncollapse.report.run_view import RunView
+from uncollapse.report.snapshot import Snapshot
+from uncollapse.report.tables import Cell, Table
+from uncollapse.report.verdict_texts import verdict_cell, verdict_text
+
+__all__ = ["make_run_page", "run_content", "run_figures"]
+
+
+def make_run_page(views: Sequence[RunView]) -> Page:
+    """The page, to render, to add to or to save."""
+    return Page("run.html.j2", run_content(views))
+
+
+def run_content(views: Sequence[RunView]) -> dict[str, Any]:
+    """What the template shows; `several` tells a page that compares runs from that of one."""
+    first, several = views[0], len(views) > 1
+    data = ", ".join(dict.fromkeys(view.run.config.data.name for view in views))
+    histories = {view.name: view.history for view in views}
+    events = numbered_events(list(histories.values()))
+    configs = {view.name: view.run.config for view in views}
+    return {
+        "title": f"{len(views)} runs" if several else f"Run {first.name}",
+        "lead": data if several else f"{data}; {first.status}",
+        "several": several,
+        "verdict": _verdicts(views) if several else _verdict(first),
+        "curves": curve_charts(histories, events),
+        "events": event_table(histories, events),
+        "maps": [_maps(view) for view in views],
+        "classes": [_classes(view, several) for view in views if _drawable(view)],
+        "neighbours": _neighbours(views),
+        "config": config_differences(configs) if several else config_content(first.run.config),
+        "made": _made(views),
+    }
+
+
+def run_figures(view: RunView) -> dict[str, object]:
+    """The few numbers that say how a run went, by name; only those that are known."""
+    figures: dict[str, object] = {}
+    if view.recall is not None:
+        figures[f"R@{min(view.run.config.evaluate.ks)} on {view.split}"] = percent(view.recall)
+    health = view.health
+    if health is None:
+        return figures
+    figures["diameter"] = health.diameter
+    if health.relative_diameter is not None:
+        figures["diameter, of its start"] = percent(health.relative_diameter)
+    return figures | class_figures(health)
+
+
+def _verdict(view: RunView) -> dict[str, Any]:
+    found = view.snapshot
+    if isinstance(found, Snapshot):
+        judged = verdict_content(found.health)
+        return judged | {"figures": run_figures(view), "sampled": found.sampled, "missing": ""}
+    text = verdict_text(view.verdict)._asdict()
+    return text | {"missing": found, "logged": view.verdict is not None}
+
+
+def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
+    healthy = sum(view.verdict == "healthy" for view in views)
+    tone = "good" if healthy == len(views) else "bad" if healthy == 0 else "warn"
+    figures = [run_figures(view) for view in views]
+    names = list(dict.fromkeys(name for one in figures for name in one))
+    rows = [
+        [view.name, verdict_cell(view.verdict), view.status, *(one.get(n, "–") for n in names)]
+        for view, one in zip(views, figures, strict=True)
+    ]
+    why = [[v.name, v.health.reasons[0] if v.health else str(v.snapshot)] for v in views]
+    return {
+        "headline": f"{healthy} of {len(views)} runs healthy",
+        "tone": tone,
+        "glyph": "✓" if tone == "good" else "✗",
+        "table": Table(["run", "verdict", "status", *names], rows),
+        "why": Table(["run", "why"], why),
+    }
+
+
+def _drawable(view: RunView) -> bool:
+    return isinstance(view.snapshot, Snapshot) and view.snapshot.finite
+
+
+def _maps(view: RunView) -> dict[str, Any]:
+    found = view.snapshot
+    if isinstance(found, str) or not found.finite:
+        missing = found if isinstance(found, str) else "The embedding is not finite."
+        return {"name": view.name, "charts": [], "missing": missing}
+    small = projection_name(found.after.shape[1])
+    both = {"Before": found.before, "After": found.after}
+    charts = [scatter(title, project(z), found.finest, note=small) for title, z in both.items()]
+    return {"name": view.name, "charts": charts, "missing": ""}
+
+
+def _classes(view: RunView, several: bool) -> dict[str, Any]:
+    assert view.health is not None  # drawable
+    name = f"{view.name}: d" if several else "D"
+    return {
+        "title": f"{name}iameters of the classes",
+        "chart": distance_chart(view.health, f"{name}istances after training"),
+        "table": class_table(view.health, first=8),
+    }
+
+
+def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
+    sheets, missing = [], []
+    for view in views:
+        found = view.snapshot
+        if not isinstance(found, Snapshot) or not found.finite:
+            missing.append(f"{view.name}: no embedding to search in.")
+        elif len(found.data.shape) != 3:
+            missing.append(f"{view.name}: the samples of {found.data.name} are not pictures.")
+        else:
+            near = neighbourhood(found.after, found.finest, seed=view.seed)
+            kind = "label" if found.fine_labels is None else "fine label"
+            title = view.name if len(views) > 1 else ""
+            sheets.append(sheet_picture(near, found.data.pixels(), kind=kind, title=title))
+    return {"sheets": sheets, "missing": missing, "judged": True, "names": None}
+
+
+def _made(views: Sequence[RunView]) -> Table:
+    rows = []
+    for view in views:
+        versions = view.run.summary.get("versions", {})
+        said = ", ".join(f"{name} {version}" for name, version in versions.items())
+        path = Cell(view.run.path, style="code")
+        rows.append([view.name, path, view.run.config.seed, said or "–"])
+    return Table(["run", "directory", "seed", "versions"], rows)

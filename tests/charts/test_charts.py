@@ -1,0 +1,262 @@
+"""The charts: no point lost, readable without colour, described in words; empty ones say so."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncollapse._base.check import InputError
+from uncollapse.charts import (
+    Chart,
+    Event,
+    Series,
+    bars,
+    curves,
+    heatmap,
+    histogram,
+    panels,
+    png,
+    scatter,
+    svg,
+)
+from uncollapse.charts.labels import labels_apart
+from uncollapse.charts.marks import Group, Line, Points, Polyline, Rect, Text
+from uncollapse.charts.text import text_width, wrapped
+from uncollapse.health import Histogram
+
+
+def of(chart: Chart, kind: type) -> list:
+    return [mark for mark in chart.marks if isinstance(mark, kind)]
+
+
+def said(chart: Chart) -> list[str]:
+    return [mark.text for mark in of(chart, Text)]
+
+
+def test_a_spike_in_a_long_curve_stays_visible():
+    values = [1.0] * 5000
+    values[2345] = 9.0
+    (line,) = of(curves("loss", [Series("a", range(5000), values)]), Polyline)
+    heights = [y for _, y in line.points]
+    assert len(heights) < 400
+    assert min(heights) < 0.5 * max(heights)
+
+
+def test_values_that_are_not_finite_are_left_out():
+    chart = curves("loss", [Series("a", [0, 1, 2, 3], [1.0, math.nan, math.inf, 0.5])])
+    assert chart.description == "a: from 1 to 0.5, lowest 0.5, highest 1"
+    assert "nan" not in svg(chart)
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        curves("t", [Series("a", [0], [math.nan])]),
+        curves("t", []),
+        bars("t", [], x_label="x"),
+        bars("t", [math.nan], x_label="x"),
+        histogram("t", {"none": Histogram((0.0, 1.0), (0,))}, x_label="x"),
+        heatmap("t", [], [], [], row_label="r", column_label="c"),
+        scatter("t", np.empty((0, 2))),
+        scatter("t", np.full((2, 2), np.nan), np.array([0, 1])),
+    ],
+)
+def test_a_chart_of_nothing_says_so(chart):
+    (sentence,) = said(chart)
+    assert sentence == chart.description
+    assert sentence.endswith(".")
+    assert png(chart)[:4] == b"\x89PNG"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=8),
+    st.sampled_from([None, True, False]),
+)
+def test_any_values_make_a_chart_inside_its_frame(values: list[float], log):
+    values = [v if not math.isfinite(v) else max(-1e200, min(1e200, v)) for v in values]
+    chart = curves("any", [Series("a", range(len(values)), values)], log=log)
+    for line in of(chart, Polyline):
+        assert all(40 <= x <= 340 and math.isfinite(y) for x, y in line.points)
+    assert "nan" not in svg(chart)
+
+
+def test_constant_values_are_drawn_in_the_middle_of_the_frame():
+    for value in (0.0, 5.0, -3.0, 1e-9):
+        chart = curves("flat", [Series("a", [0, 1], [value, value])], log=False)
+        (line,) = of(chart, Polyline)
+        assert all(10 < y <= 185 for _, y in line.points)
+
+
+def test_lines_differ_by_more_than_colour_and_a_missing_one_keeps_its_place():
+    several = [Series(f"run {i}", [0, 1], [i, i + 1.0]) for i in range(8)]
+    lines = of(curves("x", several), Polyline)
+    assert len({tuple(line.dash) for line in lines}) == 8
+    alone = curves("x", [Series("absent", [], []), several[1]])
+    assert [line.colour for line in of(alone, Polyline)] == ["s1"]
+    assert [entry.name for entry in alone.legend] == ["run 1"]
+
+
+def test_a_band_lies_behind_its_line():
+    chart = curves("x", [Series("a", [0, 1], [1.0, 2.0], [0.5, 1.5], [1.5, 2.5])])
+    band, line = of(chart, Polyline)
+    assert band.fill == line.colour == "s0"
+    assert len(band.points) == 4
+
+
+def test_events_are_flagged_and_told_and_near_ones_share_a_flag():
+    events = [Event(50, "1", "shrinking"), Event(51, "2", "rolled back"), Event(90, "3", "healthy")]
+    chart = curves("loss", [Series("a", [0, 100], [1.0, 2.0])], events=events)
+    assert [mark.text for mark in of(chart, Text) if mark.bold] == ["1–2", "3"]
+    assert sum(mark.dash == (2, 3) for mark in of(chart, Line)) == 3
+    assert "2 at 51: rolled back" in chart.description
+    assert "2 at 51: rolled back" in of(chart, Rect)[0].tip
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 5))
+def test_a_map_draws_every_point_once(n: int, classes: int, seed: int):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    chart = scatter("map", rng.normal(size=(n, 2)) * 10.0 ** rng.integers(-9, 9), labels)
+    places = np.array([place for cloud in of(chart, Points) for place in cloud.places])
+    assert len(places) == n
+    assert places.min() >= 0
+    assert places.max() <= 340
+
+
+def test_a_collapsed_map_is_one_place_and_not_an_error():
+    (cloud,) = of(scatter("map", np.full((5, 2), 7.0), np.array(["a"] * 5)), Points)
+    assert cloud.places == ((170.0, 170.0),) * 5
+
+
+def test_names_on_a_map_do_not_overprint_even_when_all_classes_are_one_point():
+    labels = np.repeat(np.arange(100, 112), 4)
+    chart = scatter("map", np.zeros((48, 2)), labels)
+    names = [mark for mark in of(chart, Text) if mark.bold]
+    assert len(names) == 12
+    for i, one in enumerate(names):
+        for other in names[:i]:
+            wide = text_width(one.text, bold=True)
+            assert abs(one.x - other.x) >= wide or abs(one.y - other.y) >= one.size
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 300), st.floats(0, 300), st.floats(5, 40)), min_size=1, max_size=12
+    )
+)
+def test_labels_moved_apart_stay_inside_and_do_not_overlap(found):
+    sizes = [(wide, 12.0) for _, _, wide in found]
+    placed = labels_apart([(x, y) for x, y, _ in found], sizes, (0.0, 0.0, 300.0, 300.0))
+    for i, ((x, y), (w, h)) in enumerate(zip(placed, sizes, strict=True)):
+        assert w / 2 - 0.1 <= x <= 300 - w / 2 + 0.1
+        assert h / 2 - 0.1 <= y <= 300 - h / 2 + 0.1
+        for (a, b), (v, u) in zip(placed[:i], sizes[:i], strict=True):
+            # Not quite a guarantee of the method, but of what it must reach: a letter's breadth.
+            assert abs(x - a) >= (w + v) / 2 - 1.5 or abs(y - b) >= (h + u) / 2 - 1.5
+
+
+def test_labels_that_are_in_nobodys_way_stay():
+    places = [(50.0, 50.0), (50.0, 50.0), (51.0, 50.0), (200.0, 200.0)]
+    placed = np.array(labels_apart(places, [(20.0, 12.0)] * 4, (0.0, 0.0, 300.0, 300.0)))
+    assert placed[3].tolist() == [200.0, 200.0]
+    assert np.abs(placed[:3] - 50.0).max() < 30.0
+
+
+def test_classes_on_a_map_differ_by_marker_where_they_share_a_colour():
+    chart = scatter("map", np.random.default_rng(0).normal(size=(12, 2)), np.arange(12))
+    assert len({(cloud.kind, cloud.colour) for cloud in of(chart, Points)}) == 12
+
+
+def test_more_classes_than_can_be_told_apart_are_grey_and_the_map_says_so():
+    labels = np.repeat(np.arange(30), 2)
+    chart = scatter("map", np.random.default_rng(0).normal(size=(60, 2)), labels)
+    words = "60 points of 30 classes; the 12 with most points are named, the others grey"
+    assert words in chart.note
+    assert len(of(chart, Points)) == 13
+
+
+def test_long_class_names_become_letters_explained_in_the_legend():
+    chart = scatter("map", np.eye(2), np.array(["Scarlet Tanager", "Wren"]))
+    assert "A" in said(chart)
+    assert chart.legend[0].name == "A: Scarlet Tanager"
+
+
+def test_a_histogram_shows_shares_of_each_kind():
+    kinds = {
+        "within": Histogram((0.0, 1.0, 2.0), (30, 10)),
+        "between": Histogram((0.0, 1.0, 2.0), (0, 0)),
+    }
+    chart = histogram("d", kinds, x_label="distance")
+    assert chart.description.startswith("within: most between 0 and 1 (75")
+    assert [entry.name for entry in chart.legend] == ["within"]
+
+
+def test_bars_mark_where_99_per_cent_is_reached():
+    chart = bars("s", [0.9, 0.095, 0.005], x_label="axis", split=(2, "99 % in 2"))
+    assert "99 % in 2" in said(chart)
+    first, second, _ = of(chart, Rect)
+    assert first.height / second.height == pytest.approx(0.9 / 0.095, rel=0.02)
+    assert first.tip == "1: 0.9"
+
+
+def test_bars_below_zero_hang_from_it():
+    up, down = of(bars("s", [1.0, -1.0], x_label="axis"), Rect)
+    assert up.y + up.height == pytest.approx(down.y)
+
+
+def test_a_heat_map_writes_its_values_and_crosses_the_bad_ones():
+    values = [[0.1, 0.2], [0.3, math.inf]]
+    crossed = [[False, False], [False, True]]
+    chart = heatmap("r", [2, 8], [4, 16], values, row_label="P", column_label="K", crossed=crossed)
+    inside = [mark.text for mark in of(chart, Text) if mark.colour == "ink"]
+    assert inside == ["0.1", "0.2", "0.3", "✗ ∞"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 14, 30])
+def test_numbers_of_a_heat_map_fit_their_cells(count: int):
+    values = [[-1.2345e-7 * (j + 1) for j in range(count)] for _ in range(3)]
+    chart = heatmap(
+        "h", ["a long name of a row", 2, 3], [1000 * j for j in range(count)], values,
+        row_label="P", column_label="K", crossed=[[True] * count] * 3,
+    )  # fmt: skip
+    cells = of(chart, Rect)
+    texts = [mark for mark in of(chart, Text) if mark.colour == "ink"]
+    for text in texts:
+        half = text_width(text.text, text.size) / 2
+        home = [
+            c for c in cells if c.x <= text.x <= c.x + c.width and c.y <= text.y <= c.y + c.height
+        ]
+        assert len(home) == 1
+        assert home[0].x <= text.x - half
+        assert text.x + half <= home[0].x + home[0].width
+        assert text.size >= 9
+    assert max(c.x + c.width for c in cells) <= chart.width
+
+
+def test_panels_stand_side_by_side_under_one_title():
+    one = Chart("one", "first", (Rect(0, 0, 100, 50, "s0"),), 100, 50)
+    two = Chart("two", "second", (Rect(0, 0, 100, 50, "s1"),), 100, 80)
+    both = panels("both", [one, two, one], columns=2)
+    groups = of(both, Group)
+    assert [group.x for group in groups] == [0.0, 114.0, 0.0]
+    assert groups[2].y > groups[1].y
+    assert "one: first. two: second" in both.description
+    with pytest.raises(InputError, match="columns"):
+        panels("none", [one], columns=0)
+
+
+def test_wrapped_lines_fit_and_lose_nothing():
+    text = (
+        "a rather long sentence with aVeryLongWordThatFitsOnNoLineAtAllWhateverOneDoes\nand a break"
+    )
+    lines = wrapped(text, 120)
+    assert all(text_width(line) <= 120 for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
+    assert wrapped("", 100) == []

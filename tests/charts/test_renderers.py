@@ -1,0 +1,198 @@
+"""Both renderers: every mark and every chart, well-formed, not blank, and in the same places."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from charts.examples import MARKS, charts, picture_bytes
+from uncollapse._base.check import InputError
+from uncollapse.charts import Chart, Entry, Series, curves, heatmap, png, save, scatter, svg
+from uncollapse.charts.fonts import font, writable
+from uncollapse.charts.layout import sheet
+from uncollapse.charts.marks import Circle, Group, Line, Picture, Points, Rect, Text
+from uncollapse.charts.render_png import image
+from uncollapse.charts.theme import DARK, LIGHT
+
+CHARTS = charts() | {
+    f"mark: {name}": Chart("", name, (mark,), 100, 100) for name, mark in MARKS.items()
+}
+HOSTILE = "<script>alert('x')</script> ]]> \" ' & \x00 \x1b \ud800 \uffff --> </text>"
+
+
+def ink(picture: Image.Image) -> np.ndarray:
+    """Left, top, right, bottom of what is not paper, as shares of the picture."""
+    dark = np.asarray(picture.convert("RGB")).min(axis=2) < 250
+    rows, columns = np.nonzero(dark.any(axis=1))[0], np.nonzero(dark.any(axis=0))[0]
+    found = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], float)
+    return found / np.array([*picture.size, *picture.size])
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_is_well_formed_as_a_file_and_in_a_page(name):
+    for text in (svg(CHARTS[name]), CHARTS[name].__html__()):
+        root = ElementTree.fromstring(text)
+        assert CHARTS[name].description in "".join(root.itertext())
+    whole = sheet(CHARTS[name])
+    assert ElementTree.fromstring(svg(CHARTS[name])).get("viewBox") == (
+        f"0 0 {whole.width:g} {whole.height:g}"
+    )
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_has_pixels_of_the_right_number_and_is_not_blank(name):
+    whole = sheet(CHARTS[name])
+    picture = Image.open(io.BytesIO(png(CHARTS[name], 1.5)))
+    assert picture.size == (int(np.ceil(1.5 * whole.width)), int(np.ceil(1.5 * whole.height)))
+    pixels = np.asarray(picture.convert("RGB"))
+    assert (pixels.min(axis=2) < 240).mean() > 0.001
+    assert (pixels == 255).all(axis=2).mean() > 0.2
+
+
+@pytest.mark.parametrize(
+    ("mark", "box"),
+    [
+        (Rect(10, 20, 30, 40, "s0"), (10, 20, 40, 60)),
+        (Circle(50, 50, 20, "s1"), (30, 30, 70, 70)),
+        (Line((10, 50), (90, 50), "ink", 4.0), (10, 48, 90, 52)),
+        (Points(((50, 50),), "square", size=5.0), (36, 36, 64, 64)),
+        (Picture(10, 10, 80, 40, picture_bytes()), (10, 10, 90, 50)),
+        (Group((Rect(0, 0, 10, 10, "s0"),), 40, 30, 3.0), (40, 30, 70, 60)),
+        (Group((Rect(0, 0, 99, 99, "s0"),), clip=(20, 30, 10, 20)), (20, 30, 30, 50)),
+    ],
+)
+def test_pixels_stand_where_the_mark_says(mark, box):
+    picture = image(Chart("", "one mark", (mark,), 100, 100), 2.0)
+    found = ink(picture) * np.array([*picture.size, *picture.size]) / 2 - 12
+    assert found == pytest.approx(box, abs=1.0)
+
+
+def test_words_end_begin_and_turn_where_they_say():
+    def box(**options):
+        mark = Text(100, 60, "words", 16, "ink", **options)
+        picture = image(Chart("", "words", (mark,), 200, 120), 2.0)
+        return ink(picture) * np.array([*picture.size, *picture.size]) / 2 - 12
+
+    start, middle, end = (box(anchor=anchor) for anchor in ("start", "middle", "end"))
+    assert start[0] == pytest.approx(100, abs=2)
+    assert end[2] == pytest.approx(100, abs=2)
+    assert (middle[0] + middle[2]) / 2 == pytest.approx(100, abs=2)
+    up = box(anchor="middle", turn=-90)
+    assert up[2] <= 101  # the baseline is at x, the letters to its left
+    assert up[3] - up[1] == pytest.approx(middle[2] - middle[0], abs=2)
+
+
+def test_a_faint_group_is_one_shade_where_its_marks_overlap():
+    both = Group((Circle(40, 50, 20, "bad"), Circle(60, 50, 20, "bad")), opacity=0.4)
+    pixels = np.asarray(image(Chart("", "two discs", (both,), 100, 100)))
+    assert (pixels[124, 2 * 62] == pixels[124, 2 * 45]).all()
+    assert (pixels[124, 2 * 62] != 255).any()
+
+
+@pytest.mark.parametrize("name", ["curves", "histogram", "heatmap", "scatter"])
+def test_hostile_text_stays_text(name):
+    plain = CHARTS[name]
+    hostile = replace(
+        plain,
+        title=HOSTILE,
+        note=HOSTILE,
+        description=HOSTILE,
+        legend=(Entry(HOSTILE, ()),),
+        marks=(*plain.marks, Text(5, 5, HOSTILE, tip=HOSTILE), Points(((1, 1),), tips=(HOSTILE,))),
+        kind='"><script>',
+    )
+    for text in (svg(hostile), hostile.__html__()):
+        root = ElementTree.fromstring(text)
+        assert not [e for e in root.iter() if e.tag.rpartition("}")[2] == "script"]
+        assert "<script>alert('x')</script> ]]>" in "".join(root.itertext())
+    assert png(hostile)[:4] == b"\x89PNG"
+
+
+def test_hostile_names_of_series_and_classes_stay_text():
+    for chart in (
+        curves("loss", [Series(HOSTILE, [0, 1], [1.0, 2.0]), Series("b", [0, 1], [1.0, 2.0])]),
+        scatter("map", np.eye(2), np.array([HOSTILE[:30], "b"])),
+        heatmap("h", [HOSTILE], [HOSTILE], [[1.0]], row_label=HOSTILE, column_label="c"),
+    ):
+        assert "<script" not in svg(chart)
+        ElementTree.fromstring(svg(chart))
+        ElementTree.fromstring(chart.__html__())
+
+
+def test_a_drawing_is_named_and_described_for_those_who_do_not_see_it():
+    root = ElementTree.fromstring(CHARTS["curves"].__html__()).find("svg")
+    assert root.get("role") == "img"
+    named = (root.get("aria-labelledby") or "").split()
+    assert [e.get("id") for e in root if e.tag in ("title", "desc")] == named
+
+
+def test_a_file_brings_its_colours_light_and_dark_and_a_page_gives_them():
+    text = svg(CHARTS["curves"])
+    for name, colour in LIGHT.items():
+        assert f"--{name}: {colour};" in text
+        assert f"--{name}: {DARK[name]};" in text
+    assert "<style" not in CHARTS["curves"].__html__()
+
+
+def test_the_same_chart_is_the_same_file(tmp_path):
+    chart = CHARTS["scatter"]
+    for suffix in (".svg", ".png"):
+        one, two = (save(chart, tmp_path / f"{k}{suffix}").read_bytes() for k in "ab")
+        assert one == two
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "a.svg", "b.png", "b.svg"]
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"ends in \.svg or \.png"):
+        save(CHARTS["bars"], tmp_path / "chart.pdf")
+    with pytest.raises(InputError, match="scale"):
+        png(CHARTS["bars"], 0.0)
+
+
+def test_marks_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match="kind"):
+        Points(((0, 0),), "hexagon")
+    with pytest.raises(InputError, match="tips"):
+        Points(((0, 0),), tips=("a", "b"))
+    with pytest.raises(InputError, match="anchor"):
+        Text(0, 0, "x", anchor="left")
+
+
+def test_a_font_that_lacks_a_sign_gets_other_words_for_it():
+    from PIL import ImageFont
+
+    small = ImageFont.load_default(20)
+    assert writable("α ≥ 2 → ✗ é 中", small) == "alpha >= 2 -> x e ?"
+    assert writable("plain 0.5", font(20)) == "plain 0.5"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_a_browser_draws_the_svg_where_pillow_draws_the_png(tmp_path):
+    """One page of all drawings, each in a frame of its own: the ink begins and ends alike."""
+    names = [name for name in CHARTS if "text" not in name]  # another font, another width
+    wide, tall = 1000, 900
+    body = "".join(
+        f'<div style="position:absolute;left:0;top:{i * tall}px">{svg(CHARTS[n], pixels=1)}</div>'
+        for i, n in enumerate(names)
+    )
+    page, shot = tmp_path / "all.html", tmp_path / "all.png"
+    page.write_text(f'<!doctype html><meta charset="utf-8"><body style="margin:0">{body}', "utf-8")
+    command = [
+        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+        "--blink-settings=preferredColorScheme=1", f"--user-data-dir={tmp_path / 'profile'}",
+        f"--window-size={wide},{tall * len(names)}", f"--screenshot={shot}", page.as_uri(),
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    whole = Image.open(shot)
+    for i, name in enumerate(names):
+        ours = image(CHARTS[name], 1.0)
+        theirs = whole.crop((0, i * tall, ours.width, i * tall + ours.height))
+        assert ink(theirs) == pytest.approx(ink(ours), abs=0.03), name

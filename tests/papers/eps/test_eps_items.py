@@ -1,0 +1,184 @@
+"""Every table and figure of EPS at smoke scale, and the paper's own protocols on tiny copies."""
+
+import csv
+import struct
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from uncollapse._base.check import InputError
+from uncollapse.backbones import build
+from uncollapse.cli import app
+from uncollapse.cli.errors import run as run_command
+from uncollapse.data import DataError
+from uncollapse.papers import get_item
+from uncollapse.papers._item import Request
+from uncollapse.papers.eps import EPS_ITEMS, mnist, omniglot, photographs
+from uncollapse.papers.eps.methods import METHODS
+from uncollapse.training import parse_config, train
+from uncollapse.training.overrides import apply_overrides
+
+TABLES = ["table1", "table2", "table3", "table4", "table5", "table6"]
+STUDIES = {
+    "MNIST": mnist.MNIST,
+    "OMNIGLOT": omniglot.OMNIGLOT,
+    "CARS": photographs.CARS,
+    "CUB": photographs.CUB,
+    "CARS512": photographs.CARS512,
+    "CUB512": photographs.CUB512,
+}
+FIGURES = ["eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig4", "eps-fig5", "eps-fig6"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_from_outside(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache-of-this-test"))
+    monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
+
+
+def rows_of(path):
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
+    pytest.importorskip("mlxtend")
+    out, made = tmp_path / "out", {}
+    for name in TABLES + FIGURES:
+        made[name] = get_item(name).run(out, 0, "smoke", processes=1).files
+        assert all(path.stat().st_size > 100 for path in made[name])
+        assert {path.parent for path in made[name]} == {out / name / "smoke"}
+    assert {*made, "claims-eps", "fig-noise"} == {item.name for item in EPS_ITEMS}
+
+    rows = rows_of(made["table3"][1])
+    assert len(rows) == len(METHODS) * 10
+    assert {row["metric"] for row in rows} >= {"letters R@1", "letters NMI", "languages NMI+"}
+    best = next(r for r in rows if (r["what"], r["metric"]) == ("EPS + MS", "letters R@1"))
+    assert best["paper"] == "68.7"
+    assert len(best["by seed"].split()) == 2
+    assert all(0 <= float(value) <= 100 for r in rows for value in r["by seed"].split())
+    assert best["reproduced"].split()[0] in ("yes", "partly", "NO")
+    page = made["table3"][0].read_text(encoding="utf-8")
+    assert "`uncollapse reproduce table3 --scale smoke`" in page
+    assert "What differs from the paper: Smoke" in page
+    assert "| letters R@1: MS → EPS + MS | 57.7 → 68.7 (+11.0) |" in page
+
+    for name in ("eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig5", "eps-fig6"):
+        assert {path.suffix for path in made[name]} >= {".png", ".svg"}
+    assert {path.name for path in made["table2"]} == {
+        *("table2-cars196.md", "table2-cars196.csv", "table2-cub200.md", "table2-cub200.csv")
+    }
+
+    runs = out / "runs" / "omniglot" / "smoke"
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/summary.json")}
+    # Seven methods, one more number of positives, and three that are trimmed: two seeds each.
+    assert len(before) == 2 * (7 + 1 + 3)
+    again = get_item("table3").run(out, 0, "smoke", processes=1).files
+    assert rows_of(again[1]) == rows
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_more_seeds_add_their_runs_to_those_that_exist(tmp_path):
+    pytest.importorskip("mlxtend")
+    table1 = get_item("table1")
+    first, second = (
+        rows_of(table1.run(tmp_path, 3, "smoke", seeds=count, processes=1).files[1])
+        for count in (1, 2)
+    )
+    assert first[0]["std"] == ""
+    assert second[0]["by seed"].split()[0] == first[0]["by seed"]
+    assert sorted(p.name for p in (tmp_path / "runs/mnist/smoke").iterdir()) == [
+        *("eps-triplet-s3", "eps-triplet-s4", "triplet-s3", "triplet-s4")
+    ]
+
+
+@pytest.mark.parametrize(("item", "where"), [("table2", "jkrause"), ("table3", "brendenlake")])
+def test_a_missing_dataset_is_named_with_where_to_get_it(item, where, tmp_path, capsys):
+    assert run_command(app, ["reproduce", item, "--out", str(tmp_path / "out")]) == 2
+    assert where in capsys.readouterr().err
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match=where):
+        get_item(item).run(tmp_path / "out", 0, data_root=empty)
+
+
+def test_the_paper_scale_asks_for_the_weights_it_starts_from(tmp_path):
+    with pytest.raises(InputError, match="--weights: expected a file of ImageNet weights for resn"):
+        get_item("table3").run(tmp_path, 0, "paper")
+
+
+def paint(path, seed, mode="L", size=(20, 20)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = (*size, 3) if mode == "RGB" else size
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)).save(path)
+
+
+def tiny_birds(root):
+    images, labels, classes = [], [], []
+    for number in (1, 2, 101, 102):
+        classes.append(f"{number} {number:03d}.Bird")
+        for place in range(3):
+            key = len(images) + 1
+            path = f"{number:03d}.Bird/{place}.png"
+            images.append(f"{key} {path}")
+            labels.append(f"{key} {number}")
+            paint(root / "cub200" / "images" / path, key, "RGB")
+    files = {"images": images, "image_class_labels": labels, "classes": classes}
+    for name, lines in files.items():
+        (root / "cub200" / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def tiny_letters(root):
+    for part, names in (("background", "AB"), ("evaluation", "CD")):
+        for place, alphabet in enumerate(names):
+            for letter in range(2):
+                for image in range(2):
+                    seed = 100 * place + 10 * letter + image
+                    folder = root / "omniglot" / f"images_{part}" / alphabet / f"character{letter}"
+                    paint(folder / f"{image}.png", seed)
+
+
+def tiny_digits(root):
+    (root / "mnist").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 28, 28), dtype=np.uint8)
+    for part in ("train", "t10k"):
+        head = struct.pack(">BBBBIII", 0, 0, 8, 3, *pixels.shape)
+        (root / "mnist" / f"{part}-images-idx3-ubyte").write_bytes(head + pixels.tobytes())
+        digits = (np.arange(40) % 10).astype(np.uint8)
+        head = struct.pack(">BBBBI", 0, 0, 8, 1, len(digits))
+        (root / "mnist" / f"{part}-labels-idx1-ubyte").write_bytes(head + digits.tobytes())
+
+
+@pytest.mark.parametrize("name", ["MNIST", "OMNIGLOT", "CUB512"])
+def test_the_papers_own_protocol_takes_its_first_steps_on_a_tiny_copy(name, tmp_path):
+    for fill in (tiny_birds, tiny_letters, tiny_digits):
+        fill(tmp_path)
+    (setup,) = STUDIES[name].setups["paper"]
+    weights = None
+    if setup.pretrained:
+        body = build(setup.config["model"]["backbone"], 2, shape=(3, 64, 64)).trunk
+        weights = tmp_path / "weights.pth"
+        torch.save(body.state_dict(), weights)
+    request = Request("item", tmp_path, "paper", data_root=tmp_path, weights=weights)
+    method = "EPS + Trip. + SH" if name == "MNIST" else "EPS + Dist-Margin"
+    config = setup.run_config(METHODS[method], 0, request)
+    assert config.model.dim == {"MNIST": 2, "CUB512": 512}.get(name, 128)
+    assert config.optimiser.lr == (1e-3 if name == "MNIST" else 1e-5)
+    small = ["batch.p=2", "batch.k=2", "train.steps=2", "evaluate.ks=[1]", "data.workers=0"]
+    values = apply_overrides(config.model_dump(exclude_none=True), small)
+    run = train(parse_config(values), tmp_path / "run")
+    assert run.finished
+    losses = [line["loss"] for line in run.metrics() if "loss" in line]
+    assert all(np.isfinite(losses))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_each_protocol_parses_for_every_method_at_every_scale(name, tmp_path):
+    for scale, (setup,) in STUDIES[name].setups.items():
+        request = Request("item", tmp_path, scale, weights=tmp_path / "weights.pth")
+        for sections in METHODS.values():
+            config = setup.run_config(sections, 7, request)
+            assert config.seed == 7
+            assert (config.model.weights is not None) == setup.pretrained

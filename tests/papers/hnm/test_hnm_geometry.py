@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from uncollapse._base.check import InputError
+from uncollapse.charts.theme import rgb
+from uncollapse.cli.reproduce_tables import listing_table, show_page
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
+from uncollapse.papers import ITEMS, get_item
+from uncollapse.papers._draw import COLOURS, edge, reach
+from uncollapse.papers.hnm._examples import (
+    concentric_simplices,
+    five_points,
+    hardest_triplet,
+    separated_pair,
+    twenty_points,
+)
+
+
+def printed(made) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    for page in made.pages:
+        show_page(console, page)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["fig1", "fig2", "fig3", "fig4"])
+def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
+    made = get_item(name).run(tmp_path / "new", 0)
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [f"{name}.png", f"{name}.svg"]
+    assert sorted(p.suffix for p in made.files) == [".png", ".svg"]
+    picture = np.asarray(Image.open(tmp_path / "new" / f"{name}.png").convert("RGB"))
+    assert min(picture.shape[:2]) > 800
+    # Both class colours, white paper and dark ink are all there.
+    for colour in COLOURS[:2]:
+        near = np.abs(picture.astype(int) - np.array(rgb(colour)[:3])).max(axis=2) < 3
+        assert near.sum() > 200
+    assert (picture.min(axis=2) > 252).mean() > 0.2
+    assert (picture.max(axis=2) < 51).sum() > 500
+    assert "<svg" in (tmp_path / "new" / f"{name}.svg").read_text()[:600]
+    if name == "fig4":
+        told = printed(made)
+        assert "50 gradient descent steps: d_haus = 1.733, diameter 3.81 → 1.23" in told
+        assert "nearest separated points found: d_haus = 1.368, diameter 3.81 → 2.22" in told
+
+
+def test_the_same_seed_draws_the_same_file(tmp_path):
+    first, second = (get_item("fig1").run(tmp_path / k, 1).files for k in "ab")
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+    other = get_item("fig1").run(tmp_path / "c", 2).files
+    assert other[0].read_bytes() != first[0].read_bytes()
+
+
+def test_the_truth_table_is_printed_and_saved(tmp_path):
+    made = get_item("claims-hnm").run(tmp_path, 0)
+    markdown, table = made.files
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    found = {(row["example"], row["claim"]): row["verdict"] for row in rows}
+    assert found["4 classes of one point, all at 0 in R¹", "Thm 3.3, upper"] == "violated"
+    assert found["A = {0, 3}, B = {-1} in R¹", "Cor. 3.4, lower"] == "holds"
+    assert found["2 simplices of 7 points, one centre, R¹²", "Cor. 3.4, upper"] == "violated"
+    assert found["separated at first, all at one point after", "(16)"] == "violated"
+    assert found["5 points of Figs. 2 and 3", "Thm 3.3, upper"] == "holds"
+    told = printed(made)
+    text = markdown.read_text(encoding="utf-8")
+    assert text.count("\n| ") == len(rows) + 2  # the heading and the rule under it
+    for part in (told, text):
+        assert "violated" in part
+        assert "random draws of 5 points" in part
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["claims-hnm.csv", "claims-hnm.md"]
+
+
+def test_the_registry_lists_what_exists_when_asked_for_what_does_not():
+    with pytest.raises(InputError, match=r"item: expected one of fig1, fig2, fig3, fig4") as error:
+        get_item("fig99")
+    assert "'fig99'" in str(error.value)
+    assert all(name == item.name and item.summary and item.time for name, item in ITEMS.items())
+    assert listing_table().row_count == len(ITEMS)
+
+
+def test_a_scale_that_an_item_does_not_have_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"^scale: expected one of 'laptop', got 'paper'"):
+        get_item("fig1").run(tmp_path, 0, scale="paper")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_toys_are_what_the_figures_say(seed):
+    x, ids = separated_pair(seed, 0.25)
+    assert is_triplet_separated(x, ids, 0.25)
+    x, ids = five_points(seed)
+    assert 0.3 < hard_mined_loss(x, ids) / np.ptp(x, axis=0).max() < 1.0
+    assert ids.tolist() == [0, 0, 0, 1, 1]
+    assert twenty_points(seed)[0].shape == (20, 2)
+
+
+def test_the_triplet_drawn_is_the_hardest():
+    for seed in range(5):
+        x, ids = np.random.default_rng(seed).standard_normal((8, 2)), np.arange(8) % 2
+        anchor, positive, negative = hardest_triplet(x, ids)
+        loss = np.linalg.norm(x[anchor] - x[positive]) - np.linalg.norm(x[anchor] - x[negative])
+        assert loss == pytest.approx(-separation(x, ids).margin)
+        assert ids[hardest_triplet(x, ids, of_class=1)[0]] == 1
+
+
+def test_the_box_around_a_boundary_reaches_as_far_as_the_farthest_positive():
+    box = reach(np.array([[0.0, 0.0], [3.0, 4.0]]), alpha=1.0)
+    assert box.min(axis=0).tolist() == [-6.0, -6.0]
+    assert box.max(axis=0).tolist() == [9.0, 10.0]
+
+
+def test_the_boundary_of_a_class_is_where_the_tightest_anchor_is_just_satisfied():
+    points = np.random.default_rng(0).standard_normal((4, 2))
+    for z in edge(points, alpha=0.3)[::7]:
+        room = min(
+            np.linalg.norm(x - z) - np.linalg.norm(x - y) - 0.3 for x in points for y in points
+        )
+        assert room == pytest.approx(0.0, abs=1e-9)
+
+
+def test_concentric_simplices_are_regular_and_concentric():
+    x, ids = concentric_simplices(4)
+    assert x.shape == (8, 6)
+    for c in (0, 1):
+        mine = x[ids == c]
+        np.testing.assert_allclose(mine.mean(axis=0), 0, atol=1e-12)
+        gaps = np.linalg.norm(mine[:, None] - mine, axis=2)[np.triu_indices(4, 1)]
+        np.testing.assert_allclose(gaps, np.sqrt(2))

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from uncollapse.health.forecast import Cell, Forecast
+from uncollapse.health.strategy import Strategy
+from uncollapse.health.trial_steps import Probe
+from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
+
+HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)
+
+
+def cell(p: int, k: int, dim: int, drift: float, strategy: Strategy = HARD, probe=None) -> Cell:
+    return Cell(p, k, dim, strategy, drift, 0.01, 0.5, 2.0, 0.7, 2.0 - 2 * 0.7, probe)
+
+
+def found(probe: Probe | None = None, dims: tuple[int, ...] = (4, 64)) -> Forecast:
+    own = [
+        cell(p, k, d, 0.01 * p * k / d, probe=probe) for d in dims for p in (2, 8) for k in (2, 4)
+    ]
+    other = [cell(p, k, d, -0.1, EASY) for d in dims for p in (2, 8) for k in (2, 4)]
+    return Forecast(tuple(own), tuple(other), 2.0)
+
+
+def test_the_map_shows_every_shape_with_its_sign_and_drift():
+    page = make_forecast_page(found()).render()
+    assert "Dimension 4" in page
+    assert "✓ +0.01" in page  # P 2, K 2, dimension 4
+    assert "~ +0.08" in page  # P 8, K 4
+    assert "P 8, K 4: +0.08, shrinks; may stop in time" in page
+
+
+def test_curves_over_the_dimension_need_more_than_one():
+    assert "P 8, K 4: +0.08 at 4, +0.01 at 64" in make_forecast_page(found()).render()
+    assert 'id="dimensions"' not in make_forecast_page(found(dims=(4,))).render()
+
+
+def test_the_worst_risk_is_said_first_and_the_bound_is_no_guarantee():
+    risky = Forecast((cell(8, 8, 4, 0.9), cell(2, 2, 4, 0.0)), (), 2.0)
+    page = make_forecast_page(risky, "Two shapes").render()
+    assert "1 of 2 shapes of hard x hard are at high risk" in page
+    assert 'class="verdict bad"' in page
+    assert "no guarantee" in page
+    assert 'id="strategies"' not in page
+
+
+def test_a_probe_replaces_the_drift_by_the_share_it_predicts():
+    falling = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 10, (0.4,) * 5 + (0.2,) * 5)
+    page = make_forecast_page(found(falling)).render()
+    assert "✗ 25\N{NO-BREAK SPACE}%" in page
+    assert 'id="probes"' in page
+
+
+@pytest.mark.parametrize("name", ["plain.html", "new/folder.html"])
+def test_the_page_is_one_file_that_fetches_nothing(tmp_path: Path, name: str):
+    path = save_forecast_page(found(), tmp_path / name)
+    text = path.read_text()
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_the_page_opens_without_complaint_network_or_overflow(browser, tmp_path: Path, width: int):
+    falling = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 10, (0.4,) * 5 + (0.2,) * 5)
+    path = save_forecast_page(found(falling), tmp_path / "forecast.html")
+    visit = browser.open(path, width)
+    assert visit.complaints == []
+    fetched = [url for url in visit.requests if not url.startswith("data:")]
+    assert fetched == [path.resolve().as_uri()]
+    assert visit.value("document.documentElement.scrollWidth") == width

@@ -1,0 +1,109 @@
+"""Text of others (class names, files, configs, errors, titles) is shown as it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from uncollapse.health.forecast import Cell, Forecast
+from uncollapse.health.strategy import Strategy
+from uncollapse.report import comparison_page, diagnose, run_report
+from uncollapse.report.forecast_page import save_forecast_page
+from uncollapse.report.sweep_page import sweep_report
+from uncollapse.training import Run
+
+if TYPE_CHECKING:
+    from conftest import Browser
+
+# Without a slash, so that it may also be the name of a folder.
+NAME = """'"><script>owned=1;<img src=x onerror=owned=1>{{ 7*7 }}"""
+TEXT = f"</title></style></script>{NAME}{{% raw %}}<!-- ]]>"
+PAGES = ("diagnosis", "names", "run", "runs", "comparison", "forecast", "sweep")
+
+
+@pytest.fixture(scope="session")
+def hostile_run(easy_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose folder, config, log and summary hold such text."""
+    folder = tmp_path_factory.mktemp("hostile") / NAME
+    shutil.copytree(easy_run.path, folder)
+    run = Run(folder)
+    lines = [{"step": 5, "event": TEXT}, {"step": 6, "verdict": TEXT, TEXT: 1.0}]
+    with run.metrics_file.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    config = run.config_file.read_text(encoding="utf-8")
+    root = f"[data]\nroot = {json.dumps(TEXT)}"
+    run.config_file.write_text(config.replace("[data]", root), encoding="utf-8")
+    summary = json.loads(run.summary_file.read_text(encoding="utf-8"))
+    summary["versions"] = {TEXT: TEXT}
+    run.summary_file.write_text(json.dumps(summary), encoding="utf-8")
+    return run
+
+
+@pytest.fixture(scope="session")
+def hostile(
+    hostile_run: Run,
+    hard_run: Run,
+    make_sweep: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("hostile-pages")
+    labels = np.repeat(np.arange(4), 10)
+    z = np.random.default_rng(0).normal(size=(40, 3)) + labels[:, None]
+    named = np.array([f"{TEXT}{i}" for i in labels])
+    images = np.zeros((40, 4, 4), np.uint8)
+    two = {TEXT: hostile_run, "hard": hard_run}
+    shape = Cell(2, 2, 4, Strategy("hard", "hard", scale_free=False), 0.1, 0.0, 1.0, 2.0, 0.5, 1.0)
+    swept = make_sweep(folder / NAME, error=TEXT)
+    makers: dict[str, Callable[[Path], Path]] = {
+        "diagnosis": diagnose(z, named, named, images, title=TEXT).save,
+        "names": diagnose(z, named, names=named).save,
+        "run": lambda path: run_report([hostile_run], path),
+        "runs": lambda path: run_report([hostile_run, hard_run], path),
+        "comparison": lambda path: comparison_page(
+            two, path, title=TEXT, text=TEXT, notes={TEXT: TEXT}
+        ),
+        "forecast": lambda path: save_forecast_page(Forecast((shape,), (), 2.0), path, TEXT, TEXT),
+        "sweep": lambda path: sweep_report(swept)[0].rename(path),
+    }
+    return {name: make(folder / f"{name}.html") for name, make in makers.items()}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_hostile_text_is_escaped_and_still_there(hostile: dict[str, Path], name: str):
+    text = hostile[name].read_text(encoding="utf-8")
+    assert text.count("<script>") == text.count("</script>") == 1
+    assert text.count("<style>") == text.count("</style>") == 1
+    assert text.count("</title>") == 1 + text.count("<title id=")
+    assert "<img src=x" not in text
+    assert NAME in unescape(text)
+    assert "&amp;lt;" not in text  # escaped once
+    assert "&lt;path" not in text  # our own drawings are not text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_in_a_browser_nothing_of_it_runs(browser: Browser, hostile: dict[str, Path], name: str):
+    visit = browser.open(hostile[name])
+    assert visit.complaints == []
+    assert visit.value("typeof owned") == "undefined"
+    assert visit.value("document.querySelectorAll('[onerror], [src=x]').length") == 0
+    assert visit.value("document.scripts.length") == 1
+    assert NAME in visit.value("document.body.textContent")
+
+
+def test_a_script_that_gets_into_the_page_all_the_same_does_not_run(
+    browser: Browser, hostile: dict[str, Path], tmp_path: Path
+):
+    text = hostile["diagnosis"].read_text(encoding="utf-8")
+    page = tmp_path / "page.html"
+    page.write_text(text.replace("<main", "<script>owned=1</script><main", 1), encoding="utf-8")
+    visit = browser.open(page)
+    assert visit.value("typeof owned") == "undefined"
+    assert any("Content Security Policy" in line for line in visit.complaints)
+    assert visit.value("document.querySelectorAll('thead button').length") > 0  # ours does

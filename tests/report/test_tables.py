@@ -1,0 +1,53 @@
+"""Tables: long ones fold, numbers stand to the right, text of others stays text."""
+
+from __future__ import annotations
+
+from uncollapse.report.page import fill
+from uncollapse.report.tables import Cell, Table
+
+
+def drawn(table: Table) -> str:
+    """The table as a page shows it."""
+    text = fill("run.html.j2", _CONTENT | {"made": table})
+    return text[text.index('<section id="made"') : text.index("</main>")]
+
+
+_VERDICT = {"headline": "h", "tone": "good", "glyph": "", "missing": "gone", "logged": False}
+_CONTENT = {
+    "title": "t", "lead": "", "added": [], "several": False, "verdict": _VERDICT, "curves": [],
+    "events": None, "maps": [], "classes": [], "config": {"changed": {}, "every": {}},
+    "neighbours": {"sheets": [], "missing": [], "judged": True, "names": None},
+}  # fmt: skip
+
+
+def test_text_of_others_cannot_become_markup():
+    rows = [["<script>"], [Cell("<img>", note="<hr>", style='"><b>')]]
+    text = drawn(Table(["<i>"], rows, caption="<u>"))
+    for piece in ("<script>", "<img>", "<hr>", "<b>", "<u>", "<i>"):
+        assert piece not in text
+        assert piece.replace("<", "&lt;").replace(">", "&gt;") in text
+
+
+def test_a_long_table_shows_its_first_rows_and_a_switch_for_the_rest():
+    rows = [[f"row {i}", i] for i in range(20)]
+    text = drawn(Table(["name", "n"], rows, first=5))
+    assert text.count("<tr>") == 1 + 5
+    assert text.count('<tr class="more">') == 15
+    assert "Show all 20 rows" in text
+    assert "checkbox" not in drawn(Table(["name", "n"], rows[:7], first=5))
+
+
+def test_cells_sort_by_their_value_and_numbers_stand_to_the_right():
+    text = drawn(Table(["a", "b"], [["x", Cell("12 %", 0.12)], ["y", None]], sortable=True))
+    assert 'data-v="0.12"' in text
+    assert '<th scope="col" class="n">b</th>' in text
+    assert '<th scope="col">a</th>' in text
+
+
+def test_a_bool_is_no_number():
+    text = drawn(Table(["a", "b"], [["x", True], ["y", False]]))
+    assert "<td>True</td>" in text
+
+
+def test_a_run_of_defaults_says_so():
+    assert "All defaults." in fill("run.html.j2", _CONTENT | {"made": Table(["run"], [["a"]])})
