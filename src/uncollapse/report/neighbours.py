@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from uncollapse.report.blocks import note, picture, table
 from uncollapse.report.contact_sheet import contact_sheet
 from uncollapse.report.markup import Html
 from uncollapse.report.pictures import Images
-from uncollapse.training.search import nearest
+from uncollapse.training.lookup import nearest
 
 __all__ = [
     "Neighbourhood",
@@ -69,9 +71,13 @@ def neighbourhood(
 
 
 def neighbour_pictures(
-    found: Neighbourhood, images: Images, *, kind: str = "label", title: str = ""
+    found: Neighbourhood,
+    images: Images | Mapping[int, Any],
+    *,
+    kind: str = "label",
+    title: str = "",
 ) -> Html:
-    """A contact sheet: the query in the first column, ✓ right and ✗ wrong."""
+    """A contact sheet: the query in the first column, ✓ right and ✗ wrong; `images` by row."""
     sheet = contact_sheet(
         [images[int(q)] for q in found.queries],
         [[images[int(r)] for r in row] for row in found.rows],

@@ -10,7 +10,7 @@ from uncollapse.report.charts import scatter
 from uncollapse.report.config_table import config_differences, config_table
 from uncollapse.report.diagnosis_page import class_table, distance_chart, verdict_body
 from uncollapse.report.markup import Html, esc, join
-from uncollapse.report.neighbours import neighbour_pictures, neighbourhood, picture_key
+from uncollapse.report.neighbours import neighbour_pictures, picture_key
 from uncollapse.report.page import Page
 from uncollapse.report.project import project, projection_name
 from uncollapse.report.run_curves import curve_grid, event_table, numbered_events
@@ -22,15 +22,14 @@ from uncollapse.training import Run
 __all__ = ["run_report", "write_report"]
 
 
-def run_report(
-    runs: Sequence[Run | str | Path], path: str | Path, *, rows: int = 1500, seed: int = 0
-) -> Path:
+def run_report(runs: Sequence[Run | str | Path], path: str | Path) -> Path:
     """Write one page about the runs: verdicts, curves, config, maps before and after, pictures.
 
-    Verdicts, maps and pictures come from at most `rows` samples of each run's first evaluation
-    split, embedded again; where the data or the checkpoint is not there, a sentence says so.
+    Everything is read from the run directories; neither dataset nor network is needed. Verdicts,
+    maps and pictures are of each run's first evaluation split as it was measured; where it was not,
+    a sentence says so.
     """
-    return _page(view_runs(runs, rows, seed)).save(path)
+    return _page(view_runs(runs)).save(path)
 
 
 def write_report(run: Run | str | Path) -> Path:
@@ -129,15 +128,14 @@ def _pictures(views: list[RunView]) -> Html:
         found = view.snapshot
         if not isinstance(found, Snapshot) or not found.finite:
             others.append(note(f"{view.name}: no embedding to search in."))
-        elif len(found.data.shape) != 3:
-            others.append(note(f"{view.name}: the samples of {found.data.name} are not pictures."))
+        elif found.neighbours is None or found.pictures is None:
+            others.append(note(f"{view.name}: the samples of {found.facts.data} are no pictures."))
         else:
-            near = neighbourhood(found.after, found.finest, seed=view.seed)
+            near = found.neighbours
             key = picture_key(near)
             kind = "label" if found.fine_labels is None else "fine label"
-            pixels = found.data.pixels()
             title = view.name if len(views) > 1 else ""
-            parts.append(neighbour_pictures(near, pixels, kind=kind, title=title))
+            parts.append(neighbour_pictures(near, found.pictures, kind=kind, title=title))
     return Html(key + grid(parts, wide=True) + join(others))
 
 

@@ -4,6 +4,9 @@ from uncollapse.training.checkpoint import Checkpoint, CheckpointError, Checkpoi
 from uncollapse.training.config import Config, load_config, parse_config
 from uncollapse.training.engine import TrainingError, train
 from uncollapse.training.evaluation import embed, evaluate
+from uncollapse.training.measured_rows import NotMeasuredError
+from uncollapse.training.measures import Measures
+from uncollapse.training.measuring import measure_run
 from uncollapse.training.noise import noise_probe_run
 from uncollapse.training.run import Run
 
@@ -12,11 +15,14 @@ __all__ = [
     "CheckpointError",
     "CheckpointStore",
     "Config",
+    "Measures",
+    "NotMeasuredError",
     "Run",
     "TrainingError",
     "embed",
     "evaluate",
     "load_config",
+    "measure_run",
     "noise_probe_run",
     "parse_config",
     "train",

@@ -33,6 +33,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
+from uncollapse._base.arrays import Array
 from uncollapse._base.files import DamagedFileError, read_json, write_json
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.health import Health
@@ -45,6 +49,7 @@ __all__ = [
     "SplitFacts",
     "SplitFigures",
     "measures_file",
+    "name_labels",
     "read_measures",
     "write_measures",
 ]
@@ -167,6 +172,18 @@ def write_measures(folder: Path, measures: Measures) -> None:
     if measures.after is not None:
         plain["after"] = _plain(measures.after)
     write_json(measures_file(folder), plain)
+
+
+def name_labels(labels: Tensor, names: Mapping[int, str]) -> Array:
+    """Labels as their names, where there are names; a label without one as its number.
+
+    >>> import torch
+    >>> name_labels(torch.tensor([1, 0]), {0: "even", 1: "odd"}).tolist()
+    ['odd', 'even']
+    """
+    if not names:
+        return labels.numpy()
+    return np.array([names.get(value, str(value)) for value in labels.tolist()])
 
 
 def _plain(moment: Moment) -> dict[str, Any]:

@@ -13,13 +13,18 @@ from uncollapse.backbones import Embedder
 from uncollapse.training.assemble import build_model
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, load_config
+from uncollapse.training.measured_rows import Samples, SplitRows, When, read_rows, read_samples
+from uncollapse.training.measures import Measures, read_measures
 
 __all__ = ["Run"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory: `config.toml`, `metrics.jsonl`, `summary.json`, `checkpoints/`."""
+    """A run directory: `config.toml`, `metrics.jsonl`, `summary.json`, `checkpoints/`.
+
+    And what was measured once, at its start and its end: `measures.json` and the files beside it.
+    """
 
     path: Path
 
@@ -78,24 +83,34 @@ class Run:
                 if line.endswith("\n"):
                     yield json.loads(line)
 
+    def measures(self) -> Measures:
+        """Every figure of the start and the end; `NotMeasuredError` where they were not taken."""
+        return read_measures(self.path)
+
+    def rows(self, when: When, split: str) -> SplitRows:
+        """The fixed rows of a split with their embeddings `before` or `after` training."""
+        return read_rows(self.path, when, split)
+
+    def samples(self, split: str) -> Samples:
+        """A few queries of a split, their nearest neighbours after training, and pictures."""
+        return read_samples(self.path, split)
+
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample as the network sees it: `(C, H, W)` or `(features,)`."""
-        return tuple(self._checkpoint("last").state["shape"])
+        return tuple(self.last_checkpoint().state["shape"])
 
     def load_model(self, which: str = "last") -> Embedder:
         """The trained network in evaluation mode: the `last` checkpoint, or the `best` one."""
-        checkpoint = self._checkpoint(which)
+        step = self.checkpoints.best_step() if which == "best" else None
+        checkpoint = self.last_checkpoint() if step is None else self.checkpoints.load(step)
         model = build_model(self.config, checkpoint.state["shape"])
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
 
-    def _checkpoint(self, which: str) -> Checkpoint:
-        store = self.checkpoints
-        step = store.best_step() if which == "best" else None
-        if step is not None:
-            return store.load(step)
-        last, complaints = store.load_last()
+    def last_checkpoint(self) -> Checkpoint:
+        """The newest checkpoint that verifies; `CheckpointError` if there is none."""
+        last, complaints = self.checkpoints.load_last()
         if last is None:
             why = "; ".join(complaints) or "none was written"
             raise CheckpointError(f"{self.path} has no usable checkpoint: {why}")

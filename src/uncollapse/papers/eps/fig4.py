@@ -12,7 +12,7 @@ from uncollapse.papers.eps._maps import Look, look
 from uncollapse.papers.eps.methods import only
 from uncollapse.papers.eps.protocols import CARS, TIMES
 from uncollapse.report.contact_sheet import contact_sheet, save_png
-from uncollapse.training.search import nearest
+from uncollapse.training.lookup import nearest
 
 __all__ = ["EPS_FIG4"]
 
