@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from _study import Setting
 from uncollapse.health import Probe, Thresholds
-from uncollapse.health.forecast import DANGEROUS
+from uncollapse.health.drift_forecast import DANGEROUS
 
 Array = np.ndarray[Any, Any]
 

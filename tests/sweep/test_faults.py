@@ -13,9 +13,9 @@ from rich.console import Console
 
 from sweep.sweep_helpers import TINY, log, until, writer
 from uncollapse.sweep import Job, run_jobs
-from uncollapse.sweep.drive import drive
+from uncollapse.sweep.driver import drive
 from uncollapse.sweep.local import LocalEngine
-from uncollapse.sweep.perform import perform
+from uncollapse.sweep.one_run import perform
 from uncollapse.training import parse_config
 
 # Long enough to be killed in the middle: 120 steps, saved every 5.

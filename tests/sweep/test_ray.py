@@ -7,7 +7,7 @@ import pytest
 
 from sweep.sweep_helpers import TINY, log
 from uncollapse.sweep import Job
-from uncollapse.sweep.perform import perform
+from uncollapse.sweep.one_run import perform
 from uncollapse.training import parse_config
 
 pytest.importorskip("ray")
@@ -24,7 +24,7 @@ from rich.console import Console
 from sweep.sweep_helpers import until, writer
 from sweep.test_ray import JOBS
 from uncollapse.sweep.board import Board
-from uncollapse.sweep.drive import drive
+from uncollapse.sweep.driver import drive
 from uncollapse.sweep.ray_engine import RayEngine
 
 out = Path(sys.argv[1])

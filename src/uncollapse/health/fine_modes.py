@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from uncollapse._base.arrays import Array
-from uncollapse.health.state import Health
+from uncollapse.health.records import Health
 from uncollapse.metrics import modes_per_class
 
 __all__ = ["with_modes"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.health.forecast import Cell, Forecast
+from uncollapse.health.drift_forecast import Cell, Forecast
 from uncollapse.report.blocks import Cell as TableCell
 from uncollapse.report.blocks import figures, grid, note, paragraph, table, unfold
 from uncollapse.report.charts import Series, curves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from uncollapse.health.forecast import DANGEROUS, Cell
+from uncollapse.health.drift_forecast import DANGEROUS, Cell
 from uncollapse.health.trial_steps import NO_DRIFT
 from uncollapse.report.charts.axes import DASHES, MARKS, Frame, Scale, figure, legend, mark
 from uncollapse.report.charts.heatmap import Tile, tiles

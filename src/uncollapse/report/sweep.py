@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from uncollapse._base.files import write_text
 from uncollapse.report.blocks import Cell, figures, grid, note, table
 from uncollapse.report.charts import heatmap
 from uncollapse.report.config_table import config_table
@@ -20,7 +21,6 @@ from uncollapse.report.words import badge
 from uncollapse.sweep.axes import short_names
 from uncollapse.sweep.rates import wilson
 from uncollapse.sweep.results import primary_recall
-from uncollapse.training.checkpoint import write_text
 
 __all__ = ["sweep_report"]
 

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse._base.progress import ProgressLine
+from uncollapse._base.files import write_json, write_text
+from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
 from uncollapse.training.assemble import load_data, load_eval_data, pick_device
-from uncollapse.training.checkpoint import CheckpointError, write_text
+from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
 from uncollapse.training.evaluation import Evaluated, as_evaluated, evaluate_splits
 from uncollapse.training.log import Log
-from uncollapse.training.measuring import Measurer
+from uncollapse.training.measurer import Measurer
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
 from uncollapse.training.signals import requests_to_stop
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 __all__ = ["TrainingError", "train"]
 
@@ -74,7 +76,7 @@ def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> N
     measurer = Measurer(run.path, config, as_evaluated(session.data, config), splits)
     ranks.on_first(lambda: _begin(run, config))  # what cannot be built has left nothing behind
     begun = time.monotonic()
-    console = console if ranks.first else Console(quiet=True)
+    console = console if ranks.first else quiet_console()
     with (
         ProgressLine(run.path.name, config.train.steps, console) as line,
         requests_to_stop(patient=ranks.size > 1) as asked,
@@ -99,7 +101,6 @@ def _is_done(run: Run, config: Config, resume: bool) -> bool:
 
 
 def _begin(run: Run, config: Config) -> None:
-    run.path.mkdir(parents=True, exist_ok=True)
     write_text(run.config_file, config.to_toml())
     run.summary_file.unlink(missing_ok=True)
 
@@ -220,7 +221,7 @@ def _summarise(session: Session, run: Run, status: str, seconds: float) -> None:
         "ranks": session.ranks.size,
         "versions": {"uncollapse": __version__, "torch": torch.__version__},
     }
-    write_text(run.summary_file, json.dumps(summary, indent=1))
+    write_json(run.summary_file, summary)
 
 
 def _check_same(before: Config, now: Config) -> None:

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import drift
-from uncollapse.health.drift import has_unit_rows
+from uncollapse.health.radial_drift import has_unit_rows
 from uncollapse.losses import Loss
 from uncollapse.training.assemble import build_sampler
 from uncollapse.training.config import Config

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import read_json, read_jsonl
 from uncollapse.backbones import Embedder
 from uncollapse.training.assemble import build_model
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
@@ -66,7 +66,7 @@ class Run:
         """How it ended; empty while it has not."""
         if not self.summary_file.is_file():
             return {}
-        found: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = read_json(self.summary_file)
         return found
 
     @property
@@ -78,10 +78,7 @@ class Run:
         """The logged lines; a last line cut short by a crash is left out."""
         if not self.metrics_file.is_file():
             return
-        with self.metrics_file.open(encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):
-                    yield json.loads(line)
+        yield from read_jsonl(self.metrics_file)
 
     def measures(self) -> Measures:
         """Every figure of the start and the end; `NotMeasuredError` where they were not taken."""
