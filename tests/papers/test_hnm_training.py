@@ -180,7 +180,7 @@ def test_what_is_left_is_asked_beside_the_diameter():
     assert "drift at the start ρ = -1.00 over 7 runs (p < 0.001), as expected" in told
 
 
-def test_batch_norm_before_training_has_the_statistics_of_batches():
+def test_batch_norm_before_training_has_the_statistics_of_batches(tmp_path):
     setup = study("fig10").panels[0].setups["smoke"][0]
     config = setup.config((8, 8), 16, 0.0, seed=0)
     assert config.model.backbone == "mnist-cnn"
@@ -189,7 +189,8 @@ def test_batch_norm_before_training_has_the_statistics_of_batches():
     with torch.no_grad():
         untouched = diameter(network.eval()(test[:][0]))
         as_trained = diameter(network.train()(test[:][0]))
-    found = at_the_start(config, test.shape).diameter
+    short = config.model_copy(update={"train": config.train.model_copy(update={"steps": 1})})
+    found = at_the_start(train(short, tmp_path / "run")).diameter
     assert found == pytest.approx(as_trained, rel=0.2)
     assert untouched < 0.5 * found
 

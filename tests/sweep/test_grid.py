@@ -83,12 +83,12 @@ def test_a_budget_leaves_runs_for_the_next_time(tmp_path, board):
 def test_a_run_without_its_measures_gets_them_without_training_again(made, board):
     _, _, out = made
     run = out / "runs" / "p=2,seed=0"
-    (run / "diameters.json").unlink()
+    (run / "measures.json").unlink()
     before = log(run)
     engine = InlineEngine(out / "runs")
     sweep_grid(sweep(), out, engine, board)
     assert engine.made == ["p=2,seed=0"]
-    assert (run / "diameters.json").is_file()
+    assert (run / "measures.json").is_file()
     assert log(run) == before
 
 

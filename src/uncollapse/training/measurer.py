@@ -159,13 +159,16 @@ class Measurer:
         return Moment(step, batches, figures), embedded
 
 
-def measure_run(run: Run) -> Measures:
+def measure_run(run: Run, *, data_root: str | Path | None = None) -> Measures:
     """Measure a run afterwards, from its dataset and its last checkpoint; returns all measures.
 
     For runs of earlier versions, and those that have not ended. What was measured while a run
-    trained is kept; otherwise the network at its start is built again from the config.
+    trained is kept; otherwise the network at its start is built again from the config. `data_root`
+    says where the dataset is now.
+
+    Raises `DataError` without the dataset, `CheckpointError` without a checkpoint.
     """
-    config = run.config
+    config = run.config.with_root(data_root)
     train = load_eval_data(config, config.data.train_split)
     splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
     measurer = Measurer(run.path, config, train, splits)
