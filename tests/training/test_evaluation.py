@@ -1,5 +1,7 @@
 """Embedding and judging a split: the whole of it, or the samples asked for."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -83,7 +85,7 @@ def test_rows_are_spaced_evenly_from_end_to_end(count, most):
     assert len(rows) == len(set(rows)) == min(count, most or count)
     assert rows[0] == 0
     assert rows[-1] == count - 1
-    gaps = {b - a for a, b in zip(rows, rows[1:], strict=False)}
+    gaps = {b - a for a, b in itertools.pairwise(rows)}
     assert not gaps or max(gaps) - min(gaps) <= 1
 
 

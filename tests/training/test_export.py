@@ -29,23 +29,22 @@ def test_the_file_computes_the_same_for_any_batch_size(tmp_path):
     assert [p.name for p in found.path.parent.iterdir()] == ["model.onnx"]
 
 
-class Growing(nn.Module):
-    """Gives something else at every call, so that no file can agree with it."""
+class Twofold(nn.Module):
+    """Exports twice what it computes."""
 
     def __init__(self):
         super().__init__()
-        self.linear, self.calls = nn.Linear(4, 2), 0
+        self.linear = nn.Linear(4, 2)
 
     def forward(self, x):
-        self.calls += 1
-        return self.linear(x) * self.calls
+        return self.linear(x) * (2 if torch.compiler.is_exporting() else 1)
 
 
 def test_a_file_that_computes_something_else_is_refused_and_the_old_one_kept(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"old")
     with pytest.raises(ExportError, match="differs from torch by"):
-        export_onnx(Growing(), (4,), path)
+        export_onnx(Twofold(), (4,), path)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 
