@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sweep.sweep_helpers import TINY, log, until, writer
+from sweep_helpers import TINY, log, until, writer
 from uncollapse.sweep import Job, run_jobs
 from uncollapse.sweep.driver import drive
 from uncollapse.sweep.local import LocalEngine
@@ -79,7 +79,7 @@ def test_a_run_whose_process_dies_every_time_is_given_up_with_the_signals_name(
     tmp_path, board, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-    config = parse_config({**TINY, "model": {"backbone": "sweep.deadly:network", "dim": 2}})
+    config = parse_config({**TINY, "model": {"backbone": "deadly_network:network", "dim": 2}})
     engine = LocalEngine(tmp_path, slots=1, retries=1)
     outcome = drive([Job("deadly", config)], engine, board)["deadly"]
     assert outcome.status == "failed"

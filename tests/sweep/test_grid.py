@@ -4,7 +4,7 @@ import json
 import pyarrow.parquet
 import pytest
 
-from sweep.sweep_helpers import TINY, InlineEngine, log
+from sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import diameters, parse_sweep
 from uncollapse.sweep.grid import sweep_grid
 from uncollapse.sweep.job import past_outcome

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sweep.sweep_helpers import TINY, log
+from sweep_helpers import TINY, log
 from uncollapse.sweep import Job
 from uncollapse.sweep.one_run import perform
 from uncollapse.training import parse_config
@@ -21,7 +21,7 @@ sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from ray.cluster_utils import Cluster
 from rich.console import Console
-from sweep.sweep_helpers import until, writer
+from sweep_helpers import until, writer
 from sweep.test_ray import JOBS
 from uncollapse.sweep.board import Board
 from uncollapse.sweep.driver import drive
