@@ -46,6 +46,11 @@ class Board:
         self._shown.__exit__(kind, error, trace)
         self._shown.line((self._counted(), ""))
 
+    @property
+    def console(self) -> Console:
+        """Where it is shown."""
+        return self._shown.console
+
     def began(self, job: Job, path: Path) -> None:
         """A run is under way."""
         self._running[job.name] = job, path, time.monotonic()

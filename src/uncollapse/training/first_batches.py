@@ -85,7 +85,7 @@ def _figures(
     batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss, config: Config
 ) -> BatchFigures:
     shares = [_share_of_anchors(labels) for _, labels, _ in batches]
-    margin, count = _triplet_margin(config), len(batches)
+    margin, count = config.loss.hinge_margin, len(batches)
     if not all(bool(torch.isfinite(z).all()) for z, _, _ in batches):
         unknown = None if margin is None else math.nan
         return BatchFigures(count, math.nan, unknown, math.nan, unknown, sum(shares) / count)
@@ -110,11 +110,3 @@ def _share_of_anchors(labels: Tensor) -> float:
     """Samples with a positive, of a batch with a negative; a uniform batch may hold no triplet."""
     _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
     return float((counts[inverse] > 1).float().mean()) if len(counts) > 1 else 0.0
-
-
-def _triplet_margin(config: Config) -> float | None:
-    """The margin of a plain triplet loss, which HNM (17) is about; None for any other loss."""
-    c = config.loss
-    if c.name != "triplet" or c.soft or c.scale_free or c.normalize:
-        return None
-    return 0.2 if c.margin is None else c.margin
