@@ -102,7 +102,7 @@ def test_the_best_score_is_remembered():
     [
         ({"train": {"precision": "float16", "device": "cpu"}}, Ranks(), r"train\.precision"),
         ({"mining": {"scope": "rank"}}, Ranks(0, 3), r"batch\.p: expected a multiple of the 3"),
-        ({"batch": {"p": 2, "k": 1}}, Ranks(0, 3), r"at least one sample for each of 3"),
+        ({"batch": {"p": 1, "k": 2}}, Ranks(0, 3), r"at least one sample for each of 3"),
         (
             {
                 "loss": {"name": "margin", "beta_per": "sample"},
