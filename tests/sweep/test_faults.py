@@ -23,8 +23,8 @@ LONG = {**TINY, "train": {**TINY["train"], "steps": 120, "checkpoint_every": 5}}
 JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]
 DRIVER = f"""
 import sys
-sys.path[:0] = {sys.path!r}
-from sweep.test_faults import JOBS
+sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
+from test_faults import JOBS
 from uncollapse.sweep import run_jobs
 run_jobs(JOBS, sys.argv[1], processes=2)
 """
