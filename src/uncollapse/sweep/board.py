@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from uncollapse._base.progress import LiveTable
@@ -37,13 +36,8 @@ class Board:
         self._shown.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._shown.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._shown.__exit__(*_)
         self._shown.line((self._counted(), ""))
 
     @property
