@@ -14,7 +14,7 @@ from typing import Any
 from _forecast_table import Outcome, picture, summary, write_csv
 from _study import Setting, asked, cached, recall, splits
 from uncollapse.geometry import diameter
-from uncollapse.health.forecast import embedded_batches, forecast
+from uncollapse.health.drift_forecast import embedded_batches, forecast
 from uncollapse.losses import TripletLoss
 from uncollapse.training.assemble import build_loss, build_model
 from uncollapse.training.session import Session

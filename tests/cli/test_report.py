@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_run_gets_its_page_inside(folder: Path, capsys: pytest.CaptureFixture[str]):
-    assert run(app, ["report", str(folder), "--rows", "40"]) == 0
+    assert run(app, ["report", str(folder)]) == 0
     assert f"wrote {folder / 'report.html'}" in capsys.readouterr().out
     assert "Run run" in (folder / "report.html").read_text(encoding="utf-8")
 
@@ -35,7 +35,7 @@ def test_one_run_gets_its_page_inside(folder: Path, capsys: pytest.CaptureFixtur
 def test_several_runs_get_one_page_where_asked(folder: Path, tmp_path: Path):
     page, twin = tmp_path / "new" / "both.html", tmp_path / "run"
     shutil.copytree(folder, twin)
-    assert run(app, ["report", str(folder), str(twin), "--out", str(page), "--rows", "40"]) == 0
+    assert run(app, ["report", str(folder), str(twin), "--out", str(page)]) == 0
     assert "2 runs" in page.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -128,3 +129,15 @@ def test_the_demo_compares_two_runs_and_ends_with_the_page(tmp_path, capsys):
     assert "easy positives" in shown
     assert "report.html" in shown
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_evaluate_takes_the_measures_of_a_run_that_has_none(trained, tmp_path, capsys):
+    old = tmp_path / "old"
+    shutil.copytree(trained, old)
+    for name in ("measures.json", "embeddings-after.safetensors"):
+        (old / name).unlink()
+    assert run(app, ["evaluate", str(old), "--measure", "--multiplier", "10"]) == 0
+    shown = capsys.readouterr().out
+    assert "nmi+" in shown
+    for name in ("measures.json", "embeddings-after.safetensors"):
+        assert (old / name).read_bytes() == (trained / name).read_bytes()

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from sweep.sweep_helpers import InlineEngine
+from sweep_helpers import InlineEngine
 from uncollapse.cli import app, sweep
 from uncollapse.cli.errors import run
 

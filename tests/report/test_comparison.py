@@ -40,17 +40,17 @@ def test_the_page_has_a_table_and_a_map_for_each_run(easy_run: Run, hard_run: Ru
     assert "modes per class" in text
 
 
-def test_a_run_whose_checkpoint_is_gone_keeps_its_logged_numbers(
+def test_a_run_without_measures_keeps_its_logged_numbers(
     easy_run: Run, hard_run: Run, tmp_path: Path
 ):
     shutil.copytree(hard_run.path, tmp_path / "gone")
-    shutil.rmtree(tmp_path / "gone" / "checkpoints")
+    (tmp_path / "gone" / "measures.json").unlink()
     found = compare({"easy": easy_run, "gone": Run(tmp_path / "gone")})
     last = found.numbers()[-1]
     assert last["recall@1"] == hard_run.summary["metrics"]["test/recall@1"]
     assert last["verdict"] is None
     assert math.isnan(last["modes"])
-    assert "no usable checkpoint" in found.page().render()
+    assert "has no measures.json" in found.page().render()
 
 
 def test_nothing_to_compare_is_a_clear_error():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from uncollapse.health.forecast import Cell, Forecast
+from uncollapse.health.drift_forecast import Cell, Forecast
 from uncollapse.health.strategy import Strategy
 from uncollapse.report import comparison_page, diagnose, run_report
 from uncollapse.report.forecast_page import save_forecast_page

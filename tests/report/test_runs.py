@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from uncollapse import backbones, data
 from uncollapse._base.check import InputError
-from uncollapse.data import load
-from uncollapse.report import run_report, write_report
+from uncollapse.report import compare, run_report, write_report
 from uncollapse.report.history import read_history
-from uncollapse.report.snapshot import Snapshot, settle, take_snapshot
-from uncollapse.training import Run
+from uncollapse.report.snapshot import Snapshot, take_snapshot
+from uncollapse.training import Run, parse_config, train
 from uncollapse.training.assemble import build_model
+from uncollapse.training.measures import write_measures
 
 
 @pytest.fixture
@@ -62,27 +67,63 @@ def test_events_and_changes_of_the_verdict_are_marked(copied: Run):
     assert "2 at 5: guard: rolled back to step 3" in text  # the flag in the curves
 
 
-def test_without_the_data_the_last_logged_verdict_is_told_and_the_reason(copied: Run):
-    config = copied.config_file.read_text(encoding="utf-8").replace('"digits"', '"cub200"')
-    copied.config_file.write_text(config.replace("[data]", '[data]\nroot = "nowhere"'), "utf-8")
+def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied: Run):
+    (copied.path / "measures.json").unlink()
     log(copied, {"step": 6, "verdict": "class-collapse"})
     text = write_report(copied).read_text(encoding="utf-8")
     assert "Class collapse: classes have become points" in text
-    assert "Nothing could be embedded from test" in text
+    assert "Nothing is known of the embeddings of test" in text
+    assert "uncollapse evaluate RUN --measure" in text
     assert "This is the last verdict that was logged." in text
     assert "Loss" in text
 
 
-def test_a_run_that_has_not_ended_or_has_no_checkpoint_is_still_reported(copied: Run):
+def test_the_page_needs_neither_dataset_nor_network(tmp_path: Path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for split, kind, i in itertools.product(("train", "test"), ("odd", "even"), range(4)):
+        pixels = rng.integers(0, 255, (12, 12, 3), dtype=np.uint8)
+        place = tmp_path / "data" / split / kind
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(place / f"{i}.png")
+    settings = {
+        "data": {"name": "folder", "root": str(tmp_path / "data"), "size": 8, "channels": 3},
+        "model": {"backbone": "mlp", "dim": 3, "hidden": [8]},
+        "batch": {"p": 2, "k": 2},
+        "train": {"steps": 2, "tensorboard": "off"},
+    }
+    run = train(parse_config(settings), tmp_path / "run")
+    whole = run_report([run], tmp_path / "with.html").read_text(encoding="utf-8")
+    assert "neighbours share the query" in whole
+    assert "Measured on all 8 samples of test" in whole
+    compared = compare({"a": run}).page().render()
+    shutil.rmtree(tmp_path / "data")
+    shutil.rmtree(run.path / "checkpoints")
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("a page loads neither data nor networks")
+
+    for module, name in ((data, "load"), (backbones, "build")):
+        monkeypatch.setattr(module, name, forbidden)
+    assert run_report([run], tmp_path / "without.html").read_text(encoding="utf-8") == whole
+    assert compare({"a": run}).page().render() == compared
+
+
+def test_a_run_that_has_not_ended_is_still_reported(copied: Run):
     copied.summary_file.unlink()
-    shutil.rmtree(copied.path / "checkpoints")
+    measures = copied.measures()
+    write_measures(copied.path, replace(measures, after=None))
     text = write_report(copied).read_text(encoding="utf-8")
     assert "not ended" in text
-    assert "no usable checkpoint" in text
+    assert "has no measures after training: it has not ended" in text
+
+
+def test_a_damaged_file_of_measures_is_named_on_the_page(copied: Run):
+    (copied.path / "embeddings-after.safetensors").write_bytes(b"x")
+    assert "embeddings-after.safetensors is damaged" in write_report(copied).read_text("utf-8")
 
 
 def test_a_run_named_twice_is_one_run(easy_run: Run, tmp_path: Path):
-    text = run_report([easy_run, easy_run.path], tmp_path / "x.html", rows=20).read_text("utf-8")
+    text = run_report([easy_run, easy_run.path], tmp_path / "x.html").read_text("utf-8")
     assert "<h1>Run easy</h1>" in text
 
 
@@ -106,31 +147,16 @@ def test_runs_of_the_same_name_are_told_apart(easy_run: Run, tmp_path: Path):
 
 
 def test_the_map_before_training_is_that_of_the_networks_first_weights(easy_run: Run):
-    found = take_snapshot(easy_run, "test", rows=50)
+    found = take_snapshot(easy_run, "test")
     assert isinstance(found, Snapshot)
     first = build_model(easy_run.config, easy_run.sample_shape).eval()
     with torch.no_grad():
-        expected = first(found.data[:][0])
-    assert torch.equal(found.before, expected)
-    assert not torch.equal(found.after, expected)
+        expected = first(data.load("digits", split="test")[found.rows.rows][0])
+    torch.testing.assert_close(found.before, expected)
+    assert not torch.equal(found.after, found.before)
     assert found.health.relative_diameter is not None
-    assert len(found.data) == 50
-    assert found.sampled == "50 of 599 samples of test"
-
-
-def test_an_untrained_network_with_batch_norm_is_measured_as_training_first_sees_it():
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Linear(64, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2)
-    )
-    data = load("digits", split="test")
-    settle(model, data, batch=256)
-    images = data[torch.linspace(0, len(data) - 1, 256).long()][0]
-    with torch.no_grad():
-        settled = model(images)
-        seen = model.train()(images)
-    assert not torch.equal(settled, torch.zeros_like(settled))
-    torch.testing.assert_close(settled, seen, rtol=0.01, atol=1e-3)
+    assert found.sampled == "all 599 samples of test"
+    assert isinstance(take_snapshot(easy_run, "train"), str)
 
 
 def test_no_run_and_no_such_run_are_clear_errors(tmp_path: Path):

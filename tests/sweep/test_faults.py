@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sweep.sweep_helpers import TINY, log, until, writer
+from sweep_helpers import TINY, log, until, writer
 from uncollapse.sweep import Job, run_jobs
-from uncollapse.sweep.drive import drive
+from uncollapse.sweep.driver import drive
 from uncollapse.sweep.local import LocalEngine
-from uncollapse.sweep.perform import perform
+from uncollapse.sweep.one_run import perform
 from uncollapse.training import parse_config
 
 # Long enough to be killed in the middle: 120 steps, saved every 5.
@@ -23,8 +23,8 @@ LONG = {**TINY, "train": {**TINY["train"], "steps": 120, "checkpoint_every": 5}}
 JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]
 DRIVER = f"""
 import sys
-sys.path[:0] = {sys.path!r}
-from sweep.test_faults import JOBS
+sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
+from test_faults import JOBS
 from uncollapse.sweep import run_jobs
 run_jobs(JOBS, sys.argv[1], processes=2)
 """
@@ -79,7 +79,7 @@ def test_a_run_whose_process_dies_every_time_is_given_up_with_the_signals_name(
     tmp_path, board, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-    config = parse_config({**TINY, "model": {"backbone": "sweep.deadly:network", "dim": 2}})
+    config = parse_config({**TINY, "model": {"backbone": "deadly_network:network", "dim": 2}})
     engine = LocalEngine(tmp_path, slots=1, retries=1)
     outcome = drive([Job("deadly", config)], engine, board)["deadly"]
     assert outcome.status == "failed"

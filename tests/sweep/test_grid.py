@@ -4,7 +4,7 @@ import json
 import pyarrow.parquet
 import pytest
 
-from sweep.sweep_helpers import TINY, InlineEngine, log
+from sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import diameters, parse_sweep
 from uncollapse.sweep.grid import sweep_grid
 from uncollapse.sweep.job import past_outcome
@@ -83,12 +83,12 @@ def test_a_budget_leaves_runs_for_the_next_time(tmp_path, board):
 def test_a_run_without_its_measures_gets_them_without_training_again(made, board):
     _, _, out = made
     run = out / "runs" / "p=2,seed=0"
-    (run / "diameters.json").unlink()
+    (run / "measures.json").unlink()
     before = log(run)
     engine = InlineEngine(out / "runs")
     sweep_grid(sweep(), out, engine, board)
     assert engine.made == ["p=2,seed=0"]
-    assert (run / "diameters.json").is_file()
+    assert (run / "measures.json").is_file()
     assert log(run) == before
 
 

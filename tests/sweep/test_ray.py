@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from sweep.sweep_helpers import TINY, log
+from sweep_helpers import TINY, log
 from uncollapse.sweep import Job
-from uncollapse.sweep.perform import perform
+from uncollapse.sweep.one_run import perform
 from uncollapse.training import parse_config
 
 pytest.importorskip("ray")
@@ -17,14 +18,14 @@ JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in ran
 # In a process of its own: Ray leaves threads and warnings behind.
 DRIVER = f"""
 import os, signal, sys, threading
-sys.path[:0] = {sys.path!r}
+sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
 from pathlib import Path
 from ray.cluster_utils import Cluster
 from rich.console import Console
-from sweep.sweep_helpers import until, writer
-from sweep.test_ray import JOBS
+from sweep_helpers import until, writer
+from test_ray import JOBS
 from uncollapse.sweep.board import Board
-from uncollapse.sweep.drive import drive
+from uncollapse.sweep.driver import drive
 from uncollapse.sweep.ray_engine import RayEngine
 
 out = Path(sys.argv[1])

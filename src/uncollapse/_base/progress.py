@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a caller's function, or nothing.
+"""Progress of long work: a bar or a live table on a terminal, a caller's function, or nothing.
 
 The only place that imports a progress bar.
 """
@@ -6,16 +6,24 @@ The only place that imports a progress bar.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from uncollapse._base.check import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console as Console  # where others name the type
+    from rich.live import Live
 
-__all__ = ["ProgressLine", "ProgressOption", "Report", "progress_reporter"]
+__all__ = [
+    "LiveTable",
+    "ProgressLine",
+    "ProgressOption",
+    "Report",
+    "progress_reporter",
+    "quiet_console",
+]
 
 Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
@@ -93,3 +101,67 @@ class ProgressLine:
     def note(self, text: str) -> None:
         """A line that stays."""
         self._progress.console.print(text, highlight=False, markup=False)
+
+
+class LiveTable:
+    """A table that is drawn anew on a terminal, above it lines that stay; elsewhere the lines only.
+
+    >>> import io
+    >>> from rich.console import Console
+    >>> with LiveTable(Console(file=io.StringIO())) as table:
+    ...     table.draw({"run": "left", "loss": "right"}, [["a", "0.5"]], "1 running")
+    ...     table.line(("a  ", ""), ("finished", "green"))
+    >>> table.console.file.getvalue()
+    'a  finished\\n'
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
+
+        self.console = console or Console(stderr=True)
+        self._live: Live | None = None
+
+    def __enter__(self) -> LiveTable:
+        from rich.live import Live
+
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def draw(self, columns: Mapping[str, str], rows: Sequence[Sequence[str]], below: str) -> None:
+        """Show a table, with a line below it; `columns` are names with `left` or `right`."""
+        if self._live is None:
+            return
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for name, side in columns.items():
+            table.add_column(name, justify="right" if side == "right" else "left")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self._live.update(Group(table, Text(below)), refresh=True)
+
+    def line(self, *parts: tuple[str, str]) -> None:
+        """A line that stays, of `(text, style)`."""
+        from rich.text import Text
+
+        self.console.print(Text.assemble(*parts), highlight=False, soft_wrap=True)
+
+
+def quiet_console() -> Console:
+    """A console that shows nothing.
+
+    >>> quiet_console().quiet
+    True
+    """
+    from rich.console import Console
+
+    return Console(quiet=True)

@@ -63,7 +63,7 @@ def search_command(
     from rich.table import Table
 
     from uncollapse import training
-    from uncollapse.training.search import images_of_files, nearest
+    from uncollapse.training.lookup import images_of_files, nearest
 
     found = training.Run.open(run)
     model = found.load_model("best" if best else "last")
@@ -120,7 +120,7 @@ def export_command(
 
 def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -> LabelledImages:
     from uncollapse.training.assemble import load_eval_data
-    from uncollapse.training.search import images_of_files
+    from uncollapse.training.lookup import images_of_files
 
     if files:
         return images_of_files(files, run)

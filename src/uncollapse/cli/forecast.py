@@ -9,8 +9,13 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+    from uncollapse.health import Forecast
 
 __all__ = ["command"]
+
+_COLOURS = {"none": "green", "some": "yellow", "high": "red"}
 
 
 def command(
@@ -44,7 +49,7 @@ def command(
     from uncollapse._base.progress import progress_reporter
     from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
-    from uncollapse.training.forecasting import forecast_run, forecast_tables, save_forecast
+    from uncollapse.training.run_forecast import forecast_run, save_forecast
 
     settings = load_config(config, changes or []).with_root(data_root)
     console = Console()
@@ -60,7 +65,7 @@ def command(
             probe_steps=probe,
             progress=report,
         )
-    console.print(*forecast_tables(found), sep="\n")
+    console.print(*_tables(found), sep="\n")
     console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)
     console.print(
         f"HNM (17) with c = {c:.3g} is a forecast, not a guarantee: real training has violated it.",
@@ -77,7 +82,7 @@ def command(
 def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
     from uncollapse._base.check import InputError
     from uncollapse.training import Run
-    from uncollapse.training.forecasting import before_and_after, fit_c
+    from uncollapse.training.run_forecast import before_and_after, fit_c
 
     if first is None:
         raise InputError("arguments", str(more[0]), "one TOML file, or runs after --fit-c")
@@ -85,6 +90,45 @@ def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
         fitted = fit_c([before_and_after(Run.open(path)) for path in (first, *more)])
     console.print(f"{fitted} (the smallest with which (17) held in all)", highlight=False)
     return fitted.c
+
+
+def _tables(found: Forecast) -> list[Table]:
+    """The own strategy for each batch shape and dimension; then its alternatives, in short."""
+    from rich.table import Table
+
+    own = Table(title=f"{found.cells[0].strategy}, at initialisation")
+    probed = found.cells[0].probe is not None
+    columns = ["P", "K", "dim", "drift", "±", "diameter", "loss", "bound (17)"]
+    for name in [*columns, *["left"] * probed, "risk"]:
+        own.add_column(name, justify="right", no_wrap=True)
+    for cell in found.cells:
+        colour = _COLOURS[cell.risk]
+        own.add_row(
+            str(cell.p),
+            str(cell.k),
+            str(cell.dim),
+            f"{cell.drift:+.3f}",
+            f"{cell.spread:.3f}",
+            f"{cell.diameter:.3g}",
+            f"{cell.loss:.3g}",
+            f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
+            *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
+            f"[{colour}]{cell.risk}[/{colour}]",
+        )
+    if not found.alternatives:
+        return [own]
+    others = Table("strategy", "largest drift", "shrinks in", title="alternatives, same shapes")
+    for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
+        cells = [cell for cell in found.alternatives if cell.strategy == strategy]
+        worst = max(cells, key=lambda cell: cell.drift)
+        shrinking = sum(cell.risk != "none" for cell in cells)
+        colour = _COLOURS[worst.risk]
+        others.add_row(
+            str(strategy),
+            f"[{colour}]{worst.drift:+.3f}[/{colour}]",
+            f"{shrinking} of {len(cells)} shapes",
+        )
+    return [own, others]
 
 
 def _numbers(option: str, text: str) -> list[int]:

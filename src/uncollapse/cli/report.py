@@ -16,9 +16,6 @@ def command(
         Path | None,
         typer.Option(help="The page.  [default: report.html in the run, or here for several]"),
     ] = None,
-    rows: Annotated[
-        int, typer.Option(help="Samples to embed again for verdict, maps and pictures.", min=8)
-    ] = 1500,
 ) -> None:
     """Write a self-contained HTML page: verdict, curves, config, maps, pictures."""
     from rich.console import Console
@@ -29,5 +26,5 @@ def command(
     if out is None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
     with console.status(f"reading {len(runs)} run{'s' * (len(runs) > 1)}"):
-        written = run_report(runs, out, rows=rows)
+        written = run_report(runs, out)
     console.print(f"wrote {written}", markup=False, soft_wrap=True)

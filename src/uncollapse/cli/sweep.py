@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from uncollapse.sweep.drive import Engine
+    from rich.table import Table
+
+    from uncollapse.sweep.driver import Engine
+    from uncollapse.sweep.plan import Plan
 
 __all__ = ["command"]
 
@@ -43,8 +46,8 @@ def command(
     from uncollapse.sweep import load_sweep
     from uncollapse.sweep.board import Board
     from uncollapse.sweep.grid import check_kept, keep_sweep, runs_folder, sweep_grid
+    from uncollapse.sweep.optuna_search import sweep_search
     from uncollapse.sweep.plan import make_plan
-    from uncollapse.sweep.search import sweep_search
 
     check_choice("--engine", engine, ("local", "ray"))
     asked = load_sweep(sweep, data_root=data_root)
@@ -54,7 +57,7 @@ def command(
     made = _engine(engine, runs_folder(folder), jobs, address)
     with console.status("trying a few steps of the smallest and the largest run"):
         foreseen = make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
-    console.print(foreseen.table())
+    console.print(_table(foreseen))
     if plan:
         made.close()
         return
@@ -75,7 +78,30 @@ def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engi
         return RayEngine(out, jobs, address)
     if address is not None:
         raise InputError("--address", address, "--engine ray with it")
-    from uncollapse.sweep.drive import cores
+    from uncollapse.sweep.driver import cores
     from uncollapse.sweep.local import LocalEngine
 
     return LocalEngine(out, jobs or cores())
+
+
+def _table(plan: Plan) -> Table:
+    """The plan for a person."""
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("runs", f"{plan.total}")
+    table.add_row("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))
+    table.add_row("to make now", f"{plan.left}, {plan.slots} at a time")
+    if plan.left:
+        known = plan.seconds is not None
+        time = _duration(plan.seconds or 0.0) if known else f"not known: {plan.why}"
+        table.add_row("time", f"about {time}" if known else time)
+        if plan.disk is not None:
+            table.add_row("disk", f"at most about {plan.disk / 1e6:,.0f} MB of checkpoints")
+    return table
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

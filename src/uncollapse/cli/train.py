@@ -67,6 +67,12 @@ def evaluate_command(
     multiplier: Annotated[
         int, typer.Option(help="Clusters per class: NMI+ of the EPS paper is 10.", min=1)
     ] = 1,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="Take the measures that a report reads, where the run has none."
+        ),
+    ] = False,
 ) -> None:
     """Judge a trained run on any split, by coarse and fine labels."""
     from rich.console import Console
@@ -75,11 +81,14 @@ def evaluate_command(
     from uncollapse.training.assemble import load_eval_data
 
     found = training.Run.open(run)
+    console = Console()
+    if measure:
+        with console.status("measuring the network before and after training"):
+            training.measure_run(found, data_root=data_root)
     config = found.config.with_root(data_root)
     wanted = {"clustering": clustering or multiplier > 1, "multiplier": multiplier}
     settings = config.evaluate.model_copy(update=wanted)
     model = found.load_model("best" if best else "last")
-    console = Console()
     scores: dict[str, float] = {}
     for name in split or config.data.eval_splits:
         data = load_eval_data(config, name)

@@ -1,7 +1,7 @@
 """Collapse: measured in a snapshot, watched during training, predicted by the radial drift."""
 
 from uncollapse.health.advice import RunSettings
-from uncollapse.health.forecast import Cell, Forecast, forecast
+from uncollapse.health.drift_forecast import Cell, Forecast, forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.measuring import measure
 from uncollapse.health.monitor import CollapseMonitor

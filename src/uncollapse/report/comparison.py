@@ -58,22 +58,17 @@ def compare(
     runs: Mapping[str, Run],
     *,
     splits: Sequence[str] | None = None,
-    rows: int = 1500,
-    seed: int = 0,
 ) -> Comparison:
-    """Look at finished runs again; `runs` maps the title of each to its run.
+    """What finished runs logged and measured; `runs` maps the title of each to its run.
 
-    `splits` are the evaluation splits of the first run by default. Recall is what the runs logged;
-    the other figures are measured on at most `rows` samples of a split.
+    `splits` are the evaluation splits of the first run by default.
     """
     if not runs:
         raise InputError("runs", "none", "at least one run")
     data = next(iter(runs.values())).config.data
     used = tuple(splits or data.eval_splits or [data.train_split])
     looks = {
-        (name, split): take_snapshot(run, split, rows=rows, seed=seed)
-        for name, run in runs.items()
-        for split in used
+        (name, split): take_snapshot(run, split) for name, run in runs.items() for split in used
     }
     return Comparison(dict(runs), used, looks)
 

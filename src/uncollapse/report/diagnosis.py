@@ -14,6 +14,7 @@ from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
 from uncollapse.charts.numbers import percent
 from uncollapse.health import Health, Reference, Thresholds, measure
+from uncollapse.health.fine_modes import with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.statistics import spectrum
 from uncollapse.report.diagnosis_page import make_diagnosis_page
@@ -21,7 +22,7 @@ from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
 from uncollapse.report.pictures import Images, check_images
 from uncollapse.report.projection import project
-from uncollapse.report.scores import Scores, score, with_modes
+from uncollapse.report.scores import Scores, score
 
 __all__ = ["Diagnosis", "diagnose"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from uncollapse.charts import Chart, Series, curves
 from uncollapse.charts.numbers import number, percent
-from uncollapse.health.forecast import Cell as Shape
-from uncollapse.health.forecast import Forecast
+from uncollapse.health.drift_forecast import Cell as Shape
+from uncollapse.health.drift_forecast import Forecast
 from uncollapse.report.forecast_charts import RISKS, dimension_curves, risk_key, risk_map
 from uncollapse.report.page import Page
 from uncollapse.report.tables import Cell, Table

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ from uncollapse.health.sample import balanced_rows
 from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.pictures import Images, data_uri
 from uncollapse.report.tables import Table
-from uncollapse.training.search import nearest
+from uncollapse.training.lookup import nearest
 
 __all__ = ["Neighbourhood", "name_table", "neighbourhood", "sheet_picture"]
 
@@ -62,7 +64,11 @@ def neighbourhood(
 
 
 def sheet_picture(
-    found: Neighbourhood, images: Images, *, kind: str = "label", title: str = ""
+    found: Neighbourhood,
+    images: Images | Mapping[int, Any],
+    *,
+    kind: str = "label",
+    title: str = "",
 ) -> dict[str, object]:
     """A contact sheet for a page: the query in the first column, ✓ right and ✗ wrong."""
     sheet = contact_sheet(

@@ -14,7 +14,7 @@ from uncollapse.report.health_tables import (
     distance_chart,
     verdict_content,
 )
-from uncollapse.report.neighbours import neighbourhood, sheet_picture
+from uncollapse.report.neighbours import sheet_picture
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project, projection_name
 from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
@@ -126,13 +126,12 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
         found = view.snapshot
         if not isinstance(found, Snapshot) or not found.finite:
             missing.append(f"{view.name}: no embedding to search in.")
-        elif len(found.data.shape) != 3:
-            missing.append(f"{view.name}: the samples of {found.data.name} are not pictures.")
+        elif found.neighbours is None or found.pictures is None:
+            missing.append(f"{view.name}: the samples of {found.facts.data} are not pictures.")
         else:
-            near = neighbourhood(found.after, found.finest, seed=view.seed)
             kind = "label" if found.fine_labels is None else "fine label"
             title = view.name if len(views) > 1 else ""
-            sheets.append(sheet_picture(near, found.data.pixels(), kind=kind, title=title))
+            sheets.append(sheet_picture(found.neighbours, found.pictures, kind=kind, title=title))
     return {"sheets": sheets, "missing": missing, "judged": True, "names": None}
 
 

@@ -1,4 +1,4 @@
-"""A run as a report sees it: what was logged, and a split embedded again, each read once."""
+"""A run as a report sees it: what was logged and what was measured, each read once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ class RunView:
 
     name: str
     run: Run
-    rows: int
-    seed: int
 
     @property
     def split(self) -> str:
@@ -38,8 +36,8 @@ class RunView:
 
     @cached_property
     def snapshot(self) -> Snapshot | str:
-        """The split embedded before and after training, or why it could not be."""
-        return take_snapshot(self.run, self.split, rows=self.rows, seed=self.seed)
+        """The split as it was measured before and after training, or why it was not."""
+        return take_snapshot(self.run, self.split)
 
     @property
     def health(self) -> Health | None:
@@ -48,7 +46,7 @@ class RunView:
 
     @property
     def verdict(self) -> str | None:
-        """Of the embedding now; where that is not to be had, the last one logged."""
+        """Of the trained embedding; where it was not measured, the last one logged."""
         return self.history.verdict if self.health is None else self.health.verdict
 
     @property
@@ -66,14 +64,14 @@ class RunView:
         return f"not ended, saved at step {steps[-1]:,}" if steps else "not ended"
 
 
-def view_runs(runs: Sequence[Run | str | Path], rows: int, seed: int) -> list[RunView]:
+def view_runs(runs: Sequence[Run | str | Path]) -> list[RunView]:
     """Open the runs; one that is named twice is taken once."""
     found = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     opened = list({run.path.resolve(): run for run in found}.values())
     if not opened:
         raise InputError("runs", "none", "at least one run directory")
     names = _names(opened)
-    return [RunView(name, run, rows, seed) for name, run in zip(names, opened, strict=True)]
+    return [RunView(name, run) for name, run in zip(names, opened, strict=True)]
 
 
 def _names(runs: list[Run]) -> list[str]:

@@ -12,15 +12,14 @@ from uncollapse.training import Run
 __all__ = ["run_report", "write_report"]
 
 
-def run_report(
-    runs: Sequence[Run | str | Path], path: str | Path, *, rows: int = 1500, seed: int = 0
-) -> Path:
+def run_report(runs: Sequence[Run | str | Path], path: str | Path) -> Path:
     """Write one page about the runs: verdicts, curves, config, maps before and after, pictures.
 
-    Verdicts, maps and pictures come from at most `rows` samples of each run's first evaluation
-    split, embedded again; where the data or the checkpoint is not there, a sentence says so.
+    Everything is read from the run directories; neither dataset nor network is needed. Verdicts,
+    maps and pictures are of each run's first evaluation split as it was measured; where it was not,
+    a sentence says so.
     """
-    return make_run_page(view_runs(runs, rows, seed)).save(path)
+    return make_run_page(view_runs(runs)).save(path)
 
 
 def write_report(run: Run | str | Path) -> Path:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse.health import Health
-from uncollapse.metrics import clustering, modes_per_class, retrieval
+from uncollapse.metrics import clustering, retrieval
 
-__all__ = ["MULTIPLIER", "Scores", "score", "with_modes"]
+__all__ = ["MULTIPLIER", "Scores", "score"]
 
 
 MULTIPLIER = 10  # clusters a class for NMI+, as in EPS table 2
-
-
-_COUNTED = 20  # classes whose modes are counted without fine labels, which takes a while
 
 
 @dataclass(frozen=True)
@@ -44,27 +39,3 @@ def score(embeddings: Array, labels: Array, kind: str, *, seed: int = 0) -> Scor
             result = clustering(embeddings, labels, multiplier=times, seed=seed)
             values[name] = float(result.nmi)
     return Scores(kind, values)
-
-
-def with_modes(
-    health: Health, embeddings: Array, labels: Array, fine_labels: Array | None, *, seed: int = 0
-) -> Health:
-    """The same health with the modes each class keeps (`metrics.modes_per_class`).
-
-    Counted by the fine labels if there are any; without, only for up to twenty classes.
-
-    >>> from uncollapse.health import measure
-    >>> z = np.array([[0.0], [0.1], [4.0], [4.1], [9.0], [9.1]])
-    >>> labels, fine = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
-    >>> with_modes(measure(z, labels), z, labels, fine).modes_per_class
-    {0: 2, 1: 1}
-    """
-    if not math.isfinite(health.diameter) or not health.classes:
-        return health
-    if fine_labels is None and len(health.classes) > _COUNTED:
-        return health
-    found = modes_per_class(embeddings, labels, fine_labels, seed=seed)
-    counts = dict(zip(found.classes.tolist(), found.modes.tolist(), strict=True))
-    known = {label: int(count) for label, count in counts.items() if not math.isnan(count)}
-    classes = tuple(replace(one, modes=known.get(one.label)) for one in health.classes)
-    return replace(health, classes=classes)

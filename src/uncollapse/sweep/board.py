@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
+from uncollapse._base.progress import LiveTable
 from uncollapse.sweep.job import Job, Outcome
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 __all__ = ["Board"]
 
 _COLOURS = {"finished": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow"}
+_NUMBERS = ("step", "loss", "diameter", "R@1", "seconds")
+_COLUMNS = {"run": "left"} | dict.fromkeys(_NUMBERS, "right") | {"verdict": "left"}
 _TAIL = 4096  # bytes of a log that hold its last lines
 
 
@@ -25,28 +25,25 @@ class Board:
     """Runs under way with their last logged figures; plain lines where there is no terminal."""
 
     def __init__(self, console: Console | None = None, *, total: int | None = None) -> None:
-        self.console = console or Console(stderr=True)
         self.total = total
         self.period = 0.5  # seconds between two looks
         self._counts: dict[str, int] = {}
         self._running: dict[str, tuple[Job, Path, float]] = {}
         self._begun = time.monotonic()
-        self._live = Live(console=self.console, auto_refresh=False, transient=True)
+        self._shown = LiveTable(console)
 
     def __enter__(self) -> Board:
-        if self.console.is_terminal:
-            self._live.start()
+        self._shown.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live.is_started:
-            self._live.stop()
-        self.console.print(self._counted(), highlight=False)
+    def __exit__(self, *_: object) -> None:
+        self._shown.__exit__(*_)
+        self._shown.line((self._counted(), ""))
+
+    @property
+    def console(self) -> Console:
+        """Where it is shown."""
+        return self._shown.console
 
     def began(self, job: Job, path: Path) -> None:
         """A run is under way."""
@@ -59,42 +56,36 @@ class Board:
             return
         known = sum(self._counts.values())
         place = f"{known}/{self.total}" if self.total else str(known)
-        line = Text(f"{place}  {outcome.name}  ")
-        line.append(outcome.status, style=_COLOURS[outcome.status])
-        line.append(f"  {outcome.seconds:.1f} s")
-        if outcome.error:
-            line.append(f"  {outcome.error}")
-        self.console.print(line, highlight=False, soft_wrap=True)
+        error = f"  {outcome.error}" if outcome.error else ""
+        self._shown.line(
+            (f"{place}  {outcome.name}  ", ""),
+            (outcome.status, _COLOURS[outcome.status]),
+            (f"  {outcome.seconds:.1f} s{error}", ""),
+        )
 
     def refresh(self) -> None:
         """Draw the table anew, where it is drawn at all."""
-        if self._live.is_started:
-            self._live.update(Group(self._table(), self._counted()), refresh=True)
+        self._shown.draw(_COLUMNS, [self._row(name) for name in self._running], self._counted())
 
-    def _table(self) -> Table:
-        table = Table("run", box=None, pad_edge=False)
-        for name in ("step", "loss", "diameter", "R@1", "seconds"):
-            table.add_column(name, justify="right")
-        table.add_column("verdict")
-        for name, (job, path, begun) in self._running.items():
-            seen = _last_figures(path / "metrics.jsonl")
-            table.add_row(
-                name,
-                f"{seen.get('step', 0)}/{job.config.train.steps}",
-                *(f"{seen[key]:.3g}" if key in seen else "" for key in ("loss", "diameter")),
-                f"{seen['recall@1']:.1%}" if "recall@1" in seen else "",
-                f"{time.monotonic() - begun:.0f}",
-                str(seen.get("verdict", "")),
-            )
-        return table
+    def _row(self, name: str) -> list[str]:
+        job, path, begun = self._running[name]
+        seen = _last_figures(path / "metrics.jsonl")
+        return [
+            name,
+            f"{seen.get('step', 0)}/{job.config.train.steps}",
+            *(f"{seen[key]:.3g}" if key in seen else "" for key in ("loss", "diameter")),
+            f"{seen['recall@1']:.1%}" if "recall@1" in seen else "",
+            f"{time.monotonic() - begun:.0f}",
+            str(seen.get("verdict", "")),
+        ]
 
-    def _counted(self) -> Text:
+    def _counted(self) -> str:
         known = sum(self._counts.values())
         parts = [f"{count} {status}" for status, count in self._counts.items()]
         parts += [f"{len(self._running)} running"] * bool(self._running)
         if self.total:
             parts.append(f"{self.total - known - len(self._running)} to come")
-        return Text(f"{', '.join(parts)}; {time.monotonic() - self._begun:.0f} s")
+        return f"{', '.join(parts)}; {time.monotonic() - self._begun:.0f} s"
 
 
 def _last_figures(path: Path) -> dict[str, Any]:

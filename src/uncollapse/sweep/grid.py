@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import write_text
 from uncollapse.sweep.board import Board
-from uncollapse.sweep.drive import Engine, drive
+from uncollapse.sweep.driver import Engine, drive
 from uncollapse.sweep.job import Job, Outcome, past_outcome
 from uncollapse.sweep.parse import load_sweep
 from uncollapse.sweep.results import Results, result_row
 from uncollapse.sweep.spec import Sweep
-from uncollapse.training.checkpoint import write_text
 
 __all__ = ["check_kept", "keep_sweep", "runs_folder", "sweep_grid"]
 
@@ -24,7 +24,6 @@ def runs_folder(out: str | Path) -> Path:
 def keep_sweep(sweep: Sweep, out: str | Path) -> None:
     """Write the resolved sweep into its folder, after `check_kept`."""
     check_kept(sweep, out)
-    Path(out).mkdir(parents=True, exist_ok=True)
     write_text(Path(out) / "sweep.toml", sweep.to_toml())
 
 

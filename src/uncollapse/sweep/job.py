@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncollapse.sweep.measure import measures_file
+from uncollapse._base.files import read_json, write_json
 from uncollapse.training import Config, Run
-from uncollapse.training.checkpoint import write_text
+from uncollapse.training.measures import measures_file
 
 __all__ = ["Job", "Outcome", "forget_failure", "past_outcome", "record", "run_status"]
 
@@ -54,7 +53,7 @@ def past_outcome(job: Job, out: Path) -> Outcome | None:
     run = Run(out / job.name)
     failure = _failure_file(run.path)
     if failure.is_file():
-        found = json.loads(failure.read_text(encoding="utf-8"))
+        found = read_json(failure)
         return Outcome(job.name, "failed", run.path, found["error"], found["seconds"])
     status = run_status(job, out)
     if status is None or not measures_file(run.path).is_file():
@@ -75,8 +74,7 @@ def record(job: Job, out: Path, result: Mapping[str, Any]) -> Outcome:
     """The outcome of a job that came back; a failure is written down beside the run."""
     path = out / job.name
     if result["status"] == "failed":
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(_failure_file(path), json.dumps(dict(result), indent=1))
+        write_json(_failure_file(path), dict(result))
     return Outcome(job.name, result["status"], path, result["error"], result["seconds"])
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from uncollapse.sweep.job import Job
-from uncollapse.sweep.perform import ONE_THREAD, failure
+from uncollapse.sweep.one_run import ONE_THREAD, failure
 
 __all__ = ["LocalEngine"]
 

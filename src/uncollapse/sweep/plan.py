@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from uncollapse._base.check import InputError
+from uncollapse._base.progress import quiet_console
 from uncollapse.sweep.job import past_outcome
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Config, Run, embed, evaluate, train
@@ -52,20 +51,6 @@ class Plan:
     seconds: float | None = None
     disk: int | None = None
     why: str = ""
-
-    def table(self) -> Table:
-        """The plan for a person."""
-        table = Table(show_header=False, box=None, pad_edge=False)
-        table.add_row("runs", f"{self.total}")
-        table.add_row("done", f"{self.done}" + f", {self.failed} failed" * bool(self.failed))
-        table.add_row("to make now", f"{self.left}, {self.slots} at a time")
-        if self.left:
-            known = self.seconds is not None
-            time_ = _duration(self.seconds or 0.0) if known else f"not known: {self.why}"
-            table.add_row("time", f"about {time_}" if known else time_)
-            if self.disk is not None:
-                table.add_row("disk", f"at most about {self.disk / 1e6:,.0f} MB of checkpoints")
-        return table
 
 
 def make_plan(sweep: Sweep, out: Path, slots: int, *, retry_failed: bool = False) -> Plan:
@@ -130,7 +115,7 @@ def _train(config: Config, steps: int, out: Path) -> float:
     }
     changed = config.model_copy(update=changes)
     begun = time.perf_counter()
-    train(changed, out, console=Console(quiet=True))
+    train(changed, out, console=quiet_console())
     return time.perf_counter() - begun
 
 
@@ -155,9 +140,3 @@ def _work(config: Config) -> float:
 def _between(low: Cost, high: Cost, config: Config) -> float:
     share = (_work(config) - low.work) / ((high.work - low.work) or 1.0)
     return (1.0 - share) * low.seconds(config) + share * high.seconds(config)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -10,7 +10,7 @@ from typing import Any
 
 from uncollapse._base.extras import import_extra
 from uncollapse.sweep.job import Job
-from uncollapse.sweep.perform import failure, perform
+from uncollapse.sweep.one_run import failure, perform
 
 __all__ = ["RayEngine"]
 

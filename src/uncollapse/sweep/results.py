@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
+import math
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -12,16 +10,42 @@ from pathlib import Path
 from typing import Any
 
 from uncollapse._base.extras import import_extra
+from uncollapse._base.files import write_csv, written_aside
 from uncollapse.health import Thresholds
 from uncollapse.sweep.job import Job, Outcome
-from uncollapse.sweep.measure import diameters
 from uncollapse.sweep.spec import Sweep
-from uncollapse.training.checkpoint import write_text
+from uncollapse.training import Run
 
-__all__ = ["Results", "is_collapsed", "last_verdict", "primary_recall", "result_row"]
+__all__ = [
+    "Results",
+    "diameters",
+    "is_collapsed",
+    "last_verdict",
+    "primary_recall",
+    "result_row",
+]
 
 Row = dict[str, Any]
 _PERIOD = 2.0  # seconds between two writings while runs end quickly
+
+
+def diameters(run: Run) -> dict[str, float | None]:
+    """Diameters before and after a run, and HNM (17) between them, from its measures.
+
+    Keys: `diameter_init` and `diameter` of the embeddings of the first evaluation split (the
+    training split if there is no other), `hard_loss_init`, and `bound`, which is (17) with c = 2.
+    The last two are None where the loss is no plain triplet loss, and so is what is not finite.
+
+    Raises `NotMeasuredError` for a run without measures.
+    """
+    measures = run.measures()
+    found = {
+        "diameter_init": measures.before.diameter,
+        "diameter": None if measures.after is None else measures.after.diameter,
+        "hard_loss_init": measures.before.batches.hard_mined_loss,
+        "bound": measures.bound(),
+    }
+    return {k: v if v is not None and math.isfinite(v) else None for k, v in found.items()}
 
 
 def is_collapsed(verdict: str | None, before: float | None, after: float | None) -> bool:
@@ -111,12 +135,8 @@ class Results:
         # The columns of a row that knows all of them stand in its order; an error comes last.
         longest = max(rows, key=len, default={})
         fields = list(dict.fromkeys([*longest, *(key for row in rows for key in row)]))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, fields, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
         made = [self.folder / "results.csv"]
-        write_text(made[0], text.getvalue())
+        write_csv(made[0], fields, ([row.get(key, "") for key in fields] for row in rows))
         if find_spec("pyarrow") is not None:
             made.append(self._write_parquet(rows, fields))
         return made
@@ -124,10 +144,10 @@ class Results:
     def _write_parquet(self, rows: list[Row], fields: list[str]) -> Path:
         pyarrow = import_extra("pyarrow", "parquet")
         parquet = import_extra("pyarrow.parquet", "parquet")
-        path, aside = self.folder / "results.parquet", self.folder / f".results.{os.getpid()}"
+        path = self.folder / "results.parquet"
         columns = {key: _column([row.get(key) for row in rows]) for key in fields}
-        parquet.write_table(pyarrow.table(columns), aside)
-        aside.replace(path)
+        with written_aside(path) as aside:
+            parquet.write_table(pyarrow.table(columns), aside)
         return path
 
 

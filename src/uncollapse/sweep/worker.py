@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Any
 
-from uncollapse.sweep.perform import perform
+from uncollapse.sweep.one_run import perform
 
 __all__ = ["main"]
 

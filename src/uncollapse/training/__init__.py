@@ -4,19 +4,25 @@ from uncollapse.training.checkpoint import Checkpoint, CheckpointError, Checkpoi
 from uncollapse.training.config import Config, load_config, parse_config
 from uncollapse.training.engine import TrainingError, train
 from uncollapse.training.evaluation import embed, evaluate
-from uncollapse.training.noise import noise_probe_run
+from uncollapse.training.measured_rows import NotMeasuredError
+from uncollapse.training.measurer import measure_run
+from uncollapse.training.measures import Measures
 from uncollapse.training.run import Run
+from uncollapse.training.run_noise_probe import noise_probe_run
 
 __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CheckpointStore",
     "Config",
+    "Measures",
+    "NotMeasuredError",
     "Run",
     "TrainingError",
     "embed",
     "evaluate",
     "load_config",
+    "measure_run",
     "noise_probe_run",
     "parse_config",
     "train",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +12,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from uncollapse._base.files import read_json, write_json, write_text, written_aside
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore", "write_text"]
 
@@ -47,29 +47,16 @@ class CheckpointStore:
     def save(self, checkpoint: Checkpoint, *, best: bool = False) -> Path:
         """Write a checkpoint and drop the older ones; an error leaves those untouched."""
         final = self.folder / f"step-{checkpoint.step:08d}"
-        aside = self.folder / f".{final.name}.{os.getpid()}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.weights.items()}
-            save_file(tensors, aside / _WEIGHTS)
-            torch.save(dict(checkpoint.state), aside / _STATE)
-            manifest = {
-                "step": checkpoint.step,
-                "sha256": {name: _sha256(aside / name) for name in (_WEIGHTS, _STATE)},
-            }
-            write_text(aside / _MANIFEST, json.dumps(manifest, indent=1))
-            for name in (_WEIGHTS, _STATE):
-                _sync(aside / name)
-            if final.exists():  # a run that was resumed from an earlier step
-                shutil.rmtree(final)
-            aside.rename(final)
-            _sync(self.folder)
+            with written_aside(final, folder=True) as aside:
+                tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.weights.items()}
+                save_file(tensors, aside / _WEIGHTS)
+                torch.save(dict(checkpoint.state), aside / _STATE)
+                sums = {name: _sha256(aside / name) for name in (_WEIGHTS, _STATE)}
+                write_json(aside / _MANIFEST, {"step": checkpoint.step, "sha256": sums})
             if best:
                 write_text(self.folder / "best", final.name)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-            shutil.rmtree(aside, ignore_errors=True)
             last = self.steps()
             left = f"the checkpoint of step {last[-1]} is intact" if last else "there is none yet"
             raise CheckpointError(
@@ -112,7 +99,7 @@ class CheckpointStore:
 
     def _verify(self, place: Path) -> None:
         try:
-            expected = json.loads((place / _MANIFEST).read_text(encoding="utf-8"))["sha256"]
+            expected = read_json(place / _MANIFEST)["sha256"]
             for name, digest in expected.items():
                 if _sha256(place / name) != digest:
                     raise CheckpointError(f"{place / name} is damaged: its checksum differs")
@@ -128,27 +115,6 @@ class CheckpointStore:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one, never a part."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        _sync(aside)
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Have the system write it to disk before we go on."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

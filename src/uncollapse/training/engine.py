@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse._base.progress import ProgressLine
+from uncollapse._base.files import write_json, write_text
+from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
-from uncollapse.data import LabelledImages
 from uncollapse.training.assemble import load_data, load_eval_data, pick_device
-from uncollapse.training.checkpoint import CheckpointError, write_text
+from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
-from uncollapse.training.evaluation import embed, evaluate, evenly_spaced
+from uncollapse.training.evaluation import Evaluated, as_evaluated, evaluate_splits
 from uncollapse.training.log import Log
+from uncollapse.training.measurer import Measurer
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
 from uncollapse.training.signals import requests_to_stop
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 __all__ = ["TrainingError", "train"]
 
@@ -69,11 +71,12 @@ def train(
 def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> None:
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
-    splits = {split: _judged(config, split) for split in config.data.eval_splits}
+    splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}
     session = Session(config, load_data(config, config.data.train_split), ranks)
+    measurer = Measurer(run.path, config, as_evaluated(session.data, config), splits)
     ranks.on_first(lambda: _begin(run, config))  # what cannot be built has left nothing behind
     begun = time.monotonic()
-    console = console if ranks.first else Console(quiet=True)
+    console = console if ranks.first else quiet_console()
     with (
         ProgressLine(run.path.name, config.train.steps, console) as line,
         requests_to_stop(patient=ranks.size > 1) as asked,
@@ -82,7 +85,7 @@ def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> N
             line.note(f"warning: {warning}")
         session.check_ranks()
         with Log(run if ranks.first else None, config, session.log_offset) as log:
-            status = _loop(session, run, splits, log, line, asked)
+            status = _loop(session, run, measurer, log, line, asked)
     ranks.on_first(lambda: _summarise(session, run, status, time.monotonic() - begun))
 
 
@@ -98,7 +101,6 @@ def _is_done(run: Run, config: Config, resume: bool) -> bool:
 
 
 def _begin(run: Run, config: Config) -> None:
-    run.path.mkdir(parents=True, exist_ok=True)
     write_text(run.config_file, config.to_toml())
     run.summary_file.unlink(missing_ok=True)
 
@@ -106,14 +108,15 @@ def _begin(run: Run, config: Config) -> None:
 def _loop(
     session: Session,
     run: Run,
-    splits: Mapping[str, LabelledImages],
+    measurer: Measurer,
     log: Log,
     line: ProgressLine,
     asked: threading.Event,
 ) -> str:
     c, ranks = session.config.train, session.ranks
     if session.step == 0 and session.log_offset == 0:
-        log.write(0, _judge(session, splits))  # the state before training, to compare with
+        _begin_measures(session, measurer, log)
+    seen: Evaluated | None = None
     stop = ranks.any(asked.is_set())
     while session.step < c.steps and not stop and not session.stopped:
         values = session.advance()
@@ -122,7 +125,7 @@ def _loop(
                 f"the loss became {values['loss']} at step {session.step}; "
                 f"{_last_saved(run)}. Try a lower optimiser.lr or optimiser.clip = 1.0"
             )
-        last = session.step == c.steps
+        last = session.step == c.steps or session.stopped
         if "event" in values:
             line.note(f"step {session.step}: {values['event']}")
         if session.step % c.log_every == 0 or last or "event" in values:
@@ -130,38 +133,45 @@ def _loop(
             line.show(session.step, values)
         best = False
         if session.step % c.evaluate_every == 0 or last:
-            scores = _judge(session, splits)
+            seen = _evaluate(session, measurer)
+            scores = seen.flat()
             log.write(session.step, scores)
             line.show(session.step, {"recall@1": _primary(scores)})
             best = session.is_best(_primary(scores))
         if best or last or session.step % c.checkpoint_every == 0:
             _save(session, run, log, best=best)
         stop = ranks.any(asked.is_set())
-    if session.stopped:
-        log.write(session.step, _judge(session, splits))
-        _save(session, run, log)
-        return "stopped"
-    if stop and session.step < c.steps:
+    if stop and session.step < c.steps and not session.stopped:
         _save(session, run, log)
         line.note(f"interrupted: {_last_saved(run)}; go on with --resume")
         return "interrupted"
-    return "finished"
+    _end_measures(session, measurer, seen)
+    return "stopped" if session.stopped else "finished"
 
 
-def _judged(config: Config, split: str) -> LabelledImages:
-    """The samples of a split that are evaluated: no others need to be embedded."""
-    data = load_eval_data(config, split)
-    return data.subset(evenly_spaced(len(data), config.evaluate.max_samples))
-
-
-def _judge(session: Session, splits: Mapping[str, LabelledImages]) -> dict[str, float]:
+def _begin_measures(session: Session, measurer: Measurer, log: Log) -> None:
+    """Log and measure the state before training, to compare with."""
+    network, batches = measurer.settled(session.model, session.loss)
     settings = session.config.evaluate
-    scores: dict[str, float] = {}
-    for split, data in splits.items():
-        z = embed(session.model, data, batch=settings.batch, ranks=session.ranks)
-        found = evaluate(z, data, settings, ranks=session.ranks)
-        scores |= {f"{split}/{name}": value for name, value in found.items()}
-    return scores
+    seen = evaluate_splits(network, measurer.evaluated, settings, ranks=session.ranks)
+    log.write(0, seen.flat())
+    session.ranks.on_first(lambda: measurer.take_before(network, batches, seen))
+
+
+def _end_measures(session: Session, measurer: Measurer, seen: Evaluated | None) -> None:
+    """Measure the state after training; `seen` is its evaluation, if it was made just now."""
+
+    def take() -> None:
+        if measurer.known() is None:  # begun by a version that did not measure
+            measurer.rebuild_before(session.shape)
+        measurer.take_after(session.step, session.model, session.loss, seen)
+
+    session.ranks.on_first(take)
+
+
+def _evaluate(session: Session, measurer: Measurer) -> Evaluated:
+    settings = session.config.evaluate
+    return evaluate_splits(session.model, measurer.evaluated, settings, ranks=session.ranks)
 
 
 def _primary(scores: Mapping[str, float]) -> float | None:
@@ -211,7 +221,7 @@ def _summarise(session: Session, run: Run, status: str, seconds: float) -> None:
         "ranks": session.ranks.size,
         "versions": {"uncollapse": __version__, "torch": torch.__version__},
     }
-    write_text(run.summary_file, json.dumps(summary, indent=1))
+    write_json(run.summary_file, summary)
 
 
 def _check_same(before: Config, now: Config) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 
 from uncollapse._base.extras import import_extra
+from uncollapse._base.files import written_aside
 
 __all__ = ["Export", "ExportError", "export_onnx"]
 
@@ -42,12 +42,10 @@ def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> Exp
         import_extra(package, extra="onnx")
     runtime = import_extra("onnxruntime", extra="onnx")
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{os.getpid()}.{target.name}")
     model = model.eval()
     generator = torch.Generator().manual_seed(0)
     samples = torch.rand(3, *shape, generator=generator)
-    try:
+    with written_aside(target) as aside:
         _write(model, samples[:2], aside)
         session = runtime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
         (found,) = session.run(["embeddings"], {"images": samples.numpy()})
@@ -57,9 +55,6 @@ def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> Exp
         difference = float((torch.from_numpy(found) - truth).abs().max()) / size
         if not difference <= _TOLERANCE:
             raise ExportError(f"the exported network differs from torch by {difference:.2g}")
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
     return Export(target, difference)
 
 

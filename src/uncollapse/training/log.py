@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
+from uncollapse._base.files import append_lines
 from uncollapse.training.config import Config
 from uncollapse.training.run import Run
 
@@ -20,14 +19,12 @@ class Log:
     """
 
     def __init__(self, run: Run | None, config: Config, offset: int) -> None:
-        self._file: TextIO | None = None
+        self._lines: append_lines | None = None
         self._board: Any = None
         if run is None:
             return
         # Lines after the checkpoint will be written again; one may be cut short by a crash.
-        with run.metrics_file.open("ab") as file:
-            os.truncate(file.fileno(), min(offset, file.tell()))
-        self._file = run.metrics_file.open("a", encoding="utf-8")
+        self._lines = append_lines(run.metrics_file, keep=offset)
         if config.train.tensorboard == "auto":
             self._board = _tensorboard(run)
 
@@ -35,17 +32,16 @@ class Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._lines is not None:
+            self._lines.close()
         if self._board is not None:
             self._board.close()
 
     def write(self, step: int, values: Mapping[str, object]) -> None:
         """One line, flushed."""
-        if not values or self._file is None:
+        if not values or self._lines is None:
             return
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
+        self._lines.write({"step": step, **values})
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):
@@ -53,10 +49,7 @@ class Log:
 
     def offset(self) -> int:
         """Length of the file now, on disk."""
-        if self._file is None:
-            return 0
-        os.fsync(self._file.fileno())
-        return self._file.tell()
+        return 0 if self._lines is None else self._lines.offset()
 
 
 def _tensorboard(run: Run) -> Any:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import read_json, read_jsonl
 from uncollapse.backbones import Embedder
 from uncollapse.training.assemble import build_model
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, load_config
+from uncollapse.training.measured_rows import Samples, SplitRows, When, read_rows, read_samples
+from uncollapse.training.measures import Measures, read_measures
 
 __all__ = ["Run"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory: `config.toml`, `metrics.jsonl`, `summary.json`, `checkpoints/`."""
+    """A run directory: `config.toml`, `metrics.jsonl`, `summary.json`, `checkpoints/`.
+
+    And what was measured once, at its start and its end: `measures.json` and the files beside it.
+    """
 
     path: Path
 
@@ -61,7 +66,7 @@ class Run:
         """How it ended; empty while it has not."""
         if not self.summary_file.is_file():
             return {}
-        found: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = read_json(self.summary_file)
         return found
 
     @property
@@ -73,29 +78,36 @@ class Run:
         """The logged lines; a last line cut short by a crash is left out."""
         if not self.metrics_file.is_file():
             return
-        with self.metrics_file.open(encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):
-                    yield json.loads(line)
+        yield from read_jsonl(self.metrics_file)
+
+    def measures(self) -> Measures:
+        """Every figure of the start and the end; `NotMeasuredError` where they were not taken."""
+        return read_measures(self.path)
+
+    def rows(self, when: When, split: str) -> SplitRows:
+        """The fixed rows of a split with their embeddings `before` or `after` training."""
+        return read_rows(self.path, when, split)
+
+    def samples(self, split: str) -> Samples:
+        """A few queries of a split, their nearest neighbours after training, and pictures."""
+        return read_samples(self.path, split)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample as the network sees it: `(C, H, W)` or `(features,)`."""
-        return tuple(self._checkpoint("last").state["shape"])
+        return tuple(self.last_checkpoint().state["shape"])
 
     def load_model(self, which: str = "last") -> Embedder:
         """The trained network in evaluation mode: the `last` checkpoint, or the `best` one."""
-        checkpoint = self._checkpoint(which)
+        step = self.checkpoints.best_step() if which == "best" else None
+        checkpoint = self.last_checkpoint() if step is None else self.checkpoints.load(step)
         model = build_model(self.config, checkpoint.state["shape"])
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
 
-    def _checkpoint(self, which: str) -> Checkpoint:
-        store = self.checkpoints
-        step = store.best_step() if which == "best" else None
-        if step is not None:
-            return store.load(step)
-        last, complaints = store.load_last()
+    def last_checkpoint(self) -> Checkpoint:
+        """The newest checkpoint that verifies; `CheckpointError` if there is none."""
+        last, complaints = self.checkpoints.load_last()
         if last is None:
             why = "; ".join(complaints) or "none was written"
             raise CheckpointError(f"{self.path} has no usable checkpoint: {why}")

@@ -15,7 +15,7 @@ from uncollapse.data import LabelledImages
 from uncollapse.samplers.base import SeededBatches
 from uncollapse.training.distributed import ALONE, Ranks
 
-__all__ = ["BatchStream"]
+__all__ = ["BatchStream", "endless"]
 
 
 class BatchStream:
@@ -48,7 +48,7 @@ class BatchStream:
         return images, torch.as_tensor(rows)
 
     def _read(self, sampler: SeededBatches) -> Iterator[tuple[Tensor, list[int]]]:
-        for rows in _endless(sampler):
+        for rows in endless(sampler):
             yield self.data[rows[self.ranks.share(len(rows))]][0], rows
 
     def _ahead(self, sampler: SeededBatches, workers: int) -> Iterator[tuple[Tensor, list[int]]]:
@@ -64,12 +64,12 @@ class _Remembered:
         self.sampler, self.asked, self.ranks = sampler, asked, ranks
 
     def __iter__(self) -> Iterator[list[int]]:
-        for rows in _endless(self.sampler):
+        for rows in endless(self.sampler):
             self.asked.append(rows)
             yield rows[self.ranks.share(len(rows))]
 
 
-def _endless(sampler: SeededBatches) -> Iterator[list[int]]:
+def endless(sampler: SeededBatches) -> Iterator[list[int]]:
     """Epoch after epoch: at the end of one the sampler goes on to the next."""
     while True:
         yield from sampler

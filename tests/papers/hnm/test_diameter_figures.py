@@ -187,7 +187,7 @@ def test_what_is_left_is_asked_beside_the_diameter():
     assert "drift at the start ρ = -1.00 over 7 runs (p < 0.001), as expected" in told
 
 
-def test_batch_norm_before_training_has_the_statistics_of_batches():
+def test_batch_norm_before_training_has_the_statistics_of_batches(tmp_path):
     job = next(job for job in jobs_of("fig10", "smoke")[0] if "p8k8-d16" in job.name)
     config = job.config
     assert config.model.backbone == "mnist-cnn"
@@ -196,7 +196,8 @@ def test_batch_norm_before_training_has_the_statistics_of_batches():
     with torch.no_grad():
         untouched = diameter(network.eval()(test[:][0]))
         as_trained = diameter(network.train()(test[:][0]))
-    found = at_the_start(config, test.shape).diameter
+    short = config.model_copy(update={"train": config.train.model_copy(update={"steps": 1})})
+    found = at_the_start(train(short, tmp_path / "run")).diameter
     assert found == pytest.approx(as_trained, rel=0.2)
     assert untouched < 0.5 * found
 

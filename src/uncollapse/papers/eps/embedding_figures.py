@@ -28,7 +28,7 @@ from uncollapse.papers.eps.mnist import MNIST, PARITY_METHODS
 from uncollapse.papers.eps.photographs import CARS
 from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.projection import project
-from uncollapse.training.search import nearest
+from uncollapse.training.lookup import nearest
 
 __all__ = ["EMBEDDING_FIGURES"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.papers.hnm._start import at_the_start
-from uncollapse.sweep import diameters, is_collapsed
+from uncollapse.sweep import is_collapsed
 from uncollapse.training import Run
 
 __all__ = ["Point", "measure"]
@@ -68,7 +68,7 @@ class Point:
 def measure(run: Run) -> Point:
     """What a finished run shows."""
     config = run.config
-    start = at_the_start(config, run.sample_shape)
+    start = at_the_start(run)
     found = run.summary["metrics"]
     uniform = config.batch.sampler == "uniform"
     p, k = (None, None) if uniform else (config.batch.p, config.batch.k)
@@ -82,7 +82,7 @@ def measure(run: Run) -> Point:
         margin=config.loss.mining_margin,
         seed=config.seed,
         start=start.diameter,
-        end=float(diameters(run)["diameter"] or 0.0),
+        end=start.end,
         hardest=start.hardest,
         loss=start.loss,
         bound=diameter_lower_bound(start.diameter, start.hardest),

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from uncollapse.sweep.perform import perform
+from uncollapse.sweep.one_run import perform
 
 TINY = {
     "data": {"name": "digits"},

@@ -1,8 +1,8 @@
 import pytest
 
-from sweep.sweep_helpers import TINY, InlineEngine, log
+from sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import parse_sweep
-from uncollapse.sweep.search import sweep_search
+from uncollapse.sweep.optuna_search import sweep_search
 
 optuna = pytest.importorskip("optuna")
 

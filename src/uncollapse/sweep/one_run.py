@@ -15,8 +15,8 @@ import torch
 
 from uncollapse._base.lock import FileLock
 from uncollapse.sweep.job import Job, run_status
-from uncollapse.sweep.measure import measure_run, measures_file
-from uncollapse.training import Run, parse_config, train
+from uncollapse.training import Run, measure_run, parse_config, train
+from uncollapse.training.measures import measures_file
 
 __all__ = ["ONE_THREAD", "failure", "perform"]
 
@@ -30,8 +30,9 @@ _SIGN_OF_LIFE = 10.0  # seconds; a lock is taken over after several times as lon
 def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Train into `path`, from its last checkpoint if it has one; say how it ended.
 
-    Its diameters before and after are measured as well. A run that another process is writing is
-    waited for. Returns `status`, `error`, `seconds` and, of a failure, its `traceback`.
+    A run of an earlier version, which did not measure itself, is measured. A run that another
+    process is writing is waited for. Returns `status`, `error`, `seconds` and, of a failure, its
+    `traceback`.
     """
     begun = time.monotonic()
     place = Path(path)

@@ -7,14 +7,15 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse.sweep.board import Board
 from uncollapse.sweep.job import Job, Outcome, forget_failure, past_outcome, record
 from uncollapse.sweep.local import LocalEngine
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 __all__ = ["Engine", "cores", "drive", "run_jobs"]
 

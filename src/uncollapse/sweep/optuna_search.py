@@ -8,7 +8,7 @@ from typing import Any
 
 from uncollapse._base.extras import import_extra
 from uncollapse.sweep.board import Board
-from uncollapse.sweep.drive import Engine, drive
+from uncollapse.sweep.driver import Engine, drive
 from uncollapse.sweep.job import Job, Outcome
 from uncollapse.sweep.results import Results, primary_recall, result_row
 from uncollapse.sweep.space import Space

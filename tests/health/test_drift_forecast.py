@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from uncollapse.health.forecast import forecast
+from uncollapse.health.drift_forecast import forecast
 from uncollapse.health.trial_steps import Probe, probe
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
 from torch import nn
 
 from uncollapse._base.check import InputError
-from uncollapse.geometry import diameter, hard_mined_loss
-from uncollapse.health.forecast import Forecast, embedded_batches, forecast
+from uncollapse._base.files import write_csv
+from uncollapse.health.drift_forecast import Forecast, forecast
 from uncollapse.losses import TripletLoss
 from uncollapse.training.assemble import build_loss, build_model, load_data
-from uncollapse.training.checkpoint import write_text
 from uncollapse.training.config import Config
+from uncollapse.training.measured_rows import NotMeasuredError
 from uncollapse.training.run import Run
 
 __all__ = [
@@ -26,11 +23,8 @@ __all__ = [
     "before_and_after",
     "fit_c",
     "forecast_run",
-    "forecast_tables",
     "save_forecast",
 ]
-
-_COLOURS = {"none": "green", "some": "yellow", "high": "red"}
 
 
 def forecast_run(
@@ -69,54 +63,12 @@ def forecast_run(
     )
 
 
-def forecast_tables(found: Forecast) -> list[Table]:
-    """The own strategy for each batch shape and dimension; then its alternatives, in short."""
-    own = Table(title=f"{found.cells[0].strategy}, at initialisation")
-    probed = found.cells[0].probe is not None
-    columns = ["P", "K", "dim", "drift", "±", "diameter", "loss", "bound (17)"]
-    for name in [*columns, *["left"] * probed, "risk"]:
-        own.add_column(name, justify="right", no_wrap=True)
-    for cell in found.cells:
-        colour = _COLOURS[cell.risk]
-        own.add_row(
-            str(cell.p),
-            str(cell.k),
-            str(cell.dim),
-            f"{cell.drift:+.3f}",
-            f"{cell.spread:.3f}",
-            f"{cell.diameter:.3g}",
-            f"{cell.loss:.3g}",
-            f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
-            *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
-            f"[{colour}]{cell.risk}[/{colour}]",
-        )
-    if not found.alternatives:
-        return [own]
-    others = Table("strategy", "largest drift", "shrinks in", title="alternatives, same shapes")
-    for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
-        cells = [cell for cell in found.alternatives if cell.strategy == strategy]
-        worst = max(cells, key=lambda cell: cell.drift)
-        shrinking = sum(cell.risk != "none" for cell in cells)
-        colour = _COLOURS[worst.risk]
-        others.add_row(
-            str(strategy),
-            f"[{colour}]{worst.drift:+.3f}[/{colour}]",
-            f"{shrinking} of {len(cells)} shapes",
-        )
-    return [own, others]
-
-
 def save_forecast(found: Forecast, folder: Path) -> list[Path]:
     """The table as CSV, in `folder`."""
     rows = found.to_rows()
-    text = io.StringIO()
     fields = list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(text, fields)
-    writer.writeheader()
-    writer.writerows(rows)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "forecast.csv"
-    write_text(path, text.getvalue())
+    write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
     return [path]
 
 
@@ -155,22 +107,18 @@ def fit_c(runs: Sequence[tuple[float, float, float]]) -> FittedC:
     return FittedC(usable)
 
 
-def before_and_after(run: Run, batches: int = 8) -> tuple[float, float, float]:
+def before_and_after(run: Run) -> tuple[float, float, float]:
     """Diameter and hard-mined loss of a run's network as it began, and its diameter at the end.
 
-    Means over the same PK batches of its training data through both networks, as in a forecast.
+    Means over the same batches of its training data through both networks, as in a forecast; read
+    from the run's measures. Raises `InputError` where the loss is no plain triplet loss, and
+    `NotMeasuredError` for a run that has not ended or has no measures.
     """
-    config = run.config
-    if config.loss.name != "triplet":
-        raise InputError("loss.name", repr(config.loss.name), f"'triplet' in {run.path}")
-    data = load_data(config, config.data.train_split)
-    margin = config.loss.margin
-    shape = (config.batch.p, config.batch.k, batches, config.seed)
-    begun = build_model(config, data[:1][0].shape[1:])
-    first = [
-        (diameter(z), hard_mined_loss(z, labels, margin))
-        for z, labels in embedded_batches(begun, data, *shape)
-    ]
-    last = [diameter(z) for z, _ in embedded_batches(run.load_model(), data, *shape)]
-    sizes, losses = zip(*first, strict=True)
-    return sum(sizes) / batches, sum(losses) / batches, sum(last) / batches
+    measures = run.measures()
+    first = measures.before.batches
+    if first.hard_mined_loss is None:
+        name = run.config.loss.name
+        raise InputError("loss.name", repr(name), f"a plain 'triplet' in {run.path}")
+    if measures.after is None:
+        raise NotMeasuredError(run.path, "measures after training: it has not ended")
+    return first.diameter, first.hard_mined_loss, measures.after.batches.diameter

@@ -1,0 +1,112 @@
+"""A network and the first batches of its training: what they make of batch norm, and figures."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from uncollapse.data import LabelledImages
+from uncollapse.geometry import diameter, hard_mined_loss
+from uncollapse.health import drift
+from uncollapse.health.radial_drift import has_unit_rows
+from uncollapse.losses import Loss
+from uncollapse.training.assemble import build_sampler
+from uncollapse.training.config import Config
+from uncollapse.training.distributed.batchnorm import SharedBatchNorm
+from uncollapse.training.distributed.ranks import ALONE
+from uncollapse.training.measures import BatchFigures
+from uncollapse.training.stream import endless
+
+__all__ = ["average_statistics", "settled_copy", "undisturbed"]
+
+_BATCHES = 8
+
+
+def settled_copy(
+    model: nn.Module, loss: Loss, config: Config, train: LabelledImages
+) -> tuple[nn.Module, BatchFigures]:
+    """A copy of the network that has seen the first 8 batches of its training, and their figures.
+
+    The batches are those of the run's own sampler, of `train` as it is given. The copy is in
+    evaluation mode, its batch norm (unless frozen) at the plain mean of the batches' statistics.
+    Network, loss and random state are left as they are; every rank may do this for itself.
+    """
+    network, charge = copy.deepcopy(model), copy.deepcopy(loss).cpu()
+    for layer in network.modules():
+        if isinstance(layer, SharedBatchNorm):
+            layer.ranks = ALONE  # whole batches, by whoever measures
+    device = next(network.parameters(), torch.empty(0)).device
+    average_statistics(network.train())
+    labels = train.label_index
+    with undisturbed(config.seed, device), torch.no_grad():
+        batches = []
+        for rows in itertools.islice(endless(build_sampler(config, train)), _BATCHES):
+            z = network(train[rows][0].to(device)).float().cpu()
+            batches.append((z, labels[rows], torch.as_tensor(rows)))
+        figures = _figures(batches, charge, config)
+    return network.eval(), figures
+
+
+def average_statistics(model: nn.Module) -> None:
+    """Let batch norm remember the plain mean of all batches it sees from now on.
+
+    Batch norm that has seen nothing would be evaluated with mean 0 and variance 1, which is another
+    network: a GoogLeNet's diameter is then 0. Frozen layers are left as they are.
+
+    >>> norm = nn.BatchNorm1d(2)
+    >>> average_statistics(norm)
+    >>> norm.momentum is None
+    True
+    """
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm) and layer.training:
+            layer.reset_running_stats()
+            layer.momentum = None
+
+
+@contextmanager
+def undisturbed(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's own random state at `seed` inside, and as it was afterwards."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def _figures(
+    batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss, config: Config
+) -> BatchFigures:
+    shares = [_share_of_anchors(labels) for _, labels, _ in batches]
+    margin, count = config.loss.hinge_margin, len(batches)
+    if not all(bool(torch.isfinite(z).all()) for z, _, _ in batches):
+        unknown = None if margin is None else math.nan
+        return BatchFigures(count, math.nan, unknown, math.nan, unknown, sum(shares) / count)
+    usable = [batch for batch, share in zip(batches, shares, strict=True) if share > 0.0]
+    hardest = slope = None
+    if margin is not None:
+        hardest = sum(hard_mined_loss(z, y, margin) for z, y, _ in usable) / count
+        pairs = [(z, y) for z, y, _ in usable]
+        unit = bool(pairs) and has_unit_rows(pairs[0][0])
+        slope = drift(loss, pairs, normalized=unit).value if pairs else 0.0
+    return BatchFigures(
+        count=count,
+        diameter=sum(diameter(z) for z, _, _ in batches) / count,
+        hard_mined_loss=hardest,
+        loss=sum(float(loss(z, y, sample_ids=rows)) for z, y, rows in usable) / count,
+        drift=slope,
+        anchors=sum(shares) / count,
+    )
+
+
+def _share_of_anchors(labels: Tensor) -> float:
+    """Samples with a positive, of a batch with a negative; a uniform batch may hold no triplet."""
+    _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    return float((counts[inverse] > 1).float().mean()) if len(counts) > 1 else 0.0

@@ -1,0 +1,210 @@
+"""The measures of a run: every figure of its start and its end, taken once, and their files.
+
+In the folder of a run: `measures.json` (figures), `embeddings-before.safetensors` and
+`embeddings-after.safetensors` (the same fixed rows of each split, before and after training), and
+`samples.safetensors` (the pictures of a few queries and of their nearest neighbours).
+
+**Rows.** Of each evaluation split (of the training split where there is none) at most 2,000 rows,
+as even over the finest labels as these allow, always the same. Every figure of `health` is of them.
+
+**Before** is the network with its first weights. Its batch-norm layers, unless frozen, hold the
+plain mean of the statistics of the first 8 training batches: what they are built with (mean 0,
+variance 1) is another network, whose diameter may be 0. Images are those of evaluation, not
+augmented. **After** is the network as training left it, with its own running statistics.
+
+**Batches.** The same 8 batches of the training split, of the run's own shape, through the network
+in training mode, so each is normalised by itself: what HNM (17) and a forecast look at.
+
+    {"format": 1,
+     "splits": {"test": {"data", "shape", "total", "rows", "class_names", "fine_names"}},
+     "before": {"step": 0,
+                "batches": {"count", "diameter", "hard_mined_loss", "loss", "drift", "anchors"},
+                "splits": {"test": {"health": {...}, "scores": {"recall@1", "map@r", ...}}}},
+     "after": ...}
+
+The first split is the one that a page is about. `after` is missing until the run has ended. Numbers
+that are not finite are written as Python writes them (NaN, Infinity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from uncollapse._base.arrays import Array
+from uncollapse._base.files import DamagedFileError, read_json, write_json
+from uncollapse.geometry import diameter_lower_bound
+from uncollapse.health import Health
+from uncollapse.training.measured_rows import NotMeasuredError
+
+__all__ = [
+    "BatchFigures",
+    "Measures",
+    "Moment",
+    "SplitFacts",
+    "SplitFigures",
+    "measures_file",
+    "name_labels",
+    "read_measures",
+    "write_measures",
+]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class BatchFigures:
+    """Means over `count` training batches of the run's own shape, through the network in training.
+
+    `diameter` is that of a batch; `loss` what the run's own loss charges. `hard_mined_loss` is the
+    loss of a batch's hardest triplet, what HNM (17) means; it and the radial `drift` are None where
+    the loss is no plain triplet loss. A batch without a triplet costs 0. `anchors` is the share of
+    samples with a positive in their batch.
+    """
+
+    count: int
+    diameter: float
+    hard_mined_loss: float | None
+    loss: float
+    drift: float | None
+    anchors: float
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """What a split is: the dataset's name, the shape of a sample, how many there are (`total`).
+
+    `rows` of them were looked at. Names are by label, as far as the dataset has names.
+    """
+
+    data: str
+    shape: tuple[int, ...]
+    total: int
+    rows: int
+    class_names: Mapping[int, str]
+    fine_names: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class SplitFigures:
+    """A split through the network: its `health`, and the `scores` that were logged for it.
+
+    `health` is of the fixed rows; after training it is judged beside the health before. `scores`
+    (`recall@1`, `map@r`, `nmi`, `nmi+`, `fine/recall@1`, ...) are of the samples that
+    `[evaluate]` asks for. There are none for a training split that stands in for others.
+    """
+
+    health: Health
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The network at a step, before or after training."""
+
+    step: int
+    batches: BatchFigures
+    splits: Mapping[str, SplitFigures]
+
+    @property
+    def diameter(self) -> float:
+        """Diameter of the embedded rows of the first split."""
+        return next(iter(self.splits.values())).health.diameter
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What `measures.json` holds; `after` is None while the run has not ended."""
+
+    splits: Mapping[str, SplitFacts]
+    before: Moment
+    after: Moment | None = None
+
+    @property
+    def split(self) -> str:
+        """The first split: what a page is about, and what `Moment.diameter` is of."""
+        return next(iter(self.splits))
+
+    def bound(self, c: float = 2.0) -> float | None:
+        """HNM (17): the diameter before training minus c times the loss of the hardest triplet.
+
+        None where the loss is no plain triplet loss. A forecast, not a guarantee.
+        """
+        loss = self.before.batches.hard_mined_loss
+        return None if loss is None else diameter_lower_bound(self.before.diameter, loss, c)
+
+
+def measures_file(folder: Path) -> Path:
+    """Where the figures of a run are kept."""
+    return folder / "measures.json"
+
+
+def read_measures(folder: Path) -> Measures:
+    """The figures of the run in this folder.
+
+    Raises `NotMeasuredError` where there are none, `DamagedFileError` for a file that is not what
+    `write_measures` wrote.
+    """
+    path = measures_file(folder)
+    if not path.is_file():
+        raise NotMeasuredError(folder, path.name)
+    plain = read_json(path)
+    if plain.get("format") != _FORMAT:
+        raise DamagedFileError(path, f"format {plain.get('format')!r}, expected {_FORMAT}")
+    try:
+        facts = {name: _facts(one) for name, one in plain["splits"].items()}
+        after = plain.get("after")
+        return Measures(facts, _moment(plain["before"]), None if after is None else _moment(after))
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        raise DamagedFileError(path, f"not the measures of a run ({error!r})") from None
+
+
+def write_measures(folder: Path, measures: Measures) -> None:
+    """Write `measures.json`, aside and renamed; the same measures give the same bytes."""
+    plain: dict[str, Any] = {"format": _FORMAT}
+    plain["splits"] = {name: asdict(one) for name, one in measures.splits.items()}
+    plain["before"] = _plain(measures.before)
+    if measures.after is not None:
+        plain["after"] = _plain(measures.after)
+    write_json(measures_file(folder), plain)
+
+
+def name_labels(labels: Tensor, names: Mapping[int, str]) -> Array:
+    """Labels as their names, where there are names; a label without one as its number.
+
+    >>> import torch
+    >>> name_labels(torch.tensor([1, 0]), {0: "even", 1: "odd"}).tolist()
+    ['odd', 'even']
+    """
+    if not names:
+        return labels.numpy()
+    return np.array([names.get(value, str(value)) for value in labels.tolist()])
+
+
+def _plain(moment: Moment) -> dict[str, Any]:
+    splits = {
+        name: {"health": one.health.to_dict(), "scores": dict(one.scores)}
+        for name, one in moment.splits.items()
+    }
+    return {"step": moment.step, "batches": asdict(moment.batches), "splits": splits}
+
+
+def _moment(plain: Mapping[str, Any]) -> Moment:
+    splits = {
+        name: SplitFigures(Health.from_dict(one["health"]), one["scores"])
+        for name, one in plain["splits"].items()
+    }
+    return Moment(plain["step"], BatchFigures(**plain["batches"]), splits)
+
+
+def _facts(plain: Mapping[str, Any]) -> SplitFacts:
+    names = {
+        kind: {int(label): name for label, name in plain[kind].items()}
+        for kind in ("class_names", "fine_names")
+    }
+    return SplitFacts(**{**plain, **names, "shape": tuple(plain["shape"])})

@@ -1,0 +1,245 @@
+"""A run is measured once, by definitions that are written down; training does not notice."""
+
+import itertools
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from uncollapse.data import LabelledImages, TensorSource
+from uncollapse.geometry import diameter, hard_mined_loss
+from uncollapse.health import measure
+from uncollapse.losses import TripletLoss
+from uncollapse.training import Run, measure_run, measurer, parse_config, train
+from uncollapse.training.assemble import build_loss, build_model, build_sampler, load_eval_data
+from uncollapse.training.first_batches import settled_copy
+from uncollapse.training.sample_pictures import choose_samples, small_pictures
+from uncollapse.training.session import Session
+
+VALUES = {
+    "data": {"name": "digits"},
+    "model": {"backbone": "mnist-cnn", "dim": 4},
+    "batch": {"p": 4, "k": 3},
+    "loss": {"margin": 0.3},
+    "mining": {"positives": "hard", "negatives": "hard"},
+    "evaluate": {"max_samples": 100, "ks": [1, 4]},
+    "train": {"steps": 4, "evaluate_every": 2, "checkpoint_every": 2, "tensorboard": "off"},
+}
+FILES = (
+    "measures.json",
+    "embeddings-before.safetensors",
+    "embeddings-after.safetensors",
+    "samples.safetensors",
+)
+
+
+def config(**changes):
+    return parse_config({**VALUES, **{k: {**VALUES.get(k, {}), **v} for k, v in changes.items()}})
+
+
+def files(run):
+    return {name: (run.path / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(config(), tmp_path_factory.mktemp("measured") / "run")
+
+
+def test_before_is_the_first_network_with_the_mean_statistics_of_its_first_batches(run):
+    data = load_eval_data(run.config, "train")
+    network = build_model(run.config, data.shape).train()
+    rows = list(itertools.islice(build_sampler(run.config, data), 8))
+    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    assert norms
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # torch's own plain mean
+    with torch.no_grad():
+        batches = [network(data[one][0]) for one in rows]
+        expected = network.eval()(load_eval_data(run.config, "test")[:][0])
+    found = run.rows("before", "test")
+    assert torch.equal(found.rows, torch.arange(599))
+    torch.testing.assert_close(found.embeddings, expected, rtol=1e-5, atol=1e-6)
+    measures = run.measures()
+    assert measures.before.diameter == pytest.approx(diameter(expected), rel=1e-5)
+    each = zip(batches, rows, strict=True)
+    losses = [hard_mined_loss(z, data.labels[one], 0.3) for z, one in each]
+    assert measures.before.batches.hard_mined_loss == pytest.approx(np.mean(losses), rel=1e-5)
+    sizes = [diameter(z) for z in batches]
+    assert measures.before.batches.diameter == pytest.approx(np.mean(sizes), rel=1e-5)
+    assert measures.before.batches.anchors == 1.0
+    hardest = measures.before.batches.hard_mined_loss
+    assert measures.bound() == measures.before.diameter - 2 * hardest
+
+
+def test_after_is_the_trained_network_judged_beside_its_start(run):
+    test = load_eval_data(run.config, "test")
+    with torch.no_grad():
+        expected = run.load_model()(test[:][0])
+    found = run.rows("after", "test")
+    torch.testing.assert_close(found.embeddings, expected, rtol=1e-5, atol=1e-6)
+    measures = run.measures()
+    assert measures.after.step == 4
+    health = measures.after.splits["test"].health
+    first = measures.before.splits["test"].health
+    again = measure(found.embeddings, found.labels.numpy(), reference=first)
+    assert health.diameter == again.diameter
+    assert health.relative_diameter == again.relative_diameter
+    assert health.verdict == again.verdict
+    assert health.modes_per_class
+
+
+def test_the_scores_are_those_that_were_logged(run):
+    lines = [line for line in run.metrics() if "test/recall@1" in line]
+    measures = run.measures()
+    for moment, line in ((measures.before, lines[0]), (measures.after, lines[-1])):
+        assert line.pop("step") == moment.step
+        assert {f"test/{k}": v for k, v in moment.splits["test"].scores.items()} == line
+
+
+def test_training_does_not_notice_that_it_is_measured(run, tmp_path, monkeypatch):
+    bare = config(model={"backbone": "mlp", "hidden": [16]}, data={"eval_splits": []})
+    measured = train(bare, tmp_path / "measured")
+    session = Session(bare, load_eval_data(bare, "train"))
+    for _ in range(4):
+        session.advance()
+    last = measured.last_checkpoint()
+    for name, value in session.model.state_dict().items():
+        assert torch.equal(last.weights[name], value)
+    assert torch.equal(last.state["torch"], torch.get_rng_state())
+    assert next(iter(measured.measures().splits)) == "train"  # it stands in for the others
+
+
+def test_measuring_leaves_network_loss_and_random_state_alone(run):
+    data = load_eval_data(run.config, "train")
+    values = {"mining": {"positives": "random", "negatives": "random"}}
+    session = Session(config(**values), data)
+    before = [{k: v.clone() for k, v in m.state_dict().items()} for m in (session.model,)]
+    mined, random = session.loss.miner.generator.get_state(), torch.get_rng_state()
+    settled_copy(session.model, session.loss, session.config, data)
+    assert all(torch.equal(v, session.model.state_dict()[k]) for k, v in before[0].items())
+    assert torch.equal(session.loss.miner.generator.get_state(), mined)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert session.model.training
+
+
+def test_frozen_batch_norm_keeps_its_statistics():
+    frozen = config(model={"freeze_bn": True})
+    data = load_eval_data(frozen, "train")
+    model = build_model(frozen, data.shape).train()
+    found, _ = settled_copy(model, build_loss(frozen, data), frozen, data)
+    for name, value in model.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value)
+
+
+def test_a_resumed_run_is_not_measured_twice_and_gives_the_same_files(run, tmp_path, monkeypatch):
+    advance = Session.advance
+
+    def interrupted(self):
+        values = advance(self)
+        if self.step == 2:
+            os.kill(os.getpid(), 2)
+        return values
+
+    monkeypatch.setattr(Session, "advance", interrupted)
+    half = train(config(), tmp_path / "run")
+    assert half.measures().after is None
+    monkeypatch.setattr(Session, "advance", advance)
+    first = (half.path / "embeddings-before.safetensors").stat().st_mtime_ns
+    whole = train(config(), tmp_path / "run", resume=True)
+    assert (half.path / "embeddings-before.safetensors").stat().st_mtime_ns == first
+    assert files(whole) == files(run)
+    # Killed after it was measured, before it could say so: it ends without measuring again.
+    whole.summary_file.unlink()
+    monkeypatch.setattr(measurer.Measurer, "_moment", None)
+    assert train(config(), tmp_path / "run", resume=True).finished
+    assert files(whole) == files(run)
+
+
+def test_a_run_without_measures_is_measured_afterwards_the_same(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "old")
+    for name in FILES:
+        (tmp_path / "old" / name).unlink()
+    measure_run(Run(tmp_path / "old"))
+    assert files(Run(tmp_path / "old")) == files(run)
+
+
+def test_an_old_run_that_goes_on_is_measured_at_its_end(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "old")
+    for name in FILES:
+        (tmp_path / "old" / name).unlink()
+    longer = train(config(train={"steps": 5}), tmp_path / "old", resume=True)
+    assert longer.measures().after.step == 5
+    before = run.rows("before", "test").embeddings
+    assert torch.equal(longer.rows("before", "test").embeddings, before)
+
+
+def test_rows_are_even_over_the_finest_labels_and_always_the_same():
+    fine = torch.tensor([0] * 500 + [1] * 40 + [2] * 60)
+    data = LabelledImages(TensorSource(torch.zeros(600, 2)), (fine > 0).long(), fine)
+    rows = measurer.fixed_rows(data, 90)
+    assert torch.bincount(fine[rows]).tolist() == [30, 30, 30]
+    assert torch.equal(rows, measurer.fixed_rows(data, 90))
+    assert torch.equal(measurer.fixed_rows(data), torch.arange(600))
+
+
+def test_every_split_has_its_rows_and_a_loss_that_is_no_triplet_has_no_bound(tmp_path):
+    both = config(
+        data={"eval_splits": ["test", "train"]},
+        loss={"name": "contrastive", "margin": 1.0},
+        mining={"positives": None, "negatives": None},
+        train={"steps": 1},
+    )
+    run = train(both, tmp_path / "run")
+    measures = run.measures()
+    assert list(measures.splits) == ["test", "train"]
+    assert len(run.rows("after", "train").rows) == measures.splits["train"].rows == 1198
+    assert measures.bound() is None
+    assert measures.before.batches.drift is None
+    assert measures.before.batches.loss > 0
+
+
+def test_a_uniform_batch_without_a_triplet_costs_nothing():
+    uniform = config(batch={"sampler": "uniform", "size": 2})
+    data = load_eval_data(uniform, "train")
+    alone = LabelledImages(data.source, torch.arange(len(data)))
+    model = build_model(uniform, data.shape).train()
+    _, found = settled_copy(model, TripletLoss(margin=0.3), uniform, alone)
+    assert (found.anchors, found.hard_mined_loss, found.loss, found.drift) == (0.0, 0.0, 0.0, 0.0)
+    assert found.diameter > 0
+
+
+def test_neighbours_are_the_nearest_rows_and_have_their_pictures(run):
+    found, rows = run.samples("test"), run.rows("after", "test")
+    assert found.queries.shape == (6,)
+    distance = torch.cdist(rows.embeddings.double(), rows.embeddings.double())
+    distance.fill_diagonal_(torch.inf)
+    assert torch.equal(found.neighbours, distance.argsort(dim=1)[found.queries, :6])
+    pixels = load_eval_data(run.config, "test").pixels(found.shown)
+    assert torch.equal(found.pixels, pixels)
+    assert set(found.queries.tolist()) | set(found.neighbours.flatten().tolist()) == set(
+        found.shown.tolist()
+    )
+
+
+def test_pictures_are_bytes_of_a_bounded_size():
+    large = torch.zeros(2, 3, 300, 150, dtype=torch.uint8)
+    large[0] = 200
+    small = small_pictures(large)
+    assert (small.shape, small.dtype) == ((2, 3, 96, 48), torch.uint8)
+    assert small[0].unique().tolist() == [200]
+    stretched = small_pictures(torch.tensor([-1.0, 0.0, 3.0, 1.0]).view(1, 1, 2, 2))
+    assert stretched.flatten().tolist() == [0, 64, 255, 128]
+    bright = small_pictures(torch.full((1, 1, 2, 2), 0.5))
+    assert bright.unique().tolist() == [128]
+
+
+def test_samples_that_are_no_pictures_have_neighbours_only():
+    data = LabelledImages(TensorSource(torch.randn(10, 5)), torch.arange(10) % 2)
+    found = choose_samples(data, data.labels.numpy(), torch.randn(10, 2))
+    assert found.pixels is None
+    assert choose_samples(data.subset([0]), np.zeros(1), torch.zeros(1, 2)) is None
