@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         SupConLoss,
         TrimmedLoss,
         TripletLoss,
+        as_pml,
     )
     from uncollapse.metrics import clustering, confidence, kmeans, modes_per_class, reid, retrieval
     from uncollapse.mining import Miner
@@ -64,7 +65,7 @@ _HOMES = {
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure noise_probe probe",
     "losses": "ContrastiveLoss Loss MarginLoss MultiSimilarityLoss NPairLoss ProxyNCALoss "
-    "SupConLoss TrimmedLoss TripletLoss",
+    "SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

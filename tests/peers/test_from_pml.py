@@ -78,10 +78,10 @@ def test_a_miner_names_the_tuples_pml_s_names(theirs, ours, note, seed):
     found, expected = run(ours)(x, y), run(theirs)(x.clone(), y)
     assert len(found.anchor) > 0
     if "MultiSimilarity" in theirs:
-        assert rows(uc.as_pairs(found, unique=True)[:2]) == rows(expected[:2])
-        assert rows(uc.as_pairs(found, unique=True)[2:]) == rows(expected[2:])
+        assert rows(uc.mining.as_pairs(found, unique=True)[:2]) == rows(expected[:2])
+        assert rows(uc.mining.as_pairs(found, unique=True)[2:]) == rows(expected[2:])
     else:
-        assert rows(found) == rows(uc.as_triplets(expected, y))
+        assert rows(found) == rows(uc.mining.as_triplets(expected, y))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -106,7 +106,8 @@ def test_a_semihard_positive_that_does_not_exist_is_the_nearest_without_keep():
     x, y = batch(spread=0.0)
     x = normalize(x, dim=1)
     kept, every = uc.Miner("inside", "hard", keep="semihard", margin=4), uc.Miner("inside", "hard")
-    theirs = set(rows(uc.as_triplets(miners.BatchEasyHardMiner("semihard", "hard")(x, y), y)))
+    found = miners.BatchEasyHardMiner("semihard", "hard")(x, y)
+    theirs = set(rows(uc.mining.as_triplets(found, y)))
     assert set(rows(kept(x, y))) == theirs
     others = set(rows(every(x, y))) - theirs
     assert len(others) == len(x) - len(theirs) > 0
@@ -126,7 +127,7 @@ def test_a_triplet_exactly_at_the_margin_is_pml_s_and_not_ours(theirs, keep):
     if keep == "violating":
         assert rows(ours(x, y)) == [(1, 0, 2)]
     else:
-        with pytest.warns(uc.NoTripletsWarning):
+        with pytest.warns(uc.mining.NoTripletsWarning):
             assert rows(ours(x, y)) == []
     assert float(uc.TripletLoss(margin=1.0)(x, y, [torch.tensor([i]) for i in (0, 1, 2)])) == 0
     hard = miners.TripletMarginMiner(1.0, "hard", distance=plain)(x, y)
@@ -152,10 +153,10 @@ def test_margin_counts_a_pair_once_where_pml_counts_its_triplets(four):
     tuples = None if four is None else four(normalize(x, dim=1), y)
     theirs, ours = losses.MarginLoss(), uc.MarginLoss(normalize=True)
     expected = step(theirs, x, y, tuples)
-    same(step(ours, x, y, uc.as_triplets(tuples, y)), expected)
+    same(step(ours, x, y, uc.mining.as_triplets(tuples, y)), expected)
     once = step(ours, x, y, tuples)[0]
     assert abs(float(once) - float(expected[0])) > 1e-3
-    a, p, b, n = uc.as_pairs(tuples, y)
+    a, p, b, n = uc.mining.as_pairs(tuples, y)
     d = torch.cdist(normalize(x, dim=1), normalize(x, dim=1))
     charged = torch.cat([d[a, p] - 1.2 + 0.2, 1.2 - d[b, n] + 0.2]).clamp(min=0)
     torch.testing.assert_close(once, charged.sum() / (charged > 0).sum())
@@ -171,7 +172,7 @@ def test_nu_weighs_the_betas_of_classes_as_the_page_says():
     bare[0].beta.data.copy_(values)
     without = bare[0](x, y).item()
     assert ours(x, y).item() - without == pytest.approx(0.1 * float(values.mean()), rel=1e-6)
-    a = uc.as_triplets(None, y).anchor
+    a = uc.mining.as_triplets(None, y).anchor
     elements = bare[0].elements(x, y).loss
     expected = 0.1 * values[y[a]].sum().item() / int((elements > 0).sum())
     assert theirs(x, y).item() - without == pytest.approx(expected, rel=1e-5)

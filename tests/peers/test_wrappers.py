@@ -119,7 +119,7 @@ def test_a_self_supervised_loss_gives_the_value_of_pml_s_own_loss(name, symmetri
 def test_all_triplets_against_references_are_all_of_them(reduction, soft):
     (x, y), (z, labels) = batch(0), batch(1, n=15, k=2)
     loss = uc.TripletLoss(margin=0.3, reduction=reduction, soft=soft)
-    every = uc.as_triplets(None, y, labels)
+    every = uc.mining.as_triplets(None, y, labels)
     same(step(loss, x, y, None, z, labels), step(loss, x, y, every, z, labels))
 
 
