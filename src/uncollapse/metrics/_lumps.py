@@ -53,7 +53,8 @@ def _groups(x: Array, smallest: int, generator: np.random.Generator) -> list[Arr
     least = 1e-12 * float((z**2).sum())
     best, labels, k = 0.0, None, 1
     tried = 1
-    while tried < min(k + _PATIENCE, len(x) // 2):
+    most = min(len(x) // 2, len(np.unique(x, axis=0)))  # no more clusters than different points
+    while tried < min(k + _PATIENCE, most):
         tried += 1
         inertia, assigned = _split(z, tried, generator)
         logs = []
