@@ -11,7 +11,7 @@ def test_a_package_that_is_there_is_imported():
 
 
 def test_a_missing_package_names_the_extra_to_install():
-    with pytest.raises(MissingExtraError, match=r"'no_such'.*pip install 'uncollapse\[plots\]'"):
+    with pytest.raises(MissingExtraError, match=r"'no_such'.*pip install 'uncollapse\[faiss\]'"):
         import_extra("no_such.part", extra="faiss")
 
 
