@@ -7,11 +7,11 @@ WORKERS ?= 2
 STUDIES := benchmarks/forecast.py benchmarks/rescue.py
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test browser lint bench studies docs format clean
+.PHONY: help demo test test-fast test-callbacks browser lint bench studies docs format clean
 .DEFAULT_GOAL := help
 
 help:           ## this page
-	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -25,6 +25,13 @@ demo: $(STAMP)  ## see what the toolkit does, in a few minutes
 
 test: lint browser ## lint, types, floors, doctests, tests, coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci --cov --cov-report=term
+
+test-fast: $(STAMP) ## the tests that need neither a browser nor other processes, in about two minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
+
+test-callbacks: $(STAMP) ## the callbacks for Lightning and Hugging Face, with the real packages
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[lightning,huggingface]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/health/test_callbacks.py
 
 # Pages are tested in headless Chromium: installed where we may, else those tests are skipped.
 browser:

@@ -150,3 +150,12 @@ def test_no_function_has_the_name_of_its_module(room):
         if isinstance(node, ast.FunctionDef) and node.name == path.stem
     ]
     assert same == []
+
+
+@pytest.mark.parametrize("without", [False, True], ids=["kernels", "no kernels"])
+def test_one_step_crosses_ten_files_at_most(without):
+    command = [sys.executable, "tools/walk.py", *(["--without-kernels"] if without else [])]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("files (at most 10)") == 2
