@@ -5,10 +5,10 @@ it, or without numba, the twins do the work with the same results.
 """
 
 from uncollapse._kernels.all_triplets import hinge_rows
+from uncollapse._kernels.class_squares import SORTED_BELOW, RankedPoints, own_squares
 from uncollapse._kernels.frame import frame_rows, tangent
 from uncollapse._kernels.mine import choose
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
-from uncollapse._kernels.own_squares import SORTED_BELOW, RankedPoints, own_squares
 from uncollapse._kernels.pairs import class_distances, class_gradient, triplet_charge
 from uncollapse._kernels.scan_tile import StripArrays, scan_columns, scan_rows
 

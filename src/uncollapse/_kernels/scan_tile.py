@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._kernels.class_squares import RankedPoints, pair_square
 from uncollapse._kernels.loops import unfused
-from uncollapse._kernels.own_squares import RankedPoints, pair_square
 
 __all__ = ["StripArrays", "scan_columns", "scan_rows"]
 

@@ -22,7 +22,7 @@ from uncollapse.distances.pairwise import pairwise_distances
 from uncollapse.distances.tiles import row_argmin, short_squares
 from uncollapse.mining.draws import draw_pool
 
-__all__ = ["Block", "Look", "blocks"]
+__all__ = ["Block", "Look", "anchor_blocks"]
 
 _PRODUCTS = 1 << 20  # products held at a time: 4 MB of float32
 _PRODUCTS_ELSEWHERE = 1 << 25
@@ -32,7 +32,7 @@ _CROWD = 16  # candidates of a doubtful row, on average, above which float64 pro
 _INF = float("inf")
 
 
-def blocks(
+def anchor_blocks(
     batch: Batch, pool: int | None, generator: torch.Generator | None, rows: Tensor | None = None
 ) -> Iterator[Block]:
     """Usable anchors (or these rows), ascending, a block at a time, with pools where asked."""

@@ -15,7 +15,7 @@ from uncollapse._base.extras import compiled
 from uncollapse.distances.batch import Batch, Classes
 from uncollapse.distances.frame import on_host
 from uncollapse.distances.tiles import BLOCK, short_squares
-from uncollapse.mining.blocks import Block, blocks
+from uncollapse.mining.blocks import Block, anchor_blocks
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings, choose_negatives
 from uncollapse.mining.positives import POSITIVES, choose_positives, inside_positives
 from uncollapse.mining.tuples import Triplets
@@ -174,7 +174,7 @@ class Miner(nn.Module):
     def _composed(self, batch: Batch, rows: Tensor | None = None) -> Triplets:
         """Positives, then negatives for them, a block of anchors at a time."""
         settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
-        some = blocks(batch, self.pool, self.generator, rows)
+        some = anchor_blocks(batch, self.pool, self.generator, rows)
         parts = [self._compose(block, settings) for block in some]
         return Triplets(*(torch.cat(index) for index in zip(*parts, strict=True)))
 

@@ -13,8 +13,8 @@ from uncollapse.distances import paired_distances
 from uncollapse.noise._easy import easy_margin_of_distances, easy_triplet_of_distances
 from uncollapse.noise._pairs import DIAGONALS, contrastive_of_distances, margin_of_distances
 from uncollapse.noise._triplets import triplet_of_distances
+from uncollapse.noise.embedding_shapes import simplex
 from uncollapse.noise.model import NoiseModel
-from uncollapse.noise.shapes import simplex
 
 __all__ = ["OBJECTIVES", "Minimum", "minimise"]
 

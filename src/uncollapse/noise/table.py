@@ -8,11 +8,11 @@ import torch
 
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise.claims import claim_4_gap, mode_gain, smallest_m
+from uncollapse.noise.embedding_shapes import blobs, simplex
 from uncollapse.noise.expected import expected_margin, expected_triplet
 from uncollapse.noise.expected_eps import expected_eps_triplet
 from uncollapse.noise.minimisers import minimise
 from uncollapse.noise.model import NoiseModel
-from uncollapse.noise.shapes import blobs, simplex
 from uncollapse.noise.theorems import (
     margin_bound,
     triplet_bound,

@@ -10,7 +10,7 @@ from uncollapse.charts.numbers import number, percent
 from uncollapse.report.sweep_view import Row, SweepView
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_cell
-from uncollapse.sweep.axes import short_names
+from uncollapse.sweep.grid_axes import short_names
 from uncollapse.sweep.rates import wilson
 from uncollapse.sweep.results import primary_recall
 

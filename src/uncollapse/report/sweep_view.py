@@ -12,7 +12,7 @@ from uncollapse._base.check import InputError
 from uncollapse.health import Thresholds
 from uncollapse.report.sweep_points import RunPoint
 from uncollapse.sweep import Sweep, load_sweep
-from uncollapse.sweep.axes import short_names
+from uncollapse.sweep.grid_axes import short_names
 
 __all__ = ["Facet", "Row", "SweepView", "read_view"]
 

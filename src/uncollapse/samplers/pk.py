@@ -10,7 +10,7 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.classes import ClassLayout
-from uncollapse.samplers.base import SeededBatches
+from uncollapse.samplers.resumable import SeededBatches
 
 __all__ = ["PKSampler"]
 

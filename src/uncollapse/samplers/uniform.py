@@ -8,7 +8,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_int
-from uncollapse.samplers.base import SeededBatches
+from uncollapse.samplers.resumable import SeededBatches
 
 __all__ = ["UniformBatchSampler"]
 

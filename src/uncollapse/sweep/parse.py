@@ -8,7 +8,7 @@ from typing import Any
 
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse._base.files import read_toml
-from uncollapse.sweep.axes import axis_values, flat_axes
+from uncollapse.sweep.grid_axes import axis_values, flat_axes
 from uncollapse.sweep.space import parse_search
 from uncollapse.sweep.spec import Grid, Sweep, matches
 from uncollapse.training import Config, load_config, parse_config

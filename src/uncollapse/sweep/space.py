@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse.sweep.axes import flat_axes
+from uncollapse.sweep.grid_axes import flat_axes
 
 __all__ = ["Search", "Space", "parse_search"]
 

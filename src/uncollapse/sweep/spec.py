@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from uncollapse._base.check import InputError
-from uncollapse.sweep.axes import nested, point_name, short_names
+from uncollapse.sweep.grid_axes import nested, point_name, short_names
 from uncollapse.sweep.job import Job
 from uncollapse.sweep.space import Search
 from uncollapse.training import Config

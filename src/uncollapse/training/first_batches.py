@@ -19,8 +19,8 @@ from uncollapse.health.radial_drift import has_unit_rows
 from uncollapse.losses import Loss
 from uncollapse.training.assemble import build_sampler
 from uncollapse.training.config import Config
-from uncollapse.training.distributed.batchnorm import SharedBatchNorm
 from uncollapse.training.distributed.ranks import ALONE
+from uncollapse.training.distributed.shared_batchnorm import SharedBatchNorm
 from uncollapse.training.measures import BatchFigures
 from uncollapse.training.stream import endless
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.data import LabelledImages
-from uncollapse.samplers.base import SeededBatches
+from uncollapse.samplers.resumable import SeededBatches
 from uncollapse.training.distributed import ALONE, Ranks
 
 __all__ = ["BatchStream", "endless"]

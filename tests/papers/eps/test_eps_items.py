@@ -15,15 +15,15 @@ from uncollapse.cli.errors import run as run_command
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
 from uncollapse.papers._item import Request
-from uncollapse.papers.eps import EPS_ITEMS, mnist, omniglot, photographs
+from uncollapse.papers.eps import EPS_ITEMS, mnist_tables, omniglot_tables, photographs
 from uncollapse.papers.eps.methods import METHODS
 from uncollapse.training import parse_config, train
 from uncollapse.training.overrides import apply_overrides
 
 TABLES = ["table1", "table2", "table3", "table4", "table5", "table6"]
 STUDIES = {
-    "MNIST": mnist.MNIST,
-    "OMNIGLOT": omniglot.OMNIGLOT,
+    "MNIST": mnist_tables.MNIST,
+    "OMNIGLOT": omniglot_tables.OMNIGLOT,
     "CARS": photographs.CARS,
     "CUB": photographs.CUB,
     "CARS512": photographs.CARS512,

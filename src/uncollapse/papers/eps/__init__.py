@@ -6,9 +6,9 @@ from uncollapse.papers._item import Item
 from uncollapse.papers.eps.claims import CLAIMS_EPS
 from uncollapse.papers.eps.curve_figures import CURVE_FIGURES
 from uncollapse.papers.eps.embedding_figures import EMBEDDING_FIGURES
-from uncollapse.papers.eps.mnist import TABLE1
+from uncollapse.papers.eps.mnist_tables import TABLE1
 from uncollapse.papers.eps.noise_figure import FIG_NOISE
-from uncollapse.papers.eps.omniglot import TABLE3, TABLE4
+from uncollapse.papers.eps.omniglot_tables import TABLE3, TABLE4
 from uncollapse.papers.eps.photographs import TABLE2, TABLE6
 from uncollapse.papers.eps.seed_table import TABLE5
 

@@ -18,7 +18,7 @@ from uncollapse.papers._study import Sections, Trained
 from uncollapse.papers.eps._scores import Column, measure_all
 from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import METHODS, with_mining
-from uncollapse.papers.eps.omniglot import OMNIGLOT
+from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
 from uncollapse.training import Run
 
 __all__ = ["CURVE_FIGURES"]

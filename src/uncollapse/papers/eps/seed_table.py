@@ -13,7 +13,7 @@ from uncollapse.papers._study import Setup, Study, Trained
 from uncollapse.papers.eps._scores import Column, measure_all
 from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import some_methods
-from uncollapse.papers.eps.omniglot import OMNIGLOT
+from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
 from uncollapse.papers.eps.photographs import CARS, CUB
 
 __all__ = ["TABLE5"]

@@ -4,8 +4,7 @@ N ranks that hold a share of the batch each give the loss and gradients of one p
 it whole; what of a run is not exact is in `docs/scaling.md`.
 """
 
-from uncollapse.training.distributed.batchnorm import synchronise_batch_norm
-from uncollapse.training.distributed.gather import gather
+from uncollapse.training.distributed.gathering import gather
 from uncollapse.training.distributed.gradients import share_gradients, sum_gradients
 from uncollapse.training.distributed.ranks import (
     ALONE,
@@ -16,6 +15,7 @@ from uncollapse.training.distributed.ranks import (
     join,
 )
 from uncollapse.training.distributed.retrieval import shared_retrieval
+from uncollapse.training.distributed.shared_batchnorm import synchronise_batch_norm
 
 __all__ = [
     "ALONE",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.metrics import RetrievalResult, retrieval
-from uncollapse.training.distributed.gather import gather
+from uncollapse.training.distributed.gathering import gather
 from uncollapse.training.distributed.ranks import ALONE, Ranks
 
 __all__ = ["shared_retrieval"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse._base.check import InputError
-from uncollapse.training.distributed.gather import gather
+from uncollapse.training.distributed.gathering import gather
 from uncollapse.training.distributed.ranks import ALONE, Ranks
 
 __all__ = ["SharedBatchNorm", "synchronise_batch_norm"]

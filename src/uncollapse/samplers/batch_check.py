@@ -12,7 +12,7 @@ from scipy.special import gammaln
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.classes import ClassLayout
-from uncollapse.samplers.base import SeededBatches
+from uncollapse.samplers.resumable import SeededBatches
 
 __all__ = ["BatchReport", "check_batches", "mode_chance"]
 
