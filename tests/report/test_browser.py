@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from uncollapse.report import comparison_page, diagnose, run_report
+from uncollapse.report import diagnose, run_report, write_comparison
 from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
 
@@ -43,7 +43,7 @@ def pages(
         "bare": diagnose(np.ones((40, 3))).save,
         "run": lambda path: run_report([easy_run], path),
         "runs": lambda path: run_report([easy_run, hard_run], path),
-        "comparison": lambda path: comparison_page(two, path),
+        "comparison": lambda path: write_comparison(two, path),
         "sweep": lambda path: sweep_report(sweep_folder)[0].rename(path),
     }
     return {name: make(folder / f"{name}.html") for name, make in makers.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from uncollapse._base.check import InputError
-from uncollapse.report import compare, comparison_page
+from uncollapse.report import compare, write_comparison
 from uncollapse.training import Run
 
 
@@ -24,7 +24,7 @@ def test_the_numbers_are_those_logged_and_measured(easy_run: Run, hard_run: Run)
 
 
 def test_the_page_has_a_table_and_a_map_for_each_run(easy_run: Run, hard_run: Run, tmp_path: Path):
-    path = comparison_page(
+    path = write_comparison(
         {"Easy positives": easy_run, "Hard positives": hard_run},
         tmp_path / "page.html",
         title="Two ways",

@@ -15,7 +15,7 @@ import pytest
 
 from uncollapse.health.drift_forecast import Cell, Forecast
 from uncollapse.health.strategy import Strategy
-from uncollapse.report import comparison_page, diagnose, run_report
+from uncollapse.report import diagnose, run_report, write_comparison
 from uncollapse.report.forecast_page import save_forecast_page
 from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
@@ -67,7 +67,7 @@ def hostile(
         "names": diagnose(z, named, names=named).save,
         "run": lambda path: run_report([hostile_run], path),
         "runs": lambda path: run_report([hostile_run, hard_run], path),
-        "comparison": lambda path: comparison_page(
+        "comparison": lambda path: write_comparison(
             two, path, title=TEXT, text=TEXT, notes={TEXT: TEXT}
         ),
         "forecast": lambda path: save_forecast_page(Forecast((shape,), (), 2.0), path, TEXT, TEXT),

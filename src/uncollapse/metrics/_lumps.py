@@ -53,7 +53,7 @@ def _groups(x: Array, smallest: int, generator: np.random.Generator) -> list[Arr
     least = 1e-12 * float((z**2).sum())
     best, labels, k = 0.0, None, 1
     tried = 1
-    most = min(len(x) // 2, len(np.unique(x, axis=0)))  # no more clusters than different points
+    most = min(len(x) // 2, len(np.unique(z, axis=0)))  # no more clusters than different points
     while tried < min(k + _PATIENCE, most):
         tried += 1
         inertia, assigned = _split(z, tried, generator)
@@ -90,7 +90,7 @@ def _split(x: Array, k: int, generator: np.random.Generator) -> tuple[float, Arr
     SciPy's: for a few hundred points it takes a tenth of the time of `kmeans`, made for many.
     """
     best, labels = np.inf, np.zeros(len(x), np.int64)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):  # fewer points than clusters
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster
         for _ in range(_STARTS):
             centres, _ = kmeans2(x, k, iter=_STEPS, minit="++", seed=generator)

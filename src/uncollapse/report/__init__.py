@@ -1,6 +1,6 @@
 """What a person sees: diagnoses, run reports and comparisons, each one self-contained HTML page."""
 
-from uncollapse.report.comparison import Comparison, compare, comparison_page
+from uncollapse.report.comparison import Comparison, compare, write_comparison
 from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
@@ -11,9 +11,9 @@ __all__ = [
     "Diagnosis",
     "Page",
     "compare",
-    "comparison_page",
     "contact_sheet",
     "diagnose",
     "run_report",
+    "write_comparison",
     "write_report",
 ]

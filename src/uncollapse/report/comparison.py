@@ -20,7 +20,7 @@ from uncollapse.report.page import Page
 from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.training import Run
 
-__all__ = ["Comparison", "compare", "comparison_page"]
+__all__ = ["Comparison", "compare", "write_comparison"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def compare(
     return Comparison(dict(runs), used, looks)
 
 
-def comparison_page(
+def write_comparison(
     runs: Mapping[str, Run],
     path: str | Path,
     *,
