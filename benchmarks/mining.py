@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
-from uncollapse.mining import Miner, _fast
+from uncollapse._base.extras import compiled, without_kernels
+from uncollapse.mining import Miner
 
 DIM, K = 128, 4
 BARS = {
@@ -83,12 +84,11 @@ def main() -> None:
         for n in bars:
             rounds = 41 if n <= 256 else 15 if n <= 1024 else 7
             rows.append(compared(positives, negatives, n, rounds, memory=n >= 1024 and not quick))
-    passed = report(f"Mining, dim {DIM}, {K} a class (numba: {_fast.kernels is not None})", rows)
+    passed = report(f"Mining, dim {DIM}, {K} a class (numba: {compiled.kernels is not None})", rows)
     if not quick:
-        kernels, _fast.kernels = _fast.kernels, None
-        again = [compared("easy", negatives, n, 9, False)
-                 for negatives in ("hard", "semihard") for n in (256, 1024, 4096)]  # fmt: skip
-        _fast.kernels = kernels
+        with without_kernels():
+            again = [compared("easy", negatives, n, 9, False)
+                     for negatives in ("hard", "semihard") for n in (256, 1024, 4096)]  # fmt: skip
         report("The same without numba", again)
         others = [
             alone(positives, negatives, 1024)
