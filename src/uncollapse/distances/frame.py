@@ -276,6 +276,8 @@ def prepare(
         if kernels is not None:
             frame, size = _compiled_frame(kernels, sets[0], sphere, dtype)
             return torch.tensor(size, dtype=work), lambda _: [frame]
+    if plain and on_host(sets[0]) and sets[0].numel() <= _WHOLE:
+        return _small_frame(sets[0], sphere, dtype)
     lean = not resident or orders is not None
     factors = [_sphere_factor(x, work, before, lean) if sphere else before for x in sets]
     centre = _mean(sets, factors, work, lean)
@@ -415,6 +417,29 @@ def _frame(
         if z is not None:
             z[part] = narrow
     return frame
+
+
+def _small_frame(
+    x: Tensor, sphere: bool, dtype: torch.dtype
+) -> tuple[Tensor, Callable[[float], list[Frame]]]:
+    """The same of one set of few rows, which are converted once."""
+    factor = _sphere_factor(x, torch.float64, 1.0, lean=False) if sphere else 1.0
+    wide = _exact(x, factor, slice(None), torch.float64)
+    first = wide[0].clone()
+    centre = first + (wide - first).sum(0) / len(x)
+    wide.sub_(centre)
+
+    def build(largest: float) -> list[Frame]:
+        collapsed = largest <= (4 * torch.finfo(torch.float64).eps if sphere else 0.0)
+        zoom = 1.0 if collapsed else 1 / binary_scale(largest)
+        wide.mul_(0.0 if collapsed else zoom)  # a power of two: nothing is rounded
+        z = wide.to(dtype)
+        scaled = (factor * zoom, centre * zoom, zoom, 1 / zoom)
+        frame = Frame(x, *scaled, z, squared_norms(z), collapsed)
+        frame.__dict__["wide"] = wide
+        return [frame]
+
+    return wide.abs().amax(), build
 
 
 def _small_enough(x: Tensor) -> bool:
