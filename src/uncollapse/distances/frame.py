@@ -215,19 +215,18 @@ class Frame:
         `b` rows `i`, and `j` of shape `[b]` or `[b, k]`; in the frame's coordinates, float64.
         """
         there = self if other is None else other
-        out = torch.zeros(j.shape, dtype=self.centre.dtype, device=j.device)
         if self.collapsed:
-            return out
+            return torch.zeros(j.shape, dtype=self.centre.dtype, device=j.device)
         step = max(1, 2 * _CHUNK // (max(j.shape[1], 1) * self.dim if j.ndim == 2 else self.dim))
         if isinstance(i, slice):
             i = torch.arange(*i.indices(len(self)), device=j.device)
-        for start in range(0, len(j), step):
-            part = slice(start, start + step)
-            gap = there.exact(j[part].reshape(-1)).view(*j[part].shape, self.dim)
-            here = self.exact(i[part])
-            gap -= here if j.ndim == 1 else here[:, None]
-            out[part] = squared_norms(gap)
-        return out
+        if len(j) > step:
+            parts = zip(torch.split(i, step), torch.split(j, step), strict=True)
+            return torch.cat([self.squares(a, b, other) for a, b in parts])
+        gap = there.exact(j if j.ndim == 1 else j.reshape(-1)).view(*j.shape, self.dim)
+        here = self.exact(i)
+        gap -= here if j.ndim == 1 else here[:, None]
+        return squared_norms(gap)
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         """Gradient by the rows as given, from the one by the rows seen; may overwrite it.
@@ -362,9 +361,13 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 def _exact(x: Tensor, factor: Tensor | float, rows: Tensor | slice, work: torch.dtype) -> Tensor:
     if isinstance(rows, Tensor) and on_host(x):  # NumPy gathers in a tenth of torch's time
-        wide = torch.from_numpy(x.numpy().take(rows.numpy(), axis=0)).to(work)
-    else:
-        wide = x[rows].to(work)
+        some = x.numpy().take(rows.numpy(), axis=0).astype(np.float64, copy=False)
+        if isinstance(factor, Tensor):
+            some *= factor.numpy().take(rows.numpy())[:, None]
+        elif factor != 1.0:
+            some *= factor
+        return torch.from_numpy(some)
+    wide = x[rows].to(work)
     if isinstance(factor, Tensor):
         return wide * factor[rows][:, None]
     if factor == 1.0:

@@ -238,11 +238,7 @@ class Look:
                 exact = -exact
             elif above is not None:
                 exact = torch.where(exact > above[run], exact, _INF)
-            least = exact.new_full((len(doubtful),), _INF).scatter_reduce_(0, run, exact, "amin")
-            # Of equals the first: columns ascend within a run.
-            first = torch.where(exact == least[run], column, values.shape[1])
-            winner = torch.full_like(doubtful, values.shape[1])
-            index[doubtful] = winner.scatter_reduce_(0, run, first, "amin")
+            least, index[doubtful] = _least(exact, run, column, len(doubtful))
             # Everybody else is farther than the winner's value and twice the error.
             own = self.frame.norms[self.block.anchors[rows[doubtful]]]
             sure = (
@@ -313,6 +309,20 @@ class Look:
             width = len(members) - int(not classes.apart)
             squares[rows, :width] = full.gather(1, where[:, :width].clamp(max=len(members) - 1))
         return squares, squares * _DOUBT
+
+
+def _least(exact: Tensor, run: Tensor, column: Tensor, runs: int) -> tuple[Tensor, Tensor]:
+    """Least value of each run, and its column: of equals the first, as columns ascend in a run."""
+    if on_host(exact):
+        value, where = exact.numpy(), run.numpy()
+        start = np.searchsorted(where, np.arange(runs))
+        low = np.minimum.reduceat(value, start)
+        lowest = np.where(value == low[where], column.numpy(), np.iinfo(np.int64).max)
+        return torch.from_numpy(low), torch.from_numpy(np.minimum.reduceat(lowest, start))
+    least = exact.new_full((runs,), _INF).scatter_reduce_(0, run, exact, "amin")
+    first = torch.where(exact == least[run], column, torch.iinfo(torch.int64).max)
+    winner = torch.full_like(least, torch.iinfo(torch.int64).max, dtype=torch.int64)
+    return least, winner.scatter_reduce_(0, run, first, "amin")
 
 
 def _scan(
