@@ -26,7 +26,7 @@ demo: $(STAMP)  ## see what the toolkit does, in a few minutes
 test: lint browser ## lint, types, floors, doctests, tests, coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci --cov --cov-report=term
 
-test-fast: $(STAMP) ## the tests that need neither a browser nor other processes, in about two minutes
+test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
 
 test-callbacks: $(STAMP) ## the callbacks for Lightning and Hugging Face, with the real packages
