@@ -287,13 +287,12 @@ def prepare(
             for part in _parts(len(x), x.shape[1], lean)
         ]
     ).amax()
-    one_point = 4 * torch.finfo(work).eps if sphere else 0.0
+    one_point = _one_point(sphere, work)
     if sphere and not on_host(sets[0]):  # who builds without a look at the reach gets zeros too
         whole_sphere = (reach > one_point).to(work)
         factors, centre = [f * whole_sphere for f in factors], centre * whole_sphere
 
     def build(largest: float) -> list[Frame]:
-        # Rows of length 1 that differ by no more than their rounding are one point.
         collapsed = largest <= one_point
         zoom = 1.0 if collapsed else 1 / binary_scale(largest)
         whole = zoom if sphere else zoom * before
@@ -433,7 +432,7 @@ def _small_frame(
     wide.sub_(centre)
 
     def build(largest: float) -> list[Frame]:
-        collapsed = largest <= (4 * torch.finfo(torch.float64).eps if sphere else 0.0)
+        collapsed = largest <= _one_point(sphere, torch.float64)
         zoom = 1.0 if collapsed else 1 / binary_scale(largest)
         wide.mul_(0.0 if collapsed else zoom)  # a power of two: nothing is rounded
         z = wide.to(dtype)
@@ -443,6 +442,11 @@ def _small_frame(
         return [frame]
 
     return wide.abs().amax(), build
+
+
+def _one_point(sphere: bool, work: torch.dtype) -> float:
+    """A reach up to this is none: rows of length 1 that differ by their rounding are one point."""
+    return 4 * torch.finfo(work).eps if sphere else 0.0
 
 
 def _small_enough(x: Tensor) -> bool:

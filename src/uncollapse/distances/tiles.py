@@ -83,7 +83,7 @@ def close_pairs(
     """
     share = CLOSE[square.dtype] if share is None else share
     if on_host(square):
-        least = torch.from_numpy(square.numpy().min(axis=1, keepdims=True))
+        least = row_min(square)
         if bool((least > share * (own + norms.amax())).all()):
             return None
     rows, columns = (square <= share * (own + norms)).nonzero(as_tuple=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from uncollapse._base.files import read_json, write_json, write_text, written_aside
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore", "write_text"]
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
 
 _WEIGHTS, _STATE, _MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
 
