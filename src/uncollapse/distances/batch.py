@@ -58,19 +58,11 @@ class Classes:
 
         What fills up is the anchor itself, or, with references, its first positive.
         """
-        n, device = len(self.low), self.low.device
-        column = torch.arange(max(self.most, 1), device=device)
-        row = torch.arange(n, device=device)
-        place = self.low[:, None] + column
-        filler = self.order[self.low.clamp(max=len(self.order) - 1)]
-        if not self.apart:
-            rank = torch.empty_like(self.order)  # place of each row in `order`
-            rank[self.order] = row
-            place += place >= rank[:, None]
-            filler = row
-        real = column < self.counts[:, None]
-        found = self.order[place.clamp_(max=len(self.order) - 1)]
-        return torch.where(real, found, filler[:, None]), real
+        if on_host(self.order):
+            known = self.order.numpy(), self.low.numpy(), self.counts.numpy()
+            found, real = _table(np, self, *known)
+            return torch.from_numpy(found), torch.from_numpy(real)
+        return _table(torch, self, self.order, self.low, self.counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,6 +226,23 @@ def _class_ranges(labels: Tensor, candidates: Tensor | None) -> tuple[Any, Any, 
     lined, place = torch.sort(labels if candidates is None else candidates, stable=True)
     low = torch.searchsorted(lined, labels)
     return place, low, torch.searchsorted(lined, labels, right=True)
+
+
+def _table(xp: Any, classes: Classes, order: Any, low: Any, counts: Any) -> tuple[Any, Any]:
+    """`Classes.table` with NumPy or torch, whichever the arrays are of."""
+    place_on = {} if xp is np else {"device": order.device}
+    column = xp.arange(max(classes.most, 1), **place_on)
+    row = xp.arange(len(low), **place_on)
+    place, last = low[:, None] + column, len(order) - 1
+    if classes.apart:
+        filler = order[low.clip(max=last)]
+    else:
+        rank = xp.empty_like(order)  # place of each row in `order`
+        rank[order] = row
+        place += place >= rank[:, None]
+        filler = row
+    real = column < counts[:, None]
+    return xp.where(real, order[place.clip(max=last)], filler[:, None]), real
 
 
 def _ends(values: Tensor | None) -> list[Any]:

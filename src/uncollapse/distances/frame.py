@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.arrays import Array
 from uncollapse._base.extras import compiled
 
 __all__ = [
@@ -199,8 +200,20 @@ class Frame:
 
     def exact(self, rows: Tensor | slice) -> Tensor:
         """Rows before the centre is taken off, in float64: only their differences mean anything."""
+        if isinstance(rows, Tensor) and on_host(self.given):
+            return torch.from_numpy(self.exact_host(rows.numpy()))
         rows = rows if self.order is None else self.order[rows]
         return _exact(self.given, self.factor, rows, working_dtype(self.given))
+
+    def exact_host(self, rows: Array) -> Array:
+        """The same of some rows in the host's memory: NumPy gathers in a tenth of torch's time."""
+        rows = rows if self.order is None else self.order.numpy()[rows]
+        some = self.given.numpy()[rows].astype(np.float64, copy=False)
+        if isinstance(self.factor, Tensor):
+            some *= self.factor.numpy()[rows][..., None]
+        elif self.factor != 1.0:
+            some *= self.factor
+        return some
 
     def block(self, rows: Tensor | slice) -> Tensor:
         """Rows of `z`."""
@@ -214,12 +227,14 @@ class Frame:
 
         `b` rows `i`, and `j` of shape `[b]` or `[b, k]`; in the frame's coordinates, float64.
         """
+        if isinstance(i, slice):
+            i = torch.arange(*i.indices(len(self)), device=j.device)
+        if on_host(self.given):
+            return torch.from_numpy(self.squares_host(i.numpy(), j.numpy(), other))
         there = self if other is None else other
         if self.collapsed:
             return torch.zeros(j.shape, dtype=self.centre.dtype, device=j.device)
-        step = max(1, 2 * _CHUNK // (max(j.shape[1], 1) * self.dim if j.ndim == 2 else self.dim))
-        if isinstance(i, slice):
-            i = torch.arange(*i.indices(len(self)), device=j.device)
+        step = self._pairs_at_a_time(j.shape)
         if len(j) > step:
             parts = zip(torch.split(i, step), torch.split(j, step), strict=True)
             return torch.cat([self.squares(a, b, other) for a, b in parts])
@@ -227,6 +242,25 @@ class Frame:
         here = self.exact(i)
         gap -= here if j.ndim == 1 else here[:, None]
         return squared_norms(gap)
+
+    def squares_host(self, i: Array, j: Array, other: Frame | None = None) -> Array:
+        """The same of rows in the host's memory, with NumPy."""
+        there = self if other is None else other
+        if self.collapsed:
+            return np.zeros(j.shape)
+        step = self._pairs_at_a_time(j.shape)
+        if len(j) > step:
+            starts = range(0, len(j), step)
+            parts = [(i[low : low + step], j[low : low + step]) for low in starts]
+            return np.concatenate([self.squares_host(a, b, other) for a, b in parts])
+        gap, here = there.exact_host(j), self.exact_host(i)
+        gap -= here if j.ndim == 1 else here[:, None]
+        squares: Array = np.einsum("...d,...d->...", gap, gap)
+        return squares
+
+    def _pairs_at_a_time(self, shape: Sequence[int]) -> int:
+        width = self.dim if len(shape) == 1 else max(shape[1], 1) * self.dim
+        return max(1, 2 * _CHUNK // width)
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         """Gradient by the rows as given, from the one by the rows seen; may overwrite it.
@@ -359,13 +393,6 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 
 def _exact(x: Tensor, factor: Tensor | float, rows: Tensor | slice, work: torch.dtype) -> Tensor:
-    if isinstance(rows, Tensor) and on_host(x):  # NumPy gathers in a tenth of torch's time
-        some = x.numpy().take(rows.numpy(), axis=0).astype(np.float64, copy=False)
-        if isinstance(factor, Tensor):
-            some *= factor.numpy().take(rows.numpy())[:, None]
-        elif factor != 1.0:
-            some *= factor
-        return torch.from_numpy(some)
     wide = x[rows].to(work)
     if isinstance(factor, Tensor):
         return wide * factor[rows][:, None]
@@ -377,7 +404,7 @@ def _exact(x: Tensor, factor: Tensor | float, rows: Tensor | slice, work: torch.
 def _sphere_factor(x: Tensor, work: torch.dtype, before: float, lean: bool) -> Tensor:
     factor = torch.empty(len(x), dtype=work, device=x.device)
     for part in _parts(len(x), x.shape[1], lean):
-        norm = torch.linalg.vector_norm(x[part].to(work) * before, dim=1)
+        norm = squared_norms(x[part].to(work) * before).sqrt_()  # the same for equal rows
         factor[part] = torch.where(norm > 0, before / norm, torch.zeros_like(norm))
     return factor
 
@@ -427,9 +454,11 @@ def _small_frame(
     """The same of one set of few rows, which are converted once."""
     factor = _sphere_factor(x, torch.float64, 1.0, lean=False) if sphere else 1.0
     wide = _exact(x, factor, slice(None), torch.float64)
+    # The first row goes first: the mean of equal rows is then exactly that row.
     first = wide[0].clone()
-    centre = first + (wide - first).sum(0) / len(x)
-    wide.sub_(centre)
+    mean = wide.sub_(first).sum(0).div_(len(x))
+    wide.sub_(mean)
+    centre = first.add_(mean)
 
     def build(largest: float) -> list[Frame]:
         collapsed = largest <= _one_point(sphere, torch.float64)
@@ -441,7 +470,8 @@ def _small_frame(
         frame.__dict__["wide"] = wide
         return [frame]
 
-    return wide.abs().amax(), build
+    low, high = torch.aminmax(wide)
+    return torch.maximum(high, -low), build
 
 
 def _one_point(sphere: bool, work: torch.dtype) -> float:

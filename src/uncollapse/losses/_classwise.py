@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host
+from uncollapse.distances.frame import Frame, on_host, squared_norms
 from uncollapse.distances.pairwise import pairwise_distances
 from uncollapse.distances.tiles import (
     BLOCK,
@@ -108,7 +108,7 @@ class ByClass:
             return table
         for start, stop, column in self._small():
             gap = rows[column].sub_(rows[start:stop, None])
-            table[start:stop, : column.shape[1]] = torch.linalg.vector_norm(gap, dim=2).to(dtype)
+            table[start:stop, : column.shape[1]] = squared_norms(gap).sqrt_().to(dtype)
         for low, high in self._large():
             table[low:high, : high - low] = pairwise_distances(rows[low:high]).to(dtype)
         return table.masked_fill_(~self.real, -torch.inf)

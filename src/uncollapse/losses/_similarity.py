@@ -159,7 +159,10 @@ def _positives(
 ) -> Tensor:
     """Which entries of the table of positives are charged; `highest` is the largest s_an."""
     if rules.positives == "easy":  # EPS §4.3; distances, as cosines near 1 cannot be told apart
-        nearest = torch.where(real, distance, torch.inf).argmin(1, keepdim=True)
+        # Equal rows of a large class are at distances that differ in the last digit: the first.
+        distance = torch.where(real, distance, torch.inf)
+        least = distance.amin(1, keepdim=True) * (1 + 1e-9)
+        nearest = (distance <= least).to(torch.uint8).argmax(1, keepdim=True)
         return torch.zeros_like(real).scatter_(1, nearest, True).logical_and_(real)
     if rules.positives == "multi_similarity":  # s_ap < max s_an + ε
         return real & (near < highest + rules.epsilon)

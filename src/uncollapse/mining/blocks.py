@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ _SMALL_CLASS = 32  # up to here the distances inside a class are differences
 _DOUBT = 1e-9  # relative error of a squared distance by float64 products
 _CROWD = 16  # candidates of a doubtful row, on average, above which float64 products are cheaper
 _INF = float("inf")
+_LAST = (1 << 63) - 1
 
 
 def anchor_blocks(
@@ -42,9 +44,11 @@ def anchor_blocks(
     held = _PRODUCTS if host else _PRODUCTS_ELSEWHERE
     step = max(64, min(256 if host else n, held // n))
     own, real = batch.classes.table
+    every = len(anchors) == len(own)  # then slices do, and nothing is gathered
     for start in range(0, len(anchors), step):
         some = anchors[start : start + step]
-        block = Block(batch, some, own[some], real[some], None, generator)
+        at = slice(start, start + len(some)) if every else some
+        block = Block(batch, some, at, own[at], real[at], None, generator)
         if pool is not None and pool < n - 1:
             block.valid, block.pool = draw_pool(
                 pool, block.own, block.valid, block.hidden(), generator
@@ -54,7 +58,7 @@ def anchor_blocks(
 
 @dataclass
 class Block:
-    """Some anchors.
+    """Some anchors; `at` are the same rows, as a slice where they are one.
 
     `own[i]` are the candidates of anchor i's class, of which `valid[i]` may be chosen; `pool[i]`
     marks the negatives anchor i may choose, and None stands for all of them.
@@ -62,6 +66,7 @@ class Block:
 
     batch: Batch
     anchors: Tensor
+    at: Tensor | slice
     own: Tensor
     valid: Tensor
     pool: Tensor | None
@@ -110,7 +115,8 @@ class Block:
     def take(self, rows: Tensor) -> Block:
         """The block of `anchors[rows]`, which may repeat."""
         pool = None if self.pool is None else self.pool[rows]
-        mine = (self.anchors[rows], self.own[rows], self.valid[rows])
+        anchors = self.anchors[rows]
+        mine = anchors, anchors, self.own[rows], self.valid[rows]
         return Block(self.batch, *mine, pool, self.generator)
 
     def at_own(self, table: Tensor, rows: Tensor, column: Tensor) -> Tensor:
@@ -138,7 +144,7 @@ class Look:
     def error(self) -> Tensor:
         """`[b, 1]`: what bounds the error of a product of these anchors with any candidate."""
         band = self.frame.band
-        return (band[self.block.anchors] + band.amax())[:, None]
+        return (band[self.block.at] + band.amax())[:, None]
 
     def squares(self, rows: Tensor, column: Tensor) -> Tensor:
         """Of the rows of the block to candidates `[len(rows)]` or `[len(rows), k]`, exactly."""
@@ -153,7 +159,7 @@ class Look:
     def products(self) -> Tensor:
         """Short squares, infinite where no negative may be chosen; do not change them."""
         if self._products is None:
-            values = short_squares(self.frame, self.block.anchors, self.frame, self.candidates)
+            values = short_squares(self.frame, self.block.at, self.frame, self.candidates)
             self.own_products = values.gather(1, self.block.own)
             self.block.hide(values)
             self._products = values
@@ -202,9 +208,10 @@ class Look:
             return self._extreme_exact(allowed, farthest)
         values = self.own_products
         values = (-values if farthest else values).masked_fill(~allowed, _INF)
-        column, _, _, row, _ = _scan(values, self.error, None)
-        if len(row) and not self.frame.collapsed:
-            doubtful = torch.unique_consecutive(row)
+        scan = _scan(values, self.error, None)
+        column = scan.winner
+        if len(scan.row) and not self.frame.collapsed:
+            doubtful = torch.as_tensor(_runs(scan.row)[0])
             part = Look(self.block.take(doubtful), self.frame)
             column[doubtful] = part._extreme_exact(allowed[doubtful], farthest)
         return column
@@ -225,37 +232,49 @@ class Look:
         """
         error = self.error if rows is self.block.every else self.error[rows]
         bound = None if beyond is None else beyond[1][:, None] - 2 * error
-        index, found, best, row, column = _scan(values, error, bound)
+        scan = _scan(values, error, bound)
         if self.frame.collapsed:  # every distance is exactly 0, and none exceeds another
-            return index, found if beyond is None else torch.zeros_like(found)
-        if len(row) == 0:
-            return index, found
-        doubtful, run = torch.unique_consecutive(row, return_inverse=True)
-        above = None if beyond is None else self.squares(rows[doubtful], beyond[0][doubtful])
-        if len(row) <= _CROWD * len(doubtful):
-            exact = self.squares(rows[row], column)
+            return scan.winner, scan.exists if beyond is None else torch.zeros_like(scan.exists)
+        if len(scan.row):
+            self._decide(scan, rows, error, None if beyond is None else beyond[0], farthest)
+        return scan.winner, scan.exists
+
+    def _decide(
+        self, scan: _Scan, rows: Tensor, error: Any, beyond: Any | None, farthest: bool
+    ) -> None:
+        """Measure what a scan left in doubt, and put its answers right in place."""
+        frame, offset, anchors = self.frame, self.block.batch.offset, self.block.anchors
+        anchors = anchors if rows is self.block.every else anchors[rows]
+        who: Any = anchors
+        norms: Any = frame.norms
+        squares: Any = frame.squares
+        if on_host(anchors):  # few numbers: NumPy takes a third of torch's time for them
+            who, norms, squares = anchors.numpy(), norms.numpy(), frame.squares_host
+            error, beyond = error.numpy(), None if beyond is None else beyond.numpy()
+        doubtful, run = _runs(scan.row)
+        above = None if beyond is None else squares(who[doubtful], beyond[doubtful] + offset)
+        if len(scan.row) <= _CROWD * len(doubtful):
+            exact = squares(who[scan.row], scan.column + offset)
             if farthest:
                 exact = -exact
             elif above is not None:
-                exact = torch.where(exact > above[run], exact, _INF)
-            least, index[doubtful] = _least(exact, run, column, len(doubtful))
+                exact[exact <= above[run]] = _INF
             # Everybody else is farther than the winner's value and twice the error.
-            own = self.frame.norms[self.block.anchors[rows[doubtful]]]
-            sure = (
-                best.flatten()[doubtful] + error.flatten()[doubtful] + (-own if farthest else own)
-            )
-            unsettled = (least > sure).nonzero().flatten()
+            own = norms[who[doubtful]]
+            sure = scan.best[doubtful] + error[doubtful, 0] + (-own if farthest else own)
+            scan.index[doubtful], least = _least(exact, run, scan.column, len(doubtful))
+            unsettled = least > sure
             doubtful = doubtful[unsettled]
             above = None if above is None else above[unsettled]
-        step = max(1, _PRODUCTS // 2 // values.shape[1])
+        step = max(1, _PRODUCTS // 2 // self.block.batch.candidates)
         for start in range(0, len(doubtful), step):
-            some = doubtful[start : start + step]
-            limits = None if above is None else above[start : start + step][:, None]
-            index[some], found[some] = self._settle(rows[some], limits, farthest)
-        return index, found
+            some = torch.as_tensor(doubtful[start : start + step])
+            limits = None if above is None else torch.as_tensor(above[start : start + step])
+            scan.winner[some], scan.exists[some] = self._settle(rows[some], limits, farthest)
 
     def _settle(self, rows: Tensor, above: Tensor | None, farthest: bool) -> tuple[Tensor, Tensor]:
         """The same search in float64, with differences where even that could mislead."""
+        above = None if above is None else above[:, None]
         frame, anchors = self.frame.fine, self.block.anchors[rows]
         error = (frame.band[anchors] + frame.band.amax())[:, None]
         values = short_squares(frame, anchors, frame, self.candidates)
@@ -311,28 +330,33 @@ class Look:
         return squares, squares * _DOUBT
 
 
-def _least(exact: Tensor, run: Tensor, column: Tensor, runs: int) -> tuple[Tensor, Tensor]:
-    """Least value of each run, and its column: of equals the first, as columns ascend in a run."""
-    if on_host(exact):
-        value, where = exact.numpy(), run.numpy()
-        start = np.searchsorted(where, np.arange(runs))
-        low = np.minimum.reduceat(value, start)
-        lowest = np.where(value == low[where], column.numpy(), np.iinfo(np.int64).max)
-        return torch.from_numpy(low), torch.from_numpy(np.minimum.reduceat(lowest, start))
-    least = exact.new_full((runs,), _INF).scatter_reduce_(0, run, exact, "amin")
-    first = torch.where(exact == least[run], column, torch.iinfo(torch.int64).max)
-    winner = torch.full_like(least, torch.iinfo(torch.int64).max, dtype=torch.int64)
-    return least, winner.scatter_reduce_(0, run, first, "amin")
+@dataclass
+class _Scan:
+    """Each row's lowest value, and what rounding leaves in doubt; arrays on a host.
 
-
-def _scan(
-    values: Tensor, error: Tensor, bound: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`(index, found, best, row, column)`: each row's lowest value not below the bound, and doubts.
-
-    The last two list, for the rows in which values off by up to `error` (and a bound by twice that)
-    could have made another one win, all entries that could.
+    `index` is where it is, `found` whether there is one, `best` what it is. `row` and `column`
+    list, for the rows in which another one could have won, all entries that could.
     """
+
+    index: Any
+    found: Any
+    best: Any
+    row: Any
+    column: Any
+
+    @property
+    def winner(self) -> Tensor:
+        """`index` as a tensor, which shares its memory."""
+        return torch.as_tensor(self.index)
+
+    @property
+    def exists(self) -> Tensor:
+        """`found` as a tensor, which shares its memory."""
+        return torch.as_tensor(self.found)
+
+
+def _scan(values: Tensor, error: Tensor, bound: Tensor | None) -> _Scan:
+    """Scan rows of values that are off by up to `error`, and a bound on them by twice that."""
     if on_host(values):
         return _scan_host(values, error, bound)
     if bound is not None:
@@ -345,34 +369,59 @@ def _scan(
     if bound is not None:
         doubt |= best <= bound + 4 * error
     row, column = (near & doubt & found).nonzero(as_tuple=True)
-    return index.flatten(), found.flatten(), best, row, column
+    return _Scan(index.flatten(), found.flatten(), best.flatten(), row, column)
 
 
-def _scan_host(
-    values: Tensor, error: Tensor, bound: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _scan_host(values: Tensor, error: Tensor, bound: Tensor | None) -> _Scan:
     """The same with NumPy, whose argmin takes a tenth of the time of torch's."""
-    v, band = values.numpy(), 2 * error.numpy()
+    v, band, row = values.numpy(), 2 * error.numpy()[:, 0], np.arange(len(values))
     if bound is None:
-        index = v.argmin(axis=1)
-        best = v[np.arange(len(v)), index][:, None]
-        found = best < np.inf
-        near = v <= best + band
-        certain = np.ones_like(found)
+        keys, last = v, np.inf
     else:
         # Above the bound a difference is a positive float, whose bits order as unsigned integers;
         # below it the sign bit makes it larger than any of them: no masking pass is needed.
         low = bound.numpy()
-        gap = np.subtract(v, low, out=v)
-        bits = gap.view(np.uint32 if gap.itemsize == 4 else np.uint64)
-        index = bits.argmin(axis=1)
-        best = gap[np.arange(len(v)), index][:, None]
+        np.subtract(v, low, out=v)
+        keys = v.view(np.uint32 if v.itemsize == 4 else np.uint64)
+        last = np.iinfo(keys.dtype).max
+    index = keys.argmin(axis=1)
+    best, lowest = v[row, index], keys[row, index]
+    keys[row, index] = last
+    second = keys.min(axis=1)  # decides most rows
+    keys[row, index] = lowest
+    if bound is None:
+        found, limit = best < np.inf, best + band
+        doubt = found & (second <= limit)
+    else:
         found = (best >= 0) & (best < np.inf)
-        near = bits <= np.where(found, best + band, 0).astype(gap.dtype).view(bits.dtype)
-        certain = best > 2 * band
-        best = best + low
-    row, column = np.divmod(np.flatnonzero(near), near.shape[1])
-    several = np.bincount(row, minlength=len(near)) > 1
-    kept = (found[:, 0] & (several | ~certain[:, 0]))[row]
-    winner, exists, value = map(torch.from_numpy, (index, found[:, 0], best))
-    return winner, exists, value, torch.from_numpy(row[kept]), torch.from_numpy(column[kept])
+        limit = np.where(found, best + band, 0).astype(v.dtype).view(keys.dtype)
+        doubt = found & ((second <= limit) | (best <= 2 * band))
+        best = best + low[:, 0]
+    doubtful = np.flatnonzero(doubt)
+    if len(doubtful) == 0:
+        return _Scan(index, found, best, doubtful, doubtful)
+    run, column = (keys[doubtful] <= limit[doubtful, None]).nonzero()
+    return _Scan(index, found, best, doubtful[run], column)
+
+
+def _runs(row: Any) -> tuple[Any, Any]:
+    """The different values of an ascending list, and which of them each entry is."""
+    if isinstance(row, Tensor):
+        value, run = torch.unique_consecutive(row, return_inverse=True)
+        return value, run
+    first = np.empty(len(row), np.bool_)
+    first[:1] = True
+    np.not_equal(row[1:], row[:-1], out=first[1:])
+    return row[first], first.cumsum() - 1
+
+
+def _least(exact: Any, run: Any, column: Any, runs: int) -> tuple[Any, Any]:
+    """Column of the least value of each run (the first of equals, as columns ascend), and it."""
+    if not isinstance(exact, Tensor):
+        start = run.searchsorted(np.arange(runs))
+        low = np.minimum.reduceat(exact, start)
+        return np.minimum.reduceat(np.where(exact == low[run], column, _LAST), start), low
+    least = exact.new_full((runs,), _INF).scatter_reduce_(0, run, exact, "amin")
+    first = torch.where(exact == least[run], column, _LAST)
+    winner = torch.full_like(least, _LAST, dtype=torch.int64)
+    return winner.scatter_reduce_(0, run, first, "amin"), least
