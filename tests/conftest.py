@@ -1,4 +1,7 @@
-"""Which tests are slow: those that start other processes, open a browser or train many networks."""
+"""Which tests are slow: those that start processes, open a browser, or compute for seconds.
+
+A file stands for all its tests, `file::test` for one and its parameters.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,71 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parent.parent
 SLOW = {
-    "cli/test_runs.py",
-    "cli/test_sweep.py",
-    "docs/test_docs.py",
-    "docs/test_docs_commands.py",
-    "docs/test_picture.py",
-    "health/test_guard.py",
-    "kernels/test_without_the_room.py",
-    "papers/eps/test_eps_items.py",
-    "papers/hnm/test_diameter_figures.py",
-    "peers/test_distributed.py",
-    "report/test_browser.py",
-    "report/test_hostile_text.py",
-    "sweep/test_faults.py",
-    "sweep/test_grid.py",
-    "sweep/test_optuna_search.py",
-    "sweep/test_ray.py",
-    "training/test_distributed.py",
-    "training/test_distributed_torchrun.py",
-    "training/test_engine.py",
-    "training/test_measurer.py",
+    "src/uncollapse/noise/minimisers.py",
+    "src/uncollapse/noise/table.py",
+    "tests/cli/test_forecast.py",
+    "tests/cli/test_runs.py",
+    "tests/cli/test_sweep.py",
+    "tests/data/test_cache.py::test_a_build_killed_half_way_is_neither_used_nor_waited_for",
+    "tests/data/test_cache.py::test_several_processes_build_one_cache_between_them",
+    "tests/docs/test_docs.py",
+    "tests/docs/test_docs_commands.py",
+    "tests/docs/test_picture.py",
+    "tests/geometry/test_nearest.py",
+    "tests/health/test_guard.py",
+    "tests/kernels/test_without_the_room.py",
+    "tests/metrics/test_modes.py::test_a_single_lump_of_another_shape_is_one_mode",
+    "tests/metrics/test_modes.py::test_lumps_that_are_apart_are_counted",
+    "tests/metrics/test_uncertainty.py::"
+    "test_a_95_percent_interval_covers_the_truth_about_95_times_in_100",
+    "tests/mining/test_miner_behaviour.py::test_a_pool_is_uniform",
+    "tests/mining/test_miner_behaviour.py::test_distance_weights_are_those_of_the_paper",
+    "tests/mining/test_miner_behaviour.py::test_random_choices_are_uniform",
+    "tests/mining/test_miner_behaviour.py::"
+    "test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative",
+    "tests/noise/test_claims.py",
+    "tests/noise/test_minimise.py",
+    "tests/noise/test_noise_probe.py",
+    "tests/noise/test_theorems.py",
+    "tests/papers/eps/test_eps_items.py",
+    "tests/papers/eps/test_eps_theory.py",
+    "tests/papers/hnm/test_diameter_figures.py",
+    "tests/papers/hnm/test_hnm_geometry.py",
+    "tests/peers/test_distributed.py",
+    "tests/peers/test_miner_peers.py::test_distance_draws_as_the_distance_weighted_miner_does",
+    "tests/report/test_browser.py",
+    "tests/report/test_comparison.py",
+    "tests/report/test_forecast_page.py",
+    "tests/report/test_hostile_text.py",
+    "tests/samplers/test_batches.py::test_a_loader_with_workers_resumes_after_what_was_consumed",
+    "tests/samplers/test_batches.py::test_ranks_share_the_batch_of_one_process",
+    "tests/samplers/test_check.py::test_the_chance_is_what_batches_show",
+    "tests/sweep/test_faults.py",
+    "tests/sweep/test_grid.py",
+    "tests/sweep/test_optuna_search.py",
+    "tests/sweep/test_ray.py",
+    "tests/test_package.py::test_one_step_crosses_ten_files_at_most",
+    "tests/training/test_distributed.py",
+    "tests/training/test_distributed_torchrun.py",
+    "tests/training/test_engine.py",
+    "tests/training/test_export.py",
+    "tests/training/test_measurer.py",
+    "tests/training/test_run_noise_probe.py",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).as_posix() in SLOW:
-            item.add_marker(pytest.mark.slow)
+        if item.path.is_relative_to(ROOT):
+            file = item.path.relative_to(ROOT).as_posix()
+            test = item.name.partition("[")[0]
+            if file in SLOW or f"{file}::{test}" in SLOW:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_sessionstart() -> None:
-    missing = sorted(name for name in SLOW if not (HERE / name).is_file())
+    missing = sorted(name for name in SLOW if not (ROOT / name.partition("::")[0]).is_file())
     if missing:
         raise pytest.UsageError(f"tests/conftest.py names files that are gone: {missing}")
