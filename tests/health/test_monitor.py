@@ -252,6 +252,26 @@ def test_a_resumed_monitor_goes_on_as_if_nothing_had_happened(cut: int) -> None:
     assert second.changes == whole.changes
 
 
+def test_a_restored_monitor_gives_the_very_same_advice() -> None:
+    loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    first, second = CollapseMonitor(loss_fn), CollapseMonitor()  # the state knows the loss
+    for step in range(30):
+        first.update(_batch(step) * 0.8**step, LABELS, 0.2)
+    second.load_state_dict(first.state_dict())
+    both = [one.update(_batch(30) * 1e-3, LABELS, 0.2) for one in (first, second)]
+    assert both[0].advice.startswith("hard positives mined over 32 samples; ")
+    assert "loss has sat at the margin 0.2 for 31 updates" in both[0].advice
+    assert both[1].advice == both[0].advice
+    assert str(both[1]) == str(both[0])
+
+
+def test_before_the_first_update_nothing_is_known() -> None:
+    monitor = CollapseMonitor()
+    assert (monitor.verdict, monitor.advice) == ("unknown", "")
+    assert monitor.update(_batch(0), LABELS).verdict == monitor.verdict == "healthy"
+    assert monitor.changes == []
+
+
 def test_no_graph_is_kept_and_nothing_is_changed() -> None:
     z = _batch(0).requires_grad_(True)
     loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))

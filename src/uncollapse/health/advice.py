@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from uncollapse.health.records import Health
 
-__all__ = ["RunSettings", "advise"]
+__all__ = ["RunSettings", "advise", "lower_rate"]
 
 # What the miners of pytorch-metric-learning choose, in our two words.
 _PML_MINERS = {
@@ -18,6 +18,7 @@ _PML_MINERS = {
     "MultiSimilarityMiner": ("multi_similarity", "multi_similarity"),
 }
 _GENTLE = ("easy", "inside")
+_USUAL_LR = 1e-2  # above it few networks train
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,15 @@ def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -
     return "; ".join([*filter(None, (cause, *facts)), f"try {_either(remedies)}"])
 
 
+def lower_rate(lr: float) -> float:
+    """A learning rate to try after one that diverged: a tenth, and no more than usual ones.
+
+    >>> lower_rate(0.01), lower_rate(1e18)
+    (0.001, 0.01)
+    """
+    return min(lr / 10, _USUAL_LR)
+
+
 def _network(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
     cause, remedies = "", []
     over = min(settings.pool or math.inf, settings.batch_size or math.inf)
@@ -140,7 +150,8 @@ def _dimensional(settings: RunSettings, health: Health) -> tuple[str, list[str]]
 
 
 def _diverging(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
-    remedies = [_slower(settings), "gradient clipping"]
+    slower = f"lr = {lower_rate(settings.lr):.1g}" if settings.lr else "a lower learning rate"
+    remedies = [slower, "gradient clipping"]
     if not settings.normalize:
         remedies.append("normalize = true")
     return "", remedies

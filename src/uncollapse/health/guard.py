@@ -1,8 +1,10 @@
-"""Cure a collapse while training: roll back, and go on with a strategy that does not shrink."""
+"""Cure a collapse while training: roll back, and go on with a strategy that does not shrink.
+
+Or, where it diverged, at a lower learning rate.
+"""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,6 +18,7 @@ from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.radial_drift import drift, has_unit_rows
 from uncollapse.health.records import Health
 from uncollapse.health.scale import spread
+from uncollapse.health.snapshots import Snapshots
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
 from uncollapse.health.trial_steps import predict_scale
 from uncollapse.health.verdict import percent
@@ -25,7 +28,10 @@ __all__ = ["ACTIONS", "Guard", "GuardEvent"]
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking")
 _SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
+_SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two looks ahead once less is left
+_LOWER = 0.1  # what the learning rate is multiplied by after a divergence
+_ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,15 @@ class Guard:
     each time that was wrong, the next return waits twice as long. A `shrinking` embedding is
     rescued only if the present strategy's measured drift is what shrinks it.
 
+    **Divergence.** Embeddings or a loss that are NaN or infinite, and embeddings a thousand times
+    the scale of their start and of the margin, are rolled back too, and the run goes on at a tenth
+    of the learning rate, for good; `stop` ends it. Our losses refuse embeddings that are not
+    finite: give these to `after_step` without a loss, and go on with the next batch.
+
     Args:
         model: the network.
-        optimiser: its optimiser; learning rates are multiplied by `guard.lr_factor` by the loop.
+        optimiser: its optimiser. A rescue that changes the learning rate changes it there; a loop
+            that sets the rates itself multiplies them by `guard.lr_factor`.
         loss_fn: one of our losses; it is changed in place.
         monitor: by default a `CollapseMonitor` of the loss.
         action: `"warn"`, `"stop"` or `"rescue"`.
@@ -99,26 +111,33 @@ class Guard:
         self._returns = 0
         self._start: tuple[float, float] | None = None  # scale and drift as the strategy began
         self._said = "healthy"
-        self._snapshot: dict[str, Any] | None = None
+        self._lr = self.monitor.settings.lr
+        self._rate = 1.0  # what divergence has left of the learning rate
+        self._rollbacks = 0
+        self._snapshots = Snapshots(model, optimiser, loss_fn)
         if action == "rescue":
             self._take_snapshot()
 
     @property
     def lr_factor(self) -> float:
-        """What the present strategy multiplies the learning rate by."""
-        return self.strategy.lr_factor
+        """What the present strategy, and divergence so far, multiply the learning rate by."""
+        return self.strategy.lr_factor * self._rate
 
     def after_step(
         self,
         embeddings: Tensor,
-        labels: ArrayLike,
+        labels: ArrayLike | None = None,
         loss: float | Tensor | None = None,
         step: int | None = None,
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
-        if health.verdict in _ALARMS:
+        if health.diameter < _SNAPSHOT_GROWTH * self._most:  # not of NaN
+            self._snapshots.confirm()
+        if health.verdict == "diverging":
+            self._diverging(health)
+        elif health.verdict in _ALARMS:
             self._alarm(health)
         elif health.verdict != "healthy":
             self._say(health)
@@ -140,7 +159,9 @@ class Guard:
             "returns": self._returns,
             "start": self._start,
             "said": self._said,
-            "snapshot": self._snapshot,
+            "rate": self._rate,
+            "rollbacks": self._rollbacks,
+            "snapshots": self._snapshots.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -152,7 +173,9 @@ class Guard:
         self.stopped, self._since = state["stopped"], state["since"]
         self._returns, start = state["returns"], state["start"]
         self._start = None if start is None else (start[0], start[1])
-        self._said, self._snapshot = state["said"], state["snapshot"]
+        self._said, self._rate = state["said"], state["rate"]
+        self._rollbacks = state["rollbacks"]
+        self._snapshots.load_state_dict(state["snapshots"])
         apply_strategy(self.loss_fn, self.strategy)
 
     def _alarm(self, health: Health) -> None:
@@ -167,6 +190,23 @@ class Guard:
             self._rescue(health, now)
         else:
             self._say(health)
+
+    def _diverging(self, health: Health) -> None:
+        """Stop or roll back a run whose embeddings are lost, or beyond any scale of its loss."""
+        if self.action == "warn" or health.diameter < self._most:
+            self._say(health)
+            return
+        if self.action == "stop" or self._rollbacks >= _ROLLBACKS:
+            self.stopped = True
+            why = f" {self._rollbacks} lower rates did not help" if self._rollbacks else ""
+            self._record(health, "stop", f"stopped: {_words(health)}{why}")
+            return
+        self._rollbacks += 1
+        self._rate *= _LOWER
+        step = self._roll_back(self.strategy, confirmed=True)
+        self._said = "healthy"
+        text = f"{_words(health)} Rolled back to step {step}; going on at lr x {self.lr_factor:.2g}"
+        self._record(health, "rescue", text)
 
     def _say(self, health: Health) -> None:
         """A warning, once for each change of verdict."""
@@ -183,8 +223,10 @@ class Guard:
             if step % _LOOK == 0:
                 self._look_ahead(health, *self._start)
             return
-        if step % self.snapshot_every == 0 and scale >= _SNAPSHOT_ROOM:
+        grown = health.diameter / self._most
+        if step % self.snapshot_every == 0 and scale >= _SNAPSHOT_ROOM and grown < _SNAPSHOT_GROWTH:
             self._take_snapshot()
+            self._rollbacks = 0
         if self.strategy == self.first:
             return
         self._since += 1
@@ -192,7 +234,7 @@ class Guard:
             value = self._drift(self.first)
             if value <= self.tolerance:
                 self._returns += 1
-                self._change(self.first)
+                self._change(self.first, self.lr_factor)
                 text = f"back to {self.first}: its drift is {value:+.3f} now"
                 self._record(health, "return", text)
 
@@ -217,22 +259,28 @@ class Guard:
         if chosen is None:  # none is safe: the one that shrinks least, or what is left to try
             fallback = [(self.strategy, now)]
             chosen = min(drifts or fallback, key=lambda pair: pair[1])
-        if self._snapshot is not None:
-            self.model.load_state_dict(self._snapshot["model"])
-            self.optimiser.load_state_dict(copy.deepcopy(self._snapshot["optimiser"]))
-            self.monitor.load_state_dict(copy.deepcopy(self._snapshot["monitor"]))
+        before = self.strategy
+        step = self._roll_back(chosen[0])
         text = (
-            f"{_words(health)} Drift of {self.strategy} {now:+.3f}. Rolled back to step "
-            f"{(self._snapshot or {}).get('step', 0)}; going on with {chosen[0]} "
-            f"(drift {chosen[1]:+.3f})"
+            f"{_words(health)} Drift of {before} {now:+.3f}. Rolled back to step {step}; "
+            f"going on with {chosen[0]} (drift {chosen[1]:+.3f})"
         )
-        self._change(chosen[0])
         self._record(health, "rescue", text)
 
-    def _change(self, strategy: Strategy) -> None:
+    def _roll_back(self, strategy: Strategy, *, confirmed: bool = False) -> int:
+        """Restore a snapshot and go on with a strategy; returns the snapshot's step."""
+        step, factor = self._snapshots.restore(self.monitor, confirmed=confirmed)
+        self._change(strategy, factor)
+        return step
+
+    def _change(self, strategy: Strategy, factor: float) -> None:
+        """Go on with a strategy; `factor` is what the optimiser's rates are multiplied by now."""
         self.strategy, self._since, self._start = strategy, 0, None
         apply_strategy(self.loss_fn, strategy)
+        for group in self.optimiser.param_groups:
+            group["lr"] *= self.lr_factor / factor
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor"}
+        known["lr"] = None if self._lr is None else self._lr * self.lr_factor
         self.monitor.settings = replace(self.monitor.settings, **known)
 
     def _drift(self, strategy: Strategy) -> float:
@@ -253,13 +301,20 @@ class Guard:
             if generator is not None:
                 generator.set_state(state)
 
+    @property
+    def _most(self) -> float:
+        """The diameter from which an embedding has diverged.
+
+        From a tiny start a thousandfold may be no more than what the loss asks for: the margin
+        counts too.
+        """
+        then = 0.0 if self.monitor.reference is None else self.monitor.reference.diameter
+        scale = max(then, self.monitor.settings.margin or 1.0)
+        return self.monitor.thresholds.diverge_ratio * scale
+
     def _take_snapshot(self) -> None:
-        self._snapshot = {
-            "step": 0 if self.monitor.health is None else self.monitor.health.step or 0,
-            "model": {k: v.detach().clone() for k, v in self.model.state_dict().items()},
-            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
-            "monitor": copy.deepcopy(self.monitor.state_dict()),
-        }
+        step = 0 if self.monitor.health is None else self.monitor.health.step or 0
+        self._snapshots.take(self.monitor, step, self.lr_factor)
 
     def _record(self, health: Health, kind: str, text: str) -> None:
         self.events.append(GuardEvent(health.step or 0, kind, text))

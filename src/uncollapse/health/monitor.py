@@ -99,8 +99,7 @@ class CollapseMonitor:
         self.reference = Reference.of(reference)
         self.health: Health | None = None
         self.changes: list[tuple[int, str]] = []
-        level, name = self.settings.collapsed_loss or (None, "")
-        self.loss = LossWatch(level, name)
+        self.loss = LossWatch(*self.settings.collapsed_loss or (None, ""))
         self._full: Health | None = None
         self._updates = self._full_at = self._first_step = self._disagreeing = 0
         self._peak = 0.0
@@ -108,8 +107,8 @@ class CollapseMonitor:
 
     @property
     def verdict(self) -> str:
-        """The present verdict; healthy before the first update."""
-        return "healthy" if self.health is None else self.health.verdict
+        """The present verdict; `unknown` before the first update."""
+        return "unknown" if self.health is None else self.health.verdict
 
     @property
     def advice(self) -> str:
@@ -154,15 +153,19 @@ class CollapseMonitor:
             health = self._judged(light, full)
             # Whether a fall in scale is excused by better classes takes recent figures of them.
             recent = self._updates - self._full_at < _RECENT
-            if recent or health.verdict != "shrinking" or self.verdict != "healthy":
+            if recent or health.verdict != "shrinking" or self._held != "healthy":
                 return self._settle(health, step)
         full = self._measured()
         self._full, self._full_at = full, self._updates
         return self._settle(self._judged(light, full), step, structural=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything seen so far, in plain values and tensors; settings are not part of it."""
+        """Everything seen so far, and the run's settings, in plain values and tensors.
+
+        Thresholds, intervals and sizes are not part of it: they are the constructor's.
+        """
         return {
+            "settings": asdict(self.settings),
             "reservoir": self.reservoir.state_dict(),
             "reference": None if self.reference is None else asdict(self.reference),
             "health": None if self.health is None else self.health.to_dict(),
@@ -178,7 +181,9 @@ class CollapseMonitor:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on as the monitor that gave `state` would have."""
+        """Go on as the monitor that gave `state` would have, with its advice."""
+        self.settings = RunSettings(**state["settings"])
+        self.loss = LossWatch(*self.settings.collapsed_loss or (None, ""))
         self.reservoir.load_state_dict(state["reservoir"])
         self.reference = state["reference"] and Reference(**state["reference"])
         self.health = state["health"] and Health.from_dict(state["health"])
@@ -189,6 +194,11 @@ class CollapseMonitor:
         self._first_step = state["first_step"]
         self._disagreeing, self._peak = state["disagreeing"], state["peak"]
         self._rest = state["rest"]
+
+    @property
+    def _held(self) -> str:
+        """The verdict that the next one must disagree with: the first one with `healthy`."""
+        return "healthy" if self.health is None else self.health.verdict
 
     @property
     def _classes_due(self) -> bool:
@@ -208,7 +218,7 @@ class CollapseMonitor:
         seen = replace(full, **light)
         if self.loss.count <= 1:
             self._rest = seen.diameter
-        limits = self.thresholds if self.verdict == "healthy" else self.thresholds.easier(_SLACK)
+        limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
         health = judge(seen, limits, self.reference)
         if self.reference is None and health.verdict not in ("network-collapse", "diverging"):
             variable = seen.cdnv if self.reservoir.filled and seen.cdnv is not None else math.nan
@@ -241,7 +251,7 @@ class CollapseMonitor:
         self, raw: Health, step: int, *, structural: bool = False, at_once: bool = False
     ) -> Health:
         """The raw judgement, held back until `patience` updates agree that it has changed."""
-        current, needed = self.verdict, self.patience
+        current, needed = self._held, self.patience
         slow = raw.verdict in _STRUCTURAL or (raw.verdict == "healthy" and current in _STRUCTURAL)
         if slow:
             needed = (self.patience + 1) // 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -15,11 +16,17 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import write_json, write_text
 from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
+from uncollapse.health.advice import lower_rate
 from uncollapse.training.assemble import load_data, load_eval_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
-from uncollapse.training.evaluation import Evaluated, as_evaluated, evaluate_splits
+from uncollapse.training.evaluation import (
+    Evaluated,
+    NotFiniteError,
+    as_evaluated,
+    evaluate_splits,
+)
 from uncollapse.training.log import Log
 from uncollapse.training.measurer import Measurer
 from uncollapse.training.run import Run
@@ -120,20 +127,20 @@ def _loop(
     stop = ranks.any(asked.is_set())
     while session.step < c.steps and not stop and not session.stopped:
         values = session.advance()
-        if not math.isfinite(values["loss"]):
-            raise TrainingError(
-                f"the loss became {values['loss']} at step {session.step}; "
-                f"{_last_saved(run)}. Try a lower optimiser.lr or optimiser.clip = 1.0"
-            )
         last = session.step == c.steps or session.stopped
         if "event" in values:
             line.note(f"step {session.step}: {values['event']}")
+        loss = values.get("loss", 0.0)  # none where the guard has rolled the step back
+        if not math.isfinite(loss):
+            del values["loss"]  # JSON has no NaN
+            log.write(session.step, values)
+            raise _diverged(session, run, f"the loss became {loss}")
         if session.step % c.log_every == 0 or last or "event" in values:
             log.write(session.step, values)
             line.show(session.step, values)
         best = False
         if session.step % c.evaluate_every == 0 or last:
-            seen = _evaluate(session, measurer)
+            seen = _evaluate(session, run, measurer, log, line)
             scores = seen.flat()
             log.write(session.step, scores)
             line.show(session.step, {"recall@1": _primary(scores)})
@@ -169,9 +176,31 @@ def _end_measures(session: Session, measurer: Measurer, seen: Evaluated | None) 
     session.ranks.on_first(take)
 
 
-def _evaluate(session: Session, measurer: Measurer) -> Evaluated:
-    settings = session.config.evaluate
-    return evaluate_splits(session.model, measurer.evaluated, settings, ranks=session.ranks)
+def _evaluate(
+    session: Session, run: Run, measurer: Measurer, log: Log, line: ProgressLine
+) -> Evaluated:
+    """Evaluate; a network that has diverged unseen by its batches is rolled back if it can be."""
+    splits, settings = measurer.evaluated, session.config.evaluate
+    while True:
+        if session.sound:
+            with contextlib.suppress(NotFiniteError):
+                return evaluate_splits(session.model, splits, settings, ranks=session.ranks)
+        rescued = session.rescue_lost()
+        if rescued is None:
+            raise _diverged(session, run, "embeddings became NaN or infinite")
+        log.write(session.step, {"event": rescued, "verdict": "diverging"})
+        line.note(f"step {session.step}: {rescued}")
+
+
+def _diverged(session: Session, run: Run, what: str) -> TrainingError:
+    guard, rate = session.guard, f"{lower_rate(session.config.optimiser.lr):.1g}"
+    rescue, tried = " or guard.action = 'rescue'", ""
+    if guard is not None and guard.action == "rescue":
+        rescue, tried = "", f", also at {guard.lr_factor:.2g} times the learning rate"
+    return TrainingError(
+        f"diverging: {what} at step {session.step}{tried}; {_last_saved(run)}. Begin in a new "
+        f"folder with a lower optimiser.lr, such as {rate}, with optimiser.clip = 1.0{rescue}"
+    )
 
 
 def _primary(scores: Mapping[str, float]) -> float | None:
@@ -180,6 +209,8 @@ def _primary(scores: Mapping[str, float]) -> float | None:
 
 
 def _save(session: Session, run: Run, log: Log, *, best: bool = False) -> None:
+    if not session.sound:  # the next step will say it
+        return
     session.log_offset = log.offset()
     session.check_ranks()
     session.ranks.on_first(lambda: run.checkpoints.save(session.checkpoint(), best=best))

@@ -15,7 +15,25 @@ from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
 from uncollapse.training.run_sections import EvaluateConfig
 
-__all__ = ["Evaluated", "as_evaluated", "embed", "evaluate", "evaluate_splits", "evenly_spaced"]
+__all__ = [
+    "Evaluated",
+    "NotFiniteError",
+    "as_evaluated",
+    "embed",
+    "evaluate",
+    "evaluate_splits",
+    "evenly_spaced",
+]
+
+
+class NotFiniteError(ValueError):
+    """A network that has diverged: its embeddings are no numbers to judge."""
+
+    def __init__(self, lost: int, count: int) -> None:
+        super().__init__(
+            f"the network has diverged: {lost} of {count} embeddings are NaN or infinite. Train "
+            "again with a lower optimiser.lr, with optimiser.clip = 1.0 or guard.action = 'rescue'"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +124,15 @@ def evaluate(
     Keys are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is
     of k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of so many times
     the clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with
-    all embeddings, share the retrieval and get its result; NMI is rank 0's work.
+    all embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
+    `NotFiniteError` for embeddings of a network that has diverged.
     """
     settings = settings or EvaluateConfig()
     rows = evenly_spaced(len(data), settings.max_samples)
     z = embeddings[rows]
+    finite = torch.isfinite(z).all(dim=1)
+    if not bool(finite.all()):
+        raise NotFiniteError(int((~finite).sum()), len(z))
     kinds = {"": data.labels[rows]}
     if data.fine_labels is not None:
         kinds["fine/"] = data.fine_labels[rows]

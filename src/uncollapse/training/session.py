@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import Compose, LabelledImages, paper_transform
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, RunSettings
-from uncollapse.health.guard import Guard
+from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import (
     build_loss,
@@ -74,7 +76,11 @@ class Session:
         self.log_offset = 0
 
     def advance(self) -> dict[str, Any]:
-        """One step; returns its loss and, on steps that are logged, the batch's diameter."""
+        """One step; returns its loss and, on steps that are logged, the batch's diameter.
+
+        Embeddings or a loss that are not finite change no weights. Where the guard then rolled the
+        run back, the step has no loss; where it did not, its loss is NaN or infinite.
+        """
         self._set_learning_rate()
         self._set_pool()
         self._set_randomness()
@@ -85,30 +91,36 @@ class Session:
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
             z = self.model(images)
         z, loss = self._charged(z.float(), labels, rows)
-        self.optimiser.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self._unite_gradients()
-        clip = self.config.optimiser.clip
-        if clip is not None:
-            self.scaler.unscale_(self.optimiser)
-            nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-        self.scaler.step(self.optimiser)
-        self.scaler.update()
+        value = math.nan if loss is None else self._descend(loss)
         self.step += 1
-        value = float(loss.detach())
-        values: dict[str, Any] = {"loss": self.ranks.mean(value) if self.apart else value}
-        if self.guard is not None:
-            events = self.guard.after_step(z, labels, values["loss"], self.step)
-            if events:
-                values["event"] = "; ".join(event.text for event in events)
+        lost = not math.isfinite(value)
+        events = self._guarded(z, labels, None if loss is None else value)
+        values: dict[str, Any] = {"loss": value}
+        if events:
+            values["event"] = "; ".join(event.text for event in events)
+        if lost:
+            if any(event.kind == "rescue" for event in events):
+                del values["loss"]
+            return values | {"verdict": "diverging"}
         if self.step % self.config.train.log_every == 0:
             values |= self._figures(z)
         return values
+
+    def rescue_lost(self) -> str | None:
+        """Roll back a network whose embeddings are not finite; what was done, None if nothing."""
+        nothing = torch.full((2, self.config.model.dim), math.nan)
+        rescues = [e.text for e in self._guarded(nothing, None, None) if e.kind == "rescue"]
+        return "; ".join(rescues) or None
 
     @property
     def stopped(self) -> bool:
         """Whether the guard has asked the run to end."""
         return self.guard is not None and self.guard.stopped
+
+    @property
+    def sound(self) -> bool:
+        """Whether all weights are finite."""
+        return all(_finite(p) for part in (self.model, self.loss) for p in part.parameters())
 
     def is_best(self, score: float | None) -> bool:
         """Whether this score beats all before it; remembers it if so."""
@@ -162,17 +174,45 @@ class Session:
         self.step, self.best = checkpoint.step, state["best"]
         self.log_offset = state["log_offset"]
 
-    def _charged(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share."""
+    def _charged(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share.
+
+        No loss where they are not finite, which every rank sees alike.
+        """
         counts = self.ranks.counts(len(rows))
         if not self.apart:
             whole = gather(z, self.ranks, counts=counts, adjoint="own")
-            return whole, self._charge(whole, labels, rows)
+            return whole, self._charge(whole, labels, rows) if _finite(whole) else None
+        whole = gather(z.detach(), self.ranks, counts=counts)
+        if not _finite(whole):
+            return whole, None
         mine = self.ranks.share(len(rows))
         loss = self._charge(z, labels[mine], rows[mine])
         # The guard looks at the whole, and must draw the same on every rank.
         self._miner_generator().manual_seed(_mixed(self.config.seed, self.step))
-        return gather(z.detach(), self.ranks, counts=counts), loss
+        return whole, loss
+
+    def _descend(self, loss: Tensor) -> float:
+        """Follow the gradient of a loss, if it is finite; its value, the ranks' mean if apart."""
+        self.optimiser.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._unite_gradients()
+        value = float(loss.detach())
+        value = self.ranks.mean(value) if self.apart else value
+        if not math.isfinite(value):
+            return value
+        clip = self.config.optimiser.clip
+        if clip is not None:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        return value
+
+    def _guarded(
+        self, z: Tensor, labels: Tensor | None, loss: float | None
+    ) -> Sequence[GuardEvent]:
+        return () if self.guard is None else self.guard.after_step(z, labels, loss, self.step)
 
     def _unite_gradients(self) -> None:
         sum_gradients(self.model.parameters(), self.ranks, mean=self.apart)
@@ -279,6 +319,10 @@ def _check_shares(config: Config, ranks: Ranks, apart: bool) -> None:
         raise InputError(name, given, allowed)
     if _mined(config, ranks, apart=False) < ranks.size:
         raise InputError(name, given, f"a batch of at least one sample for each of {ranks.size}")
+
+
+def _finite(z: Tensor) -> bool:
+    return bool(torch.isfinite(z.detach()).all())
 
 
 def _mixed(*numbers: int) -> int:

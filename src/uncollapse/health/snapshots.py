@@ -1,0 +1,81 @@
+"""Copies of a healthy training state, to go back to: network, optimiser, loss and monitor."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from uncollapse.health.monitor import CollapseMonitor
+
+__all__ = ["Snapshots"]
+
+
+class Snapshots:
+    """The newest copy of a state, and the one before it until the newest is known to be sound.
+
+    A copy is made after an optimiser's step, of a state whose embeddings nobody has seen yet: that
+    step may be the one that diverged. `confirm` says that the embeddings seen since were finite.
+
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> kept = Snapshots(model, torch.optim.SGD(model.parameters(), lr=0.1), None)
+    >>> for value in (1.0, float("inf")):
+    ...     _ = nn.init.constant_(model.weight, value)
+    ...     kept.take(CollapseMonitor(), step=0, lr_factor=1.0)
+    >>> _ = kept.restore(CollapseMonitor(), confirmed=True)
+    >>> float(model.weight.detach())
+    1.0
+    """
+
+    def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer, loss_fn: object) -> None:
+        self.model, self.optimiser, self.loss_fn = model, optimiser, loss_fn
+        self.newest: dict[str, Any] | None = None
+        self.before: dict[str, Any] | None = None
+
+    def take(self, monitor: CollapseMonitor, step: int, lr_factor: float) -> None:
+        """Copy the state as it is now."""
+        self.before = self.newest
+        self.newest = {
+            "step": step,
+            "lr_factor": lr_factor,
+            "model": {k: v.detach().clone() for k, v in self.model.state_dict().items()},
+            "loss": [tensor.detach().clone() for tensor in self._learned()],
+            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
+            "monitor": copy.deepcopy(monitor.state_dict()),
+        }
+
+    def confirm(self) -> None:
+        """The newest copy will do: forget the one before."""
+        self.before = None
+
+    def restore(self, monitor: CollapseMonitor, *, confirmed: bool = False) -> tuple[int, float]:
+        """Put everything back as it was; returns the step and the factor on the rates then.
+
+        `confirmed` takes the copy before, where the newest is not known to be sound.
+        """
+        if confirmed and self.before is not None:
+            self.newest, self.before = self.before, None
+        kept = self.newest
+        if kept is None:
+            return 0, 1.0
+        self.model.load_state_dict(kept["model"])
+        with torch.no_grad():
+            for tensor, then in zip(self._learned(), kept["loss"], strict=True):
+                tensor.copy_(then)
+        self.optimiser.load_state_dict(copy.deepcopy(kept["optimiser"]))
+        monitor.load_state_dict(copy.deepcopy(kept["monitor"]))
+        return kept["step"], kept["lr_factor"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Both copies."""
+        return {"newest": self.newest, "before": self.before}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the copies of `state`."""
+        self.newest, self.before = state["newest"], state["before"]
+
+    def _learned(self) -> list[torch.Tensor]:
+        """What the loss learns (β, proxies); its miner's random state goes on."""
+        return list(self.loss_fn.parameters()) if isinstance(self.loss_fn, nn.Module) else []
