@@ -69,6 +69,28 @@ def test_a_reference_decides_about_the_scale(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.startswith("network-collapse")
 
 
+def test_columns_of_a_table_are_named_on_the_command_line(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    z, labels = arrays
+    lines = ["product_id,category," + ",".join(f"f{i}" for i in range(6))]
+    for i, row in enumerate(z):
+        lines.append(f"{7_000_000 + i},kind {labels[i]}," + ",".join(map(str, row)))
+    path = tmp_path / "z.csv"
+    path.write_text("\n".join(lines))
+    assert run(app, ["diagnose", str(path), "--label", "category"]) == 2
+    told = capsys.readouterr().err
+    assert "column 'product_id' looks like an id" in told
+    assert "--features 'f*'" in told
+    chosen = (["--features", "f*"], ["--id", "product_id"], ["--ignore", "*_id"])
+    said = []
+    for words in chosen:
+        assert run(app, ["diagnose", str(path), "--label", "category", *words]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0].startswith("class-collapse\n")
+    assert said == [said[0]] * 3
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -56,6 +56,7 @@ def test_debug_lets_the_traceback_through():
         (["train", "none.toml"], "none.toml: No such file"),
         (["evaluate", "none"], "run: expected a run directory, got none"),
         (["reproduce", "fig99"], "fig99"),
+        (["reproduce", "tabel1"], "got 'tabel1' (did you mean 'table1'?)"),
         (["datasets", "nope"], "expected one of 'digits'"),
     ],
 )
@@ -65,6 +66,38 @@ def test_a_users_mistake_is_one_red_line_with_exit_code_two(words, told, capsys)
     assert error.startswith("error: ")
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_every_wrong_key_of_a_config_has_a_line_of_its_own(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(
+        '[data]\nnam = "digits"\n[model]\ndimm = 16\n[guard]\naction = "resuce"\n'
+    )
+    assert run(app, ["train", str(tmp_path / "run.toml"), "--set", "batch.p=0"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error: 4 keys are wrong:"
+    for line, key, meant in zip(
+        lines[1:],
+        ("data.nam", "model.dimm", "batch.p", "guard.action"),
+        ("did you mean 'name'?", "did you mean 'dim'?", "at least 1", "did you mean 'rescue'?"),
+        strict=True,
+    ):
+        assert line.startswith(f"- {key}: expected ")
+        assert meant in line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 149. GiB for an array"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+        type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory."),
+    ],
+)
+def test_too_little_memory_is_no_bug_of_ours(error, capsys):
+    assert run(app_that_raises(error), []) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: out of memory: try smaller batches (batch.p, batch.k")
+    assert "bug" not in told
 
 
 def test_the_version_is_shown(capsys):

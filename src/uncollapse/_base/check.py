@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +15,7 @@ __all__ = [
     "check_int",
     "check_number",
     "check_paired",
+    "did_you_mean",
 ]
 
 
@@ -35,6 +37,16 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
     words = list(allowed)
     if value not in words:
         raise InputError(name, repr(value), "one of " + ", ".join(repr(w) for w in words))
+
+
+def did_you_mean(given: str, words: Iterable[str]) -> str:
+    """The word that may be meant, as the end of a message; empty where none is near.
+
+    >>> did_you_mean("tabel1", ["fig1", "table1"]), did_you_mean("x", ["fig1"])
+    (" (did you mean 'table1'?)", '')
+    """
+    near = difflib.get_close_matches(given, list(words), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def check_int(name: str, value: object, low: int = 1) -> int:

@@ -24,6 +24,21 @@ def command(
     fine_labels: Annotated[
         Path | None, typer.Option(help="A third one with finer labels, to judge by as well.")
     ] = None,
+    features: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Columns that are dimensions: 'f*'. May be repeated."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that holds the labels.")
+    ] = None,
+    id_: Annotated[
+        str | None,
+        typer.Option("--id", metavar="COLUMN", help="The column that names the samples."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Columns to leave out. May be repeated."),
+    ] = None,
     images: Annotated[
         Path | None,
         typer.Option(help="Pictures: an .npy array, or the folder the file's names lie in."),
@@ -37,12 +52,14 @@ def command(
     """Say whether and how embeddings have collapsed."""
     from rich.console import Console
 
-    from uncollapse.data.embeddings import read_embeddings
+    from uncollapse.data.embeddings import read_embeddings, read_labels
     from uncollapse.report import diagnose
 
     console = Console(highlight=False)
-    found = read_embeddings(file, labels)
-    fine = found.fine_labels if fine_labels is None else read_embeddings(file, fine_labels).labels
+    found = read_embeddings(
+        file, labels, features=features or (), label=label, id=id_, ignore=ignore or ()
+    )
+    fine = found.fine_labels if fine_labels is None else read_labels(fine_labels)
     with console.status(f"diagnosing {len(found):,} embeddings"):
         result = diagnose(
             found.points,

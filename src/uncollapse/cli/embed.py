@@ -131,7 +131,7 @@ def _row_numbers(queries: list[str], size: int) -> list[int] | None:
     """The queries as rows of the gallery, if they all are numbers."""
     from uncollapse._base.check import InputError
 
-    if not all(query.isdigit() for query in queries):
+    if not all(query.isdecimal() for query in queries):  # '²' is a digit, but no number
         return None
     rows = [int(query) for query in queries]
     if max(rows) >= size:

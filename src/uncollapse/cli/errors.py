@@ -1,4 +1,7 @@
-"""What a user sees when a command fails: one red line, an exit code, no traceback."""
+"""What a user sees when a command fails: one red line, an exit code, no traceback.
+
+Where several things are wrong at once, each has a line of its own.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,29 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, _UsageError):
         return USER_ERROR, _one_line(error.format_message()) + _where_to_look(error)  # type: ignore[attr-defined]
     if type(error).__module__.startswith("uncollapse."):  # our own errors are written for people
-        return USER_ERROR, _one_line(str(error))
+        return USER_ERROR, _our_words(error)
+    if _no_memory(error):
+        fewer = "try smaller batches (batch.p, batch.k, evaluate.batch), model.dim or data.size"
+        return USER_ERROR, f"out of memory: {fewer} ({_one_line(str(error))})"
     if isinstance(error, OSError):
         named = f"{error.filename}: " if error.filename else ""
         return USER_ERROR, _one_line(f"{named}{error.strerror or error}")
     hint = "this is a bug in uncollapse: run again with --debug and report what it prints"
     return BUG, _one_line(f"{type(error).__name__}: {error} ({hint})")
+
+
+def _our_words(error: Exception) -> str:
+    several = getattr(error, "errors", ())  # training's WrongKeysError: a line for each key
+    if not several:
+        return _one_line(str(error))
+    head = str(error).splitlines()[0]
+    return "\n".join([head, *(f"- {_one_line(str(one))}" for one in several)])
+
+
+def _no_memory(error: Exception) -> bool:
+    """Whether it is NumPy's or torch's word for it, on the CPU or a GPU."""
+    told = "allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and told)
 
 
 def _where_to_look(error: Exception) -> str:

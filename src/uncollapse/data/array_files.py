@@ -119,6 +119,8 @@ def _numbered(path: Path, name: str, values: Array, count: int) -> tuple[Array, 
     if values.shape != (count,) or values.dtype.kind not in "iubUS":
         given = f"{values.dtype} of shape {values.shape}"
         raise DataError(f"{path}: {name} is {given}; expected {count} whole numbers or words")
+    if values.dtype == np.uint64 and values.max(initial=0) > np.iinfo(np.int64).max:
+        values = values.astype(str)  # beyond torch's numbers: names
     if values.dtype.kind in "US":
         words, numbers = np.unique(values, return_inverse=True)
         return numbers.astype(np.int64), {place: str(word) for place, word in enumerate(words)}

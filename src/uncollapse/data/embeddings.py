@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,25 @@ from uncollapse._base.arrays import Array, points64
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import written_aside
-from uncollapse.data.readers import ARRAY_FILES, TABLE_FILES, read_arrays, read_table
+from uncollapse.data.readers import (
+    ARRAY_FILES,
+    TABLE_FILES,
+    named_errors,
+    read_arrays,
+    read_table,
+)
+from uncollapse.data.table_columns import Choice, label_values, table_arrays
 from uncollapse.data.types import DataError
 
-__all__ = ["Embeddings", "read_embeddings", "write_embeddings"]
+__all__ = ["Embeddings", "read_embeddings", "read_labels", "write_embeddings"]
 
-_POINTS = ("embeddings", "features", "x", "X")
-_LABELS = ("labels", "label", "y")
-_FINE = ("fine_labels", "fine_label")
-_NAMES = ("names", "name", "path", "paths", "id", "ids")
+# What is in a file, and the names it usually has there.
+_ROLES = {
+    "embeddings": ("embeddings", "features", "x", "X"),
+    "labels": ("labels", "label", "y"),
+    "fine_labels": ("fine_labels", "fine_label"),
+    "names": ("names", "name", "path", "paths", "id", "ids"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,25 +62,35 @@ def write_embeddings(found: Embeddings, path: str | Path) -> Path:
     return target
 
 
-def read_embeddings(path: str | Path, labels: str | Path | None = None) -> Embeddings:
+def read_embeddings(
+    path: str | Path,
+    labels: str | Path | None = None,
+    *,
+    features: str | Sequence[str] = (),
+    label: str | None = None,
+    id: str | None = None,
+    ignore: str | Sequence[str] = (),
+) -> Embeddings:
     """Read embeddings from a file of any origin; `labels` names a second file that holds them.
 
     Tables (csv, parquet) have a column a dimension, or in parquet one list column, and columns
-    named label, fine_label, name or path; every other numeric column is a dimension.
+    named label, fine_label, name or path; every other numeric column is a dimension. What is
+    doubtful (text, an id, a column outside a numbered series) is refused; `features` and `ignore`
+    (names, or patterns such as `f*`), `label` and `id` (names) say which is which, of arrays too.
+    Raises `DataError`.
     """
     source = Path(path)
-    arrays = _read(source, "file")
-    if labels is not None:
-        beside = _read(Path(labels), "labels")
-        found = _pick(beside, _LABELS)
-        arrays["labels"] = found if found is not None else next(iter(beside.values()))
-    points = _pick(arrays, _POINTS)
-    if points is None:
-        raise DataError(f"{source}: none of {', '.join(_POINTS)}; it holds {', '.join(arrays)}")
-    checked = points64(points, f"{source.name}: embeddings")
-    result = Embeddings(
-        checked, _pick(arrays, _LABELS), _pick(arrays, _FINE), _pick(arrays, _NAMES)
-    )
+    choice = Choice(_several(features), label, id, _several(ignore))
+    if labels is None:
+        arrays = _read(source, "file", choice)
+    else:
+        arrays = _read(source, "file", replace(choice, label=None))
+        arrays["labels"] = read_labels(Path(labels), label)
+    if "embeddings" not in arrays:
+        known = ", ".join(_ROLES["embeddings"])
+        raise DataError(f"{source}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
+    checked = points64(arrays["embeddings"], f"{source.name}: embeddings")
+    result = Embeddings(checked, *(arrays.get(role) for role in _ROLES if role != "embeddings"))
     for name in ("labels", "fine_labels", "names"):
         value = getattr(result, name)
         if value is not None and (value.ndim != 1 or len(value) != len(checked)):
@@ -77,41 +98,62 @@ def read_embeddings(path: str | Path, labels: str | Path | None = None) -> Embed
     return result
 
 
-def _read(path: Path, name: str) -> dict[str, Array]:
+def _several(words: str | Sequence[str]) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
+def _read(path: Path, argument: str, choice: Choice) -> dict[str, Array]:
+    """The arrays of a file by their role; what has none keeps its name."""
+    found = _load(path, argument)
+    if path.suffix in ARRAY_FILES:
+        return _by_role(path, found, choice)
+    roles = {role: names for role, names in _ROLES.items() if role != "embeddings"}
+    with named_errors(path):
+        return table_arrays(found, choice, roles)
+
+
+def read_labels(path: str | Path, label: str | None = None) -> Array:
+    """The labels of a file of labels: the column `label`, one of a usual name, or the only one."""
+    path = Path(path)
+    found = _load(path, "labels")
+    with named_errors(path):
+        Choice(label=label).check(list(found))
+        names = [label] if label else [n for n in _ROLES["labels"] if n in found] or list(found)
+        if not label and len(names) > 1 and names[0] not in _ROLES["labels"]:
+            raise DataError(f"columns {', '.join(names)}: say with --label which holds the labels")
+        values = found[names[0]]
+        return values if path.suffix in ARRAY_FILES else label_values(values, names[0])
+
+
+def _load(path: Path, argument: str) -> dict[str, Any]:
     if path.suffix not in (*ARRAY_FILES, *TABLE_FILES):
         endings = ", ".join([*ARRAY_FILES, *TABLE_FILES])
-        raise InputError(name, path.name, f"a file ending in {endings}")
+        raise InputError(argument, path.name, f"a file ending in {endings}")
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    return read_arrays(path) if path.suffix in ARRAY_FILES else _from_columns(read_table(path))
+    found: dict[str, Any] = read_arrays(path) if path.suffix in ARRAY_FILES else read_table(path)
+    if not found:
+        raise DataError(f"{path}: is empty")
+    if path.suffix in TABLE_FILES and not len(next(iter(found.values()))):
+        columns = ", ".join(list(found)[:8]) + ", ..." * (len(found) > 8)
+        raise DataError(f"{path}: has no rows below its header ({columns})")
+    return found
 
 
-def _pick(arrays: dict[str, Array], names: tuple[str, ...]) -> Array | None:
-    return next((arrays[name] for name in names if name in arrays), None)
-
-
-def _from_columns(columns: dict[str, list[Any]]) -> dict[str, Array]:
-    """Named columns keep their names; a list column, or the numeric rest, is the embeddings."""
-    known = {*_LABELS, *_FINE, *_NAMES}
-    arrays = {name: _labels(values) for name, values in columns.items() if name in known}
-    rest = {name: values for name, values in columns.items() if name not in known}
-    for values in rest.values():
-        if values and isinstance(values[0], list):
-            return arrays | {"embeddings": np.asarray(values, np.float64)}
-    numeric = []
-    for name, values in rest.items():
-        try:
-            numeric.append([float(value) for value in values])
-        except (TypeError, ValueError):
-            raise DataError(f"column {name!r} is neither numbers nor a known name") from None
-    return arrays | ({"embeddings": np.array(numeric).T} if numeric else {})
-
-
-def _labels(values: list[Any]) -> Array:
-    try:
-        return np.array([int(value) for value in values])
-    except (TypeError, ValueError):
-        return np.array([str(value) for value in values])
+def _by_role(path: Path, arrays: dict[str, Array], choice: Choice) -> dict[str, Array]:
+    with named_errors(path):
+        choice.check(list(arrays))
+        asked = [n for n in arrays if any(fnmatchcase(n, one) for one in choice.features)]
+        if len(asked) > 1:
+            raise DataError(f"--features: arrays {', '.join(asked)}; choose one")
+    chosen = {"embeddings": asked[0] if asked else None, "labels": choice.label, "names": choice.id}
+    for role, usual in _ROLES.items():
+        name = chosen.get(role) or next((n for n in usual if n in arrays), None)
+        if name is not None:
+            arrays = {role: arrays[name]} | {
+                n: v for n, v in arrays.items() if n not in (role, name)
+            }
+    return arrays
 
 
 def _write_npz(path: Path, points: Array, columns: dict[str, Array]) -> None:

@@ -73,7 +73,8 @@ def _numbers(path: Path, column: str, values: list[Any]) -> list[int]:
     texts = [_filled(path, column, place, value) for place, value in enumerate(values)]
     wrong = next((text for text in texts if not _whole(text)), None)
     if wrong is not None:
-        raise DataError(f"{path}: column {column!r} holds {wrong!r}; expected whole numbers")
+        allowed = "whole numbers of at most 18 digits"
+        raise DataError(f"{path}: column {column!r} holds {wrong!r}; expected {allowed}")
     return [int(text) for text in texts]
 
 
@@ -87,4 +88,6 @@ def _numbered(path: Path, column: str, values: list[Any]) -> tuple[list[int], di
 
 
 def _whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    """Whether it is a whole number that 64 bits hold; a longer one is a name."""
+    digits = text.removeprefix("-")
+    return digits.isdecimal() and len(digits) <= 18

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,10 +12,17 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.extras import import_extra
-from uncollapse._base.files import read_csv
+from uncollapse._base.files import DamagedFileError, read_csv
 from uncollapse.data.types import DataError
 
-__all__ = ["ARRAY_FILES", "TABLE_FILES", "read_arrays", "read_lines", "read_table"]
+__all__ = [
+    "ARRAY_FILES",
+    "TABLE_FILES",
+    "named_errors",
+    "read_arrays",
+    "read_lines",
+    "read_table",
+]
 
 _T = TypeVar("_T")
 
@@ -31,7 +39,8 @@ def read_table(path: Path, *, fill: bool = False) -> dict[str, list[Any]]:
     """The columns of a .csv or .parquet file by name.
 
     A CSV row shorter than the header is an error, or with `fill` ends in empty cells. `DataError`
-    where the file cannot be read; its ending must be one of `TABLE_FILES`.
+    where the file cannot be read or a column's name occurs twice; its ending must be one of
+    `TABLE_FILES`.
     """
     if path.suffix == ".parquet":
         return _guarded(path, _parquet, ": not a Parquet file")
@@ -48,11 +57,25 @@ def read_lines(path: Path, name: str) -> list[str]:
         raise DataError(f"{name}: {path} is not text in UTF-8 ({error.reason})") from None
 
 
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Let a `DataError` about what a file holds begin with the file's path."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
 def _guarded(path: Path, reader: Callable[[Path], _T], how: str) -> _T:
     try:
         return reader(path)
     except ImportError:
         raise
+    except DamagedFileError as error:
+        why = str(error).removeprefix(f"{path} is damaged: ")
+        raise DataError(f"{path}: cannot be read{how}: {why}") from None
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     except Exception as error:  # each format has errors of its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path}: cannot be read{how} ({reason})") from None
@@ -74,8 +97,9 @@ def _safetensors(path: Path) -> dict[str, Array]:
 
 
 def _parquet(path: Path) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]]
-    columns = import_extra("pyarrow.parquet", extra="parquet").read_table(path).to_pydict()
+    parquet = import_extra("pyarrow.parquet", extra="parquet")
+    _check_unique(parquet.read_schema(path).names)
+    columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
     return columns
 
 
@@ -83,7 +107,17 @@ def _csv(path: Path, fill: bool) -> dict[str, list[Any]]:
     if path.stat().st_size == 0:
         return {}
     header, rows = read_csv(path, fill=fill)
+    if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), "")):
+        raise DataError(f"its columns are separated by {other!r}; save it with commas")
+    _check_unique(header)
     return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        places = ", ".join(str(i + 1) for i, name in enumerate(names) if name == twice)
+        raise DataError(f"column {twice!r} occurs {names.count(twice)} times (columns {places})")
 
 
 # By ending: the reader, and what an error says of how it reads.

@@ -158,7 +158,13 @@ class LabelledImages(Dataset[Batch]):
             values = getattr(self, kind)
             if values is None:
                 continue
-            values = torch.as_tensor(values)
+            try:
+                values = torch.as_tensor(values)
+            except (RuntimeError, TypeError, ValueError, OverflowError):
+                first = next(iter(values), None) if isinstance(values, Sequence) else None
+                given = type(values).__name__ + (f" of {first!r}, ..." if first is not None else "")
+                allowed = f"{len(self.source)} whole numbers of 64 bits, one a sample"
+                raise InputError(kind, given, allowed) from None
             if tuple(values.shape) != (len(self.source),) or values.is_floating_point():
                 given = f"{values.dtype} of shape {tuple(values.shape)}"
                 raise InputError(kind, given, f"{len(self.source)} whole numbers, one a sample")

@@ -144,7 +144,8 @@ def forecast(
     `model` is a network, or a function from a dimension to one (needed when `dim` is given; each
     must be newly initialised). `loss_fn` is the triplet loss to ask about: by default batch-hard
     with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells.
-    Shapes that the data cannot fill (fewer classes than P) are left out.
+    Shapes that the data cannot fill (fewer classes than P, or K beyond the largest class in a batch
+    beyond all samples) are left out; `InputError` where that leaves none.
     """
     loss_fn = loss_fn or TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     (
@@ -152,9 +153,7 @@ def forecast(
         check_int("batches", batches),
         check_int("probe_steps", probe_steps, 0),
     )
-    shapes = [(a, b) for a in p for b in k if a <= len(torch.unique(torch.as_tensor(data.labels)))]
-    if not shapes:
-        raise InputError("p", list(p), "at least one P that is no more than the data's classes")
+    shapes = _shapes(data, p, k)
     first = strategy_of(loss_fn)
     others = [rung for rung in ladder(first) if rung.lr_factor == 1.0] if alternatives else []
     cells: list[Cell] = []
@@ -189,6 +188,20 @@ def forecast(
         if progress is not None:
             progress(done + 1, len(networks) * len(shapes))
     return Forecast(tuple(cells), tuple(extra), c)
+
+
+def _shapes(data: LabelledData, p: Sequence[int], k: Sequence[int]) -> list[tuple[int, int]]:
+    """The batch shapes that the data can fill, known before a batch is drawn."""
+    _, counts = torch.unique(torch.as_tensor(data.labels), return_counts=True)
+    classes, largest = len(counts), int(counts.max())
+    some = [a for a in p if check_int("p", a) <= classes]
+    if not some:
+        raise InputError("p", list(p), f"at least one P of at most {classes}, the data's classes")
+    fits = [(a, b) for a in some for b in k if b <= largest or a * b <= len(data.labels)]
+    if not fits:
+        allowed = f"at least one K of at most {largest}, the samples of the largest class"
+        raise InputError("k", list(k), allowed)
+    return fits
 
 
 def _networks(model: Model, dims: Sequence[int] | None) -> Iterator[tuple[nn.Module, int | None]]:

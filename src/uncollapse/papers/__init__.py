@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, did_you_mean
 from uncollapse.papers._item import SCALES, Item, Made, Request
 from uncollapse.papers._page import Page, Table
 from uncollapse.papers.eps import EPS_ITEMS
@@ -20,5 +20,6 @@ def get_item(name: str) -> Item:
     'fig4'
     """
     if name not in ITEMS:
-        raise InputError("item", repr(name), "one of " + ", ".join(ITEMS))
+        given = repr(name) + did_you_mean(name, ITEMS)
+        raise InputError("item", given, "one of " + ", ".join(ITEMS))
     return ITEMS[name]

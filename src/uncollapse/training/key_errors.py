@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, did_you_mean
 
 __all__ = ["WrongKeysError", "explain"]
 
@@ -80,8 +79,9 @@ def _no_such_key(
 
 def _meant(given: str, words: Sequence[str]) -> str:
     moved = list(dict.fromkeys(word for word in words if word.endswith(f".{given}")))
-    near = moved or difflib.get_close_matches(given, words, n=1)
-    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+    if not moved:
+        return did_you_mean(given, words)
+    return f" (did you mean {' or '.join(map(repr, moved))}?)"
 
 
 def _shown(given: object) -> str:

@@ -1,0 +1,182 @@
+"""Which columns of a table are dimensions, labels and names; what is doubtful is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import did_you_mean
+from uncollapse.data.types import DataError
+
+__all__ = ["Choice", "label_values", "table_arrays"]
+
+Columns = Mapping[str, Sequence[Any]]
+
+_ID_NAME = re.compile(
+    r"^$|^Unnamed: \d+$|[a-z]I[dD]$"
+    r"|(?i:(^|[_\-. ])(id|ids|idx|index|key|pk|uid|uuid|sku|ean|gtin|row)$)"
+)
+_SERIES = 4  # numbered columns from which a table's dimensions are known by their name
+_FEW = 8  # rows from which whole numbers among fractions are no accident
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Columns as the user names them: patterns for dimensions and for what is left out."""
+
+    features: Sequence[str] = ()
+    label: str | None = None
+    id: str | None = None
+    ignore: Sequence[str] = ()
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise `DataError` for a name or a pattern that no column has."""
+        given = {
+            "--features": self.features,
+            "--ignore": self.ignore,
+            "--label": [self.label],
+            "--id": [self.id],
+        }
+        for option, one in ((option, one) for option, some in given.items() for one in some):
+            if one is not None and not _matching(names, [one]):
+                near = did_you_mean(one, names)
+                raise DataError(f"{option} {one}: no such column{near}; there is: {_listed(names)}")
+
+
+def table_arrays(
+    columns: Columns, choice: Choice, roles: Mapping[str, Sequence[str]]
+) -> dict[str, Array]:
+    """The arrays of a table: `embeddings`, and one for each of the `roles` that a column has.
+
+    A role is the column chosen for it, else the first of its usual names that is there. Dimensions
+    are the columns chosen, else a list column, else all others; then each must be numbers, and none
+    may look like an id or stand outside a numbered series. Raises `DataError`.
+    """
+    choice.check(list(columns))
+    kept = {n: v for n, v in columns.items() if n not in _matching(list(columns), choice.ignore)}
+    chosen = {"labels": choice.label, "names": choice.id}
+    found = {
+        role: next((name for name in (chosen.get(role), *usual) if name in kept), None)
+        for role, usual in roles.items()
+    }
+    arrays = {
+        role: (_words if role == "names" else label_values)(kept[name], name)
+        for role, name in found.items()
+        if name is not None
+    }
+    # A second column of names is no dimension; a second one of labels (x, y, label) may be.
+    spare = {*found.values(), *roles.get("names", ())}
+    rest = [name for name in kept if name not in spare]
+    dimensions = _matching(list(kept), choice.features) if choice.features else rest
+    lists = [
+        name for name in dimensions if any(isinstance(v, list | np.ndarray) for v in kept[name])
+    ]
+    if lists:
+        return arrays | {"embeddings": _of_lists(kept, lists)}
+    numbers = {name: _numbers(kept[name], name) for name in dimensions}
+    if not choice.features:
+        _check_doubtful(numbers, kept)
+    return arrays | ({"embeddings": np.array(list(numbers.values())).T} if numbers else {})
+
+
+def label_values(values: Sequence[Any], name: str) -> Array:
+    """Labels as whole numbers, where all are written as such, else as words.
+
+    >>> label_values(["1", "2"], "label").tolist(), label_values(["1", "02"], "label").tolist()
+    ([1, 2], ['1', '02'])
+    """
+    for place, value in enumerate(values):
+        if value is None or value == "" or value != value:
+            raise DataError(f"column {name!r} is empty in row {place + 1}; each row needs a label")
+        if isinstance(value, float) and not value.is_integer():
+            allowed = "labels are whole numbers or words"
+            raise DataError(f"column {name!r} holds {value} in row {place + 1}; {allowed}")
+    texts = [str(int(v)) if isinstance(v, float) else str(v) for v in values]
+    whole = all(text == str(int(text)) for text in texts if _is_whole(text))
+    if whole and all(map(_is_whole, texts)):
+        return np.array([int(text) for text in texts])
+    return np.array(texts)
+
+
+def _words(values: Sequence[Any], name: str) -> Array:
+    return np.array([str(value) for value in values])
+
+
+def _numbers(values: Sequence[Any], name: str) -> list[float]:
+    numbers = []
+    for place, value in enumerate(values):
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError):
+            if value is None or value == "":
+                raise DataError(f"column {name!r} is empty in row {place + 1}") from None
+            raise DataError(
+                f"column {name!r} is neither numbers nor a known name ({str(value)[:40]!r} in row "
+                f"{place + 1}). {_ways_out(name)}"
+            ) from None
+    return numbers
+
+
+def _of_lists(columns: Columns, names: list[str]) -> Array:
+    usual = [name for name in names if name in ("embeddings", "embedding", "features")]
+    if len(names) > 1 and len(usual) != 1:
+        raise DataError(f"columns {_listed(names)} all hold lists; choose one with --features")
+    name = names[0] if len(names) == 1 else usual[0]
+    lengths = {len(v) if isinstance(v, list | np.ndarray) else 0 for v in columns[name]}
+    if len(lengths) > 1:
+        few, many = min(lengths), max(lengths)
+        raise DataError(
+            f"column {name!r} holds lists of {few} to {many} numbers; all must be alike"
+        )
+    return np.asarray([list(v) for v in columns[name]], np.float64)
+
+
+def _check_doubtful(numbers: Mapping[str, list[float]], columns: Columns) -> None:
+    """Refuse a column that would be a dimension, and looks as if it were none."""
+    stems = [re.sub(r"\d+$", "", name) for name in numbers if re.search(r"\d$", name)]
+    stem = max(set(stems), key=stems.count) if stems else ""
+    known = stems.count(stem) >= max(_SERIES, len(numbers) / 2)
+    whole = {name for name in numbers if all(_is_whole(str(v)) for v in columns[name])}
+    for name, values in numbers.items():
+        inside = known and re.fullmatch(re.escape(stem) + r"\d+", name)
+        odd = len(values) >= _FEW and len(set(values)) > 1 and name in whole
+        if inside:
+            continue
+        if _ID_NAME.search(name) or (odd and len(whole) < len(numbers) / 2):
+            raise DataError(
+                f"column {name!r} looks like an id (such as {columns[name][0]}), which is no "
+                f"dimension of an embedding. {_ways_out(name, stem if known else '')}"
+            )
+        if known:
+            raise DataError(
+                f"column {name!r} is not one of the {stems.count(stem)} columns {stem}0, {stem}1, "
+                f"...; {_ways_out(name, stem)}"
+            )
+
+
+def _ways_out(name: str, stem: str = "f") -> str:
+    pattern = f"{stem}*" if stem else "f*"
+    return (
+        f"Leave it out (--ignore {name!r}), use it as labels or names (--label {name!r}, "
+        f"--id {name!r}), or name the dimensions (--features {pattern!r})"
+    )
+
+
+def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The names that are one of the patterns, or match one, in their own order."""
+    return [n for n in names if any(n == one or fnmatchcase(n, one) for one in patterns)]
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:12]))
+    return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown or "none"
