@@ -89,7 +89,9 @@ def test_every_wrong_key_of_a_config_has_a_line_of_its_own(tmp_path, capsys):
     "error",
     [
         MemoryError("Unable to allocate 149. GiB for an array"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"
+        ),
         type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory."),
     ],
 )

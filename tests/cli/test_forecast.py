@@ -58,6 +58,23 @@ def test_c_is_fitted_from_all_the_runs_named(folder, capsys):
     assert "with c = 2 is" not in said
 
 
+@pytest.mark.parametrize(
+    ("option", "given", "told"),
+    [
+        ("--k", "100000", "k: expected at least one K of at most 123, the samples of the largest"),
+        ("--p", "100000", "p: expected at least one P of at most 10, the data's classes"),
+    ],
+)
+def test_a_batch_that_the_data_cannot_fill_is_refused_before_it_is_drawn(
+    folder, capsys, monkeypatch, option, given, told
+):
+    drawn = []
+    monkeypatch.setattr("uncollapse.samplers.pk.PKSampler.global_batch", drawn.append)
+    assert run(app, ["forecast", str(folder / "run.toml"), option, given]) == 2
+    assert told in capsys.readouterr().err
+    assert drawn == []
+
+
 def test_runs_without_fit_c_are_refused(folder, capsys):
     assert run(app, [*words(folder), str(folder / "run0")]) == 2
     assert "runs after --fit-c" in capsys.readouterr().err

@@ -94,6 +94,8 @@ def test_search_takes_image_files_and_a_gallery_of_them(trained, tmp_path, capsy
     assert "no such image file" in capsys.readouterr().err
     assert run(app, ["search", str(trained), "99999"]) == 2
     assert "a row number below 599" in capsys.readouterr().err
+    assert run(app, ["search", str(trained), "²"]) == 2  # a digit to Python, but no number
+    assert "²: no such image file or folder" in capsys.readouterr().err
 
 
 def test_export_writes_an_onnx_file_that_computes_the_same(trained, tmp_path, capsys):

@@ -130,6 +130,19 @@ def test_manifests_of_other_kinds_and_missing_splits_are_refused(pets):
 FEATURES = np.arange(12, dtype=np.float64).reshape(4, 3)
 
 
+def test_labels_beyond_64_bits_are_names(tmp_path, pets):
+    (pets / "list.csv").write_text(f"path,label\ncat/1.jpg,{10**30}\ndog/1.webp,7\n")
+    data = load("manifest", pets / "list.csv", size=8)
+    assert [data.class_names[int(label)] for label in data.labels] == [str(10**30), "7"]
+    (pets / "list.csv").write_text(f"path,label,camera\ncat/1.jpg,1,{10**30}\n")
+    with pytest.raises(DataError, match="expected whole numbers of at most 18 digits"):
+        load("manifest", pets / "list.csv")
+    labels = np.array([2**63 + 5, 7, 7, 2**63 + 5], np.uint64)
+    np.savez(tmp_path / "f.npz", x=FEATURES, labels=labels)
+    data = load("arrays", tmp_path / "f.npz")
+    assert [data.class_names[int(label)] for label in data.labels] == [str(v) for v in labels]
+
+
 def test_features_from_npz_with_splits_and_words_as_labels(tmp_path):
     np.savez(
         tmp_path / "f.npz",

@@ -104,6 +104,12 @@ def test_labels_that_do_not_fit_are_refused_by_name():
 BATCHES = [[0, 3], [5, 1, 2]]
 
 
+@pytest.mark.parametrize("labels", [[10**30, 1], ["cat", "dog"], [[1, 2], [3]], 10**30])
+def test_labels_that_are_no_numbers_of_64_bits_are_refused_by_name(labels):
+    with pytest.raises(InputError, match="labels: expected 2 whole numbers of 64 bits"):
+        LabelledImages(TensorSource(torch.zeros(2, 3)), labels=labels)
+
+
 def test_our_own_batch_sampler_drives_both_kinds_of_loader(data):
     stacked = list(DataLoader(data, batch_sampler=PKSampler(data.labels, p=2, k=2, seed=0)))
     direct = list(data.loader(PKSampler(data.labels, p=2, k=2, seed=0)))

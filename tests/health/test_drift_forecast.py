@@ -72,6 +72,14 @@ def test_shapes_the_data_cannot_fill_are_left_out():
         forecast(network(8), Noise(classes=4), p=[8], k=[2])
 
 
+def test_more_samples_than_a_class_has_are_left_out_before_a_batch_is_drawn():
+    small = Noise(classes=4, each=5)  # 20 samples
+    found = forecast(network(8), small, p=[2, 4], k=[4, 8, 10**9], alternatives=False)
+    assert [(cell.p, cell.k) for cell in found.cells] == [(2, 4), (2, 8), (4, 4)]
+    with pytest.raises(ValueError, match=r"k: expected at least one K of at most 5, the samples"):
+        forecast(network(8), small, p=[2], k=[10**9])
+
+
 def test_a_probe_tells_learning_from_shrinking():
     def batches(learnable: bool):
         generator = torch.Generator().manual_seed(1)

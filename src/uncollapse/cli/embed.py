@@ -119,12 +119,15 @@ def export_command(
 
 
 def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -> LabelledImages:
+    from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.lookup import images_of_files
 
     if files:
         return images_of_files(files, run)
-    return load_eval_data(run.config.with_root(root), split)
+    found = load_eval_data(run.config.with_root(root), split)
+    tell_skipped(found, split)
+    return found
 
 
 def _row_numbers(queries: list[str], size: int) -> list[int] | None:

@@ -78,6 +78,7 @@ def evaluate_command(
     from rich.console import Console
 
     from uncollapse import training
+    from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
 
     found = training.Run.open(run)
@@ -92,6 +93,7 @@ def evaluate_command(
     scores: dict[str, float] = {}
     for name in split or config.data.eval_splits:
         data = load_eval_data(config, name)
+        tell_skipped(data, name)
         with console.status(f"embedding {len(data):,} samples of {name}"):
             z = training.embed(model, data, batch=settings.batch)
             result = training.evaluate(z, data, settings)

@@ -43,7 +43,7 @@ def listing(root: Path | None, split: str | None) -> Listing:
         for path in sorted(p for p in base.rglob("*") if p.is_file()):
             names = path.relative_to(base).parts
             if len(names) < 2 or not is_image(path.name):
-                ignored.append("/".join(path.parts[-2:]))
+                ignored += ["/".join(path.parts[-2:])] * (split in ("all", part))
             else:
                 rows.append((ImageRef(path), part, names[0], "/".join(names[:-1])))
     if not rows:

@@ -108,16 +108,25 @@ class LoadReport:
         """Whether there is nothing to report."""
         return not (self.missing or self.unreadable or self.ignored or self.converted)
 
+    @property
+    def skipped(self) -> dict[str, tuple[str, ...]]:
+        """Files that a user would expect among the samples, by why they are not.
+
+        Of the `ignored`, what a system leaves in folders (`Thumbs.db`, hidden files) is not meant.
+        """
+        ignored = tuple(name for name in self.ignored if not _is_litter(name))
+        kinds = {"missing": self.missing, "unreadable": self.unreadable, "ignored": ignored}
+        return {kind: found for kind, found in kinds.items() if found}
+
+    def skipped_summary(self, names: int = 3) -> str:
+        """One line about what was skipped: counts and the first names; empty if nothing was."""
+        return _summary(self.skipped, names)
+
     def summary(self, names: int = 3) -> str:
         """One line: counts, and the first few names of each kind."""
         kinds = {kind: getattr(self, kind) for kind in ("missing", "unreadable", "ignored")}
         kinds |= {f"converted from {mode}": found for mode, found in self.converted.items()}
-        parts = []
-        for kind, found in kinds.items():
-            if found:
-                more = ", ..." if len(found) > names else ""
-                parts.append(f"{len(found)} {kind} ({', '.join(found[:names])}{more})")
-        return "; ".join(parts) or "nothing left out or changed"
+        return _summary(kinds, names) or "nothing left out or changed"
 
 
 @dataclass(eq=False)
@@ -260,6 +269,20 @@ class LabelledImages(Dataset[Batch]):
             array = np.asarray(indices)
             indices = torch.as_tensor(array if array.size else array.astype(np.int64))
         return torch.arange(len(self))[indices]
+
+
+def _summary(kinds: Mapping[str, Sequence[str]], names: int) -> str:
+    parts = []
+    for kind, found in kinds.items():
+        if found:
+            more = ", ..." if len(found) > names else ""
+            parts.append(f"{len(found)} {kind} ({', '.join(found[:names])}{more})")
+    return "; ".join(parts)
+
+
+def _is_litter(name: str) -> bool:
+    last = name.rpartition("/")[2]
+    return last.startswith(".") or last.lower() in ("thumbs.db", "desktop.ini")
 
 
 def _scaled(pixels: Tensor) -> Tensor:

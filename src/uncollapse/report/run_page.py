@@ -43,6 +43,7 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "lead": data if several else f"{data}; {first.status}",
         "several": several,
         "verdict": _verdicts(views) if several else _verdict(first),
+        "skipped": [line for view in views for line in _skipped(view, several)],
         "curves": curve_charts(histories, events),
         "events": event_table(histories, events),
         "maps": [_maps(view) for view in views],
@@ -93,6 +94,19 @@ def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
         "table": Table(["run", "verdict", "status", *names], rows),
         "why": Table(["run", "why"], why),
     }
+
+
+def _skipped(view: RunView, several: bool) -> list[str]:
+    """What was left out of each split, as the run's summary has it."""
+    lines = []
+    for split, kinds in view.run.summary.get("skipped", {}).items():
+        said = []
+        for kind, found in kinds.items():
+            more = ", ..." if found["count"] > len(found["first"]) else ""
+            said.append(f"{found['count']:,} {kind} ({', '.join(found['first'])}{more})")
+        of = f"{view.name}, {split}" if several else split
+        lines.append(f"Left out of {of}: {'; '.join(said)}.")
+    return lines
 
 
 def _drawable(view: RunView) -> bool:

@@ -16,6 +16,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import write_json, write_text
 from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
+from uncollapse.data import LabelledImages, LoadReport
 from uncollapse.health.advice import lower_rate
 from uncollapse.training.assemble import load_data, load_eval_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from uncollapse._base.progress import Console
 
 __all__ = ["TrainingError", "train"]
+
+_NAMED = 5  # skipped files that a summary names
 
 # What may differ between a run and the config it is resumed with.
 _MAY_CHANGE = {
@@ -88,12 +91,16 @@ def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> N
         ProgressLine(run.path.name, config.train.steps, console) as line,
         requests_to_stop(patient=ranks.size > 1) as asked,
     ):
+        for name, data in _splits(session, measurer).items():
+            if data.report.skipped:
+                line.note(f"warning: {name}: {data.report.skipped_summary()}")
         for warning in _restore(session, run):
             line.note(f"warning: {warning}")
         session.check_ranks()
         with Log(run if ranks.first else None, config, session.log_offset) as log:
             status = _loop(session, run, measurer, log, line, asked)
-    ranks.on_first(lambda: _summarise(session, run, status, time.monotonic() - begun))
+    loaded = {name: data.report for name, data in _splits(session, measurer).items()}
+    ranks.on_first(lambda: _summarise(session, run, status, time.monotonic() - begun, loaded))
 
 
 def _is_done(run: Run, config: Config, resume: bool) -> bool:
@@ -237,7 +244,13 @@ def _last_saved(run: Run) -> str:
     return f"step {steps[-1]} is saved" if steps else "no checkpoint was written yet"
 
 
-def _summarise(session: Session, run: Run, status: str, seconds: float) -> None:
+def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:
+    return {session.config.data.train_split: session.data, **measurer.evaluated}
+
+
+def _summarise(
+    session: Session, run: Run, status: str, seconds: float, loaded: Mapping[str, LoadReport]
+) -> None:
     scores: dict[str, Any] = {}
     for entry in run.metrics():
         scores |= {k: v for k, v in entry.items() if k != "step"}
@@ -249,6 +262,14 @@ def _summarise(session: Session, run: Run, status: str, seconds: float) -> None:
         "seconds_of_this_session": round(seconds, 3),
         "samples": len(session.data),
         "data_origin": session.data.name,
+        "skipped": {
+            split: {
+                kind: {"count": len(names), "first": list(names[:_NAMED])}
+                for kind, names in report.skipped.items()
+            }
+            for split, report in loaded.items()
+            if report.skipped
+        },
         "ranks": session.ranks.size,
         "versions": {"uncollapse": __version__, "torch": torch.__version__},
     }
