@@ -54,7 +54,7 @@ def test_whole_numbers_among_fractions_are_refused_whatever_their_name(tmp_path:
 
 def test_a_number_outside_the_numbered_series_is_refused(tmp_path: Path) -> None:
     path = table(tmp_path / "z.csv", {"price": [i + 0.5 for i in range(12)], "label": LABEL})
-    with pytest.raises(DataError, match=r"column 'price' is not one of the 5 columns f0, f1"):
+    with pytest.raises(DataError, match=r"column 'price' is not one of the columns f0, f1"):
         read_embeddings(path)
     assert read_embeddings(path, features="*[0-9]").points.shape == (12, 5)
     assert read_embeddings(path, features=["f*", "price"]).points.shape == (12, 6)
@@ -74,6 +74,10 @@ def test_text_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path = table(tmp_path / "z.csv", {"title": [f"cup {i}" for i in range(12)], "label": LABEL})
     with pytest.raises(DataError, match=r"'title' is neither .*'cup 0' in row 1.*--ignore 'title'"):
         read_embeddings(path)
+    path = table(path, {"title": LABEL, "kind": LABEL, "product_id": list(range(12))})
+    with pytest.raises(DataError, match=r"'title' is .*'kind' is .*'product_id' looks like an id"):
+        read_embeddings(path)  # all at once
+    path = table(path, {"title": [f"cup {i}" for i in range(12)], "label": LABEL})
     assert read_embeddings(path, ignore="ti*").labels.tolist() == LABEL
     assert read_embeddings(path, features="f*").points.shape == (12, 5)
     assert read_embeddings(path, label="title", ignore="label").labels[1] == "cup 1"

@@ -73,7 +73,7 @@ def _guarded(path: Path, reader: Callable[[Path], _T], how: str) -> _T:
         raise
     except DamagedFileError as error:
         why = str(error).removeprefix(f"{path} is damaged: ")
-        raise DataError(f"{path}: cannot be read{how}: {why}") from None
+        raise DataError(f"{path}: cannot be read: {why}") from None
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except Exception as error:  # each format has errors of its own
@@ -117,7 +117,8 @@ def _check_unique(names: Sequence[str]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         places = ", ".join(str(i + 1) for i, name in enumerate(names) if name == twice)
-        raise DataError(f"column {twice!r} occurs {names.count(twice)} times (columns {places})")
+        many = f"occurs {names.count(twice)} times (columns {places})"
+        raise DataError(f"column {twice!r} {many}; give each column a name of its own")
 
 
 # By ending: the reader, and what an error says of how it reads.

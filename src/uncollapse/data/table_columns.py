@@ -79,9 +79,14 @@ def table_arrays(
     ]
     if lists:
         return arrays | {"embeddings": _of_lists(kept, lists)}
-    numbers = {name: _numbers(kept[name], name) for name in dimensions}
+    series = _series(dimensions)
+    doubts = {name: why for name in dimensions if (why := _text(kept[name]))}
+    numbers = {name: _numbers(kept[name], name) for name in dimensions if name not in doubts}
     if not choice.features:
-        _check_doubtful(numbers, kept)
+        doubts |= _doubtful(numbers, kept, series)
+    if doubts:
+        said = "; ".join(f"column {name!r} {why}" for name, why in doubts.items())
+        raise DataError(f"{said}. {_ways_out(next(iter(doubts)), series)}")
     return arrays | ({"embeddings": np.array(list(numbers.values())).T} if numbers else {})
 
 
@@ -108,19 +113,22 @@ def _words(values: Sequence[Any], name: str) -> Array:
     return np.array([str(value) for value in values])
 
 
-def _numbers(values: Sequence[Any], name: str) -> list[float]:
-    numbers = []
+def _text(values: Sequence[Any]) -> str:
+    """Why a column is no numbers; empty if it may be."""
     for place, value in enumerate(values):
         try:
-            numbers.append(float(value))
+            float("nan" if value is None or value == "" else value)
         except (TypeError, ValueError):
-            if value is None or value == "":
-                raise DataError(f"column {name!r} is empty in row {place + 1}") from None
-            raise DataError(
-                f"column {name!r} is neither numbers nor a known name ({str(value)[:40]!r} in row "
-                f"{place + 1}). {_ways_out(name)}"
-            ) from None
-    return numbers
+            where = f"{str(value)[:40]!r} in row {place + 1}"
+            return f"is neither numbers nor a known name ({where})"
+    return ""
+
+
+def _numbers(values: Sequence[Any], name: str) -> list[float]:
+    for place, value in enumerate(values):
+        if value is None or value == "":
+            raise DataError(f"column {name!r} is empty in row {place + 1}")
+    return [float(value) for value in values]
 
 
 def _of_lists(columns: Columns, names: list[str]) -> Array:
@@ -137,34 +145,34 @@ def _of_lists(columns: Columns, names: list[str]) -> Array:
     return np.asarray([list(v) for v in columns[name]], np.float64)
 
 
-def _check_doubtful(numbers: Mapping[str, list[float]], columns: Columns) -> None:
-    """Refuse a column that would be a dimension, and looks as if it were none."""
-    stems = [re.sub(r"\d+$", "", name) for name in numbers if re.search(r"\d$", name)]
-    stem = max(set(stems), key=stems.count) if stems else ""
-    known = stems.count(stem) >= max(_SERIES, len(numbers) / 2)
+def _series(names: Sequence[str]) -> str | None:
+    """What most names have before their number (`f` of f0, f1, ...); None if there is no such."""
+    stems = [re.sub(r"\d+$", "", name) for name in names if re.search(r"\d$", name)]
+    stem = max(set(stems), key=stems.count, default=None)
+    return stem if stems.count(stem or "") >= max(_SERIES, len(names) / 2) else None
+
+
+def _doubtful(
+    numbers: Mapping[str, list[float]], columns: Columns, series: str | None
+) -> dict[str, str]:
+    """Columns that would be dimensions and look as if they were none, and why."""
     whole = {name for name in numbers if all(_is_whole(str(v)) for v in columns[name])}
+    found = {}
     for name, values in numbers.items():
-        inside = known and re.fullmatch(re.escape(stem) + r"\d+", name)
-        odd = len(values) >= _FEW and len(set(values)) > 1 and name in whole
-        if inside:
+        if series is not None and re.fullmatch(re.escape(series) + r"\d+", name):
             continue
+        odd = len(values) >= _FEW and len(set(values)) > 1 and name in whole
         if _ID_NAME.search(name) or (odd and len(whole) < len(numbers) / 2):
-            raise DataError(
-                f"column {name!r} looks like an id (such as {columns[name][0]}), which is no "
-                f"dimension of an embedding. {_ways_out(name, stem if known else '')}"
-            )
-        if known:
-            raise DataError(
-                f"column {name!r} is not one of the {stems.count(stem)} columns {stem}0, {stem}1, "
-                f"...; {_ways_out(name, stem)}"
-            )
+            found[name] = f"looks like an id (such as {columns[name][0]})"
+        elif series is not None:
+            found[name] = f"is not one of the columns {series}0, {series}1, ..."
+    return found
 
 
-def _ways_out(name: str, stem: str = "f") -> str:
-    pattern = f"{stem}*" if stem else "f*"
+def _ways_out(name: str, series: str | None) -> str:
     return (
         f"Leave it out (--ignore {name!r}), use it as labels or names (--label {name!r}, "
-        f"--id {name!r}), or name the dimensions (--features {pattern!r})"
+        f"--id {name!r}), or name the dimensions (--features '{series or 'f'}*')"
     )
 
 
