@@ -20,8 +20,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def eager(function: _F) -> _F:
-    """Keep `torch.compile` out of a function: what depends on the data is not traced."""
-    return cast(_F, torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+    """Keep `torch.compile` out of a function: what depends on the data is not traced.
+
+    `torch.compiler.disable` loads the compiler at once, which takes as long as loading torch;
+    torch's own optimisers use the one that loads it when the function is first called.
+    """
+    disable: Any = getattr(torch, "_disable_dynamo", torch.compiler.disable)
+    return cast(_F, disable(function))
 
 
 def points(
