@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
 from uncollapse.health.radial_drift import drift, has_unit_rows
@@ -152,7 +153,13 @@ def forecast(
         check_int("batches", batches),
         check_int("probe_steps", probe_steps, 0),
     )
-    shapes = [(a, b) for a in p for b in k if a <= len(torch.unique(torch.as_tensor(data.labels)))]
+    if not isinstance(loss_fn, TripletLoss):
+        raise InputError("loss_fn", type(loss_fn).__name__, "a TripletLoss, or None for batch-hard")
+    if not hasattr(data, "labels"):
+        allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"
+        raise InputError("data", type(data).__name__, allowed)
+    classes = len(class_ids(data.labels, None)[1])
+    shapes = [(a, b) for a in p for b in k if a <= classes]
     if not shapes:
         raise InputError("p", list(p), "at least one P that is no more than the data's classes")
     first = strategy_of(loss_fn)

@@ -49,7 +49,9 @@ def all_triplets(
         gradient = _compiled_hinge(classes, count)
     else:
         gradient = cross_class(classes, count)
-    number = rows.new_tensor(triplets) if not (nonzero or window) else count.active.clamp(min=1.0)
+    number = rows.new_tensor(triplets)
+    if isinstance(count, _Hinge) and (nonzero or window):  # a softplus is never 0
+        number = count.active.clamp(min=1.0)
     gradient += classes.gradient(count.pull, positive)
     return count.total / number, classes.in_given_order(gradient.div_(number))
 
@@ -63,13 +65,15 @@ class _Hinge:
 
     def __init__(self, positive: Tensor, unit: float | Tensor, margin: float, window: bool) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
-        # The semi-hard loss jumps by the margin at d_an = d_ap: rounding must not decide a tie.
-        self.low = positive * (1 + _TIE[positive.dtype]) if window else None
+        # Rounding must not decide a tie. At d_ap - d_an + margin = 0 the hinge has a kink, and a
+        # triplet there is not active; at d_an = d_ap the semi-hard loss jumps by the margin.
+        tie = _TIE[positive.dtype]
+        self.low = positive * (1 + tie) if window else None
         # Beyond FAR / 10 every triplet is active and the sum would swallow the distances.
         reach = margin / unit
         far = FAR / 10
         self.reach = reach.clamp(max=far) if isinstance(reach, Tensor) else min(reach, far)
-        self.limit = positive + self.reach
+        self.limit = (positive + self.reach) * (1 - tie)
         self.pull = torch.zeros_like(positive)
         self.push = torch.zeros((), dtype=torch.float64, device=positive.device)
 
@@ -100,7 +104,7 @@ class _Soft:
     def __init__(self, positive: Tensor, unit: float | Tensor, margin: float) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
         self.pull = torch.zeros_like(positive)
-        self.total, self.active = torch.zeros(2, dtype=torch.float64, device=positive.device)
+        self.total = torch.zeros((), dtype=torch.float64, device=positive.device)
 
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
         """Minus the sum of the sigmoids each negative of these anchors takes part in."""
@@ -112,7 +116,6 @@ class _Soft:
             excess.masked_fill_(not_negative, -torch.inf)
             loss = functional.softplus(excess)
             self.total += loss.sum(dtype=torch.float64)
-            self.active += (loss > 0).sum()
             share = excess.sigmoid_()
             weight += share
             self.pull[start:stop, k] = share.sum(1)
@@ -162,11 +165,11 @@ def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:
     frame, compiled = classes.frame, classes.compiled
     n, number = len(frame), frame.norms.numpy().dtype.type
     forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(frame.wide)
-    low = count.positive if count.low is None else count.low
-    shared: list[Any] = [*classes.bounds, count.positive.numpy(), low.numpy()]
+    low = count.limit if count.low is None else count.low
+    shared: list[Any] = [*classes.bounds, count.limit.numpy(), low.numpy()]
     out = [x.numpy() for x in (frame.wide, count.pull, direct)]
     close = number(CLOSE[frame.norms.dtype])
-    settings = (number(count.reach), count.low is not None, close, number(FAR))
+    settings = (count.low is not None, close, number(FAR))
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
         slope = short_squares(frame, slice(start, stop), out=forces.block(start, stop)).numpy()

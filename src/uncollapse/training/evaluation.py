@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.arrays import ArrayLike, points
 from uncollapse.data import LabelledImages, paper_transform
 from uncollapse.metrics import clustering
 from uncollapse.training.config import Config
@@ -95,7 +96,7 @@ def embed(
 
 
 def evaluate(
-    embeddings: Tensor,
+    embeddings: ArrayLike,
     data: LabelledImages,
     settings: EvaluateConfig | None = None,
     *,
@@ -110,7 +111,7 @@ def evaluate(
     """
     settings = settings or EvaluateConfig()
     rows = evenly_spaced(len(data), settings.max_samples)
-    z = embeddings[rows]
+    z = points(embeddings, "embeddings", min_rows=len(data))[rows]
     kinds = {"": data.labels[rows]}
     if data.fine_labels is not None:
         kinds["fine/"] = data.fine_labels[rows]
