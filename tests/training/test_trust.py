@@ -48,10 +48,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def run(home: Path) -> Run:
     values = {
-        "data": {"name": "digits", "eval_splits": ["val"]},
+        "data": {"name": "digits", "eval_splits": ["test"]},
         "model": {"backbone": "my_net:build", "dim": 4},
         "batch": {"p": 4, "k": 2},
-        "train": {"steps": 2, "eval_every": 0},
+        "train": {"steps": 2},
         "evaluate": {"max_samples": 60},
     }
     made = train(parse_config(values), home / "run")
@@ -125,8 +125,8 @@ def test_trust_imports_it(run: Run, home: Path):
 COMMANDS = {
     "evaluate": ["evaluate", "{run}"],
     "measure": ["evaluate", "{run}", "--measure"],
-    "embed": ["embed", "{run}", "--split", "val", "--out", "{home}/z.npz"],
-    "search": ["search", "{run}", "0", "--split", "val"],
+    "embed": ["embed", "{run}", "--split", "test", "--out", "{home}/z.npz"],
+    "search": ["search", "{run}", "0", "--split", "test"],
     "export": ["export", "{run}", "--out", "{home}/m.onnx"],
     "resume": ["train", "{run}/config.toml", "--out", "{run}", "--resume"],
     "train": ["train", "{run}/config.toml", "--out", "{home}/again"],

@@ -109,10 +109,9 @@ def radial(
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
         raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
-    loss = loss.reshape(())
     gradient = torch.zeros_like(leaf)
     if loss.requires_grad:
-        found = torch.autograd.grad(loss, leaf, allow_unused=True)[0]
+        found = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)[0]
         gradient = gradient if found is None else found
     rows = centre(leaf)
     slope = gradient.to(rows.dtype)
