@@ -105,7 +105,7 @@ def test_hostile_text_is_escaped_and_still_there(hostile: dict[str, Path], name:
     assert "<img src=x" not in text
     assert SHOWN in unescape(text)
     assert "&amp;amp;" not in text  # escaped once
-    assert not set(TURNED) & set("\u202e\u2066\u200f") & set(text)
+    assert not set(text) & set("\u202e\u2066\u200f")
     assert "&lt;path" not in text  # our own drawings are not text
 
 
@@ -125,9 +125,7 @@ def test_in_a_browser_nothing_of_it_runs(browser: Browser, hostile: dict[str, Pa
                e.dispatchEvent(new Event(kind, {bubbles: true, cancelable: true}))"""
     )
     assert visit.value("typeof owned") == "undefined"
-    assert visit.value("document.title").startswith(("Runs", "Run", "Sweep", "</title>")) or (
-        SHOWN[:20] in visit.value("document.title")
-    )
+    assert visit.value("document.title").endswith(" · uncollapse")  # not ended by the text
     assert visit.requests[1:] == [url for url in visit.requests[1:] if url.startswith("data:")]
 
 

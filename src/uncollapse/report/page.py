@@ -84,7 +84,7 @@ def _environment() -> Environment:
 
 def _shown_text(value: object) -> object:
     """Text of others without marks that act; what brings its own markup is left as it is."""
-    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return value if hasattr(value, "__html__") else visible(str(value))
 
 
 def _markdown(value: object) -> str:
