@@ -146,7 +146,8 @@ def label_array(labels: ArrayLike, n: int | None = None, name: str = "labels") -
         for row, label in enumerate(array):
             number = isinstance(label, Real | complex)
             if label is None or (number and not (isinstance(label, Real) and label == label // 1)):
-                raise InputError(name, f"{label!r} in row {row}", "integers or strings")
+                given = f"labels of several kinds ({label!r} in row {row})"
+                raise InputError(name, given, "integers or strings")
     elif array.dtype.kind in "mM" and bool(np.isnat(array).any()):
         raise InputError(name, f"NaT in row {int(np.isnat(array).argmax())}", "no missing label")
     return array
@@ -156,7 +157,7 @@ def _tensor(x: ArrayLike, name: str, allowed: str) -> Tensor:
     """Real numbers of any shape as a dense tensor."""
     try:
         tensor = x if isinstance(x, Tensor) else _from_numpy(_unmasked(x))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(name, f"{type(x).__name__} ({error})", allowed) from None
     if tensor.layout is not torch.strided or tensor.is_meta:
         given = "no data (device meta)" if tensor.is_meta else f"a {tensor.layout} tensor"

@@ -20,6 +20,7 @@ from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
 __all__ = ["all_triplets"]
 
 _TIE = {torch.float32: 2e-6, torch.float64: 1e-12}  # relative error of a distance
+_KINK = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # a tie, of rows given in that dtype
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
@@ -44,7 +45,10 @@ def all_triplets(
         flat = 0.0 if window else margin + math.log1p(math.exp(-margin)) if soft else margin
         return rows.new_tensor(flat), torch.zeros_like(rows)
     positive = classes.distances(classes.frame.norms.dtype)
-    count = _Soft(positive, unit, margin) if soft else _Hinge(positive, unit, margin, window)
+    # By the rows' own dtype, so that products of more digits find the same ties.
+    given = torch.float64 if classes.frame.given.dtype == torch.float64 else torch.float32
+    hinge = (positive, unit, margin, window, given)
+    count = _Soft(positive, unit, margin) if soft else _Hinge(*hinge)
     if isinstance(count, _Hinge) and classes.compiled is not None:
         gradient = _compiled_hinge(classes, count)
     else:
@@ -63,17 +67,23 @@ class _Hinge:
     `window`, only the triplets with d_ap < d_an count (semi-hard). Used as `cross_class`'s weigh.
     """
 
-    def __init__(self, positive: Tensor, unit: float | Tensor, margin: float, window: bool) -> None:
+    def __init__(
+        self,
+        positive: Tensor,
+        unit: float | Tensor,
+        margin: float,
+        window: bool,
+        given: torch.dtype,
+    ) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
         # Rounding must not decide a tie. At d_ap - d_an + margin = 0 the hinge has a kink, and a
         # triplet there is not active; at d_an = d_ap the semi-hard loss jumps by the margin.
-        tie = _TIE[positive.dtype]
-        self.low = positive * (1 + tie) if window else None
+        self.low = positive * (1 + _TIE[positive.dtype]) if window else None
         # Beyond FAR / 10 every triplet is active and the sum would swallow the distances.
         reach = margin / unit
         far = FAR / 10
         self.reach = reach.clamp(max=far) if isinstance(reach, Tensor) else min(reach, far)
-        self.limit = (positive + self.reach) * (1 - tie)
+        self.limit = (positive + self.reach) * (1 - _KINK[given])
         self.pull = torch.zeros_like(positive)
         self.push = torch.zeros((), dtype=torch.float64, device=positive.device)
 
