@@ -55,6 +55,7 @@ SLOW = {
     "tests/sweep/test_grid.py",
     "tests/sweep/test_optuna_search.py",
     "tests/sweep/test_ray.py",
+    "tests/test_entry_points.py",
     "tests/test_package.py::test_one_step_crosses_ten_files_at_most",
     "tests/training/test_distributed.py",
     "tests/training/test_distributed_torchrun.py",
