@@ -5,6 +5,7 @@ A file stands for all its tests, `file::test` for one and its parameters.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ SLOW = {
     "tests/sweep/test_grid.py",
     "tests/sweep/test_optuna_search.py",
     "tests/sweep/test_ray.py",
+    "tests/test_entry_points.py",
     "tests/test_package.py::test_one_step_crosses_ten_files_at_most",
     "tests/training/test_distributed.py",
     "tests/training/test_distributed_torchrun.py",
@@ -64,7 +66,16 @@ SLOW = {
     "tests/training/test_export.py",
     "tests/training/test_measurer.py",
     "tests/training/test_run_noise_probe.py",
+    "tests/training/test_trust.py",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing a test does is kept in one's own account."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNCOLLAPSE_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -98,6 +98,21 @@ def test_search_takes_image_files_and_a_gallery_of_them(trained, tmp_path, capsy
     assert "²: no such image file or folder" in capsys.readouterr().err
 
 
+def test_a_file_name_neither_colours_the_terminal_nor_moves_its_cursor(trained, tmp_path, capsys):
+    names = ["[red]a[bold]", "[/nothing]", "\x1b[2J\x1b]0;title\x07", "photo\u202egpj"]
+    (tmp_path / "[").mkdir()
+    for name in names:
+        Image.new("L", (8, 8)).save(tmp_path / f"{name}.png")
+    words = ["search", str(trained), str(tmp_path / f"{names[0]}.png")]
+    assert run(app, [*words, "--gallery", str(tmp_path), "-k", "4"]) == 0
+    shown = "".join(capsys.readouterr().out.split()).replace("│", "")
+    assert "\x1b" not in shown
+    for name in ("[red]a[bold].png", "[/nothing].png", "[U+001B][2J", "photo[U+202E]gpj"):
+        assert name in shown
+    assert run(app, ["search", str(trained), str(tmp_path / f"{names[2]}none.png")]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
 def test_export_writes_an_onnx_file_that_computes_the_same(trained, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     out = tmp_path / "model.onnx"

@@ -91,14 +91,14 @@ def test_equal_methods_are_rarely_called_different():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: confidence([[1.0]]), "values: expected a list of at least 1 numbers"),
+        (lambda: confidence([[1.0]]), "values: expected a list of at least 1 number,"),
         (lambda: confidence([np.nan]), "values: expected at least one query with a match"),
         (lambda: confidence([1.0], level=2), "level: expected a finite number in"),
         (lambda: confidence([1.0], method="t"), "method: expected one of"),
         (lambda: confidence([1.0], "mrr"), "metric: expected None"),
         (lambda: confidence(retrieval([[0.0]], [1]), "best"), "metric: expected one of 'recall@1'"),
         (lambda: over_seeds([1.0]), "values: expected a list of at least 2 numbers"),
-        (lambda: over_seeds(["a", "b"]), "values: expected a list of numbers"),
+        (lambda: over_seeds(["a", "b"]), "values: expected a list of at least 2 numbers, got list"),
         (lambda: compare_seeds([1.0, 2.0], [1.0, np.inf]), "second: expected finite numbers"),
         (
             lambda: compare_seeds([1.0, 2.0], [1.0, 2.0, 3.0]),

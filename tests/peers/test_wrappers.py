@@ -229,7 +229,8 @@ def test_an_adapter_has_the_parameters_and_the_state_of_what_it_wraps():
     loss = uc.MarginLoss(beta_per="class", size=5, miner=uc.Miner("easy", "hard"))
     made = uc.as_pml(loss)
     assert [id(p) for p in made.parameters()] == [id(loss.beta)]
-    assert set(made.state_dict()) == {"wrapped.beta", "wrapped.miner._extra_state"}
+    parts = ("beta", "miner._extra_state", "names._extra_state")
+    assert set(made.state_dict()) == {f"wrapped.{part}" for part in parts}
     trimmed = uc.as_pml(uc.TrimmedLoss(uc.TripletLoss(), fraction=0.5))
     losses.CrossBatchMemory(trimmed, 8)
     with pytest.raises(InputError, match="module: expected a loss or a miner of uncollapse"):

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from uncollapse._base.plain_text import visible
 from uncollapse.health.drift_forecast import Cell, Forecast
 from uncollapse.health.strategy import Strategy
 from uncollapse.report import diagnose, run_report, write_comparison
@@ -24,9 +26,22 @@ if TYPE_CHECKING:
     from conftest import Browser
 
 # Without a slash, so that it may also be the name of a folder.
-NAME = """'"><script>owned=1;<img src=x onerror=owned=1>{{ 7*7 }}"""
-TEXT = f"</title></style></script>{NAME}{{% raw %}}<!-- ]]>"
-PAGES = ("diagnosis", "names", "run", "runs", "comparison", "forecast", "sweep")
+TURNED = "\u202egpj.exe\u2066\u200f"  # marks that turn the direction of what follows
+NAME = (
+    """'"><script>owned=1;<img src=x onerror=owned=1>{{ 7*7 }}" onmouseover="owned=1" """
+    """onfocus=owned=1 autofocus x='javascript:owned=1' &lt;b&gt; """
+)
+NAME += TURNED
+SHOWN = visible(NAME)  # what a reader sees of it
+TEXT = f"</title></style></script></textarea><a href=javascript:owned=1>{NAME}{{% raw %}}<!-- ]]>"
+PAGES = ("diagnosis", "names", "files", "run", "runs", "comparison", "forecast", "sweep")
+
+# Attributes that run something, and links that are not to a place in the page itself.
+ACTING = """[...document.querySelectorAll('*')].flatMap(e => [...e.attributes]
+  .filter(a => a.name.startsWith('on') || a.name === 'autofocus' || a.name === 'srcdoc'
+    || (/^(href|src|xlink:href|action|formaction|data)$/.test(a.name)
+        && !/^(#|data:image.png|data:,)/.test(a.value)))
+  .map(a => e.tagName + ' ' + a.name + '=' + a.value.slice(0, 60)))"""
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +75,15 @@ def hostile(
     named = np.array([f"{TEXT}{i}" for i in labels])
     images = np.zeros((40, 4, 4), np.uint8)
     two = {TEXT: hostile_run, "hard": hard_run}
+    pictures = [folder / f"{i} {NAME}.png" for i in range(40)]
+    for picture in pictures:
+        Image.new("L", (4, 4)).save(picture)
     shape = Cell(2, 2, 4, Strategy("hard", "hard", scale_free=False), 0.1, 0.0, 1.0, 2.0, 0.5, 1.0)
     swept = make_sweep(folder / NAME, error=TEXT)
     makers: dict[str, Callable[[Path], Path]] = {
         "diagnosis": diagnose(z, named, named, images, title=TEXT).save,
         "names": diagnose(z, named, names=named).save,
+        "files": diagnose(z, named, images=pictures, names=[str(p) for p in pictures]).save,
         "run": lambda path: run_report([hostile_run], path),
         "runs": lambda path: run_report([hostile_run, hard_run], path),
         "comparison": lambda path: write_comparison(
@@ -84,8 +103,9 @@ def test_hostile_text_is_escaped_and_still_there(hostile: dict[str, Path], name:
     ours = re.findall(r'<title(?: id="u[0-9a-f]{10}-t")?>', text)  # the page's, charts', tooltips
     assert text.count("</title>") == len(ours)
     assert "<img src=x" not in text
-    assert NAME in unescape(text)
-    assert "&amp;lt;" not in text  # escaped once
+    assert SHOWN in unescape(text)
+    assert "&amp;amp;" not in text  # escaped once
+    assert not set(text) & set("\u202e\u2066\u200f")
     assert "&lt;path" not in text  # our own drawings are not text
 
 
@@ -96,7 +116,17 @@ def test_in_a_browser_nothing_of_it_runs(browser: Browser, hostile: dict[str, Pa
     assert visit.value("typeof owned") == "undefined"
     assert visit.value("document.querySelectorAll('[onerror], [src=x]').length") == 0
     assert visit.value("document.scripts.length") == 1
-    assert NAME in visit.value("document.body.textContent")
+    assert SHOWN in visit.value("document.body.textContent")
+    assert visit.value(ACTING) == []
+    # Whatever a reader may do to an element: nothing of the text listens.
+    visit.value(
+        """for (const e of document.querySelectorAll('*'))
+             for (const kind of ['mouseover', 'focus', 'click', 'load', 'error', 'toggle'])
+               e.dispatchEvent(new Event(kind, {bubbles: true, cancelable: true}))"""
+    )
+    assert visit.value("typeof owned") == "undefined"
+    assert visit.value("document.title").endswith(" · uncollapse")  # not ended by the text
+    assert visit.requests[1:] == [url for url in visit.requests[1:] if url.startswith("data:")]
 
 
 def test_a_script_that_gets_into_the_page_all_the_same_does_not_run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -12,11 +13,15 @@ from torch import Tensor
 
 from uncollapse._base.check import InputError
 
-__all__ = ["Array", "ArrayLike", "class_ids", "eager", "points", "points64"]
+__all__ = [
+    "Array", "ArrayLike", "as_rows", "class_ids", "eager", "label_array", "numbers64", "off_graph",
+    "points", "points64", "scalar",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 ArrayLike = Tensor | Array | Sequence[Any]
 _F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 
 def eager(function: _F) -> _F:
@@ -41,21 +46,8 @@ def points(
     >>> points([[0, 1], [2, 3]]).dtype
     torch.float64
     """
-    try:
-        tensor = x if isinstance(x, Tensor) else _from_numpy(np.asarray(x))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(name, f"{type(x).__name__} ({error})", "a 2-D array of numbers") from None
-    if tensor.ndim != 2:
-        raise InputError(name, f"shape {tuple(tensor.shape)}", "a 2-D array, one row a point")
-    if tensor.is_complex():
-        raise InputError(name, str(tensor.dtype), "real numbers")
-    rows, columns = tensor.shape
-    if rows < min_rows or columns < 1:
-        allowed = f"at least {min_rows} row{'s' * (min_rows != 1)} and 1 column"
-        raise InputError(name, f"shape {(rows, columns)}", allowed)
-    if not tensor.is_floating_point():
-        tensor = tensor.to(torch.float64)
-    elif tensor.dtype in (torch.float16, torch.bfloat16):
+    tensor = as_rows(x, name, min_rows=min_rows)
+    if tensor.dtype in (torch.float16, torch.bfloat16):
         tensor = tensor.to(torch.float32)
     # One reduction decides the common case; the rows are looked for only when it fails.
     if check_finite and not math.isfinite(float(tensor.detach().sum())):
@@ -72,27 +64,62 @@ def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
     return tensor.to(device="cpu", dtype=torch.float64).numpy()
 
 
+def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
+    """Return `x` as a 2-D tensor, in the float dtype it has (float64 of integers), finite or not.
+
+    >>> as_rows(np.ones((2, 3), np.float16)).dtype
+    torch.float16
+    """
+    tensor = _tensor(x, name, "a 2-D array of numbers")
+    if tensor.ndim != 2:
+        given = f"shape {tuple(tensor.shape)}{_dimension_hint(tensor)}"
+        raise InputError(name, given, "a 2-D array, one row a point")
+    rows, columns = tensor.shape
+    if rows < min_rows or columns < 1:
+        allowed = f"at least {min_rows} row{'s' * (min_rows != 1)} and 1 column"
+        raise InputError(name, f"shape {(rows, columns)}", allowed)
+    if not tensor.is_floating_point():
+        return tensor.to(torch.float64)
+    return tensor
+
+
+def numbers64(values: ArrayLike, name: str = "values", *, least: int = 1) -> Array:
+    """Return a list of at least `least` numbers as a float64 array; NaN may be among them."""
+    allowed = f"a list of at least {least} number{'s' * (least != 1)}"
+    tensor = _tensor(values, name, allowed)
+    if tensor.ndim != 1 or len(tensor) < least:
+        raise InputError(name, f"shape {tuple(tensor.shape)}", allowed)
+    return tensor.detach().to(device="cpu", dtype=torch.float64).numpy()
+
+
+def scalar(value: Any, name: str) -> float:
+    """Return one number, finite or not, of whatever holds just one."""
+    try:
+        return float(value.detach() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = tuple(getattr(value, "shape", ()))
+        given = f"shape {shape} (its mean()?)" if shape else type(value).__name__
+        raise InputError(name, given, "one number") from None
+
+
+def off_graph(x: _T) -> _T:
+    """The same without its graph, whatever it is."""
+    return x.detach() if isinstance(x, Tensor) else x  # type: ignore[return-value]
+
+
 def class_ids(
-    labels: ArrayLike, n: int, name: str = "labels", *, min_classes: int = 1
+    labels: ArrayLike, n: int | None, name: str = "labels", *, min_classes: int = 1
 ) -> tuple[Array, Array]:
     """Return `(ids, classes)`: a class number 0..C-1 a row, and the sorted labels they stand for.
 
-    Labels may be integers of any size, strings or booleans; nothing is cast to float.
+    Labels may be integers of any size, strings or booleans; nothing is cast to float. There must be
+    `n` of them, or any number, at least one, where `n` is None.
 
     >>> ids, classes = class_ids(["b", "a", "b"], 3)
     >>> ids.tolist(), classes.tolist()
     ([1, 0, 1], ['a', 'b'])
     """
-    array = _label_array(labels, name)
-    if array.ndim != 1:
-        raise InputError(name, f"shape {array.shape}", "a 1-D array, one label a row")
-    if len(array) != n:
-        raise InputError(name, f"{len(array)} labels", f"{n}, one for each row")
-    if array.dtype.kind in "fc":
-        whole = np.isfinite(array) & (array == np.floor(array.real)) & (array.dtype.kind == "f")
-        if not bool(whole.all()):
-            given = f"{array.dtype} values such as {array[~whole][0]}"
-            raise InputError(name, given, "integers or strings")
+    array = label_array(labels, n, name)
     try:
         classes, ids = np.unique(array, return_inverse=True)
     except TypeError as error:  # objects that have no order among them
@@ -100,10 +127,50 @@ def class_ids(
             name, f"labels of several kinds ({error})", "integers or strings"
         ) from None
     if len(classes) < min_classes:
-        raise InputError(
-            name, f"{len(classes)} class in {n} rows", f"at least {min_classes} classes"
-        )
+        given = f"{len(classes)} class in {len(array)} rows"
+        raise InputError(name, given, f"at least {min_classes} classes")
     return ids.astype(np.int64, copy=False), classes
+
+
+def label_array(labels: ArrayLike, n: int | None = None, name: str = "labels") -> Array:
+    """Labels as a 1-D array of `n` (any number of, if None) integers, whole floats or names."""
+    array = _plain_labels(labels, name)
+    if array.ndim != 1:
+        given = f"shape {array.shape}{_label_hint(array)}"
+        raise InputError(name, given, "a 1-D array, one label a row")
+    if n is None and not len(array):
+        raise InputError(name, "0 labels", "at least one")
+    if n is not None and len(array) != n:
+        raise InputError(name, f"{len(array)} labels", f"{n}, one for each row")
+    if array.dtype.kind in "fc":
+        whole = np.isfinite(array) & (array == np.floor(array.real)) & (array.dtype.kind == "f")
+        if not bool(whole.all()):
+            given = f"{array.dtype} values such as {array[~whole][0]}"
+            raise InputError(name, given, "integers or strings")
+    elif array.dtype.kind == "O":
+        for row, label in enumerate(array):
+            number = isinstance(label, Real | complex)
+            if label is None or (number and not (isinstance(label, Real) and label == label // 1)):
+                given = f"labels of several kinds ({label!r} in row {row})"
+                raise InputError(name, given, "integers or strings")
+    elif array.dtype.kind in "mM" and bool(np.isnat(array).any()):
+        raise InputError(name, f"NaT in row {int(np.isnat(array).argmax())}", "no missing label")
+    return array
+
+
+def _tensor(x: ArrayLike, name: str, allowed: str) -> Tensor:
+    """Real numbers of any shape as a dense tensor."""
+    try:
+        tensor = x if isinstance(x, Tensor) else _from_numpy(_unmasked(x))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(name, f"{type(x).__name__} ({error})", allowed) from None
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        given = "no data (device meta)" if tensor.is_meta else f"a {tensor.layout} tensor"
+        raise InputError(name, given, "a dense tensor with data, as to_dense() gives")
+    if tensor.is_complex():
+        raise InputError(name, str(tensor.dtype), "real numbers")
+    # A sign that torch has only noted down is written out: NumPy cannot read it.
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
 def _from_numpy(array: Array) -> Tensor:
@@ -111,28 +178,65 @@ def _from_numpy(array: Array) -> Tensor:
     if array.dtype.kind in "iub":
         dtype: type = np.float64
     elif array.dtype.kind == "f":
-        dtype = np.float32 if array.dtype.itemsize <= 4 else np.float64
+        dtype = {2: np.float16, 4: np.float32}.get(array.dtype.itemsize, np.float64)
     elif array.dtype.kind == "c":
         dtype = np.complex128  # refused where the reason can be given
+    elif array.dtype.kind == "O" and array.ndim and all(isinstance(v, Real) for v in array.flat):
+        dtype = np.float64
     else:
         raise TypeError(f"{array.dtype} values")
     return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
 
 
-def _label_array(labels: ArrayLike, name: str) -> Array:
+def _unmasked(x: Any) -> Array:
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise ValueError("masked entries, which have no value")
+    return np.asarray(x)
+
+
+def _plain_labels(labels: ArrayLike, name: str) -> Array:
     if isinstance(labels, Tensor):
-        plain = labels.detach().cpu()
-        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+        plain = labels.detach()
+        if plain.layout is not torch.strided or plain.is_meta:
+            raise InputError(name, "a tensor without plain data", "a dense tensor, or a list")
+        plain = plain.cpu()
+        return (plain.float() if plain.dtype == torch.bfloat16 else plain).resolve_neg().numpy()
     try:
-        array = np.asarray(labels)
-    except ValueError as error:
+        array = _unmasked(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(name, f"a ragged list ({error})", "a 1-D array, one label a row") from None
-    if array.dtype.kind == "f" and not hasattr(labels, "dtype"):
-        # NumPy makes floats of integers that no one type of its own holds: 2**63 beside -1.
-        listed = np.array(labels, dtype=object)
-        if all(isinstance(label, int) for label in listed.flat):
-            return listed
+    if hasattr(labels, "dtype") or array.dtype.kind not in "fUS" or array.ndim != 1:
+        return array
+    # NumPy makes floats of integers that no one type of its own holds, 2**63 beside -1, and text
+    # of what stands beside text: 1 and "1" would be one class, and nan a name.
+    listed = np.empty(len(array), dtype=object)
+    listed[:] = list(labels)
+    if array.dtype.kind == "f":
+        return listed if all(isinstance(label, int) for label in listed) else array
+    for other in (label for label in listed if not isinstance(label, str | bytes)):
+        given = f"labels of several kinds ({other!r} among names)"
+        raise InputError(name, given, "integers or strings")
     return array
+
+
+def _dimension_hint(tensor: Tensor) -> str:
+    """What was likely meant by embeddings that are not 2-D."""
+    if tensor.ndim == 1:
+        if not tensor.is_floating_point() or bool((tensor == tensor.round()).all()):
+            return " (labels? the embeddings come first; points on a line are x[:, None])"
+        return " (points on a line are x[:, None], a single point is x[None])"
+    return " (one row for each point: x.flatten(1))" if tensor.ndim > 2 else ""
+
+
+def _label_hint(array: Array) -> str:
+    """What was likely meant by labels that are not 1-D."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        return " (one column: labels.flatten())"
+    if array.ndim != 2 or array.dtype.kind not in "iufb":
+        return ""
+    if bool(np.isin(array, (0, 1)).all() and (array.sum(axis=1) == 1).all()):
+        return " (one-hot? labels.argmax(1) gives the classes)"
+    return " (embeddings? they come first, then the labels)"
 
 
 def _rows(indices: list[int]) -> str:

@@ -19,11 +19,17 @@ __all__ = [
 ]
 
 
+_LONGEST = 160  # characters that are shown of what was given
+
+
 class InputError(ValueError):
     """A user's argument that cannot be used; the message says what would be."""
 
     def __init__(self, name: str, given: object, allowed: str) -> None:
-        super().__init__(f"{name}: expected {allowed}, got {given}")
+        text = str(given)
+        if len(text) > _LONGEST:  # an array in place of a number, say
+            text = f"{text[:_LONGEST]}… ({type(given).__name__})"
+        super().__init__(f"{name}: expected {allowed}, got {text}")
 
 
 def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
@@ -35,8 +41,10 @@ def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
 def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
     """Raise unless `value` is one of the words allowed."""
     words = list(allowed)
-    if value not in words:
-        raise InputError(name, repr(value), "one of " + ", ".join(repr(w) for w in words))
+    if not isinstance(value, str) or value not in words:
+        near = difflib.get_close_matches(value, words, 1) if isinstance(value, str) else []
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InputError(name, _shown(value) + hint, "one of " + ", ".join(map(repr, words)))
 
 
 def did_you_mean(given: str, words: Iterable[str]) -> str:
@@ -52,7 +60,7 @@ def did_you_mean(given: str, words: Iterable[str]) -> str:
 def check_int(name: str, value: object, low: int = 1) -> int:
     """Return `value` as an int of at least `low`, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise InputError(name, repr(value), f"a whole number of at least {low}")
+        raise InputError(name, _shown(value), f"a whole number of at least {low}")
     return int(value)
 
 
@@ -61,5 +69,13 @@ def check_number(name: str, value: object, low: float = -math.inf, high: float =
     ok = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not ok or not math.isfinite(float(value)) or not low <= float(value) <= high:  # type: ignore[arg-type]
         span = "" if (low, high) == (-math.inf, math.inf) else f" in [{low:g}, {high:g}]"
-        raise InputError(name, repr(value), f"a finite number{span}")
+        raise InputError(name, _shown(value), f"a finite number{span}")
     return float(value)  # type: ignore[arg-type]
+
+
+def _shown(value: object) -> str:
+    """A value as it was written, an array by its shape."""
+    shape = getattr(value, "shape", None)
+    if shape is None or shape == ():
+        return repr(value)
+    return f"{'a tensor' if hasattr(value, 'detach') else 'an array'} of shape {tuple(shape)}"

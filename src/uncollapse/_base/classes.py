@@ -36,9 +36,9 @@ class ClassLayout:
 
     @classmethod
     def of(
-        cls, labels: ArrayLike, n: int, name: str = "labels", *, min_classes: int = 1
+        cls, labels: ArrayLike, n: int | None, name: str = "labels", *, min_classes: int = 1
     ) -> ClassLayout:
-        """Group `n` rows by their labels."""
+        """Group `n` rows (any number, if None) by their labels."""
         ids, classes = class_ids(labels, n, name, min_classes=min_classes)
         counts = np.bincount(ids, minlength=len(classes))
         starts = np.cumsum(counts) - counts

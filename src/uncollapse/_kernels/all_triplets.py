@@ -21,9 +21,8 @@ def hinge_rows(
     start: int,  # first anchor of the block
     low: Array,  # [N] first column of each row's class
     high: Array,  # [N] last column + 1
-    positive: Array,  # [N, K] distances to the positives, -inf where there is none
+    limit: Array,  # [N, K] what a negative must be nearer than, -inf where there is no positive
     above: Array,  # [N, K] what a negative must be farther than, with `window`
-    margin: Any,  # in units of z, a scalar of z's dtype
     window: bool,
     share: Any,  # what counts as close, see _blocks.CLOSE
     far: Any,
@@ -64,7 +63,7 @@ def hinge_rows(
         if size <= _PASSES:
             for k in range(size):
                 least = above[i, k] if window else -one
-                most = positive[i, k] + margin
+                most = limit[i, k]
                 hits = zero
                 if most > zero:
                     for j in range(n):
@@ -73,7 +72,7 @@ def hinge_rows(
                         hits += hit
                 pull[i, k] = hits
         else:
-            _bisect(row, positive[i, :size], above[i, :size], margin, window, weight, pull[i])
+            _bisect(row, limit[i, :size], above[i, :size], window, weight, pull[i])
         for j in range(n):
             push += np.float64(weight[j] * row[j])
         for f in range(found):
@@ -90,21 +89,19 @@ def hinge_rows(
 @fast
 def _bisect(
     row: Array,
-    positive: Array,
+    limit: Array,
     above: Array,
-    margin: Any,
     window: bool,
     weight: Array,
     pull: Array,
 ) -> None:
     """Counts of one anchor with many positives, from each negative's place among them."""
-    order = np.argsort(positive)
-    limit = positive[order] + margin
-    ordered = above[order]
+    order = np.argsort(limit)  # the positives' own order: one order sorts both
+    sorted_limit, ordered = limit[order], above[order]
     width = len(order)
     below = np.zeros(width + 1, np.int64)
     for j in range(len(row)):
-        place = np.searchsorted(limit, row[j], side="right")
+        place = np.searchsorted(sorted_limit, row[j], side="right")
         passed = np.searchsorted(ordered, row[j], side="left") if window else width
         below[place] += 1
         below[passed] -= 1

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 from html import escape
 
+from uncollapse._base.plain_text import visible
+
 __all__ = ["safe_text", "short_id"]
 
 
 def safe_text(text: object) -> str:
-    """Text without markup; characters that XML does not know become spaces.
+    """Text without markup; what would act is shown, what XML does not know becomes a space.
 
-    >>> safe_text("a < b"), safe_text("nul \\x00")
-    ('a &lt; b', 'nul  ')
+    >>> safe_text("a < b"), safe_text("nul \\x00"), safe_text("half \\ud800")
+    ('a &lt; b', 'nul [U+0000]', 'half  ')
     """
-    return escape("".join(c if _known(c) else " " for c in str(text)))
+    return escape("".join(c if _known(c) else " " for c in visible(str(text))))
 
 
 def short_id(*parts: object) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse._base.plain_text import visible
+
 if TYPE_CHECKING:
     from uncollapse.data import LabelledImages
     from uncollapse.data.embeddings import Embeddings
@@ -17,6 +19,9 @@ __all__ = ["embed_command", "export_command", "search_command"]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 SplitOption = Annotated[str, typer.Option(help="A split of the run's dataset.")]
 RootOption = Annotated[Path | None, typer.Option(help="Where the dataset is.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Import code that the run's config names, whoever made it.")
+]
 BestOption = Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")]
 
 
@@ -29,6 +34,7 @@ def embed_command(
     split: SplitOption = "test",
     data_root: RootOption = None,
     best: BestOption = False,
+    trust: TrustOption = False,
 ) -> None:
     """Embed images, or a split of the run's dataset, into a file."""
     from rich.console import Console
@@ -36,13 +42,14 @@ def embed_command(
     from uncollapse import training
     from uncollapse.data.embeddings import write_embeddings
 
-    found = training.Run.open(run)
+    found = training.Run.open(run, trust=trust)
     data = _images(found, images, split, data_root)
     console = Console()
     with console.status(f"embedding {len(data):,} samples"):
         points = training.embed(found.load_model("best" if best else "last"), data)
     path = write_embeddings(_described(points.numpy(), data, known=not images), out)
-    console.print(f"wrote {len(data):,} embeddings to {path}", highlight=False, soft_wrap=True)
+    said = f"wrote {len(data):,} embeddings to {visible(str(path))}"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def search_command(
@@ -56,16 +63,18 @@ def search_command(
     out: Annotated[Path | None, typer.Option(help="A contact sheet as PNG.")] = None,
     data_root: RootOption = None,
     best: BestOption = False,
+    trust: TrustOption = False,
 ) -> None:
     """Find the nearest neighbours of images, as a table and a contact sheet."""
     import torch
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from uncollapse import training
     from uncollapse.training.lookup import images_of_files, nearest
 
-    found = training.Run.open(run)
+    found = training.Run.open(run, trust=trust)
     model = found.load_model("best" if best else "last")
     shelf = _images(found, gallery, split, data_root)
     console = Console()
@@ -84,7 +93,8 @@ def search_command(
         for rank in range(k):
             row = int(hits.rows[q, rank])
             distance = f"{float(hits.distances[q, rank]):.4g}"
-            table.add_row(name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
+            cells = (name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
+            table.add_row(*(escape(visible(cell)) for cell in cells))
     console.print(table)
     if out is not None:
         from uncollapse.report.contact_sheets import contact_sheet, save_png
@@ -94,13 +104,15 @@ def search_command(
             right = (shelf.labels[hits.rows] == asked.labels[:, None]).tolist()
         found_images = [list(shelf.pixels(row)) for row in hits.rows]
         sheet = contact_sheet(list(asked.pixels()), found_images, right)
-        console.print(f"wrote {save_png(sheet, out)}", highlight=False, soft_wrap=True)
+        said = f"wrote {save_png(sheet, out)}"
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def export_command(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
     best: BestOption = False,
+    trust: TrustOption = False,
 ) -> None:
     """Export the network to ONNX, and check that it computes the same."""
     from rich.console import Console
@@ -108,11 +120,12 @@ def export_command(
     from uncollapse.training import Run
     from uncollapse.training.export import export_onnx
 
-    found = Run.open(run)
+    found = Run.open(run, trust=trust)
     model = found.load_model("best" if best else "last")
     result = export_onnx(model, found.sample_shape, out)
     Console().print(
         f"wrote {result.path}; its outputs differ from torch's by {result.difference:.1e}",
+        markup=False,
         highlight=False,
         soft_wrap=True,
     )

@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from uncollapse._base.plain_text import visible
+
 __all__ = ["run"]
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
@@ -79,4 +81,4 @@ def _where_to_look(error: Exception) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli.embed import TrustOption
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -40,6 +42,7 @@ def command(
         Path | None,
         typer.Option("--fit-c", metavar="RUN...", help="Fit that constant from finished runs."),
     ] = None,
+    trust: TrustOption = False,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
@@ -50,8 +53,10 @@ def command(
     from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.run_forecast import forecast_run, save_forecast
+    from uncollapse.training.trust import check_trusted
 
     settings = load_config(config, changes or []).with_root(data_root)
+    check_trusted(config.parent, settings, trust=trust)
     console = Console()
     if fit is not None or more:
         c = _fitted(fit, more or [], console)

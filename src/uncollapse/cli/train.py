@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse._base.plain_text import visible
+from uncollapse.cli.embed import TrustOption
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -30,6 +33,7 @@ def train_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint in the directory.")
     ] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Train an embedding into a run directory; Ctrl-C saves, --resume goes on.
 
@@ -41,8 +45,11 @@ def train_command(
     from uncollapse.training import TrainingError, load_config
     from uncollapse.training import train as run_training
     from uncollapse.training.distributed import FirstRankError, is_first
+    from uncollapse.training.trust import check_trusted
 
     settings = load_config(config, changes or []).with_root(data_root)
+    # The config of a run folder, though it was typed here, is the run's.
+    check_trusted(config.parent, settings, trust=trust)
     try:
         run = run_training(settings, out or Path("runs") / config.stem, resume=resume)
     except (FirstRankError, TrainingError):
@@ -53,7 +60,8 @@ def train_command(
         return
     console = Console()
     _show(run, console)
-    console.print(f"report: {write_report(run)}", highlight=False, soft_wrap=True)
+    said = f"report: {visible(str(write_report(run)))}"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def evaluate_command(
@@ -73,6 +81,7 @@ def evaluate_command(
             "--measure", help="Take the measures that a report reads, where the run has none."
         ),
     ] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Judge a trained run on any split, by coarse and fine labels."""
     from rich.console import Console
@@ -81,7 +90,7 @@ def evaluate_command(
     from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
 
-    found = training.Run.open(run)
+    found = training.Run.open(run, trust=trust)
     console = Console()
     if measure:
         with console.status("measuring the network before and after training"):
@@ -105,11 +114,13 @@ def _show(run: Run, console: Console) -> None:
     summary = run.summary
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
     console.print(_table(scores))
-    console.print(f"{summary['status']} at step {summary['step']}: {run.path}", highlight=False)
+    said = f"{summary['status']} at step {summary['step']}: {run.path}"
+    console.print(visible(said), markup=False, highlight=False)
 
 
 def _table(scores: dict[str, float]) -> object:
     """Rows are split and kind of label, columns the metrics."""
+    from rich.markup import escape
     from rich.table import Table
 
     rows: dict[str, dict[str, float]] = {}
@@ -119,5 +130,7 @@ def _table(scores: dict[str, float]) -> object:
     metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
     table = Table("split", *metrics)
     for group, row in rows.items():
-        table.add_row(group, *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics))
+        table.add_row(
+            escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)
+        )
     return table

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids, points
+from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
 from uncollapse._base.check import InputError
 from uncollapse.distances.frame import Frame, on_host, prepare
 
@@ -105,7 +105,10 @@ class Batch:
         reach, build = prepare([rows], sphere=sphere)
         samples = None
         if sample_ids is not None:
-            samples = _checked(torch.as_tensor(sample_ids), count, "sample_ids").to(rows.device)
+            samples = _whole_numbers(sample_ids, count, "sample_ids")
+            if samples is None:
+                raise InputError("sample_ids", "names", "the rows' numbers in the dataset")
+            samples = samples.to(rows.device)
         # What the host must know, in one look at the device.
         numbers: list[Any] = [reach, *_ends(samples)]
         if labels is None:
@@ -189,20 +192,21 @@ def _whole_numbers(labels: ArrayLike, n: int, name: str) -> Tensor | None:
     """Labels as int64, or None where they are names."""
     if isinstance(labels, Tensor) and not labels.is_floating_point():
         return _checked(labels, n, name)
-    class_ids(labels, n, name)
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if array.dtype.kind not in "iufb" or array.dtype == np.uint64:
+    array = label_array(labels, n, name)
+    if array.dtype.kind not in "iufb":
+        return None
+    if array.dtype.itemsize == 8 and array.dtype.kind in "uf" and not _fits(array):
         return None
     return torch.from_numpy(array.astype(np.int64))
 
 
+def _fits(array: Any) -> bool:
+    return not array.size or bool(array.min() >= -(2**63) and array.max() < 2**63)
+
+
 def _checked(labels: Tensor, n: int, name: str) -> Tensor:
-    if labels.ndim != 1:
-        raise InputError(name, f"shape {tuple(labels.shape)}", "a 1-D array, one label per row")
-    if len(labels) != n:
-        raise InputError(name, f"{len(labels)} labels", f"{n}, one for each row")
-    if labels.is_complex():
-        raise InputError(name, str(labels.dtype), "integers or strings")
+    if labels.ndim != 1 or len(labels) != n or labels.is_complex():
+        label_array(labels, n, name)  # says what is wrong
     return labels.detach().long()
 
 

@@ -345,7 +345,8 @@ def binary_scale(largest: float) -> float:
     >>> binary_scale(5.0), binary_scale(0.0)
     (8.0, 1.0)
     """
-    return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0 else 1.0
+    exponent = min(max(math.frexp(largest)[1], -1021), 1023)  # its inverse is a number as well
+    return math.ldexp(1.0, exponent) if largest > 0 else 1.0
 
 
 def on_host(x: Tensor) -> bool:

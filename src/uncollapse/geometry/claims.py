@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from uncollapse._base.arrays import ArrayLike, points64
+from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.check import check_number, check_paired
 from uncollapse._base.classes import ClassLayout
 from uncollapse.geometry.bound import diameter_lower_bound
@@ -83,12 +83,15 @@ def check_claims(
     raw = points64(x, min_rows=2)
     ids = ClassLayout.of(labels, len(raw), min_classes=2).ids
     alpha, c = check_number("alpha", alpha, 0.0), check_number("c", c, 0.0)
+    final = None if end is None else points64(end, "end")
+    if final is not None:
+        check_paired(raw, final, ("x", "end"))
     loss = hard_mined_loss(raw, ids, alpha)
     iso = nearest_separated(raw, ids, alpha, "iso", starts=starts, seed=seed)
     haus = nearest_separated(raw, ids, alpha, "haus", starts=starts, seed=seed)
     claims = [*_equivalences(_exactly(loss), _bracket(iso), _bracket(haus), c)]
     claims.insert(1, _thick(raw, _bracket(iso), _bracket(haus)))
-    return claims + _diameters(raw, ids, alpha, loss, haus, c, end)
+    return claims + _diameters(raw, ids, alpha, loss, haus, c, final)
 
 
 def _equivalences(loss: Bracket, iso: Bracket, haus: Bracket, c: float) -> list[Claim]:
@@ -125,19 +128,17 @@ def _diameters(
     loss: float,
     haus: NearestSeparated,
     c: float,
-    end: ArrayLike | None,
+    final: Array | None,
 ) -> list[Claim]:
     """(16) and (17): how far the diameter can change until the points are separated."""
     change, floor = "|diam(f_TS) - diam(f)| <= 2 d_haus", f"diam(f) - {c:g} L <= diam(f_TS)"
     before = diameter(x)
     bound = diameter_lower_bound(before, loss, c)
-    if end is None:
+    if final is None:
         after = diameter(haus.points)
         # |diam - diam'| <= 2 d_H for any two sets, so here the measured distance belongs right.
         moved = _claim("(16)", change, _exactly(abs(after - before)), _exactly(2.0 * haus.value))
     else:
-        final = points64(end, "end")
-        check_paired(x, final, ("x", "end"))
         after = diameter(final)
         moved = _claim("(16)", change, _exactly(abs(after - before)), _times(2.0, _bracket(haus)))
         if not is_triplet_separated(final, ids, alpha):
@@ -151,7 +152,7 @@ def _diameters(
     if bound <= 0.0:
         empty = f"The bound {bound:.4g} is not above 0: any diameter satisfies it."
         low = Claim("(17)", floor, low.left, low.right, "vacuous", empty)
-    elif end is None and low.status == "violated" and not _tight(haus):
+    elif final is None and low.status == "violated" and not _tight(haus):
         open_ = "False for the separated points found; nearer ones may exist."
         low = Claim("(17)", floor, low.left, low.right, "undecided", open_)
     return [moved, low]

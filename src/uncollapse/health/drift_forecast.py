@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
 from uncollapse.health.radial_drift import drift, has_unit_rows
@@ -153,6 +155,11 @@ def forecast(
         check_int("batches", batches),
         check_int("probe_steps", probe_steps, 0),
     )
+    if not isinstance(loss_fn, TripletLoss):
+        raise InputError("loss_fn", type(loss_fn).__name__, "a TripletLoss, or None for batch-hard")
+    if not hasattr(data, "labels"):
+        allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"
+        raise InputError("data", type(data).__name__, allowed)
     shapes = _shapes(data, p, k)
     first = strategy_of(loss_fn)
     others = [rung for rung in ladder(first) if rung.lr_factor == 1.0] if alternatives else []
@@ -192,8 +199,8 @@ def forecast(
 
 def _shapes(data: LabelledData, p: Sequence[int], k: Sequence[int]) -> list[tuple[int, int]]:
     """The batch shapes that the data can fill, known before a batch is drawn."""
-    _, counts = torch.unique(torch.as_tensor(data.labels), return_counts=True)
-    classes, largest = len(counts), int(counts.max())
+    ids, names = class_ids(data.labels, None)
+    classes, largest = len(names), int(np.bincount(ids).max())
     some = [a for a in p if check_int("p", a) <= classes]
     if not some:
         raise InputError("p", list(p), f"at least one P of at most {classes}, the data's classes")

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import check_choice, check_int, check_number
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.radial_drift import drift, has_unit_rows
+from uncollapse.health.radial_drift import LossFn, drift, has_unit_rows
 from uncollapse.health.records import Health
 from uncollapse.health.scale import spread
 from uncollapse.health.snapshots import Snapshots
@@ -68,7 +68,8 @@ class Guard:
         model: the network.
         optimiser: its optimiser. A rescue that changes the learning rate changes it there; a loop
             that sets the rates itself multiplies them by `guard.lr_factor`.
-        loss_fn: one of our losses; it is changed in place.
+        loss_fn: one of our losses; it is changed in place. Of any other callable, as `drift` takes
+            them, `rescue` changes the learning rate alone.
         monitor: by default a `CollapseMonitor` of the loss.
         action: `"warn"`, `"stop"` or `"rescue"`.
         tolerance: drifts up to this count as not shrinking.
@@ -88,7 +89,7 @@ class Guard:
         self,
         model: nn.Module,
         optimiser: torch.optim.Optimizer,
-        loss_fn: nn.Module,
+        loss_fn: LossFn,
         monitor: CollapseMonitor | None = None,
         *,
         action: str = "rescue",
@@ -97,6 +98,7 @@ class Guard:
         probation: int = 200,
     ) -> None:
         check_choice("action", action, ACTIONS)
+        _check_parts(model, optimiser, loss_fn)
         self.model, self.optimiser, self.loss_fn = model, optimiser, loss_fn
         self.monitor = monitor or CollapseMonitor(loss_fn)
         self.action = action
@@ -125,7 +127,7 @@ class Guard:
 
     def after_step(
         self,
-        embeddings: Tensor,
+        embeddings: ArrayLike,
         labels: ArrayLike | None = None,
         loss: float | Tensor | None = None,
         step: int | None = None,
@@ -288,8 +290,9 @@ class Guard:
         rows, labels = self.monitor.reservoir.rows()
         if labels is None:
             return 0.0
-        device = next(self.loss_fn.parameters(), rows).device
         inner: Any = self.loss_fn
+        own = inner.parameters() if isinstance(inner, nn.Module) else iter(())
+        device = next(own, rows).device
         generator = getattr(getattr(inner, "miner", None), "generator", None)
         state = None if generator is None else generator.get_state()
         apply_strategy(self.loss_fn, strategy)
@@ -318,6 +321,17 @@ class Guard:
 
     def _record(self, health: Health, kind: str, text: str) -> None:
         self.events.append(GuardEvent(health.step or 0, kind, text))
+
+
+def _check_parts(model: object, optimiser: object, loss_fn: object) -> None:
+    """Raise unless the three are what they are called: swapping two of them is easy."""
+    if not hasattr(model, "load_state_dict") or not hasattr(model, "parameters"):
+        raise InputError("model", type(model).__name__, "the network: a torch.nn.Module, first")
+    if not hasattr(optimiser, "param_groups") or not hasattr(optimiser, "load_state_dict"):
+        allowed = "the network's torch.optim.Optimizer, second"
+        raise InputError("optimiser", type(optimiser).__name__, allowed)
+    if isinstance(loss_fn, type) or not callable(loss_fn):
+        raise InputError("loss_fn", repr(loss_fn), "a loss, or a function(embeddings, labels)")
 
 
 def _words(health: Health) -> str:

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, points
 from uncollapse._base.check import check_int
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import Thickness, class_diameters, diameter, separation
 from uncollapse.health.records import ClassHealth, Health, Histogram, Norms, Reference
 from uncollapse.health.sample import balanced_rows
-from uncollapse.health.scale import spread
+from uncollapse.health.scale import row_norms, spread
 from uncollapse.health.statistics import (
     cdnv,
     effective_rank,
@@ -87,23 +87,22 @@ def figures(
     modes: bool = False,
 ) -> Health:
     """All figures, not yet judged."""
-    given = (
-        embeddings if isinstance(embeddings, Tensor) else torch.as_tensor(np.asarray(embeddings))
-    )
-    epsilon = torch.finfo(given.dtype).eps if given.is_floating_point() else 0.0
-    if given.ndim == 2 and not bool(torch.isfinite(given.detach()).all()):
+    given = as_rows(embeddings, "embeddings")
+    whole = isinstance(embeddings, Tensor) and not embeddings.is_floating_point()
+    epsilon = 0.0 if whole else torch.finfo(given.dtype).eps
+    if not bool(torch.isfinite(given.detach()).all()):
         return _unknown(*given.shape)
     x = points(given, "embeddings").detach().cpu()
     layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
     part = _Part.of(x, layout, sample, seed)
     size, found = diameter(x), spectrum(part.rows)
-    norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
+    norms = row_norms(x)
     health = Health(
         n=len(x),
         dim=x.shape[1],
         diameter=size,
         spread=spread(x),
-        centre_norm=float(torch.linalg.vector_norm(x.mean(0, dtype=torch.float64))),
+        centre_norm=float(row_norms(x.mean(0, keepdim=True, dtype=torch.float64))),
         norms=Norms.of(norms),
         resolution=float(epsilon * norms.max()),
         effective_rank=effective_rank(found),

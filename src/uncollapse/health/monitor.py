@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.arrays import ArrayLike, as_rows, scalar
 from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.measuring import figures
@@ -91,6 +91,8 @@ class CollapseMonitor:
         on_change: Callable[[Health], None] | None = None,
         seed: int = 0,
     ) -> None:
+        if isinstance(loss_fn, type):
+            raise InputError("loss_fn", f"the class {loss_fn.__name__}", "a loss, not its class")
         self.settings = (settings or RunSettings()).known(RunSettings.of(loss_fn, miner))
         self.thresholds = thresholds or Thresholds()
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
@@ -117,7 +119,7 @@ class CollapseMonitor:
 
     def update(
         self,
-        embeddings: Tensor,
+        embeddings: ArrayLike,
         labels: ArrayLike | None = None,
         loss: float | Tensor | None = None,
         step: int | None = None,
@@ -127,27 +129,25 @@ class CollapseMonitor:
         Scale and norms are this batch's (the diameter that of at most 256 of its rows); the other
         figures are those of the last full measure.
         """
-        z = embeddings.detach()
+        z = as_rows(embeddings, "embeddings").detach()
         if self.settings.normalize:
             z = torch.nn.functional.normalize(z, dim=-1)
-        if z.ndim != 2:
-            raise InputError(
-                "embeddings", f"shape {tuple(z.shape)}", "a 2-D tensor, one row a sample"
-            )
         step = self._updates if step is None else step
         if self._updates == 0:
             self._first_step = step
             self.settings = self.settings.known(RunSettings(batch_size=len(z)))
         self._updates += 1
         if loss is not None:
-            loss = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+            loss = scalar(loss, "loss")
             self.loss.add(loss)
         finite = bool(torch.isfinite(z).all()) and (loss is None or math.isfinite(loss))
         if not finite:
             lost = "embeddings" if loss is None or math.isfinite(loss) else "the loss"
             return self._settle(_not_finite(z, lost), step, at_once=True)
         self.reservoir.add(z, labels, step)
-        light, full = scale_figures(z), self._full
+        # One row has no scale of its own: that of the recent rows stands for it.
+        light = scale_figures(z if len(z) > 1 else self.reservoir.rows()[0])
+        full = self._full
         due = (self._updates - 1) % self.every == 0 or self._classes_due
         if full is not None and not due:
             health = self._judged(light, full)
@@ -220,13 +220,14 @@ class CollapseMonitor:
             self._rest = seen.diameter
         limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
         health = judge(seen, limits, self.reference)
-        if self.reference is None and health.verdict not in ("network-collapse", "diverging"):
+        known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
+        if self.reference is None and known:
             variable = seen.cdnv if self.reservoir.filled and seen.cdnv is not None else math.nan
             self.reference = Reference(seen.diameter, seen.spread, variable)
             health = judge(seen, limits, self.reference)
         if health.verdict == "network-collapse":
             return health
-        if seen.diameter <= limits.collapse_ratio * self._peak:
+        if self._peak > 0.0 and seen.diameter <= limits.collapse_ratio * self._peak:
             share = percent(seen.diameter / self._peak)
             reason = f"diameter {seen.diameter:.3g}: {share} of the largest it had while healthy"
             return replace(health, verdict="network-collapse", reasons=(reason,))

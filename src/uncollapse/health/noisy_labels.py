@@ -56,7 +56,7 @@ class NoiseProbe:
 
 def noise_probe(
     model: Callable[[], nn.Module],
-    x: Tensor,
+    x: ArrayLike,
     labels: ArrayLike,
     p: Sequence[float] = (1.0, 0.9, 0.8, 0.7),
     *,
@@ -72,7 +72,7 @@ def noise_probe(
 
     Args:
         model: makes a new network; both trainings of every level start from the same weights.
-        x: samples, `[N, ...]`, as the network takes them.
+        x: samples, `[N, ...]`, as the network takes them; arrays and lists become float32.
         labels: their classes.
         p: probabilities that a label is right (`uncollapse.noise.NoiseModel`); 1 is no noise.
         fine_labels: hidden finer classes, only to evaluate: the modes that collapse would merge.
@@ -90,7 +90,8 @@ def noise_probe(
     """
     check_int("steps", steps)
     check_number("lr", lr, low=0.0)
-    ids, classes = class_ids(labels, len(x), min_classes=2)
+    samples = _samples(x)
+    ids, classes = class_ids(labels, len(samples), min_classes=2)
     levels = [check_number("p", level, low=0.0, high=1.0) for level in p]
     if not levels:
         raise InputError("p", "no noise level", "at least one")
@@ -105,9 +106,18 @@ def noise_probe(
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 network = model()
-                loss = _train(network, x, noisy, loss_fn, batches, steps, lr)
-            rows.append(_judge(_embed(network, x), ids, fine_labels, level, positives, loss))
+                loss = _train(network, samples, noisy, loss_fn, batches, steps, lr)
+            rows.append(_judge(_embed(network, samples), ids, fine_labels, level, positives, loss))
     return NoiseProbe(tuple(rows))
+
+
+def _samples(x: ArrayLike) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    try:
+        return torch.from_numpy(np.require(x, np.float32, ["C", "W"]))
+    except (TypeError, ValueError) as error:
+        raise InputError("x", f"{type(x).__name__} ({error})", "samples, [N, ...]") from None
 
 
 def _train(

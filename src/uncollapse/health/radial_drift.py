@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids, points
+from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances import centre, pairwise_distances
 
 __all__ = ["Drift", "drift", "has_unit_rows", "radial"]
 
 LossFn = Callable[[Tensor, ArrayLike], Tensor]
-Batch = tuple[Tensor, ArrayLike]
+Batch = tuple[ArrayLike, ArrayLike]
 
 _LEFT_OUT = 0.25  # share of the rows that each resample leaves out
 
@@ -37,7 +37,7 @@ class Drift:
 
 def drift(
     loss_fn: LossFn,
-    embeddings: Tensor | Sequence[Batch],
+    embeddings: ArrayLike | Sequence[Batch],
     labels: ArrayLike | None = None,
     *,
     normalized: bool = False,
@@ -72,27 +72,27 @@ def drift(
     >>> abs(drift(TripletLoss(margin=0.2, scale_free=True), z, labels).value) < 1e-6
     True
     """
+    if not callable(loss_fn) or isinstance(loss_fn, type):
+        allowed = "a loss, before embeddings and labels"
+        raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
     if labels is None:
-        if isinstance(embeddings, Tensor) or len(embeddings) == 0:
-            raise InputError("labels", None, "one label a row, or several (embeddings, labels)")
-        measured = [radial(loss_fn, z, y, normalized)[:2] for z, y in embeddings]
+        measured = [radial(loss_fn, z, y, normalized)[:2] for z, y in _batches(embeddings)]
         value, relative = np.mean(measured, axis=0).tolist()
         deviation = np.std([one[0] for one in measured], ddof=1) if len(measured) > 1 else math.nan
         return Drift(value, float(deviation), relative)
-    if not isinstance(embeddings, Tensor):
-        raise InputError("embeddings", type(embeddings).__name__, "a tensor where labels are given")
-    value, relative, _ = radial(loss_fn, embeddings, labels, normalized)
+    whole = points(embeddings, "embeddings", min_rows=2)
+    value, relative, _ = radial(loss_fn, whole, labels, normalized)
     check_int("resamples", resamples, 0)
     if resamples < 2:
         return Drift(value, math.nan, relative)
     rng = np.random.default_rng(seed)
-    subsets = [_leave_out(embeddings, labels, rng) for _ in range(resamples)]
+    subsets = [_leave_out(whole, labels, rng) for _ in range(resamples)]
     values = [radial(loss_fn, z, y, normalized)[0] for z, y in subsets]
     return Drift(value, float(np.std(values)) * math.sqrt((1 - _LEFT_OUT) / _LEFT_OUT), relative)
 
 
 def radial(
-    loss_fn: LossFn, z: Tensor, labels: ArrayLike, normalized: bool = False
+    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = False
 ) -> tuple[float, float, float]:
     """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point.
 
@@ -106,9 +106,12 @@ def radial(
     leaf = leaf.clone().requires_grad_(True)
     with torch.enable_grad():
         loss = loss_fn(leaf, labels)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+        raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
     gradient = torch.zeros_like(leaf)
     if loss.requires_grad:
-        found = torch.autograd.grad(loss, leaf, allow_unused=True)[0]
+        found = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)[0]
         gradient = gradient if found is None else found
     rows = centre(leaf)
     slope = gradient.to(rows.dtype)
@@ -132,6 +135,14 @@ def has_unit_rows(z: Tensor) -> bool:
     return bool((norms - 1.0).abs().max() < 1e-4)
 
 
+def _batches(given: object) -> Sequence[Batch]:
+    """Several (embeddings, labels), or an error that says what is missing."""
+    pairs = given if isinstance(given, list | tuple) else []
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise InputError("labels", None, "one label a row, or several (embeddings, labels)")
+    return pairs
+
+
 def _leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:
     """The batch without a quarter of each class, as nearly as its size allows."""
     ids, _ = class_ids(labels, len(z))
@@ -141,6 +152,6 @@ def _leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:
     kept = np.floor((np.arange(len(z)) + rng.random()) * (1 - _LEFT_OUT))
     keep = np.sort(order[np.diff(kept, prepend=-1) > 0])
     chosen = torch.from_numpy(keep)
-    names = labels if isinstance(labels, Tensor) else np.asarray(labels)
-    rows = chosen.to(names.device) if isinstance(names, Tensor) else keep
-    return z[chosen.to(z.device)], names[rows]
+    if isinstance(labels, Tensor):
+        return z[chosen.to(z.device)], labels[chosen.to(labels.device)]
+    return z[chosen.to(z.device)], label_array(labels, len(z))[keep]

@@ -38,7 +38,10 @@ class Norms:
     @classmethod
     def of(cls, norms: Tensor) -> Norms:
         """Of the rows' lengths."""
-        values = norms.min(), norms.mean(), norms.max(), norms.std(correction=0)
+        largest = norms.max()
+        unit = torch.where(largest > 0, largest, torch.ones_like(largest))  # squares stay in range
+        deviation = (norms / unit).std(correction=0) * unit
+        values = norms.min(), norms.mean(), largest, deviation
         return cls(*torch.stack(values).tolist())
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
 from uncollapse._base.check import check_int
 from uncollapse.health.sample import balanced_rows
 
@@ -45,7 +45,7 @@ class Reservoir:
     def add(self, embeddings: Tensor, labels: ArrayLike | None, step: int) -> None:
         """Take a share of a batch. Without labels every row is a class of its own."""
         n = len(embeddings)
-        given = np.full(n, -1) if labels is None else _array(labels)
+        given = np.full(n, -1) if labels is None else label_array(labels, n)
         ids = np.arange(n) if labels is None else class_ids(given, n)[0]
         chosen = balanced_rows(ids, self.capacity // 2, self._rng)
         where = torch.from_numpy(chosen).to(embeddings.device)
@@ -81,7 +81,3 @@ class Reservoir:
         self._rng.bit_generator.state = state["random"]
         every = zip(state["steps"], state["rows"], state["labels"], strict=True)
         self._shares = deque(_Share(step, rows, np.asarray(names)) for step, rows, names in every)
-
-
-def _array(labels: ArrayLike) -> Array:
-    return labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)

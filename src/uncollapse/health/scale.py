@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import points
-from uncollapse.distances import working_dtype
+from uncollapse.distances import binary_scale, working_dtype
 from uncollapse.geometry import diameter
 from uncollapse.health.records import Norms
 
-__all__ = ["scale_figures", "spread"]
+__all__ = ["row_norms", "scale_figures", "spread"]
 
+_SAFE = (1e-150, 1e150)  # lengths whose squares float64 holds
 _CHUNK = 1 << 16  # rows that are float64 at a time
 _ROWS = 256  # rows of a batch that its diameter is taken of
 
@@ -26,16 +27,31 @@ def scale_figures(z: Tensor) -> dict[str, Any]:
     5.0
     """
     x = points(z)
-    norms = torch.linalg.vector_norm(x, dim=1, dtype=working_dtype(x))
+    norms = row_norms(x)
     few = x[:: -(-len(x) // _ROWS)]
     return {
         "n": len(x),
         "diameter": diameter(few),
         "spread": spread(x),
-        "centre_norm": float(torch.linalg.vector_norm(x.mean(0, dtype=working_dtype(x)))),
+        "centre_norm": float(row_norms(x.mean(0, keepdim=True, dtype=working_dtype(x)))),
         "norms": Norms.of(norms),
         "resolution": torch.finfo(z.dtype).eps * float(norms.max()),
     }
+
+
+def row_norms(x: Tensor) -> Tensor:
+    """Lengths of the rows, in the working dtype; also of rows whose squares it does not hold.
+
+    >>> row_norms(torch.tensor([[3e300, 4e300]], dtype=torch.float64)).tolist()
+    [5e+300]
+    """
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1, dtype=working_dtype(x))
+    largest = float(norms.max())
+    if _SAFE[0] < largest < _SAFE[1] or not bool(torch.isfinite(x).all()):
+        return norms
+    scale = binary_scale(float(x.abs().max()))
+    lengths: Tensor = torch.linalg.vector_norm(x / scale, dim=1, dtype=working_dtype(x)) * scale
+    return lengths
 
 
 def spread(x: Tensor) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, points, points64
 from uncollapse._base.check import check_number
 from uncollapse._base.classes import ClassLayout
-from uncollapse.distances import centre
+from uncollapse.distances import binary_scale, centre
 from uncollapse.geometry import Thickness, thickness
 
 __all__ = [
@@ -45,7 +45,7 @@ class Spectrum:
     @property
     def shares(self) -> Array:
         """Share of the variance on each axis; all 0 for a single point."""
-        squares = self.values**2
+        squares = (self.values / (self.values[0] or 1.0)) ** 2
         total = squares.sum()
         return squares / total if total > 0 else squares
 
@@ -171,6 +171,7 @@ def thickness_bracket(x: Tensor, found: Spectrum) -> Thickness:
 def _by_class(x: ArrayLike, labels: ArrayLike) -> tuple[Array, Array, ClassLayout]:
     """Class means (about the common centre), each row minus its class's, and the layout."""
     rows = points64(x)
+    rows = rows / binary_scale(float(np.abs(rows).max()))  # squares stay in range; ratios stay
     rows = rows - rows[0]
     rows = rows - rows.mean(axis=0)
     layout = ClassLayout.of(labels, len(rows))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
-
 from uncollapse.mining import Miner
 
 __all__ = ["Strategy", "apply_strategy", "ladder", "strategy_of"]
@@ -36,7 +34,7 @@ class Strategy:
         return ", ".join(words)
 
 
-def strategy_of(loss_fn: nn.Module) -> Strategy:
+def strategy_of(loss_fn: object) -> Strategy:
     """What a loss does now.
 
     >>> from uncollapse.losses import TripletLoss
@@ -74,7 +72,7 @@ def ladder(first: Strategy) -> list[Strategy]:
     return [rung for rung in unique if rung != first]
 
 
-def apply_strategy(loss_fn: nn.Module, strategy: Strategy) -> None:
+def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     """Make a loss do it, in place; its miner keeps its random generator."""
     loss: Any = loss_fn
     if strategy.positives is not None:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.arrays import ArrayLike, class_ids, points
 from uncollapse.health.radial_drift import Drift, LossFn, drift
 from uncollapse.losses import (
     ContrastiveLoss,
@@ -66,7 +65,7 @@ class DriftRow(NamedTuple):
 
 
 def drift_table(
-    embeddings: Tensor,
+    embeddings: ArrayLike,
     labels: ArrayLike,
     *,
     losses: Mapping[str, Maker] = LOSSES,
@@ -83,7 +82,8 @@ def drift_table(
     >>> [(r.positives, r.drift.value > 0) for r in rows if r.loss == "triplet, margin 0.2"]
     [(None, True), ('easy', True), ('hard', True)]
     """
-    ids = torch.from_numpy(class_ids(labels, len(embeddings))[0])
+    z = points(embeddings, "embeddings", min_rows=2)
+    ids = torch.from_numpy(class_ids(labels, len(z))[0])
     choices: list[tuple[str | None, str | None]] = [(None, None)]
     choices += [(p, n) for p in positives for n in negatives]
     rows = []
@@ -91,10 +91,10 @@ def drift_table(
         for p, n in choices:
             generator = torch.Generator().manual_seed(seed)
             miner = None if p is None or n is None else Miner(p, n, generator=generator)
-            loss_fn = maker.make(miner, int(ids.max()) + 1, embeddings.shape[1])
+            loss_fn = maker.make(miner, int(ids.max()) + 1, z.shape[1])
             with warnings.catch_warnings():
                 # A strict window may be empty: the drift is then 0, which the table shows.
                 warnings.simplefilter("ignore", NoTripletsWarning)
-                found = drift(loss_fn, embeddings, ids, normalized=maker.normalized)
+                found = drift(loss_fn, z, ids, normalized=maker.normalized)
             rows.append(DriftRow(name, p, n, found))
     return rows

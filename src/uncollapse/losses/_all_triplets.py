@@ -20,6 +20,7 @@ from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
 __all__ = ["all_triplets"]
 
 _TIE = {torch.float32: 2e-6, torch.float64: 1e-12}  # relative error of a distance
+_KINK = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # a tie, of rows given in that dtype
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
@@ -44,12 +45,17 @@ def all_triplets(
         flat = 0.0 if window else margin + math.log1p(math.exp(-margin)) if soft else margin
         return rows.new_tensor(flat), torch.zeros_like(rows)
     positive = classes.distances(classes.frame.norms.dtype)
-    count = _Soft(positive, unit, margin) if soft else _Hinge(positive, unit, margin, window)
+    # By the rows' own dtype, so that products of more digits find the same ties.
+    given = torch.float64 if classes.frame.given.dtype == torch.float64 else torch.float32
+    hinge = (positive, unit, margin, window, given)
+    count = _Soft(positive, unit, margin) if soft else _Hinge(*hinge)
     if isinstance(count, _Hinge) and classes.compiled is not None:
         gradient = _compiled_hinge(classes, count)
     else:
         gradient = cross_class(classes, count)
-    number = rows.new_tensor(triplets) if not (nonzero or window) else count.active.clamp(min=1.0)
+    number = rows.new_tensor(triplets)
+    if isinstance(count, _Hinge) and (nonzero or window):  # a softplus is never 0
+        number = count.active.clamp(min=1.0)
     gradient += classes.gradient(count.pull, positive)
     return count.total / number, classes.in_given_order(gradient.div_(number))
 
@@ -61,15 +67,23 @@ class _Hinge:
     `window`, only the triplets with d_ap < d_an count (semi-hard). Used as `cross_class`'s weigh.
     """
 
-    def __init__(self, positive: Tensor, unit: float | Tensor, margin: float, window: bool) -> None:
+    def __init__(
+        self,
+        positive: Tensor,
+        unit: float | Tensor,
+        margin: float,
+        window: bool,
+        given: torch.dtype,
+    ) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
-        # The semi-hard loss jumps by the margin at d_an = d_ap: rounding must not decide a tie.
+        # Rounding must not decide a tie. At d_ap - d_an + margin = 0 the hinge has a kink, and a
+        # triplet there is not active; at d_an = d_ap the semi-hard loss jumps by the margin.
         self.low = positive * (1 + _TIE[positive.dtype]) if window else None
         # Beyond FAR / 10 every triplet is active and the sum would swallow the distances.
         reach = margin / unit
         far = FAR / 10
         self.reach = reach.clamp(max=far) if isinstance(reach, Tensor) else min(reach, far)
-        self.limit = positive + self.reach
+        self.limit = (positive + self.reach) * (1 - _KINK[given])
         self.pull = torch.zeros_like(positive)
         self.push = torch.zeros((), dtype=torch.float64, device=positive.device)
 
@@ -100,7 +114,7 @@ class _Soft:
     def __init__(self, positive: Tensor, unit: float | Tensor, margin: float) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
         self.pull = torch.zeros_like(positive)
-        self.total, self.active = torch.zeros(2, dtype=torch.float64, device=positive.device)
+        self.total = torch.zeros((), dtype=torch.float64, device=positive.device)
 
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
         """Minus the sum of the sigmoids each negative of these anchors takes part in."""
@@ -112,7 +126,6 @@ class _Soft:
             excess.masked_fill_(not_negative, -torch.inf)
             loss = functional.softplus(excess)
             self.total += loss.sum(dtype=torch.float64)
-            self.active += (loss > 0).sum()
             share = excess.sigmoid_()
             weight += share
             self.pull[start:stop, k] = share.sum(1)
@@ -162,11 +175,11 @@ def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:
     frame, compiled = classes.frame, classes.compiled
     n, number = len(frame), frame.norms.numpy().dtype.type
     forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(frame.wide)
-    low = count.positive if count.low is None else count.low
-    shared: list[Any] = [*classes.bounds, count.positive.numpy(), low.numpy()]
+    low = count.limit if count.low is None else count.low
+    shared: list[Any] = [*classes.bounds, count.limit.numpy(), low.numpy()]
     out = [x.numpy() for x in (frame.wide, count.pull, direct)]
     close = number(CLOSE[frame.norms.dtype])
-    settings = (number(count.reach), count.low is not None, close, number(FAR))
+    settings = (count.low is not None, close, number(FAR))
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
         slope = short_squares(frame, slice(start, stop), out=forces.block(start, stop)).numpy()

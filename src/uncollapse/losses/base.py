@@ -94,15 +94,15 @@ class Loss(nn.Module, ABC):
     @eager
     def forward(
         self,
-        embeddings: Tensor,
+        embeddings: ArrayLike,
         labels: ArrayLike | None = None,
         tuples: Tuples | None = None,
-        ref_embeddings: Tensor | None = None,
+        ref_embeddings: ArrayLike | None = None,
         ref_labels: ArrayLike | None = None,
         *,
         sample_ids: ArrayLike | None = None,
         indices_tuple: Tuples | None = None,
-        ref_emb: Tensor | None = None,
+        ref_emb: ArrayLike | None = None,
     ) -> Tensor:
         """Loss of a batch, a scalar of the embeddings' dtype (float32 for half precision).
 
@@ -110,17 +110,19 @@ class Loss(nn.Module, ABC):
         """
         tuples = indices_tuple if tuples is None else tuples
         references = ref_emb if ref_embeddings is None else ref_embeddings
+        known = isinstance(embeddings, Tensor) and not embeddings.is_meta
+        device = embeddings.device.type if known else "cpu"  # type: ignore[union-attr]
         # No autocast inside: a product in bfloat16 has no digits left for a small distance.
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with torch.autocast(device, enabled=False):
             checked = self._checked(embeddings, labels, tuples, references, ref_labels, sample_ids)
             return self.value(*checked)
 
     def elements(
         self,
-        embeddings: Tensor,
+        embeddings: ArrayLike,
         labels: ArrayLike | None = None,
         tuples: Tuples | None = None,
-        ref_embeddings: Tensor | None = None,
+        ref_embeddings: ArrayLike | None = None,
         ref_labels: ArrayLike | None = None,
         *,
         sample_ids: ArrayLike | None = None,
@@ -131,10 +133,10 @@ class Loss(nn.Module, ABC):
 
     def _checked(
         self,
-        embeddings: Tensor,
+        embeddings: ArrayLike,
         labels: ArrayLike | None,
         tuples: Tuples | None,
-        references: Tensor | None,
+        references: ArrayLike | None,
         ref_labels: ArrayLike | None,
         sample_ids: ArrayLike | None,
     ) -> tuple[Batch, Triplets | Pairs | None]:
@@ -145,9 +147,9 @@ class Loss(nn.Module, ABC):
             raise InputError("labels", None, why)
         batch = Batch.of(
             embeddings,
-            labels,
+            self.numbered(labels),
             references,
-            ref_labels if labels is not None else None,
+            self.numbered(ref_labels) if labels is not None else None,
             sample_ids=sample_ids,
             sphere=self.normalize,
         )
@@ -155,6 +157,10 @@ class Loss(nn.Module, ABC):
             return batch, None
         device = batch.rows.device
         return batch, checked_tuples(tuples, batch.count, batch.candidates, device)
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as this loss keeps them: rows of its parameters, where classes have some."""
+        return labels
 
     def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
         """The loss of a checked batch."""
@@ -238,6 +244,10 @@ class Wrapper(Loss):
     def labels_needed(self) -> bool:  # type: ignore[override]
         """As the inner loss."""
         return self.inner.labels_needed
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """As the inner loss does."""
+        return self.inner.numbered(labels)
 
     def reduce(self, elements: Elements) -> Tensor:
         """As the inner loss does."""

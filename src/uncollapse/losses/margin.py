@@ -8,8 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances.batch import Batch
+from uncollapse.losses._named_classes import NamedClasses
 from uncollapse.losses.base import Elements, Loss, graph_rows, pair_distances
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -34,8 +36,9 @@ class MarginLoss(Loss):
     with one, each triplet (a, p, n) it names gives (a, p) and (a, n). Wu et al. and EPS use
     `Miner("random", "distance")`, EPS's own is `Miner("easy", "distance")`.
 
-    Needs pairs of both kinds. With `beta_per="class"` labels are 0 to `size` - 1; with `"sample"`
-    each call gets `sample_ids`, the numbers 0 to `size` - 1 of the batch's rows in the dataset.
+    Needs pairs of both kinds. With `beta_per="class"` labels are 0 to `size` - 1, or at most so
+    many names, which are numbered as they first come and saved with the loss; with `"sample"` each
+    call gets `sample_ids`, the numbers 0 to `size` - 1 of the batch's rows in the dataset.
     Made for normalised embeddings (β = 1.2 of at most 2): `normalize=True`, as in both papers, or
     normalise in the model.
 
@@ -94,6 +97,11 @@ class MarginLoss(Loss):
             length = check_int("size", size)
         start = torch.full((length,), check_number("beta", beta))
         self.beta = nn.Parameter(start, requires_grad=learn_beta)
+        self.names = NamedClasses(length) if beta_per == "class" else None
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as rows of β, where each class has one."""
+        return labels if self.names is None else self.names.numbers(labels)
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair, positive pairs first; `pull` is their distance."""

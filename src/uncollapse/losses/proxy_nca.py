@@ -8,9 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.pairwise import known_distances
+from uncollapse.losses._named_classes import NamedClasses
 from uncollapse.losses.base import Elements, Loss, graph_rows, on_sphere
 from uncollapse.losses.margin import parameter_rows
 from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
@@ -34,7 +36,8 @@ class ProxyNCALoss(Loss):
 
     x and the proxies p are divided by their norms and multiplied by `scale` first. The proxies are
     learned: give this module's parameters to the optimiser (commonly at a higher rate). Labels are
-    0 to `num_classes` - 1.
+    0 to `num_classes` - 1, or at most so many names, which are numbered as they first come and
+    saved with the loss.
 
     Needs nothing of a batch: the positive and the negatives of each sample are proxies. So a miner
     has no pairs to choose here; with one, or with tuples, the samples they name as anchors count,
@@ -88,14 +91,20 @@ class ProxyNCALoss(Loss):
         )
         self.scale, self.exclude_positive = scale, exclude_positive
         self.proxies = nn.Parameter(torch.randn(shape, generator=generator))
+        self.names = NamedClasses(shape[0])
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as rows of the proxies."""
+        return self.names.numbers(labels)
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
         classes, per_class, dim = self.proxies.shape
         if batch.frame.dim != dim:
-            raise InputError(
-                "embeddings", f"{batch.frame.dim} columns", f"{dim} as the proxies have"
-            )
+            logits = batch.frame.dim == classes
+            hint = " (logits, one per class? the loss takes what comes before them)" * logits
+            given = f"{batch.frame.dim} columns{hint}"
+            raise InputError("embeddings", given, f"{dim} as the proxies have (dim)")
         own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
         anchor = self._anchors(batch, tuples)
         rows = graph_rows(batch, sphere=True)[anchor]

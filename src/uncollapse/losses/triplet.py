@@ -17,7 +17,7 @@ from uncollapse.distances.pairwise import known_distances
 from uncollapse.losses._all_triplets import all_triplets
 from uncollapse.losses._classwise import ByClass
 from uncollapse.losses._scale_free import mean_distance, over_mean, seen_by_miner, through_mean
-from uncollapse.losses.base import Elements, Loss, attach, graph_rows, pair_distances
+from uncollapse.losses.base import Elements, Loss, attach, graph_rows, mean_or_zero, pair_distances
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -34,7 +34,7 @@ def triplet_loss(near: Tensor, far: Tensor, margin: float, *, soft: bool = False
     tensor([0.7000, 0.0000])
     """
     excess = near - far + margin
-    return functional.softplus(excess) if soft else excess.clamp(min=0.0)
+    return functional.softplus(excess) if soft else excess.relu()  # at 0 its derivative is 0
 
 
 class TripletLoss(Loss):
@@ -68,7 +68,8 @@ class TripletLoss(Loss):
             three more N × N products.
         normalize: divide embeddings by their norms first (a zero embedding stays 0).
         reduction: `"mean"` over the triplets; `"nonzero"`: over those with a positive loss (PML's
-            default); `"max"`: the hardest alone, which is HNM's L_α (Theorem 3.3) when unmined.
+            default), which for `soft` are all: a softplus that rounds to 0 is counted;
+            `"max"`: the hardest alone, which is HNM's L_α (Theorem 3.3) when unmined.
         distance: `"euclidean"`; `"squared"`: d² in place of d; `"cosine"`: 1 - cos, of normalised
             embeddings. The last two list the triplets. A miner chooses by the Euclidean distance,
             which orders pairs alike; its own margin is Euclidean too.
@@ -128,7 +129,7 @@ class TripletLoss(Loss):
         """As `reduction` says."""
         if self.reduction == "max":
             return elements.loss.max() if len(elements.loss) else elements.loss.sum()
-        return super().reduce(elements)
+        return mean_or_zero(elements.loss) if self.soft else super().reduce(elements)
 
     def mined(self, batch: Batch) -> Triplets | Pairs | None:
         """What the miner names. Without one the hardest of all triplets is a batch-hard one."""
@@ -166,11 +167,16 @@ class TripletLoss(Loss):
                 chosen = self.triplets(batch, tuples)
                 tuples = Triplets(chosen.anchor, *(row - batch.offset for row in chosen[1:]))
                 value, gradient = mined_triplets(
-                    batch.frame, chosen, self.margin, soft=self.soft, reduction=self.reduction
+                    batch.frame, chosen, self.margin, soft=self.soft, reduction=self._counted
                 )
             if scale is not None:
                 gradient = through_mean(batch, gradient, *scale)
         return attach(batch, value, gradient, lambda again: Loss.value(self, again, tuples))
+
+    @property
+    def _counted(self) -> str:
+        """The reduction; a softplus is above 0 for every triplet, whatever float32 makes of it."""
+        return "mean" if self.soft and self.reduction == "nonzero" else self.reduction
 
     def _why_nothing(self, batch: Batch) -> Triplets:
         return (self.miner if isinstance(self.miner, Miner) else _EVERY).mine(batch)
@@ -187,7 +193,7 @@ class TripletLoss(Loss):
                 return None
             keep = self.miner.keep
         if keep == "all":
-            return {"nonzero": self.reduction == "nonzero"}
+            return {"nonzero": self._counted == "nonzero"}
         if self.soft or keep == "hard" or getattr(self.miner, "margin", None) != self.margin:
             return None
         # Kept are triplets with a positive loss, so both means are the same.

@@ -103,7 +103,7 @@ def joint_ids(
     """Class numbers of two label lists over their common classes; nothing is cast to float."""
     ids_a, classes_a = class_ids(first, n, names[0])
     ids_b, classes_b = class_ids(second, m, names[1])
-    text = [classes.dtype.kind in "US" for classes in (classes_a, classes_b)]
+    text = [_are_names(classes) for classes in (classes_a, classes_b)]
     if text[0] != text[1]:
         given = " and ".join(str(classes.dtype) for classes in (classes_a, classes_b))
         raise InputError(names[1], given, f"labels of one kind with {names[0]}")
@@ -112,3 +112,7 @@ def joint_ids(
     _, place = np.unique(np.concatenate([classes_a, classes_b]), return_inverse=True)
     place = place.astype(np.int64)
     return place[: len(classes_a)][ids_a], place[len(classes_a) :][ids_b]
+
+
+def _are_names(classes: Array) -> bool:
+    return classes.dtype.kind in "US" or isinstance(classes.flat[0], str | bytes)

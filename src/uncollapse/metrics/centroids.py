@@ -55,7 +55,8 @@ def kmeans(
     rounds) or an array of centres (then one run). Stops when no point changes its cluster. A
     cluster left empty restarts at the point farthest from its centre; with fewer distinct points
     than clusters some stay empty. Points (scaled to norm 1 if `normalize`) are centred in float64
-    and compared in float32.
+    and compared in float32. An inertia that float64 does not hold is infinite (points at 1e200) or
+    0 (at 1e-200); labels and centres are right there too.
 
     >>> result = kmeans([[0.0], [0.1], [5.0], [5.1]], 2)
     >>> bool(result.labels[0] == result.labels[1] != result.labels[2]), round(result.inertia, 6)
@@ -84,7 +85,7 @@ def kmeans(
         ]
     best = min((_settled(start, max_iter) for start in starts), key=lambda run: run.inertia)
     centres = (torch.from_numpy(best.centres) + frame.centre) / unit
-    return replace(best, centres=centres.numpy(), inertia=best.inertia / unit**2)
+    return replace(best, centres=centres.numpy(), inertia=best.inertia / unit / unit)
 
 
 def _settled(state: State, max_iter: int) -> KMeansResult:

@@ -125,7 +125,8 @@ def pairwise_f1(labels: ArrayLike, clusters: ArrayLike) -> float:
 
 
 def _both(labels: ArrayLike, clusters: ArrayLike) -> tuple[Array, Array]:
-    return class_ids(labels, len(labels))[0], class_ids(clusters, len(labels), "clusters")[0]
+    ids = class_ids(labels, None)[0]
+    return ids, class_ids(clusters, len(ids), "clusters")[0]
 
 
 def _adjusted(ids: Array, clusters: Array) -> float:

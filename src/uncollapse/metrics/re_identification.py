@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._base.arrays import Array, ArrayLike
-from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.arrays import Array, ArrayLike, label_array
+from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.metrics._ranks import parse_bytes, positive_ranks
 from uncollapse.metrics._strip import BEYOND, TIES
 from uncollapse.metrics._task import joint_ids, make_task, two_sets
 from uncollapse.metrics._terms import Terms, means
 from uncollapse.metrics.result_table import Result
+from uncollapse.metrics.retrieval_scores import check_ks
 
 __all__ = ["ReidResult", "reid"]
 
@@ -84,12 +85,13 @@ def reid(
     check_choice("ties", ties, TIES)
     check_choice("average", average, ("hits", "trapezoid"))
     budget = parse_bytes(max_memory)
-    wanted = tuple(sorted({check_int("ks", k) for k in ks}))
+    wanted = check_ks(ks)
     x, y = two_sets(queries, gallery)
-    nobody = np.flatnonzero(_is(query_ids, -1) | _is(query_ids, 0))
+    asked = (len(x), "query_ids")
+    nobody = np.flatnonzero(_is(query_ids, -1, *asked) | _is(query_ids, 0, *asked))
     if len(nobody):
         raise InputError("query_ids", f"-1 or 0 in row {nobody[0]}", "ids of persons only")
-    keep = ~_is(gallery_ids, -1)
+    keep = ~_is(gallery_ids, -1, len(y), "gallery_ids")
     q_ids, g_ids = joint_ids(query_ids, len(x), gallery_ids, len(y), ("query_ids", "gallery_ids"))
     q_cams, g_cams = joint_ids(
         query_cams, len(x), gallery_cams, len(y), ("query_cams", "gallery_cams")
@@ -120,6 +122,6 @@ def reid(
     )
 
 
-def _is(ids: ArrayLike, value: int) -> Array:
-    array = ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else np.asarray(ids)
-    return array == value if array.dtype.kind in "iuf" else np.zeros(len(array), bool)
+def _is(ids: ArrayLike, value: int, n: int, name: str) -> Array:
+    array = label_array(ids, n, name)
+    return array == value if array.dtype.kind in "iuf" else np.zeros(n, bool)

@@ -16,7 +16,7 @@ from uncollapse.metrics._terms import Terms
 from uncollapse.metrics.faiss_index import neighbour_ranks
 from uncollapse.metrics.retrieval_result import RetrievalResult
 
-__all__ = ["retrieval"]
+__all__ = ["check_ks", "retrieval"]
 
 
 def retrieval(
@@ -84,7 +84,7 @@ def retrieval(
     if full_map and index != "exact":
         raise InputError("index", repr(index), "'exact' with full_map, which needs every rank")
     budget = parse_bytes(max_memory)
-    ks = _check_ks(ks)
+    ks = check_ks(ks)
     if (gallery is None) != (gallery_labels is None):
         missing = "gallery" if gallery is None else "gallery_labels"
         raise InputError(missing, "None", "gallery and gallery_labels both, or neither")
@@ -129,7 +129,8 @@ def retrieval(
     )
 
 
-def _check_ks(ks: Sequence[int]) -> tuple[int, ...]:
+def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
+    """Ranks to report, ascending and once each, or an `InputError`."""
     try:
         values = list(ks)
     except TypeError:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, numbers64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.metrics.re_identification import ReidResult
 from uncollapse.metrics.result_table import Result
@@ -17,6 +17,7 @@ from uncollapse.metrics.retrieval_result import RetrievalResult
 
 __all__ = ["Interval", "SeedComparison", "SeedSummary", "compare_seeds", "confidence", "over_seeds"]
 
+_HINT = " (embeddings? uc.confidence(uc.retrieval(x, labels), 'recall@1'))"
 _EXACT_SEEDS = 16  # up to here all 2^n sign patterns are tried
 
 
@@ -173,25 +174,19 @@ def _values(values: ArrayLike | RetrievalResult | ReidResult, metric: str | None
         terms: Mapping[str, Array] = values.per_query
         check_choice("metric", metric, terms)
         return terms[str(metric)]
+    if getattr(values, "ndim", 1) == 2:  # embeddings
+        given = f"an array of shape {tuple(values.shape)}{_HINT}"  # type: ignore[union-attr]
+        raise InputError("values", given, "one number a query, or a result and its metric")
     if metric is not None:
-        raise InputError("metric", repr(metric), "None when values are numbers")
-    return _numbers(values, "values", 1)
+        given = f"{type(metric).__name__} beside plain numbers (labels? groups=labels)"
+        raise InputError("metric", given, "None, or a result of uc.retrieval or uc.reid as values")
+    return numbers64(values, "values")
 
 
 def _one_a_seed(values: ArrayLike, name: str) -> Array:
-    numbers = _numbers(values, name, 2)
+    numbers = numbers64(values, name, least=2)
     if not np.isfinite(numbers).all():
         raise InputError(name, "NaN or infinity", "finite numbers, one a seed")
-    return numbers
-
-
-def _numbers(values: ArrayLike, name: str, least: int) -> Array:
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(name, repr(type(values).__name__), "a list of numbers") from None
-    if numbers.ndim != 1 or len(numbers) < least:
-        raise InputError(name, f"shape {numbers.shape}", f"a list of at least {least} numbers")
     return numbers
 
 

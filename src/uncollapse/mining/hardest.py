@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.arrays import ArrayLike, points
 from uncollapse.geometry.triplet_separation import separation
 from uncollapse.mining.tuples import Triplets
 
 __all__ = ["hardest_triplet"]
 
 
-def hardest_triplet(embeddings: Tensor, labels: ArrayLike) -> Triplets:
+def hardest_triplet(embeddings: ArrayLike, labels: ArrayLike) -> Triplets:
     """The triplet with the largest d_ap − d_an of all, as `Triplets` of one row.
 
     Its triplet loss with margin α is `geometry.hard_mined_loss` with that α: the supremum HNM's
@@ -23,6 +23,7 @@ def hardest_triplet(embeddings: Tensor, labels: ArrayLike) -> Triplets:
     >>> hardest_triplet(torch.tensor([[0.0], [1.0], [3.0]]), [0, 0, 1])
     Triplets(anchor=tensor([1]), positive=tensor([0]), negative=tensor([2]))
     """
-    worst = separation(embeddings.detach(), labels)
+    worst = separation(points(embeddings, "embeddings").detach(), labels)
     rows = (worst.anchor, worst.positive, worst.negative)
-    return Triplets(*(torch.tensor([row], device=embeddings.device) for row in rows))
+    device = embeddings.device if isinstance(embeddings, Tensor) else None
+    return Triplets(*(torch.tensor([row], device=device) for row in rows))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, eager
+from uncollapse._base.arrays import ArrayLike, eager, off_graph
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse._base.extras import compiled
 from uncollapse.distances.batch import Batch, Classes
@@ -118,17 +118,16 @@ class Miner(nn.Module):
 
     def forward(
         self,
-        embeddings: Tensor,
+        embeddings: ArrayLike,
         labels: ArrayLike,
-        ref_emb: Tensor | None = None,
+        ref_emb: ArrayLike | None = None,
         ref_labels: ArrayLike | None = None,
     ) -> Triplets:
         """Triplets of the rows of `embeddings` `[N, dim]` with their `labels` `[N]`.
 
         With references, anchors are rows of `embeddings`, positives and negatives of `ref_emb`.
         """
-        detached = None if ref_emb is None else ref_emb.detach()
-        return self.mine(Batch.of(embeddings.detach(), labels, detached, ref_labels))
+        return self.mine(Batch.of(off_graph(embeddings), labels, off_graph(ref_emb), ref_labels))
 
     @eager
     def mine(self, batch: Batch) -> Triplets:

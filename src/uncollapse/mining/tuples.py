@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.arrays import ArrayLike, class_ids, label_array
 from uncollapse._base.check import InputError
 
 __all__ = ["Pairs", "Triplets", "Tuples", "as_pairs", "as_triplets", "checked_tuples"]
@@ -139,21 +139,35 @@ def _given(tuples: Tuples | None, labels: ArrayLike | None, ref_labels: ArrayLik
 
 
 def _every_pair(labels: ArrayLike, ref_labels: ArrayLike | None) -> Pairs:
-    mine = _numbers(labels)
     if ref_labels is None:
+        mine = _numbers(labels)
         same = mine[:, None] == mine
         different = ~same
         same.fill_diagonal_(False)
     else:
-        same = mine[:, None] == _numbers(ref_labels).to(mine.device)
+        mine, theirs = _joint_numbers(labels, ref_labels)
+        same = mine[:, None] == theirs.to(mine.device)
         different = ~same
     return Pairs(*same.nonzero(as_tuple=True), *different.nonzero(as_tuple=True))
 
 
 def _numbers(labels: ArrayLike) -> Tensor:
-    if isinstance(labels, Tensor):
+    if isinstance(labels, Tensor) and labels.ndim == 1 and _counts(labels):
         return labels
-    return torch.from_numpy(class_ids(labels, len(labels))[0])
+    return torch.from_numpy(class_ids(labels, None)[0])
+
+
+def _counts(labels: Tensor) -> bool:
+    return not labels.is_floating_point() and not labels.is_complex()
+
+
+def _joint_numbers(labels: ArrayLike, ref_labels: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Numbers of two lists of labels over their common classes."""
+    if isinstance(labels, Tensor) and isinstance(ref_labels, Tensor):
+        return _numbers(labels), _numbers(ref_labels)
+    first, second = label_array(labels), label_array(ref_labels, None, "ref_labels")
+    both = torch.from_numpy(class_ids([*first.tolist(), *second.tolist()], None)[0])
+    return both[: len(first)], both[len(first) :]
 
 
 def _unique(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
+from uncollapse._base.check import check_int
 from uncollapse.charts.numbers import percent
 from uncollapse.health import Health, Reference, Thresholds, measure
 from uncollapse.health.fine_modes import with_modes
@@ -106,10 +104,7 @@ def diagnose(
     >>> diagnose(torch.ones(9, 2)).reasons
     ('all embeddings are equal',)
     """
-    z = embeddings if isinstance(embeddings, Tensor) else torch.as_tensor(np.asarray(embeddings))
-    z = z.detach().cpu()
-    if z.ndim != 2:
-        raise InputError("embeddings", f"shape {tuple(z.shape)}", "a 2-D array, one row a point")
+    z = as_rows(embeddings, "embeddings").detach().cpu()
     check_int("max_rows", max_rows, 8)
     check_int("map_rows", map_rows, 8)
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from uncollapse._base.files import write_text
+from uncollapse._base.plain_text import visible
 from uncollapse._version import __version__
 from uncollapse.charts.numbers import number, percent
 from uncollapse.charts.theme import css_variables
@@ -66,6 +67,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_shown_text,
     )
     script = environment.get_template("page.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -78,6 +80,11 @@ def _environment() -> Environment:
         "markdown": _markdown,
     }
     return environment
+
+
+def _shown_text(value: object) -> object:
+    """Text of others without marks that act; what brings its own markup is left as it is."""
+    return value if hasattr(value, "__html__") else visible(str(value))
 
 
 def _markdown(value: object) -> str:

@@ -108,10 +108,14 @@ def check_batches(
     ! 2 of 2 batches have no class twice: no positives
     ! 100.0% of the anchors have no positive and are skipped
     """
-    ids, _ = class_ids(labels, len(labels))
+    ids, _ = class_ids(labels, None)
     fine = None if fine_labels is None else class_ids(fine_labels, len(ids), "fine_labels")[0]
     source = copy.copy(sampler) if isinstance(sampler, SeededBatches) else sampler
     drawn = list(_draw(source, check_int("n", n)))
+    last = max(int(rows.max()) for rows in drawn)
+    if last >= len(ids):
+        given = f"{len(ids)} labels"
+        raise InputError("labels", given, f"one for each sample: the sampler draws row {last}")
     own, repeated, met = [], 0, []
     for rows in drawn:
         here = ids[rows]
@@ -150,7 +154,7 @@ def mode_chance(labels: ArrayLike, fine_labels: ArrayLike, k: int) -> float:
     0.3333
     """
     check_int("k", k, 2)
-    layout = ClassLayout.of(labels, len(labels))
+    layout = ClassLayout.of(labels, None)
     fine, _ = class_ids(fine_labels, layout.size, "fine_labels")
     chances = []
     for c in range(len(layout.counts)):
@@ -177,10 +181,15 @@ def _none_of(population: int, marked: Array, draws: int) -> Array:
 
 def _draw(sampler: Iterable[Sequence[int]], n: int) -> Iterator[Array]:
     """`n` batches, over as many epochs as that takes."""
+    if isinstance(sampler, type) or not hasattr(sampler, "__iter__"):
+        raise InputError("sampler", repr(sampler), "a batch sampler: lists of row numbers")
     left = n
     while left > 0:
         before = left
         for rows in sampler:
+            if np.ndim(rows) != 1:
+                given = f"{rows!r}, not a list, in it"
+                raise InputError("sampler", given, "a batch sampler: lists of row numbers")
             if len(rows):
                 yield np.asarray(rows, np.int64)
                 left -= 1

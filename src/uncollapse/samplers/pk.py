@@ -58,11 +58,11 @@ class PKSampler(SeededBatches):
     ) -> None:
         self.p, self.k, self.short = check_int("p", p), check_int("k", k, 2), short
         check_choice("short", short, _SHORT)
-        default = max(1, len(labels) // (self.p * self.k))
+        self.layout = ClassLayout.of(labels, None)
+        default = max(1, self.layout.size // (self.p * self.k))
         super().__init__(seed, default if batches is None else batches, rank, world_size)
         if self.p % self.world_size:
             raise InputError("p", p, f"a multiple of world_size, {world_size}")
-        self.layout = ClassLayout.of(labels, len(labels))
         counts = self.layout.counts
         if short == "error" and int(counts.min()) < self.k:
             least = self.layout.classes[counts.argmin()]

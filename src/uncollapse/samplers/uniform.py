@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._base.arrays import Array, ArrayLike
+from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int
 from uncollapse.samplers.resumable import SeededBatches
 
@@ -42,7 +42,10 @@ class UniformBatchSampler(SeededBatches):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self.size = check_int("data", data) if isinstance(data, int | np.integer) else len(data)
+        if isinstance(data, int | np.integer):
+            self.size = check_int("data", data)
+        else:
+            self.size = len(label_array(data, None, "data"))
         self.batch_size = check_int("batch_size", batch_size)
         if self.batch_size > self.size:
             raise InputError("batch_size", batch_size, f"at most the {self.size} samples")

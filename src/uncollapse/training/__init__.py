@@ -9,6 +9,7 @@ from uncollapse.training.measurer import measure_run
 from uncollapse.training.measures import Measures
 from uncollapse.training.run import Run
 from uncollapse.training.run_noise_probe import noise_probe_run
+from uncollapse.training.trust import UntrustedCodeError
 
 __all__ = [
     "Checkpoint",
@@ -19,6 +20,7 @@ __all__ = [
     "NotMeasuredError",
     "Run",
     "TrainingError",
+    "UntrustedCodeError",
     "embed",
     "evaluate",
     "load_config",

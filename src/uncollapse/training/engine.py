@@ -36,6 +36,7 @@ from uncollapse.training.signals import requests_to_stop
 
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
+from uncollapse.training.trust import sign_run
 
 __all__ = ["TrainingError", "train"]
 
@@ -116,6 +117,7 @@ def _is_done(run: Run, config: Config, resume: bool) -> bool:
 
 def _begin(run: Run, config: Config) -> None:
     write_text(run.config_file, config.to_toml())
+    sign_run(run.path, config)
     run.summary_file.unlink(missing_ok=True)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.arrays import ArrayLike, points
 from uncollapse.data import LabelledImages, paper_transform
 from uncollapse.metrics import clustering
 from uncollapse.training.config import Config
@@ -113,7 +114,7 @@ def embed(
 
 
 def evaluate(
-    embeddings: Tensor,
+    embeddings: ArrayLike,
     data: LabelledImages,
     settings: EvaluateConfig | None = None,
     *,
@@ -129,7 +130,7 @@ def evaluate(
     """
     settings = settings or EvaluateConfig()
     rows = evenly_spaced(len(data), settings.max_samples)
-    z = embeddings[rows]
+    z = points(embeddings, "embeddings", min_rows=len(data), check_finite=False)[rows]
     finite = torch.isfinite(z).all(dim=1)
     if not bool(finite.all()):
         raise NotFiniteError(int((~finite).sum()), len(z))

@@ -34,6 +34,7 @@ from uncollapse.training.measures import (
 )
 from uncollapse.training.run import Run
 from uncollapse.training.sample_pictures import choose_samples
+from uncollapse.training.trust import check_trusted
 
 __all__ = ["Measurer", "fixed_rows", "measure_run"]
 
@@ -169,6 +170,7 @@ def measure_run(run: Run, *, data_root: str | Path | None = None) -> Measures:
     Raises `DataError` without the dataset, `CheckpointError` without a checkpoint.
     """
     config = run.config.with_root(data_root)
+    check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
     splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
     measurer = Measurer(run.path, config, train, splits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from uncollapse.training.checkpoint import Checkpoint, CheckpointError, Checkpoi
 from uncollapse.training.config import Config, load_config
 from uncollapse.training.measured_rows import Samples, SplitRows, When, read_rows, read_samples
 from uncollapse.training.measures import Measures, read_measures
+from uncollapse.training.trust import check_trusted
 
 __all__ = ["Run"]
 
@@ -24,14 +25,20 @@ class Run:
     """A run directory: `config.toml`, `metrics.jsonl`, `summary.json`, `checkpoints/`.
 
     And what was measured once, at its start and its end: `measures.json` and the files beside it.
+    A run whose config names code of one's own (`model.backbone = "module:function"`) gives its
+    network only where one has trained it oneself, or where `trust` is set.
     """
 
     path: Path
+    trust: bool = False
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
-        """A run that exists; the error says what is missing."""
-        run = cls(Path(path))
+    def open(cls, path: str | Path, *, trust: bool = False) -> Run:
+        """A run that exists; the error says what is missing.
+
+        `trust` allows code that its config names to be imported, whoever made the run.
+        """
+        run = cls(Path(path), trust)
         if not run.config_file.is_file():
             raise InputError("run", f"{path} (no config.toml in it)", "a run directory")
         return run
@@ -101,9 +108,14 @@ class Run:
         """The trained network in evaluation mode: the `last` checkpoint, or the `best` one."""
         step = self.checkpoints.best_step() if which == "best" else None
         checkpoint = self.last_checkpoint() if step is None else self.checkpoints.load(step)
-        model = build_model(self.config, checkpoint.state["shape"])
+        model = self.build_model(checkpoint.state["shape"])
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
+
+    def build_model(self, shape: Iterable[int]) -> Embedder:
+        """The untrained network; `UntrustedCodeError` if that takes code of unknown origin."""
+        check_trusted(self.path, self.config, trust=self.trust)
+        return build_model(self.config, shape)
 
     def last_checkpoint(self) -> Checkpoint:
         """The newest checkpoint that verifies; `CheckpointError` if there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import nn
 
@@ -37,7 +38,8 @@ def noise_probe_run(
     def network() -> nn.Module:
         if fine_tune and isinstance(run, Run):
             return run.load_model()
-        return build_model(config, samples.shape[1:])
+        make = run.build_model if isinstance(run, Run) else partial(build_model, config)
+        return make(samples.shape[1:])
 
     return noise_probe(
         network,

@@ -1,0 +1,58 @@
+"""Which row of a parameter belongs to which class, where classes have names."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import ArrayLike, label_array
+from uncollapse._base.check import InputError
+
+__all__ = ["NamedClasses"]
+
+
+class NamedClasses(nn.Module):
+    """Numbers names 0 to `size` - 1 as they first come; numbers stay what they are.
+
+    The names of one batch are numbered in their order, so that its rows may come in any. What was
+    numbered is part of the state, so that a restored loss finds the same rows again. Processes that
+    train together see different batches first: there names are refused.
+
+    >>> classes = NamedClasses(3)
+    >>> classes.numbers(["b", "a", "b"]), classes.numbers(["c", "a"]), classes.numbers([7])
+    (tensor([1, 0, 1]), tensor([2, 0]), [7])
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.known: dict[Hashable, int] = {}
+
+    def numbers(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as the rows of the parameter."""
+        if labels is None or isinstance(labels, Tensor):
+            return labels
+        array = label_array(labels)
+        if array.dtype.kind in "iufb":
+            return labels
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            given = "names, in one of several processes"
+            raise InputError("labels", given, f"whole numbers in 0..{self.size - 1}")
+        names = array.tolist()
+        fresh = sorted(set(names) - set(self.known), key=lambda name: (str(type(name)), name))
+        if len(self.known) + len(fresh) > self.size:
+            given = f"{len(self.known) + len(fresh)} names so far, {fresh[-1]!r} among them"
+            raise InputError("labels", given, f"at most {self.size} classes, as the loss has")
+        self.known |= {name: number for number, name in enumerate(fresh, len(self.known))}
+        return torch.tensor([self.known[name] for name in names])
+
+    def get_extra_state(self) -> list[Any]:
+        """The names in their order."""
+        return list(self.known)
+
+    def set_extra_state(self, state: list[Any]) -> None:
+        """Take over the names of a saved loss."""
+        self.known = {name: number for number, name in enumerate(state)}
