@@ -34,15 +34,18 @@ def embed_command(
     from rich.console import Console
 
     from uncollapse import training
+    from uncollapse.cli.network_choice import choose, said
     from uncollapse.data.embeddings import write_embeddings
 
     found = training.Run.open(run)
+    chosen = choose(found, best)
     data = _images(found, images, split, data_root)
     console = Console()
     with console.status(f"embedding {len(data):,} samples"):
-        points = training.embed(found.load_model("best" if best else "last"), data)
+        points = training.embed(chosen.model, data)
     path = write_embeddings(_described(points.numpy(), data, known=not images), out)
-    console.print(f"wrote {len(data):,} embeddings to {path}", highlight=False, soft_wrap=True)
+    told = f"wrote {len(data):,} embeddings to {path}: {said(chosen)}"
+    console.print(told, highlight=False, soft_wrap=True)
 
 
 def search_command(
@@ -63,10 +66,12 @@ def search_command(
     from rich.table import Table
 
     from uncollapse import training
+    from uncollapse.cli.network_choice import choose, said
     from uncollapse.training.lookup import images_of_files, nearest
 
     found = training.Run.open(run)
-    model = found.load_model("best" if best else "last")
+    chosen = choose(found, best)
+    model = chosen.model
     shelf = _images(found, gallery, split, data_root)
     console = Console()
     with console.status(f"embedding {len(shelf):,} samples"):
@@ -86,6 +91,7 @@ def search_command(
             distance = f"{float(hits.distances[q, rank]):.4g}"
             table.add_row(name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
     console.print(table)
+    console.print(said(chosen), highlight=False)
     if out is not None:
         from uncollapse.report.contact_sheets import contact_sheet, save_png
 
@@ -105,14 +111,15 @@ def export_command(
     """Export the network to ONNX, and check that it computes the same."""
     from rich.console import Console
 
+    from uncollapse.cli.network_choice import choose, said
     from uncollapse.training import Run
     from uncollapse.training.export import export_onnx
 
-    found = Run.open(run)
-    model = found.load_model("best" if best else "last")
-    result = export_onnx(model, found.sample_shape, out)
+    chosen = choose(Run.open(run), best)
+    result = export_onnx(chosen.model, chosen.checkpoint.state["shape"], out)
+    same = f"its outputs differ from torch's by {result.difference:.1e}"
     Console().print(
-        f"wrote {result.path}; its outputs differ from torch's by {result.difference:.1e}",
+        f"wrote {result.path}: {said(chosen)}; {same}",
         highlight=False,
         soft_wrap=True,
     )

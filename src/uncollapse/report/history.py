@@ -54,11 +54,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class History:
-    """`events` are (step, text), with each change of the logged verdict among them."""
+    """`events` are (step, text), with each change of the logged verdict among them.
+
+    `complaints` are about lines that could not be read.
+    """
 
     curves: dict[str, Curve]
     events: Sequence[tuple[int, str]]
     verdict: str | None = None
+    complaints: Sequence[str] = ()
 
     def last(self, key: str) -> float | None:
         """The last finite value of a key."""
@@ -72,8 +76,12 @@ def read_history(run: Run) -> History:
     curves: dict[str, Curve] = {}
     events: list[tuple[int, str]] = []
     verdict: str | None = None
-    for line in run.metrics():
-        step = int(line.get("step", 0))
+    complaints: list[str] = []
+    for line in run.metrics(complaints):
+        step = line.get("step", 0)
+        if not isinstance(step, int):
+            complaints.append(f"{run.metrics_file} is damaged: a line of step {step!r}")
+            continue
         for key, value in line.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
                 curve = curves.setdefault(key, Curve())
@@ -88,7 +96,7 @@ def read_history(run: Run) -> History:
                     (step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}")
                 )
             verdict = now
-    return History(curves, events, verdict)
+    return History(curves, events, verdict, complaints)
 
 
 def key_name(key: str) -> str:
