@@ -6,7 +6,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
 from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config
-from uncollapse.training.identity import check_same
+from uncollapse.training.identity import changed_keys, check_same
 from uncollapse.training.run import Run
 from uncollapse.training.summary import find_damage
 
@@ -54,9 +54,11 @@ def is_done(run: Run, config: Config) -> bool:
             return False
     except DamagedFileError:
         return False
-    steps = run.checkpoints.steps()
-    sound = bool(steps) and run.checkpoints.complaint(steps[-1]) is None
-    return sound and run.checkpoints.best()[1] is None and not find_damage(run)
+    store, steps = run.checkpoints, run.checkpoints.steps()
+    if not steps or store.complaint(steps[-1]) is not None or store.best()[1] is not None:
+        return False
+    changed = changed_keys(store.manifest(steps[-1]).get("config", {}), config)
+    return not changed and not find_damage(run)
 
 
 def _adopted(run: Run, step: int) -> str:
