@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from uncollapse._base.files import DamagedFileError
 from uncollapse.charts import Series
 from uncollapse.training import Run
 
@@ -54,15 +55,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class History:
-    """`events` are (step, text), with each change of the logged verdict among them.
-
-    `complaints` are about lines that could not be read.
-    """
+    """`events` are (step, text), with each change of the logged verdict among them."""
 
     curves: dict[str, Curve]
     events: Sequence[tuple[int, str]]
     verdict: str | None = None
-    complaints: Sequence[str] = ()
 
     def last(self, key: str) -> float | None:
         """The last finite value of a key."""
@@ -71,16 +68,21 @@ class History:
         return values[-1] if values else None
 
 
-def read_history(run: Run) -> History:
-    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events."""
+def read_history(run: Run, complaints: list[str] | None = None) -> History:
+    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events.
+
+    A damaged line raises `DamagedFileError`; with `complaints` it is left out, and said there.
+    """
     curves: dict[str, Curve] = {}
     events: list[tuple[int, str]] = []
     verdict: str | None = None
-    complaints: list[str] = []
     for line in run.metrics(complaints):
         step = line.get("step", 0)
         if not isinstance(step, int):
-            complaints.append(f"{run.metrics_file} is damaged: a line of step {step!r}")
+            error = DamagedFileError(run.metrics_file, f"a line of step {step!r}")
+            if complaints is None:
+                raise error
+            complaints.append(str(error))
             continue
         for key, value in line.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
@@ -96,7 +98,7 @@ def read_history(run: Run) -> History:
                     (step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}")
                 )
             verdict = now
-    return History(curves, events, verdict, complaints)
+    return History(curves, events, verdict)
 
 
 def key_name(key: str) -> str:

@@ -32,10 +32,10 @@ class RunView:
         data = self.run.config.data
         return next(iter(data.eval_splits), data.train_split)
 
-    @cached_property
+    @property
     def history(self) -> History:
-        """What was logged."""
-        return read_history(self.run)
+        """What was logged, as far as it can be read."""
+        return self._logged[0]
 
     @cached_property
     def snapshot(self) -> Snapshot | str:
@@ -60,7 +60,7 @@ class RunView:
     @cached_property
     def warnings(self) -> list[str]:
         """A sentence for each file that is not as the run left it."""
-        found = [*find_damage(self.run), *self.history.complaints]
+        found = [*find_damage(self.run), *self._logged[1]]
         if not self.summary:
             found += self._saved[1]
         return list(dict.fromkeys(found))
@@ -80,6 +80,11 @@ class RunView:
             return f"{self.summary['status']} at step {self.summary['step']:,}"
         step, _ = self._saved
         return "not ended" if step is None else f"not ended, saved at step {step:,}"
+
+    @cached_property
+    def _logged(self) -> tuple[History, list[str]]:
+        complaints: list[str] = []
+        return read_history(self.run, complaints), complaints
 
     @cached_property
     def _saved(self) -> tuple[int | None, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 from uncollapse._base.files import DamagedFileError, read_json, write_json
 from uncollapse.training import Config, Run
 from uncollapse.training.measures import measures_file
+from uncollapse.training.summary import find_damage
 
 __all__ = ["Job", "Outcome", "forget_failure", "past_outcome", "record", "run_status"]
 
@@ -69,9 +70,10 @@ def run_status(job: Job, out: Path) -> str | None:
     # does where a file is damaged.
     try:
         status = run.summary.get("status")
-        return status if status in _DONE and run.config == job.config else None
+        mine = status in _DONE and run.config == job.config and not find_damage(run)
     except (OSError, DamagedFileError):
         return None
+    return status if mine else None
 
 
 def record(job: Job, out: Path, result: Mapping[str, Any]) -> Outcome:
