@@ -93,11 +93,14 @@ def _against_checkpoint(run: Run) -> list[str]:
         manifest = run.checkpoints.manifest(steps[-1]) if steps else {}
     except CheckpointError as error:
         return [str(error)]
-    changed = changed_keys(manifest.get("config", {}), run.config)
+    config = run.config
+    changed = changed_keys(manifest.get("config", {}), config)
     found = [
         f"{run.config_file} was changed: {key} is {new!r}, and was {old!r} at step {steps[-1]}"
         for key, (old, new) in changed.items()
     ]
+    if steps and steps[-1] >= config.train.steps and not run.summary_file.exists():
+        found.append(f"{run.summary_file} is missing, though all steps are made; {_REMEDY}")
     log = manifest.get("log", {})
     if isinstance(log.get("offset"), int) and "sha256" in log:
         try:
