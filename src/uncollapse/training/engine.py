@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import threading
 import time
@@ -143,13 +144,13 @@ def _loop(
         if "event" in values:
             line.note(f"step {session.step}: {values['event']}")
         if session.step % c.log_every == 0 or last or "event" in values:
-            log.write(session.step, values)
+            _write(session, log, values)
             line.show(session.step, values)
         best = False
         if session.step % c.evaluate_every == 0 or last:
             seen = _evaluate(session, measurer)
             scores = seen.flat()
-            log.write(session.step, scores)
+            _write(session, log, scores)
             line.show(session.step, {"recall@1": _primary(scores)})
             best = session.is_best(_primary(scores))
         if best or last or session.step % c.checkpoint_every == 0:
@@ -168,7 +169,7 @@ def _begin_measures(session: Session, measurer: Measurer, log: Log) -> None:
     network, batches = measurer.settled(session.model, session.loss)
     settings = session.config.evaluate
     seen = evaluate_splits(network, measurer.evaluated, settings, ranks=session.ranks)
-    log.write(0, seen.flat())
+    _write(session, log, seen.flat())
     session.ranks.on_first(lambda: measurer.take_before(network, batches, seen))
 
 
@@ -186,6 +187,12 @@ def _end_measures(session: Session, measurer: Measurer, seen: Evaluated | None) 
 def _evaluate(session: Session, measurer: Measurer) -> Evaluated:
     settings = session.config.evaluate
     return evaluate_splits(session.model, measurer.evaluated, settings, ranks=session.ranks)
+
+
+def _write(session: Session, log: Log, values: Mapping[str, Any]) -> None:
+    # Kept with the checkpoint as well: what a run reached does not hang on its log.
+    session.latest |= json.loads(json.dumps(values))
+    log.write(session.step, values)
 
 
 def _primary(scores: Mapping[str, float]) -> float | None:
@@ -240,6 +247,7 @@ def _summarise(session: Session, run: Run, status: str, seconds: float) -> None:
     scores: dict[str, Any] = {}
     for entry in run.metrics():
         scores |= {k: v for k, v in entry.items() if k != "step"}
+    scores |= session.latest  # the log may have been damaged, and a line of it lost
     summary = {
         "status": status,
         "step": session.step,

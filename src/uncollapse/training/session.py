@@ -77,6 +77,7 @@ class Session:
         self.best = float("-inf")
         self.log_offset = 0
         self.log_sha256: str | None = None
+        self.latest: dict[str, Any] = {}  # the last value of each key that was logged
 
     def advance(self) -> dict[str, Any]:
         """One step; returns its loss and, on steps that are logged, the batch's diameter."""
@@ -144,6 +145,7 @@ class Session:
             "best": self.best,
             "log_offset": self.log_offset,
             "log_sha256": self.log_sha256,
+            "latest": self.latest,
             "guard": None if self.guard is None else self.guard.state_dict(),
             "ranks": self.ranks.size,
         }
@@ -186,6 +188,7 @@ class Session:
             self.guard.load_state_dict(state["guard"])
         self.step, self.best = checkpoint.step, state["best"]
         self.log_offset, self.log_sha256 = state["log_offset"], state.get("log_sha256")
+        self.latest = dict(state.get("latest", {}))
 
     def _charged(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share."""
