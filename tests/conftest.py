@@ -13,8 +13,6 @@ ROOT = Path(__file__).parent.parent
 SLOW = {
     "src/uncollapse/noise/minimisers.py",
     "src/uncollapse/noise/table.py",
-    "test_a_95_percent_interval_covers_the_truth_about_95_times_in_100",
-    "test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative",
     "tests/cli/test_forecast.py",
     "tests/cli/test_runs.py",
     "tests/cli/test_sweep.py",
@@ -31,10 +29,12 @@ SLOW = {
     "tests/metrics/test_modes.py::test_a_single_lump_of_another_shape_is_one_mode",
     "tests/metrics/test_modes.py::test_lumps_that_are_apart_are_counted",
     "tests/metrics/test_uncertainty.py::"
-    "tests/mining/test_miner_behaviour.py::"
+    "test_a_95_percent_interval_covers_the_truth_about_95_times_in_100",
     "tests/mining/test_miner_behaviour.py::test_a_pool_is_uniform",
     "tests/mining/test_miner_behaviour.py::test_distance_weights_are_those_of_the_paper",
     "tests/mining/test_miner_behaviour.py::test_random_choices_are_uniform",
+    "tests/mining/test_miner_behaviour.py::"
+    "test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative",
     "tests/noise/test_claims.py",
     "tests/noise/test_minimise.py",
     "tests/noise/test_noise_probe.py",
