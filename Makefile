@@ -7,7 +7,7 @@ WORKERS ?= 2
 STUDIES := benchmarks/forecast.py benchmarks/rescue.py
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-fast test-callbacks browser lint bench studies docs format clean
+.PHONY: help demo test test-fast test-callbacks kills browser lint bench studies docs format clean
 .DEFAULT_GOAL := help
 
 help:           ## this page
@@ -32,6 +32,9 @@ test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
 test-callbacks: $(STAMP) ## the callbacks for Lightning and Hugging Face, with the real packages
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[lightning,huggingface]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/health/test_callbacks.py
+
+kills: $(STAMP) ## 30 kills of runs, ranks and sweeps, 20 meetings in one folder (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/kills.py
 
 # Pages are tested in headless Chromium: installed where we may, else those tests are skipped.
 browser:

@@ -23,6 +23,8 @@ SLOW = {
     "tests/docs/test_docs.py",
     "tests/docs/test_docs_commands.py",
     "tests/docs/test_picture.py",
+    "tests/faults/test_damaged_runs.py",
+    "tests/faults/test_killed_and_shared.py",
     "tests/geometry/test_nearest.py",
     "tests/health/test_divergence.py",
     "tests/health/test_guard.py",

@@ -1,11 +1,12 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from uncollapse._base.lock import FileLock
+from uncollapse._base.lock import FileLock, LockedError
 
 
 def refuse_to_wait(seconds):
@@ -99,3 +100,79 @@ def test_a_lock_left_empty_by_a_crash_is_waited_for_and_then_taken(tmp_path):
     os.utime(path, (0, 0))
     with FileLock(path, sleep=refuse_to_wait):
         assert path.read_text()
+
+
+def test_without_waiting_the_holder_is_named(tmp_path):
+    path = tmp_path / "a.lock"
+    with FileLock(path), pytest.raises(LockedError, match=f"process {os.getpid()} on "):
+        FileLock(path, wait=False).__enter__()
+    path.write_bytes(b"\xff\xfe garbage")
+    with pytest.raises(LockedError, match="a process that has left no name"):
+        FileLock(path, wait=False).__enter__()
+
+
+def test_a_process_with_the_number_of_a_dead_holder_is_not_taken_for_it(tmp_path):
+    path = tmp_path / "a.lock"
+    with FileLock(path) as lock:
+        host, pid, rest = lock.path.read_text().split()
+    name, namespace, started = rest.split(":")
+    if not started:
+        pytest.skip("this system does not say when a process began")
+    path.write_text(f"{host} {pid} {name}:{namespace}:{int(started) - 1}")
+    with FileLock(path, wait=False):
+        assert path.read_text().endswith(f":{started}")
+
+
+def test_a_container_of_the_same_name_is_another_machine(tmp_path):
+    path = tmp_path / "a.lock"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    path.write_text(f"{os.uname().nodename} {dead.pid} x:1:2")  # alive, for all we can see
+    with pytest.raises(LockedError):
+        FileLock(path, wait=False).__enter__()
+    os.utime(path, (0, 0))
+    with FileLock(path, wait=False):
+        pass
+
+
+def test_a_clock_that_is_ahead_does_not_make_a_lock_stale(tmp_path, monkeypatch):
+    path = tmp_path / "a.lock"
+    path.write_text("elsewhere 1 x")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    with pytest.raises(LockedError):
+        FileLock(path, wait=False).__enter__()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_holder_knows_whether_it_was_robbed(tmp_path):
+    path = tmp_path / "a.lock"
+    with FileLock(path) as lock:
+        assert lock.still_held()
+        path.unlink()
+        assert lock.still_held()  # removed by hand: taken again
+        path.write_text("elsewhere 2 y")
+        assert not lock.still_held()
+
+
+def test_a_beat_refreshes_the_lock_without_the_holders_doing(tmp_path):
+    path = tmp_path / "a.lock"
+    with FileLock(path, beat=0.01):
+        os.utime(path, (0, 0))
+        for _ in range(1000):
+            if path.stat().st_mtime > 0:
+                break
+            threading.Event().wait(0.01)
+        assert path.stat().st_mtime > 0
+
+
+def test_without_links_the_lock_is_made_by_exclusive_creation(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", unsupported)
+    path = tmp_path / "a.lock"
+    with FileLock(path):
+        with pytest.raises(LockedError):
+            FileLock(path, wait=False).__enter__()
+        assert list(tmp_path.iterdir()) == [path]

@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from PIL import Image
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
 from uncollapse.data.embeddings import read_embeddings
+from uncollapse.training import Run
 
 CONFIG = """
 [data]
@@ -45,6 +48,44 @@ def test_training_twice_into_one_folder_needs_resume(trained, capsys):
     assert run(app, words) == 2
     assert "--resume" in capsys.readouterr().err
     assert run(app, [*words, "--resume"]) == 0
+
+
+def test_an_interrupted_training_exits_with_130(trained, tmp_path, monkeypatch, capsys):
+    from uncollapse.training.session import Session
+
+    advance = Session.advance
+
+    def interrupted(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return advance(self)
+
+    monkeypatch.setattr(Session, "advance", interrupted)
+    words = ["train", str(trained.parent / "run.toml"), "--out", str(tmp_path / "run")]
+    assert run(app, words) == 130
+    said = capsys.readouterr()
+    assert "step 1 is saved; go on with --resume" in said.err
+    assert "interrupted at step 1" in said.out
+
+
+def test_what_stands_in_for_a_damaged_checkpoint_is_said_with_its_step(trained, tmp_path, capsys):
+    shutil.copytree(trained, tmp_path / "run")
+    newest = tmp_path / "run" / "checkpoints" / "step-00000012" / "weights.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    place = str(tmp_path / "run")
+    words = {
+        "evaluate": ["evaluate", place],
+        "embed": ["embed", place, "--out", str(tmp_path / "z.npz")],
+        "search": ["search", place, "0"],
+        "export": ["export", place, "--out", str(tmp_path / "model.onnx")],
+    }
+    for command in words.values():
+        assert run(app, command) == 0
+        said = capsys.readouterr()
+        assert "warning: " in said.err
+        assert "its checksum differs; using the checkpoint of step 6" in said.err
+        assert "network of step 6" in said.out
+    with pytest.warns(UserWarning, match="using the checkpoint of step 6"):
+        Run.open(place).load_model()
 
 
 def test_set_overrides_a_key_and_refuses_an_unknown_one(trained, tmp_path, capsys):

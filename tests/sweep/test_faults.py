@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from gated_network import Gate
 from sweep_helpers import TINY, log, until, writer
 from uncollapse.sweep import Job, run_jobs
 from uncollapse.sweep.driver import drive
@@ -18,8 +19,12 @@ from uncollapse.sweep.local import LocalEngine
 from uncollapse.sweep.one_run import perform
 from uncollapse.training import parse_config
 
-# Long enough to be killed in the middle: 120 steps, saved every 5.
-LONG = {**TINY, "train": {**TINY["train"], "steps": 120, "checkpoint_every": 5}}
+# Saved every 5 steps; each process stands at its 12th until it is killed or let go.
+LONG = {
+    **TINY,
+    "model": {"backbone": "gated_network:network", "dim": 4},
+    "train": {**TINY["train"], "steps": 30, "checkpoint_every": 5},
+}
 JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]
 DRIVER = f"""
 import sys
@@ -38,6 +43,10 @@ def undisturbed(tmp_path_factory):
     return {job.name: log(out / job.name) for job in JOBS}
 
 
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
 def _gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -46,33 +55,41 @@ def _gone(pid: int) -> bool:
     return False
 
 
-def _kill_writer(path: Path, killed: list[int]) -> None:
-    pid = until(lambda: writer(path))
-    if pid is not None and not (path / "summary.json").exists():
-        os.kill(pid, signal.SIGKILL)
-        killed.append(pid)
-
-
-def test_neither_a_killed_driver_nor_a_killed_worker_changes_the_runs(undisturbed, tmp_path):
-    first, last = tmp_path / "run-0", tmp_path / "run-2"
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)])
-    workers = {until(lambda: writer(first)), until(lambda: writer(tmp_path / "run-1"))}
+def test_neither_a_killed_driver_nor_a_killed_worker_changes_the_runs(
+    undisturbed, tmp_path, monkeypatch
+):
+    environment = dict(os.environ)
+    gate, out = Gate(tmp_path / "first", environment), tmp_path / "runs"
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(out)], env=environment)
+    workers = {gate.pid(gate.arrival()), gate.pid(gate.arrival())}
+    assert workers == {writer(out / "run-0"), writer(out / "run-1")}
     driver.kill()
     driver.wait()
-    assert None not in workers
     assert until(lambda: all(map(_gone, workers)))  # nobody is left who could write
-    assert not (first / "summary.json").exists()
+    assert not list(out.glob("*/summary.json"))
 
-    killed: list[int] = []
-    helper = threading.Thread(target=_kill_writer, args=(last, killed))
-    helper.start()
-    console = Console(file=io.StringIO(), width=200)
-    outcomes = run_jobs(JOBS, tmp_path, processes=1, console=console)
-    helper.join()
+    with monkeypatch.context() as patch:
+        environment = dict(os.environ)
+        gate, ended, killed = Gate(tmp_path / "second", environment), threading.Event(), []
+        for name, value in environment.items():
+            patch.setenv(name, value)
+
+        def answer():
+            last = out / "run-2"
+            killed.extend(gate.kill_one(lambda pid: pid == writer(last), _kill, ended.is_set))
+
+        helper = threading.Thread(target=answer)
+        helper.start()
+        try:
+            console = Console(file=io.StringIO(), width=200)
+            outcomes = run_jobs(JOBS, out, processes=1, console=console)
+        finally:
+            ended.set()
+            helper.join()
     assert len(killed) == 1
     assert [(o.name, o.status) for o in outcomes] == [(job.name, "finished") for job in JOBS]
-    assert {job.name: log(tmp_path / job.name) for job in JOBS} == undisturbed
-    assert outcomes[0].run.summary["step"] == 120
+    assert {job.name: log(out / job.name) for job in JOBS} == undisturbed
+    assert outcomes[0].run.summary["step"] == 30
 
 
 def test_a_run_whose_process_dies_every_time_is_given_up_with_the_signals_name(

@@ -134,3 +134,20 @@ def test_columns_that_mix_kinds_are_written_as_text(tmp_path):
     results.write()
     rows = pyarrow.parquet.read_table(tmp_path / "results.parquet").to_pylist()
     assert rows[0] == {"run": "a", "model.hidden": "[1]", "x": None}
+
+
+@pytest.mark.parametrize("name", ["summary.json", "measures.json", "metrics.jsonl", "config.toml"])
+def test_a_run_with_a_damaged_file_is_gone_on_with_not_believed(tmp_path, board, name):
+    only = sweep(grid={"batch.p": [2]})
+    before = sweep_grid(only, tmp_path, InlineEngine(tmp_path / "runs"), board).rows[0]
+    place = tmp_path / "runs" / "p=2,seed=0"
+    victim = place / name
+    victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
+    engine = InlineEngine(tmp_path / "runs")
+    row = sweep_grid(only, tmp_path, engine, board).rows[0]
+    assert engine.made == [place.name]
+    if name == "config.toml":  # nobody knows whether it is this run
+        assert row["status"] == "failed"
+        assert "config.toml is damaged" in row["error"]
+    else:
+        assert {**row, "seconds": 0} == {**before, "seconds": 0}

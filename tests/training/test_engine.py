@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from uncollapse._base.check import InputError
+from uncollapse._base.owner import FolderOwner, InUseError
 from uncollapse.training import Run, TrainingError, parse_config, train
 from uncollapse.training.checkpoint import CheckpointError
 
@@ -229,3 +230,54 @@ def test_a_rescue_that_cannot_measure_its_drift_is_refused_before_training(tmp_p
         config(loss={"beta_per": "sample", "trim": 0.8}, train={"steps": 2}), tmp_path / "run"
     )
     assert run.finished
+
+
+def test_a_run_begins_only_in_a_new_or_empty_folder(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "me.jpg").touch()
+    for resume in (False, True):
+        with pytest.raises(InputError, match=r"a new or empty folder, got .*me\.jpg"):
+            train(config(train={"steps": 1}), tmp_path / "photos", resume=resume)
+    assert [p.name for p in (tmp_path / "photos").iterdir()] == ["me.jpg"]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / ".gitkeep").touch()
+    assert train(config(train={"steps": 1}), tmp_path / "empty").finished
+
+
+def test_a_folder_that_another_process_writes_is_refused(tmp_path):
+    with FolderOwner(tmp_path / "run"):
+        for resume in (False, True):
+            with pytest.raises(InUseError, match="is being written by process"):
+                train(config(train={"steps": 1}), tmp_path / "run", resume=resume)
+        assert [p.name for p in (tmp_path / "run").iterdir()] == [".lock"]
+
+
+def test_a_process_that_lost_its_folder_writes_no_checkpoint(tmp_path, monkeypatch):
+    from uncollapse.training.session import Session
+
+    advance = Session.advance
+
+    def robbed(self):
+        if self.step == 4:
+            (tmp_path / "run" / ".lock").write_text("elsewhere 2 y")
+        return advance(self)
+
+    monkeypatch.setattr(Session, "advance", robbed)
+    with pytest.raises(InUseError, match="taken over"):
+        train(config(), tmp_path / "run")
+    assert Run(tmp_path / "run").checkpoints.steps() == [3]
+
+
+def test_a_full_disk_says_what_is_saved_and_what_to_do(tmp_path, monkeypatch):
+    from uncollapse.training.log import Log
+
+    write = Log.write
+
+    def full(self, step, values):
+        if step == 8:
+            raise OSError(28, "No space left on device")
+        write(self, step, values)
+
+    monkeypatch.setattr(Log, "write", full)
+    with pytest.raises(TrainingError, match=r"disk of .* is full .*step 6 is saved: make room"):
+        train(config(), tmp_path / "run")

@@ -7,6 +7,7 @@ the new one, never a part of it, whatever happens to the writer.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -39,7 +40,7 @@ class DamagedFileError(ValueError):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is damaged: {why}")
-        self.path = path
+        self.path, self.why = path, why
 
 
 @contextmanager
@@ -103,7 +104,7 @@ class append_lines:
     """Append JSON lines to a file that is opened once; what is past `keep` bytes is cut off first.
 
     A log grows where it is: each line is flushed, and a line cut short by a crash lies past the
-    offset that the last checkpoint kept.
+    offset that the last checkpoint kept. `sha256` is that of the file so far.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
@@ -116,6 +117,7 @@ class append_lines:
     def __init__(self, path: Path, keep: int = 0) -> None:
         with path.open("ab") as file:
             os.truncate(file.fileno(), min(keep, file.tell()))
+        self._sum = hashlib.sha256(path.read_bytes())
         self._file = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> append_lines:
@@ -126,13 +128,20 @@ class append_lines:
 
     def write(self, row: Mapping[str, object]) -> None:
         """One line, flushed."""
-        self._file.write(json.dumps(row) + "\n")
+        line = json.dumps(row) + "\n"
+        self._file.write(line)
         self._file.flush()
+        self._sum.update(line.encode())
 
     def offset(self) -> int:
         """Length of the file now, on disk."""
         os.fsync(self._file.fileno())
         return self._file.tell()
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of the file now."""
+        return self._sum.hexdigest()
 
     def close(self) -> None:
         """Close the file."""
@@ -150,10 +159,11 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return value
 
 
-def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+def read_jsonl(path: Path, complaints: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """The lines of a JSONL file; a last line that a crash cut short is left out.
 
-    Any other line that is not a JSON object raises `DamagedFileError` with its number.
+    Any other line that is not a JSON object raises `DamagedFileError` with its number; with
+    `complaints` it is left out as well, and what would have been raised is added there.
     """
     lines = path.read_bytes().split(b"\n")  # each decoded by itself: a cut may split a character
     for number, line in enumerate(lines, start=1):
@@ -164,10 +174,15 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             if number == len(lines):  # no newline behind it: still being written, or cut short
                 return
-            raise DamagedFileError(path, f"line {number} is not JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise DamagedFileError(path, f"line {number} is not a JSON object")
-        yield row
+            row, why = None, f"line {number} is not JSON ({error})"
+        else:
+            why = f"line {number} is not a JSON object"
+        if isinstance(row, dict):
+            yield row
+        elif complaints is None:
+            raise DamagedFileError(path, why)
+        else:
+            complaints.append(str(DamagedFileError(path, why)))
 
 
 def read_csv(

@@ -1,8 +1,7 @@
-"""A lock file between processes: one works, others wait; a dead holder's lock is taken over.
+"""A lock file between processes: one works, others wait or go; a dead holder's lock is taken over.
 
 The package `filelock` does not serve: its soft locks outlive a crash on another machine unless they
-expire by age alone, under a living holder too, and its leases are refreshed by a thread, so that a
-holder that is stuck is waited for. Here the work itself says that it goes on.
+expire by age alone, under a living holder too.
 """
 
 from __future__ import annotations
@@ -10,21 +9,30 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["FileLock"]
+__all__ = ["FileLock", "LockedError"]
+
+
+class LockedError(RuntimeError):
+    """Another process holds the lock; `holder` says which, as far as it is known."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(f"{path} is held by {holder}")
+        self.holder = holder
 
 
 class FileLock:
-    """Hold `path` while inside `with`; waits for another holder.
+    """Hold `path` while inside `with`; waits for another holder, or with `wait=False` raises.
 
     A lock is stale when its process is gone (on this machine), or when it was not refreshed for
-    `stale_after` seconds (from another machine) or ten times that (another process may by now have
-    the number of a dead one). What is guarded must stay right without the lock: it saves doing work
-    twice, correctness comes from renaming finished files into place.
+    `stale_after` seconds (from another machine) or ten times that (a holder that is stuck). The
+    holder refreshes it as its work goes on; with `beat` a thread does, every so many seconds. One
+    that was away for so long that another took over finds out by `still_held`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,35 +46,77 @@ class FileLock:
         self,
         path: Path,
         *,
+        wait: bool = True,
+        beat: float | None = None,
         stale_after: float = 60.0,
         poll: float = 0.1,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.path = path
-        self.stale_after = stale_after
-        self.poll = poll
+        self.path, self.wait, self.beat = path, wait, beat
+        self.stale_after, self.poll = stale_after, poll
         self._sleep = sleep
-        self._owner = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex}"
+        pid, name = os.getpid(), uuid.uuid4().hex
+        self._owner = f"{socket.gethostname()} {pid} {name}:{_namespace()}:{_started(pid)}"
+        self._ended = threading.Event()
 
     def refresh(self) -> None:
-        """Tell waiting processes that the holder is alive."""
+        """Tell other processes that the holder is alive."""
         with contextlib.suppress(OSError):
             os.utime(self.path)
+
+    def still_held(self) -> bool:
+        """Whether it is this holder's still; a lock file that was removed is made again."""
+        try:
+            return self.path.read_text() == self._owner
+        except FileNotFoundError:
+            with contextlib.suppress(OSError):
+                return self._take()
+            return False
+        except OSError:  # a network that stutters: nobody is known to have taken it
+            return True
 
     def __enter__(self) -> FileLock:
         while not self._take():
             holder = self._holder()
             if self._stale(holder):
                 self._break(holder)
-            else:
+            elif self.wait:
                 self._sleep(self.poll)
+            elif holder or self.path.exists():
+                raise LockedError(self.path, _said(holder))
+        if self.beat is not None:
+            self._ended.clear()
+            threading.Thread(target=self._keep_alive, daemon=True, name="lock").start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         if self._holder() == self._owner:
             self.path.unlink(missing_ok=True)
 
+    def _keep_alive(self) -> None:
+        while not self._ended.wait(self.beat):
+            self.refresh()
+
     def _take(self) -> bool:
+        """Make the lock file, with its owner in it from the first moment, unless there is one."""
+        aside = self._aside()
+        try:
+            aside.write_text(self._owner)
+            os.link(aside, self.path)
+        except FileExistsError:
+            return False
+        except (NotImplementedError, PermissionError):  # a file system without links
+            return self._make()
+        except OSError:
+            if not self.path.parent.is_dir():
+                raise
+            return self._make()
+        finally:
+            aside.unlink(missing_ok=True)
+        return True
+
+    def _make(self) -> bool:
         try:
             handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
@@ -80,41 +130,111 @@ class FileLock:
 
     def _stale(self, holder: str) -> bool:
         try:
-            age = time.time() - self.path.stat().st_mtime
+            touched = self.path.stat().st_mtime
         except OSError:
             return False  # gone: try to take it
-        host, _, rest = holder.partition(" ")
-        pid = rest.split(" ")[0]
-        if host == socket.gethostname() and pid.isdigit() and os.name == "posix":
-            return not _alive(int(pid)) or age > 10 * self.stale_after
-        return age > self.stale_after
+        host, pid, namespace, started = _parsed(holder)
+        here = host == socket.gethostname() and namespace in ("", _namespace())
+        if here and pid.isdigit() and os.name == "posix":
+            if not _alive(int(pid), started):
+                return True
+            limit = 10 * self.stale_after
+        else:
+            limit = self.stale_after
+        # Our clock may be ahead of the one that wrote the time: ask the file system's as well.
+        return time.time() - touched > limit and self._clock() - touched > limit
+
+    def _clock(self) -> float:
+        probe = self._aside()
+        try:
+            probe.touch()
+            return probe.stat().st_mtime
+        except OSError:
+            return time.time()
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink(missing_ok=True)
 
     def _break(self, holder: str) -> None:
         """Remove the lock of a stale holder, by renaming it first, so that only one process does.
 
-        Another process may have done so a moment ago and hold the lock now: then it gets it back.
+        Another process may have done so a moment ago and hold the lock now: then it stays, or gets
+        it back where processes of this machine cannot be made to do this one after the other.
         """
-        aside = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
-        with contextlib.suppress(OSError):
+        aside = self._aside()
+        with _one_at_a_time(self.path.parent), contextlib.suppress(OSError):
+            if self._holder() != holder:
+                return
             os.replace(self.path, aside)
             if _read(aside) != holder:
                 with contextlib.suppress(OSError):
                     os.link(aside, self.path)
             aside.unlink()
 
+    def _aside(self) -> Path:
+        name = self.path.name.removeprefix(".")
+        return self.path.with_name(f".{name}.{uuid.uuid4().hex}")
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Keep other processes of this machine out, where the file system can; a crash lets them in."""
+    handle = None
+    try:
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+    except ImportError:  # Windows
+        pass
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _parsed(holder: str) -> tuple[str, str, str, str]:
+    """Host, process, its namespace and when it was started; what is not known is empty."""
+    host, pid, rest = [*holder.split(" "), "", "", ""][:3]
+    _, namespace, started = [*rest.split(":"), "", "", ""][:3]
+    return host, pid, namespace, started
+
+
+def _said(holder: str) -> str:
+    host, pid, *_ = _parsed(holder)
+    return f"process {pid} on {host}" if pid.isdigit() else "a process that has left no name"
+
 
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return ""
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid: int, started: str) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it exists and belongs to someone else
+    except (OSError, OverflowError):  # it exists and belongs to someone else
         return True
-    return True
+    return not started or _started(pid) in ("", started)  # another may have a dead one's number
+
+
+def _started(pid: int) -> str:
+    """When a process began, in clock ticks since the machine did; empty where that is not known."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _namespace() -> str:
+    """Which processes this one can see: those of another container of the same name it cannot."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""

@@ -100,7 +100,7 @@ class ProgressLine:
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self._progress.console.print(text, highlight=False, markup=False)
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class LiveTable:

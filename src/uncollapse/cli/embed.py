@@ -40,16 +40,18 @@ def embed_command(
     from rich.console import Console
 
     from uncollapse import training
+    from uncollapse.cli.network_choice import choose, said
     from uncollapse.data.embeddings import write_embeddings
 
     found = training.Run.open(run, trust=trust)
+    chosen = choose(found, best)
     data = _images(found, images, split, data_root)
     console = Console()
     with console.status(f"embedding {len(data):,} samples"):
-        points = training.embed(found.load_model("best" if best else "last"), data)
+        points = training.embed(chosen.model, data)
     path = write_embeddings(_described(points.numpy(), data, known=not images), out)
-    said = f"wrote {len(data):,} embeddings to {visible(str(path))}"
-    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    told = f"wrote {len(data):,} embeddings to {visible(str(path))}: {said(chosen)}"
+    console.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 def search_command(
@@ -72,10 +74,12 @@ def search_command(
     from rich.table import Table
 
     from uncollapse import training
+    from uncollapse.cli.network_choice import choose, said
     from uncollapse.training.lookup import images_of_files, nearest
 
     found = training.Run.open(run, trust=trust)
-    model = found.load_model("best" if best else "last")
+    chosen = choose(found, best)
+    model = chosen.model
     shelf = _images(found, gallery, split, data_root)
     console = Console()
     with console.status(f"embedding {len(shelf):,} samples"):
@@ -96,6 +100,7 @@ def search_command(
             cells = (name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
             table.add_row(*(escape(visible(cell)) for cell in cells))
     console.print(table)
+    console.print(said(chosen), highlight=False)
     if out is not None:
         from uncollapse.report.contact_sheets import contact_sheet, save_png
 
@@ -104,8 +109,8 @@ def search_command(
             right = (shelf.labels[hits.rows] == asked.labels[:, None]).tolist()
         found_images = [list(shelf.pixels(row)) for row in hits.rows]
         sheet = contact_sheet(list(asked.pixels()), found_images, right)
-        said = f"wrote {save_png(sheet, out)}"
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        path = visible(str(save_png(sheet, out)))
+        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def export_command(
@@ -117,14 +122,15 @@ def export_command(
     """Export the network to ONNX, and check that it computes the same."""
     from rich.console import Console
 
+    from uncollapse.cli.network_choice import choose, said
     from uncollapse.training import Run
     from uncollapse.training.export import export_onnx
 
-    found = Run.open(run, trust=trust)
-    model = found.load_model("best" if best else "last")
-    result = export_onnx(model, found.sample_shape, out)
+    chosen = choose(Run.open(run, trust=trust), best)
+    result = export_onnx(chosen.model, chosen.checkpoint.state["shape"], out)
+    same = f"its outputs differ from torch's by {result.difference:.1e}"
     Console().print(
-        f"wrote {result.path}; its outputs differ from torch's by {result.difference:.1e}",
+        f"wrote {visible(str(result.path))}: {said(chosen)}; {same}",
         markup=False,
         highlight=False,
         soft_wrap=True,

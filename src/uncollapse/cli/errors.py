@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from uncollapse._base.plain_text import visible
 
-__all__ = ["run"]
+__all__ = ["BUG", "INTERRUPTED", "USER_ERROR", "run", "warn"]
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
 
@@ -40,6 +40,12 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         code = INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def warn(text: str) -> None:
+    """One yellow line that a user should know of; the command goes on."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"[yellow]warning: {escape(_one_line(text))}[/yellow]")
 
 
 def _explain(error: Exception) -> tuple[int, str]:

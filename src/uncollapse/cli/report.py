@@ -20,11 +20,12 @@ def command(
     """Write a self-contained HTML page: verdict, curves, config, maps, pictures."""
     from rich.console import Console
 
+    from uncollapse.cli.errors import warn
     from uncollapse.report import run_report
 
     console = Console(highlight=False)
     if out is None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
     with console.status(f"reading {len(runs)} run{'s' * (len(runs) > 1)}"):
-        written = run_report(runs, out)
+        written = run_report(runs, out, warn=warn)
     console.print(f"wrote {written}", markup=False, soft_wrap=True)

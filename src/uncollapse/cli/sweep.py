@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +43,7 @@ def command(
     from rich.console import Console
 
     from uncollapse._base.check import check_choice
+    from uncollapse._base.owner import FolderOwner
     from uncollapse.report.sweep_page import sweep_report
     from uncollapse.sweep import load_sweep
     from uncollapse.sweep.board import Board
@@ -52,21 +54,23 @@ def command(
     check_choice("--engine", engine, ("local", "ray"))
     asked = load_sweep(sweep, data_root=data_root)
     folder = out or Path("runs") / sweep.stem
-    check_kept(asked, folder)
     console = Console(highlight=False)
-    made = _engine(engine, runs_folder(folder), jobs, address)
-    with console.status("trying a few steps of the smallest and the largest run"):
-        foreseen = make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
-    console.print(_table(foreseen))
-    if plan:
-        made.close()
-        return
-    keep_sweep(asked, folder)
-    with Board(console, total=foreseen.total) as board:
-        run = sweep_grid if asked.search is None else sweep_search
-        results = run(asked, folder, made, board, retry_failed=retry_failed)
-    for path in [*results.write(), *sweep_report(folder)]:
-        console.print(f"wrote {path}", soft_wrap=True)
+    # A second sweep in this folder is refused; looking at the cost of one is not.
+    with nullcontext() if plan else FolderOwner(folder):
+        check_kept(asked, folder)
+        made = _engine(engine, runs_folder(folder), jobs, address)
+        with console.status("trying a few steps of the smallest and the largest run"):
+            foreseen = make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
+        console.print(_table(foreseen))
+        if plan:
+            made.close()
+            return
+        keep_sweep(asked, folder)
+        with Board(console, total=foreseen.total) as board:
+            run = sweep_grid if asked.search is None else sweep_search
+            results = run(asked, folder, made, board, retry_failed=retry_failed)
+        for path in [*results.write(), *sweep_report(folder)]:
+            console.print(f"wrote {path}", soft_wrap=True)
 
 
 def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engine:

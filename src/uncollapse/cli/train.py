@@ -35,12 +35,13 @@ def train_command(
     ] = False,
     trust: TrustOption = False,
 ) -> None:
-    """Train an embedding into a run directory; Ctrl-C saves, --resume goes on.
+    """Train an embedding into a run directory; Ctrl-C saves (exit code 130), --resume goes on.
 
     Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
     """
     from rich.console import Console
 
+    from uncollapse.cli.errors import INTERRUPTED, warn
     from uncollapse.report import write_report
     from uncollapse.training import TrainingError, load_config
     from uncollapse.training import train as run_training
@@ -56,12 +57,13 @@ def train_command(
         if is_first():
             raise
         raise typer.Exit(1) from None  # rank 0 says it
-    if not is_first():
-        return
-    console = Console()
-    _show(run, console)
-    said = f"report: {visible(str(write_report(run)))}"
-    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    if is_first():
+        console = Console()
+        _show(run, console)
+        page = visible(str(write_report(run, warn=warn)))
+        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    if run.summary["status"] == "interrupted":
+        raise typer.Exit(INTERRUPTED)
 
 
 def evaluate_command(
@@ -87,6 +89,8 @@ def evaluate_command(
     from rich.console import Console
 
     from uncollapse import training
+    from uncollapse.cli.errors import warn
+    from uncollapse.cli.network_choice import choose, said
     from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
 
@@ -94,20 +98,21 @@ def evaluate_command(
     console = Console()
     if measure:
         with console.status("measuring the network before and after training"):
-            training.measure_run(found, data_root=data_root)
+            training.measure_run(found, data_root=data_root, warn=warn)
     config = found.config.with_root(data_root)
     wanted = {"clustering": clustering or multiplier > 1, "multiplier": multiplier}
     settings = config.evaluate.model_copy(update=wanted)
-    model = found.load_model("best" if best else "last")
+    chosen = choose(found, best)
     scores: dict[str, float] = {}
     for name in split or config.data.eval_splits:
         data = load_eval_data(config, name)
         tell_skipped(data, name)
         with console.status(f"embedding {len(data):,} samples of {name}"):
-            z = training.embed(model, data, batch=settings.batch)
+            z = training.embed(chosen.model, data, batch=settings.batch)
             result = training.evaluate(z, data, settings)
         scores |= {f"{name}/{key}": value for key, value in result.items()}
     console.print(_table(scores))
+    console.print(f"{said(chosen)}: {found.path}", highlight=False, soft_wrap=True)
 
 
 def _show(run: Run, console: Console) -> None:

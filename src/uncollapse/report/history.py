@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from uncollapse._base.files import DamagedFileError
 from uncollapse.charts import Series
 from uncollapse.training import Run
 
@@ -67,13 +68,22 @@ class History:
         return values[-1] if values else None
 
 
-def read_history(run: Run) -> History:
-    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events."""
+def read_history(run: Run, complaints: list[str] | None = None) -> History:
+    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events.
+
+    A damaged line raises `DamagedFileError`; with `complaints` it is left out, and said there.
+    """
     curves: dict[str, Curve] = {}
     events: list[tuple[int, str]] = []
     verdict: str | None = None
-    for line in run.metrics():
-        step = int(line.get("step", 0))
+    for line in run.metrics(complaints):
+        step = line.get("step", 0)
+        if not isinstance(step, int):
+            error = DamagedFileError(run.metrics_file, f"a line of step {step!r}")
+            if complaints is None:
+                raise error
+            complaints.append(str(error))
+            continue
         for key, value in line.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
                 curve = curves.setdefault(key, Curve())

@@ -42,6 +42,7 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "title": f"{len(views)} runs" if several else f"Run {first.name}",
         "lead": data if several else f"{data}; {first.status}",
         "several": several,
+        "warnings": _warnings(views),
         "verdict": _verdicts(views) if several else _verdict(first),
         "skipped": [line for view in views for line in _skipped(view, several)],
         "curves": curve_charts(histories, events),
@@ -68,11 +69,17 @@ def run_figures(view: RunView) -> dict[str, object]:
     return figures | class_figures(health)
 
 
+def _warnings(views: Sequence[RunView]) -> list[str]:
+    several = len(views) > 1
+    return [f"{v.name}: {text}" if several else text for v in views for text in v.warnings]
+
+
 def _verdict(view: RunView) -> dict[str, Any]:
     found = view.snapshot
     if isinstance(found, Snapshot):
         judged = verdict_content(found.health)
-        return judged | {"figures": run_figures(view), "sampled": found.sampled, "missing": ""}
+        figures = {"figures": run_figures(view), "step": f"{found.step:,}"}
+        return judged | figures | {"sampled": found.sampled, "missing": ""}
     text = verdict_text(view.verdict)._asdict()
     return text | {"missing": found, "logged": view.verdict is not None}
 
@@ -152,7 +159,7 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
 def _made(views: Sequence[RunView]) -> Table:
     rows = []
     for view in views:
-        versions = view.run.summary.get("versions", {})
+        versions = view.summary.get("versions", {})
         said = ", ".join(f"{name} {version}" for name, version in versions.items())
         path = Cell(view.run.path, style="code")
         rows.append([view.name, path, view.run.config.seed, said or "–"])

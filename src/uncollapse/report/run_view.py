@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import DamagedFileError
 from uncollapse.health import Health
 from uncollapse.report.history import History, read_history
 from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.training import Run
+from uncollapse.training.summary import find_damage
 
 __all__ = ["RunView", "view_runs"]
 
@@ -29,10 +32,10 @@ class RunView:
         data = self.run.config.data
         return next(iter(data.eval_splits), data.train_split)
 
-    @cached_property
+    @property
     def history(self) -> History:
-        """What was logged."""
-        return read_history(self.run)
+        """What was logged, as far as it can be read."""
+        return self._logged[0]
 
     @cached_property
     def snapshot(self) -> Snapshot | str:
@@ -54,14 +57,45 @@ class RunView:
         """Recall at the smallest k, as last logged."""
         return self.history.last(f"{self.split}/recall@{min(self.run.config.evaluate.ks)}")
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """A sentence for each file that is not as the run left it."""
+        found = [*find_damage(self.run), *self._logged[1]]
+        if not self.summary:
+            found += self._saved[1]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """How it ended; empty where that is not known."""
+        try:
+            return self.run.summary
+        except DamagedFileError:  # among the warnings
+            return {}
+
     @property
     def status(self) -> str:
         """How far it came, in words."""
-        summary = self.run.summary
-        if summary:
-            return f"{summary['status']} at step {summary['step']:,}"
-        steps = self.run.checkpoints.steps()
-        return f"not ended, saved at step {steps[-1]:,}" if steps else "not ended"
+        if self.summary:
+            return f"{self.summary['status']} at step {self.summary['step']:,}"
+        step, _ = self._saved
+        return "not ended" if step is None else f"not ended, saved at step {step:,}"
+
+    @cached_property
+    def _logged(self) -> tuple[History, list[str]]:
+        complaints: list[str] = []
+        return read_history(self.run, complaints), complaints
+
+    @cached_property
+    def _saved(self) -> tuple[int | None, list[str]]:
+        """The newest checkpoint that is whole, and what is wrong with newer ones."""
+        complaints: list[str] = []
+        for step in reversed(self.run.checkpoints.steps()):
+            complaint = self.run.checkpoints.complaint(step)
+            if complaint is None:
+                return step, complaints
+            complaints.append(complaint)
+        return None, complaints
 
 
 def view_runs(runs: Sequence[Run | str | Path]) -> list[RunView]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncollapse._base.files import read_json, write_json
+from uncollapse._base.files import DamagedFileError, read_json, write_json
 from uncollapse.training import Config, Run
 from uncollapse.training.measures import measures_file
+from uncollapse.training.summary import find_damage
 
 __all__ = ["Job", "Outcome", "forget_failure", "past_outcome", "record", "run_status"]
 
@@ -53,8 +54,8 @@ def past_outcome(job: Job, out: Path) -> Outcome | None:
     run = Run(out / job.name)
     failure = _failure_file(run.path)
     if failure.is_file():
-        found = read_json(failure)
-        return Outcome(job.name, "failed", run.path, found["error"], found["seconds"])
+        error, seconds = _read_failure(failure)
+        return Outcome(job.name, "failed", run.path, error, seconds)
     status = run_status(job, out)
     if status is None or not measures_file(run.path).is_file():
         return None
@@ -65,9 +66,14 @@ def past_outcome(job: Job, out: Path) -> Outcome | None:
 def run_status(job: Job, out: Path) -> str | None:
     """`finished` or `stopped` if this very run was made; None otherwise."""
     run = Run(out / job.name)
-    status = run.summary.get("status")
-    # A run that was made otherwise is not this one: training says what differs, or goes on.
-    return status if status in _DONE and run.config == job.config else None
+    # A run that was made otherwise is not this one: training says what differs, or goes on. So it
+    # does where a file is damaged.
+    try:
+        status = run.summary.get("status")
+        mine = status in _DONE and run.config == job.config and not find_damage(run)
+    except (OSError, DamagedFileError):
+        return None
+    return status if mine else None
 
 
 def record(job: Job, out: Path, result: Mapping[str, Any]) -> Outcome:
@@ -81,6 +87,14 @@ def record(job: Job, out: Path, result: Mapping[str, Any]) -> Outcome:
 def forget_failure(job: Job, out: Path) -> None:
     """Let a failed job be tried again, from its last checkpoint."""
     _failure_file(out / job.name).unlink(missing_ok=True)
+
+
+def _read_failure(path: Path) -> tuple[str, float]:
+    try:
+        found = read_json(path)
+        return str(found["error"]), float(found["seconds"])
+    except (DamagedFileError, KeyError, TypeError, ValueError):
+        return f"{path} is damaged: it failed, and it is not known why", 0.0
 
 
 def _failure_file(path: Path) -> Path:

@@ -1,19 +1,16 @@
-"""Make one run, wherever this process is: locked against a second writer, errors caught."""
+"""Make one run, wherever this process is: its folder's only writer, errors caught."""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from uncollapse._base.lock import FileLock
+from uncollapse._base.owner import FolderOwner
 from uncollapse.sweep.job import Job, run_status
 from uncollapse.training import Run, measure_run, parse_config, train
 from uncollapse.training.measures import measures_file
@@ -24,7 +21,6 @@ __all__ = ["ONE_THREAD", "failure", "perform"]
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
-_SIGN_OF_LIFE = 10.0  # seconds; a lock is taken over after several times as long
 
 
 def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -36,14 +32,14 @@ def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """
     begun = time.monotonic()
     place = Path(path)
-    place.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     try:
-        with _alone(place / ".lock"):
+        with FolderOwner(place, wait=True) as owner:
             job = Job(place.name, parse_config(config))
             status = run_status(job, place.parent)
             if status is None:
-                status = train(job.config, place, resume=True).summary["status"]
+                run = train(job.config, place, resume=True, owner=owner)
+                status = run.summary["status"]
             if status != "interrupted" and not measures_file(place).is_file():
                 measure_run(Run(place))
     except Exception as error:
@@ -58,23 +54,6 @@ def failure(error: str, seconds: float, trace: str = "") -> dict[str, Any]:
     {'status': 'failed', 'error': 'killed', 'seconds': 1.0, 'traceback': ''}
     """
     return {"status": "failed", "error": error, "seconds": round(seconds, 3), "traceback": trace}
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold the run's lock, refreshed so that another machine sees that its holder lives."""
-    ended = threading.Event()
-    with FileLock(path) as lock:
-
-        def refresh() -> None:
-            while not ended.wait(_SIGN_OF_LIFE):
-                lock.refresh()
-
-        threading.Thread(target=refresh, daemon=True, name=f"lock-{os.getpid()}").start()
-        try:
-            yield
-        finally:
-            ended.set()
 
 
 def _say(error: Exception) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import DamagedFileError
 from uncollapse._base.progress import quiet_console
 from uncollapse.sweep.job import past_outcome
 from uncollapse.sweep.spec import Sweep
@@ -91,8 +92,7 @@ def calibrate(config: Config) -> Cost:
 def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[Config]]:
     """How many runs are done and failed, and the configs of those to be made."""
     if sweep.search is not None:
-        ended = [Run(path).summary.get("status") for path in out.glob("trial-*")]
-        done = sum(status in ("finished", "stopped") for status in ended)
+        done = sum(_ended(Run(path)) for path in out.glob("trial-*"))
         corners = [sweep.config(point) for point in sweep.search.corners()]
         return done, 0, list(itertools.islice(itertools.cycle(corners), sweep.search.trials - done))
     jobs = sweep.jobs()
@@ -105,6 +105,13 @@ def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[C
     ]
     again = sum(failed) if retry_failed else 0
     return len(jobs) - len(left) - sum(failed) + again, sum(failed) - again, left
+
+
+def _ended(run: Run) -> bool:
+    try:
+        return run.summary.get("status") in ("finished", "stopped")
+    except DamagedFileError:  # it is made again
+        return False
 
 
 def _train(config: Config, steps: int, out: Path) -> float:

@@ -1,5 +1,6 @@
 """From a config to a trained, evaluated embedding in a run directory."""
 
+from uncollapse._base.owner import InUseError
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, load_config, parse_config
 from uncollapse.training.engine import TrainingError, train
@@ -16,6 +17,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointStore",
     "Config",
+    "InUseError",
     "Measures",
     "NotMeasuredError",
     "Run",

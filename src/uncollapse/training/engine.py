@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import math
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from uncollapse._base.check import InputError
-from uncollapse._base.files import write_json, write_text
+from uncollapse._base.files import write_text
+from uncollapse._base.owner import FolderOwner
 from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
 from uncollapse.data import LabelledImages, LoadReport
@@ -22,17 +25,19 @@ from uncollapse.training.assemble import load_data, load_eval_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
+from uncollapse.training.entry import check_entry, is_done
 from uncollapse.training.evaluation import (
     Evaluated,
     NotFiniteError,
     as_evaluated,
     evaluate_splits,
 )
-from uncollapse.training.log import Log
+from uncollapse.training.log import Log, repair_log
 from uncollapse.training.measurer import Measurer
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
 from uncollapse.training.signals import requests_to_stop
+from uncollapse.training.summary import write_summary
 
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
@@ -42,50 +47,69 @@ __all__ = ["TrainingError", "train"]
 
 _NAMED = 5  # skipped files that a summary names
 
-# What may differ between a run and the config it is resumed with.
-_MAY_CHANGE = {
-    "distributed.timeout",
-    "train.steps",
-    "train.log_every",
-    "train.threads",
-    "train.tensorboard",
-}
-
 
 class TrainingError(RuntimeError):
     """A run that cannot go on; the message says why and what is saved."""
 
 
 def train(
-    config: Config, out: str | Path, *, resume: bool = False, console: Console | None = None
+    config: Config,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    owner: FolderOwner | None = None,
 ) -> Run:
     """Train as the config says, in the folder `out`, and return the run.
 
-    The folder must not hold a run unless `resume` is set; then the run goes on from its newest
+    The folder must be new or empty unless `resume` is set; then the run goes on from its newest
     checkpoint that verifies, and ends with the weights and metrics it would have had uninterrupted
     (bit for bit on the CPU with the same number of threads). Ctrl-C finishes the step, saves and
     stops. Everything is written aside and renamed: a crash costs at most the steps since the last
-    checkpoint.
+    checkpoint. One process owns the folder: a second one gets `InUseError`. An `owner` holds it
+    already; by default it is held while this function runs.
     """
     run = Run(Path(out))
-    with join(pick_device(config.train.device), config.distributed.timeout) as ranks:
-        if ranks.on_first(lambda: _is_done(run, config, resume)):
+    with (
+        join(pick_device(config.train.device), config.distributed.timeout) as ranks,
+        ExitStack() as held,
+    ):
+        if owner is None:
+            owner = FolderOwner(run.path)
+            ranks.on_first(lambda: _hold(held, owner))
+        warnings = ranks.on_first(lambda: check_entry(run, config, resume=resume))
+        if ranks.on_first(lambda: is_done(run, config)):
             return run
         try:
-            _train(config, run, ranks, console)
+            _train(config, run, ranks, console, owner, warnings)
         except LostRankError as error:
             told = f"{error}; {_last_saved(run)}: go on with the same command and --resume"
             raise LostRankError(told) from error
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            told = f"the disk of {run.path} is full ({error.strerror}); {_last_saved(run)}"
+            raise TrainingError(f"{told}: make room and go on with --resume") from error
     return run
 
 
-def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> None:
+def _hold(held: ExitStack, owner: FolderOwner) -> None:
+    held.enter_context(owner)  # returns nothing, which is what the other ranks are told
+
+
+def _train(
+    config: Config,
+    run: Run,
+    ranks: Ranks,
+    console: Console | None,
+    owner: FolderOwner,
+    warnings: list[str],
+) -> None:
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}
     session = Session(config, load_data(config, config.data.train_split), ranks)
     measurer = Measurer(run.path, config, as_evaluated(session.data, config), splits)
-    ranks.on_first(lambda: _begin(run, config))  # what cannot be built has left nothing behind
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
     with (
@@ -95,24 +119,14 @@ def _train(config: Config, run: Run, ranks: Ranks, console: Console | None) -> N
         for name, data in _splits(session, measurer).items():
             if data.report.skipped:
                 line.note(f"warning: {name}: {data.report.skipped_summary()}")
-        for warning in _restore(session, run):
+        for warning in [*warnings, *_restore(session, run, measurer)]:
             line.note(f"warning: {warning}")
+        ranks.on_first(lambda: _begin(run, config))
         session.check_ranks()
         with Log(run if ranks.first else None, config, session.log_offset) as log:
-            status = _loop(session, run, measurer, log, line, asked)
+            status = _loop(session, run, measurer, log, line, asked, owner)
     loaded = {name: data.report for name, data in _splits(session, measurer).items()}
     ranks.on_first(lambda: _summarise(session, run, status, time.monotonic() - begun, loaded))
-
-
-def _is_done(run: Run, config: Config, resume: bool) -> bool:
-    """Whether the run that is there has nothing left to do; refuses one not to be touched."""
-    if run.config_file.is_file():
-        if not resume:
-            raise InputError("out", f"{run.path}, which holds a run", "a new folder, or --resume")
-        _check_same(run.config, config)
-        if run.finished and run.summary["step"] >= config.train.steps:
-            return True
-    return False
 
 
 def _begin(run: Run, config: Config) -> None:
@@ -128,6 +142,7 @@ def _loop(
     log: Log,
     line: ProgressLine,
     asked: threading.Event,
+    owner: FolderOwner,
 ) -> str:
     c, ranks = session.config.train, session.ranks
     if session.step == 0 and session.log_offset == 0:
@@ -145,20 +160,20 @@ def _loop(
             log.write(session.step, values)
             raise _diverged(session, run, f"the loss became {loss}")
         if session.step % c.log_every == 0 or last or "event" in values:
-            log.write(session.step, values)
+            _write(session, log, values)
             line.show(session.step, values)
         best = False
         if session.step % c.evaluate_every == 0 or last:
             seen = _evaluate(session, run, measurer, log, line)
             scores = seen.flat()
-            log.write(session.step, scores)
+            _write(session, log, scores)
             line.show(session.step, {"recall@1": _primary(scores)})
             best = session.is_best(_primary(scores))
         if best or last or session.step % c.checkpoint_every == 0:
-            _save(session, run, log, best=best)
+            _save(session, run, log, owner, best=best)
         stop = ranks.any(asked.is_set())
     if stop and session.step < c.steps and not session.stopped:
-        _save(session, run, log)
+        _save(session, run, log, owner)
         line.note(f"interrupted: {_last_saved(run)}; go on with --resume")
         return "interrupted"
     _end_measures(session, measurer, seen)
@@ -170,7 +185,7 @@ def _begin_measures(session: Session, measurer: Measurer, log: Log) -> None:
     network, batches = measurer.settled(session.model, session.loss)
     settings = session.config.evaluate
     seen = evaluate_splits(network, measurer.evaluated, settings, ranks=session.ranks)
-    log.write(0, seen.flat())
+    _write(session, log, seen.flat())
     session.ranks.on_first(lambda: measurer.take_before(network, batches, seen))
 
 
@@ -212,33 +227,55 @@ def _diverged(session: Session, run: Run, what: str) -> TrainingError:
     )
 
 
+def _write(session: Session, log: Log, values: Mapping[str, Any]) -> None:
+    # Kept with the checkpoint as well: what a run reached does not hang on its log.
+    session.latest |= json.loads(json.dumps(values))
+    log.write(session.step, values)
+
+
 def _primary(scores: Mapping[str, float]) -> float | None:
     """Recall@1 by labels on the first evaluation split: what `best` is judged by."""
     return next((v for k, v in scores.items() if "recall@" in k and "fine/" not in k), None)
 
 
-def _save(session: Session, run: Run, log: Log, *, best: bool = False) -> None:
+def _save(session: Session, run: Run, log: Log, owner: FolderOwner, *, best: bool = False) -> None:
     if not session.sound:  # the next step will say it
         return
-    session.log_offset = log.offset()
+    session.log_offset, session.log_sha256 = log.offset(), log.sha256
     session.check_ranks()
-    session.ranks.on_first(lambda: run.checkpoints.save(session.checkpoint(), best=best))
+
+    def save() -> None:
+        owner.check()
+        run.checkpoints.save(session.checkpoint(), best=best)
+
+    session.ranks.on_first(save)
 
 
-def _restore(session: Session, run: Run) -> list[str]:
+def _restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
     """Go on from the newest good checkpoint, if there is any; what a user should know of it."""
-    checkpoint, complaints = session.ranks.on_first(run.checkpoints.load_last)
+    store, first = run.checkpoints, session.ranks.on_first
+    checkpoint, complaints = first(lambda: store.load_last(session.accept))
     if checkpoint is None:
         if complaints:
-            raise CheckpointError("; ".join(complaints))
-        return []
+            remedy = "put back what was damaged, or train into a new folder"
+            raise CheckpointError(f"{'; '.join(complaints)}; {remedy}")
+        return first(lambda: _told(measurer.drop_damaged()))
     session.restore(checkpoint)
-    warnings = [f"{complaint}; going on from an earlier one" for complaint in complaints]
+    going = f"going on from the one of step {checkpoint.step}"
+    warnings = [f"{complaint}; {going}" for complaint in complaints]
+    known = session.log_offset, session.log_sha256
+    session.log_offset, complaint = first(lambda: repair_log(run.metrics_file, *known))
+    warnings += _told(complaint)
+    warnings += first(lambda: _told(store.repair_best(), measurer.drop_damaged()))
     before = checkpoint.state.get("ranks", 1)
     if session.config.mining.scope == "rank" and before != session.ranks.size:
         changed = f"was mined on {before} ranks and is now on {session.ranks.size}"
         warnings.append(f"mining.scope = 'rank': the batch {changed}, which is another run")
     return warnings
+
+
+def _told(*complaints: str | None) -> list[str]:
+    return [text for text in complaints if text is not None]
 
 
 def _last_saved(run: Run) -> str:
@@ -256,6 +293,7 @@ def _summarise(
     scores: dict[str, Any] = {}
     for entry in run.metrics():
         scores |= {k: v for k, v in entry.items() if k != "step"}
+    scores |= session.latest  # the log may have been damaged, and a line of it lost
     summary = {
         "status": status,
         "step": session.step,
@@ -275,22 +313,4 @@ def _summarise(
         "ranks": session.ranks.size,
         "versions": {"uncollapse": __version__, "torch": torch.__version__},
     }
-    write_json(run.summary_file, summary)
-
-
-def _check_same(before: Config, now: Config) -> None:
-    old, new = _flat(before.model_dump()), _flat(now.model_dump())
-    for key in old.keys() | new.keys():
-        if key not in _MAY_CHANGE and old.get(key) != new.get(key):
-            given = f"{new.get(key)!r} (the run was started with {old.get(key)!r})"
-            raise InputError(key, given, "the run's own value when resuming")
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+    write_summary(run, summary)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from uncollapse._base.files import append_lines
+from uncollapse._base.files import append_lines, write_text
 from uncollapse.training.config import Config
 from uncollapse.training.run import Run
 
-__all__ = ["Log"]
+__all__ = ["Log", "repair_log"]
 
 
 class Log:
@@ -50,6 +53,40 @@ class Log:
     def offset(self) -> int:
         """Length of the file now, on disk."""
         return 0 if self._lines is None else self._lines.offset()
+
+    @property
+    def sha256(self) -> str | None:
+        """Checksum of the file now."""
+        return None if self._lines is None else self._lines.sha256
+
+
+def repair_log(path: Path, keep: int, sha256: str | None) -> tuple[int, str | None]:
+    """Make a log fit to go on with: how many bytes of it to keep, and what was wrong with it.
+
+    `keep` and `sha256` are what a checkpoint says of it. Of a log that was cut, changed or lost the
+    lines that can be read are kept.
+    """
+    content = path.read_bytes()[:keep] if path.is_file() else b""
+    whole = len(content) == keep and (keep == 0 or content.endswith(b"\n"))
+    if whole and sha256 in (None, hashlib.sha256(content).hexdigest()):
+        return keep, None
+    write_text(path, "".join(_readable(content)))
+    found = "missing" if not content else "not as the checkpoint knows it: it was cut or changed"
+    why = f"{path} is {found}; the weights are not affected, but lines logged before this step"
+    return path.stat().st_size, f"{why} may be missing or wrong in it and in reports"
+
+
+def _readable(content: bytes) -> list[str]:
+    """The lines that are JSON objects of a step."""
+    found = []
+    for line in content.split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            found.append(json.dumps(row) + "\n")
+    return found
 
 
 def _tensorboard(run: Run) -> Any:

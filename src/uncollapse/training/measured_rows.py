@@ -7,7 +7,7 @@ the names of `SplitRows` and `Samples`; the metadata says the `step`. `measures`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ from torch import Tensor
 from uncollapse._base.files import DamagedFileError, written_aside
 
 __all__ = [
+    "ROW_FILES",
     "NotMeasuredError",
     "Samples",
     "SplitRows",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 When = Literal["before", "after"]
+ROW_FILES = ("embeddings-before.safetensors", "embeddings-after.safetensors", "samples.safetensors")
 
 
 class NotMeasuredError(RuntimeError):
@@ -69,7 +71,8 @@ def read_rows(folder: Path, when: When, split: str) -> SplitRows:
 
     Raises `NotMeasuredError` where they were not taken.
     """
-    found = _read(folder, f"embeddings-{when}.safetensors", split)
+    names = ("rows", "labels", "embeddings")
+    found = _read(folder, f"embeddings-{when}.safetensors", split, names)
     fine = found.get("fine_labels")
     return SplitRows(found["rows"], found["labels"], fine, found["embeddings"])
 
@@ -85,7 +88,7 @@ def read_samples(folder: Path, split: str) -> Samples:
 
     Raises `NotMeasuredError` where they were not taken.
     """
-    found = _read(folder, "samples.safetensors", split)
+    found = _read(folder, "samples.safetensors", split, ("queries", "neighbours", "shown"))
     pixels = found.get("pixels")
     return Samples(found["queries"], found["neighbours"], found["shown"], pixels)
 
@@ -96,7 +99,7 @@ def write_samples(folder: Path, step: int, splits: Mapping[str, Samples]) -> Non
     _write(folder / "samples.safetensors", tensors, {"step": str(step)})
 
 
-def _read(folder: Path, name: str, split: str) -> dict[str, Tensor]:
+def _read(folder: Path, name: str, split: str, wanted: Sequence[str]) -> dict[str, Tensor]:
     path = folder / name
     if not path.is_file():
         raise NotMeasuredError(folder, name)
@@ -108,6 +111,9 @@ def _read(folder: Path, name: str, split: str) -> dict[str, Tensor]:
         raise DamagedFileError(path, str(error)) from None
     if not found:
         raise NotMeasuredError(folder, f"{name} of the split {split!r}")
+    lost = [key for key in wanted if key not in found]
+    if lost:
+        raise DamagedFileError(path, f"no {split}/{lost[0]} in it")
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.files import DamagedFileError
 from uncollapse.data import LabelledImages
 from uncollapse.health import Health, measure
 from uncollapse.health.fine_modes import with_modes
@@ -21,19 +22,27 @@ from uncollapse.training.assemble import build_loss, build_model, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import Evaluated, embed, evaluate_splits
 from uncollapse.training.first_batches import settled_copy, undisturbed
-from uncollapse.training.measured_rows import NotMeasuredError, SplitRows, write_rows, write_samples
+from uncollapse.training.measured_rows import (
+    NotMeasuredError,
+    SplitRows,
+    write_rows,
+    write_samples,
+)
 from uncollapse.training.measures import (
     BatchFigures,
     Measures,
     Moment,
     SplitFacts,
     SplitFigures,
+    check_rows,
+    measures_file,
     name_labels,
     read_measures,
     write_measures,
 )
-from uncollapse.training.run import Run
+from uncollapse.training.run import Run, warn_user
 from uncollapse.training.sample_pictures import choose_samples
+from uncollapse.training.summary import reseal
 from uncollapse.training.trust import check_trusted
 
 __all__ = ["Measurer", "fixed_rows", "measure_run"]
@@ -68,6 +77,16 @@ class Measurer:
             return read_measures(self.folder)
         except NotMeasuredError:
             return None
+
+    def drop_damaged(self) -> str | None:
+        """Remove measures that cannot be used: they are taken again. Says what was wrong."""
+        try:
+            check_rows(self.folder)
+            self.known()
+        except (DamagedFileError, NotMeasuredError) as error:
+            measures_file(self.folder).unlink(missing_ok=True)
+            return f"{error}; the measures are taken again"
+        return None
 
     def settled(self, model: nn.Module, loss: Loss) -> tuple[nn.Module, BatchFigures]:
         """`settled_copy` of a network, with this run's batches."""
@@ -160,12 +179,18 @@ class Measurer:
         return Moment(step, batches, figures), embedded
 
 
-def measure_run(run: Run, *, data_root: str | Path | None = None) -> Measures:
+def measure_run(
+    run: Run,
+    *,
+    data_root: str | Path | None = None,
+    warn: Callable[[str], None] = warn_user,
+) -> Measures:
     """Measure a run afterwards, from its dataset and its last checkpoint; returns all measures.
 
     For runs of earlier versions, and those that have not ended. What was measured while a run
     trained is kept; otherwise the network at its start is built again from the config. `data_root`
-    says where the dataset is now.
+    says where the dataset is now. What a user should know is told to `warn`: measures that are
+    damaged and taken again, a checkpoint that cannot be used and the older one that is.
 
     Raises `DataError` without the dataset, `CheckpointError` without a checkpoint.
     """
@@ -174,12 +199,16 @@ def measure_run(run: Run, *, data_root: str | Path | None = None) -> Measures:
     train = load_eval_data(config, config.data.train_split)
     splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
     measurer = Measurer(run.path, config, train, splits)
-    checkpoint = run.last_checkpoint()
+    chosen = run.choose()
+    for text in [*chosen.warnings, *filter(None, [measurer.drop_damaged()])]:
+        warn(text)
     if measurer.known() is None:
-        measurer.rebuild_before(checkpoint.state["shape"])
+        measurer.rebuild_before(chosen.checkpoint.state["shape"])
     loss = build_loss(config, train)
-    loss.load_state_dict(checkpoint.state["loss"])
-    return measurer.take_after(checkpoint.step, run.load_model(), loss)
+    loss.load_state_dict(chosen.checkpoint.state["loss"])
+    measures = measurer.take_after(chosen.step, chosen.model, loss)
+    reseal(run)
+    return measures
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:

@@ -20,7 +20,8 @@ in training mode, so each is normalised by itself: what HNM (17) and a forecast 
      "before": {"step": 0,
                 "batches": {"count", "diameter", "hard_mined_loss", "loss", "drift", "anchors"},
                 "splits": {"test": {"health": {...}, "scores": {"recall@1", "map@r", ...}}}},
-     "after": ...}
+     "after": ...,
+     "files": {"embeddings-before.safetensors": SHA-256, ...}}
 
 The first split is the one that a page is about. `after` is missing until the run has ended. Numbers
 that are not finite are written as Python writes them (NaN, Infinity).
@@ -37,10 +38,11 @@ import numpy as np
 from torch import Tensor
 
 from uncollapse._base.arrays import Array
-from uncollapse._base.files import DamagedFileError, read_json, write_json
+from uncollapse._base.files import DamagedFileError
+from uncollapse._base.seals import read_sealed, sha256_of, sums_of, write_sealed
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.health import Health
-from uncollapse.training.measured_rows import NotMeasuredError
+from uncollapse.training.measured_rows import ROW_FILES, NotMeasuredError
 
 __all__ = [
     "BatchFigures",
@@ -48,6 +50,7 @@ __all__ = [
     "Moment",
     "SplitFacts",
     "SplitFigures",
+    "check_rows",
     "measures_file",
     "name_labels",
     "read_measures",
@@ -153,7 +156,7 @@ def read_measures(folder: Path) -> Measures:
     path = measures_file(folder)
     if not path.is_file():
         raise NotMeasuredError(folder, path.name)
-    plain = read_json(path)
+    plain = read_sealed(path)
     if plain.get("format") != _FORMAT:
         raise DamagedFileError(path, f"format {plain.get('format')!r}, expected {_FORMAT}")
     try:
@@ -165,13 +168,32 @@ def read_measures(folder: Path) -> Measures:
 
 
 def write_measures(folder: Path, measures: Measures) -> None:
-    """Write `measures.json`, aside and renamed; the same measures give the same bytes."""
+    """Write `measures.json`, aside and renamed; the same measures give the same bytes.
+
+    The files of rows that belong to it must be there already.
+    """
     plain: dict[str, Any] = {"format": _FORMAT}
     plain["splits"] = {name: asdict(one) for name, one in measures.splits.items()}
     plain["before"] = _plain(measures.before)
     if measures.after is not None:
         plain["after"] = _plain(measures.after)
-    write_json(measures_file(folder), plain)
+    plain["files"] = sums_of(folder, ROW_FILES)
+    write_sealed(measures_file(folder), plain)
+
+
+def check_rows(folder: Path) -> None:
+    """Raise unless the files of rows are those that were measured.
+
+    `NotMeasuredError` for one that is gone, `DamagedFileError` for one that is another.
+    """
+    path = measures_file(folder)
+    sums = read_sealed(path).get("files", {}) if path.is_file() else {}
+    for name in [name for name in ROW_FILES if name in sums]:
+        if not (folder / name).is_file():
+            raise NotMeasuredError(folder, name)
+        if sha256_of(folder / name) != sums[name]:
+            why = "its checksum differs from the one in measures.json"
+            raise DamagedFileError(folder / name, why)
 
 
 def name_labels(labels: Tensor, names: Mapping[int, str]) -> Array:

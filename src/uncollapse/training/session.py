@@ -26,7 +26,7 @@ from uncollapse.training.assemble import (
     pick_device,
     seeded,
 )
-from uncollapse.training.checkpoint import Checkpoint
+from uncollapse.training.checkpoint import Checkpoint, CheckpointError
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import (
     ALONE,
@@ -36,11 +36,15 @@ from uncollapse.training.distributed import (
     sum_gradients,
     synchronise_batch_norm,
 )
+from uncollapse.training.fitting import check_config, check_tensors
+from uncollapse.training.identity import config_values
 from uncollapse.training.stream import BatchStream
 
 __all__ = ["Session"]
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+# What a checkpoint must have to go on with.
+_STATE = ("shape", "loss", "optimiser", "scaler", "augment", "torch", "place", "best", "guard")
 
 
 class Session:
@@ -74,6 +78,8 @@ class Session:
         self.step = 0
         self.best = float("-inf")
         self.log_offset = 0
+        self.log_sha256: str | None = None
+        self.latest: dict[str, Any] = {}  # the last value of each key that was logged
 
     def advance(self) -> dict[str, Any]:
         """One step; returns its loss and, on steps that are logged, the batch's diameter.
@@ -150,15 +156,36 @@ class Session:
             "place": self.stream.place,
             "best": self.best,
             "log_offset": self.log_offset,
+            "log_sha256": self.log_sha256,
+            "latest": self.latest,
             "guard": None if self.guard is None else self.guard.state_dict(),
             "ranks": self.ranks.size,
         }
         if self.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(self.device)
-        return Checkpoint(self.step, self.model.state_dict(), state)
+        weights = self.model.state_dict()
+        return Checkpoint(self.step, weights, state, config_values(self.config))
+
+    def accept(self, checkpoint: Checkpoint) -> None:
+        """Raise `CheckpointError` for a checkpoint that is not of this run."""
+        check_config(checkpoint, self.config, looking=True)
+        check_tensors(checkpoint.step, checkpoint.weights, self.model.state_dict())
+        lost = [key for key in _STATE if key not in checkpoint.state]
+        if lost:
+            text = f"its state has no {lost[0]!r}"
+            raise CheckpointError(f"the checkpoint of step {checkpoint.step} is damaged: {text}")
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to a saved state."""
+        """Go back to a saved state; `CheckpointError` for one of another run."""
+        try:
+            self._restore(checkpoint)
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"the checkpoint of step {checkpoint.step} is not of this run: its state does not "
+                f"fit ({type(error).__name__})"
+            ) from error
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.model.load_state_dict(dict(checkpoint.weights))
         self.loss.load_state_dict(state["loss"])
@@ -172,7 +199,8 @@ class Session:
         if self.guard is not None:
             self.guard.load_state_dict(state["guard"])
         self.step, self.best = checkpoint.step, state["best"]
-        self.log_offset = state["log_offset"]
+        self.log_offset, self.log_sha256 = state["log_offset"], state.get("log_sha256")
+        self.latest = dict(state.get("latest", {}))
 
     def _charged(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share.

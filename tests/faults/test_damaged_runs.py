@@ -1,0 +1,191 @@
+"""Every file of a run folder, damaged in every way, under every command that reads it.
+
+A command may say what is wrong and end, or go on and warn. It may not show a traceback, and not
+give another result in silence.
+"""
+
+import shutil
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from uncollapse.cli import app
+from uncollapse.cli.errors import run as run_command
+
+CONFIG = """
+seed = {seed}
+[data]
+name = "arrays"
+root = "{root}"
+[model]
+backbone = "mlp"
+dim = 3
+hidden = [8]
+[batch]
+p = 4
+k = 3
+[evaluate]
+ks = [1, 2]
+[guard]
+every = 2
+[train]
+steps = {steps}
+log_every = 1
+evaluate_every = 3
+checkpoint_every = 2
+"""
+# The run is damaged when it has ended, or when 6 of its 8 steps are made.
+COMMANDS = {
+    "resume": "half",
+    "resume the finished": "whole",
+    "evaluate": "whole",
+    "evaluate --best": "whole",
+    "report": "whole",
+    "report the half": "half",
+    "embed": "whole",
+}
+HARMS = ("missing", "empty", "cut", "flipped", "flipped late", "garbage", "another run's")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Three runs of one architecture: `whole`, `half` of it, and `other`, of another seed."""
+    home = tmp_path_factory.mktemp("damaged")
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 6)
+    centres = rng.integers(40, 215, (4, 1, 5, 5))
+    (home / "data").mkdir()
+    for split in ("train", "test"):
+        images = centres[labels] + rng.integers(-40, 40, (24, 1, 5, 5))
+        np.savez(home / "data" / f"{split}.npz", images=images.astype(np.uint8), labels=labels)
+    for name, seed, steps in (("whole", 0, 8), ("half", 0, 6), ("other", 1, 8)):
+        file = home / f"{name}.toml"
+        file.write_text(CONFIG.format(seed=seed, steps=steps, root=home / "data"))
+        assert run_command(app, ["train", str(file), "--out", str(home / name)]) == 0
+    return home
+
+
+def files(home: Path, name: str) -> list[Path]:
+    """The files of a run, relative to it."""
+    return sorted(p.relative_to(home / name) for p in (home / name).rglob("*") if p.is_file())
+
+
+def damage(path: Path, harm: str, other: Path) -> None:
+    content = bytearray(path.read_bytes())
+    if harm == "missing":
+        path.unlink()
+    elif harm == "empty":
+        path.write_bytes(b"")
+    elif harm == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif harm.startswith("flipped"):
+        share = 0.4 if harm == "flipped" else 0.9
+        content[int(share * len(content))] ^= 1 << zlib.crc32(path.name.encode()) % 7
+        path.write_bytes(content)
+    elif harm == "garbage":
+        path.write_bytes(np.random.default_rng(1).bytes(len(content)))
+    else:
+        shutil.copy(other, path)
+
+
+def counterpart(home: Path, file: Path) -> Path:
+    """The same file of the other run; one of the same kind where it has none of that name."""
+    same = home / "other" / file
+    if same.is_file():
+        return same
+    alike = [p for p in (home / "other" / file.parts[0]).rglob("*") if p.is_file()]
+    return next((p for p in alike if p.name == file.name), alike[0])
+
+
+def result(home: Path, command: str, capsys) -> tuple[int, str, object]:
+    """Exit code, all that was said, and what came out."""
+    place, out = home / "run", home / "out.npz"
+    out.unlink(missing_ok=True)
+    words = {
+        "resume": ["train", str(home / "whole.toml"), "--out", str(place), "--resume"],
+        "evaluate": ["evaluate", str(place), *command.split()[1:]],
+        "report": ["report", str(place), "--out", str(home / "page.html")],
+        "embed": ["embed", str(place), "--out", str(out)],
+    }[command.split()[0]]
+    capsys.readouterr()
+    code = run_command(app, words)
+    said = capsys.readouterr()
+    found: object = said.out
+    if code == 0 and command == "embed":
+        found = np.load(out)["embeddings"].tobytes()
+    elif code == 0 and command.startswith("report"):
+        found = (home / "page.html").read_text(encoding="utf-8")
+    elif code == 0 and command.startswith("resume"):
+        weights = load_file(place / "checkpoints" / "step-00000008" / "weights.safetensors")
+        measures = (place / "measures.json").read_bytes()
+        tensors = {name: tensor.tobytes() for name, tensor in weights.items()}
+        found = tensors, (place / "metrics.jsonl").read_bytes(), measures
+    return code, said.out + said.err, found
+
+
+def wrong(code: int, said: str, found: object, expected: object) -> str | None:
+    if code not in (0, 2) or "Traceback" in said or "bug in uncollapse" in said:
+        return f"code {code}"
+    if "weights_only" in said:
+        return "torch's advice to load unsafely"
+    if code == 2 and "error: " not in said:
+        return "an error without a sentence"
+    if code == 0 and found != expected and "warning: " not in said:
+        return "another result in silence"
+    return None
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_damage_gives_a_traceback_or_another_result_in_silence(home, command, capsys):
+    source, count, bad, warned = COMMANDS[command], 0, [], 0
+    shutil.rmtree(home / "run", ignore_errors=True)
+    shutil.copytree(home / source, home / "run")
+    code, said, expected = result(home, command, capsys)
+    assert (code, "warning: " in said) == (0, False), said
+    for file in files(home, source):
+        for harm in HARMS:
+            shutil.rmtree(home / "run")
+            shutil.copytree(home / source, home / "run")
+            damage(home / "run" / file, harm, counterpart(home, file))
+            code, said, found = result(home, command, capsys)
+            count += 1
+            warned += "warning: " in said or code == 2
+            fault = wrong(code, said, found, expected)
+            if fault:
+                bad.append(f"{file} {harm}: {fault}: {said[-400:]}")
+    with capsys.disabled():
+        print(f"\n{command}: {count} damaged folders, {warned} of them said, {len(bad)} wrong")
+    assert not bad, "\n".join(bad)
+    assert warned > count // 20  # the harm is real
+
+
+def test_a_whole_checkpoint_of_another_run_is_refused(home, capsys):
+    for command in ("resume the finished", "evaluate", "embed"):
+        shutil.rmtree(home / "run", ignore_errors=True)
+        shutil.copytree(home / "whole", home / "run")
+        place = home / "run" / "checkpoints" / "step-00000008"
+        shutil.rmtree(place)
+        shutil.copytree(home / "other" / "checkpoints" / "step-00000008", place)
+        code, said, _ = result(home, command, capsys)
+        assert code == 0
+        assert "step 8 is of another run: it was made with seed = 1" in said
+        assert "of step 6" in said
+
+
+def test_checkpoints_without_a_config_are_not_gone_on_with_under_another(home, capsys):
+    shutil.rmtree(home / "run", ignore_errors=True)
+    shutil.copytree(home / "half", home / "run")
+    (home / "run" / "config.toml").unlink()
+    before = {p: p.read_bytes() for p in (home / "run").rglob("*") if p.is_file()}
+    words = ["train", str(home / "other.toml"), "--out", str(home / "run")]
+    assert run_command(app, words) == 2
+    assert "a new or empty folder, or --resume" in capsys.readouterr().err
+    assert run_command(app, [*words, "--resume"]) == 2
+    assert "of another run: it was made with seed = 0" in capsys.readouterr().err
+    assert {p: p.read_bytes() for p in (home / "run").rglob("*") if p.is_file()} == before
+    words[1] = str(home / "whole.toml")
+    assert run_command(app, [*words, "--resume"]) == 0
+    assert "config.toml is missing; it is written again" in capsys.readouterr().err

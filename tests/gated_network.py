@@ -1,0 +1,82 @@
+"""A network that stops at one of its training steps until it is let go, or its process is killed.
+
+So a test kills a process at a known moment, however fast the machine is.
+"""
+
+import itertools
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+STEP = 12
+_FOLDER = "UNCOLLAPSE_TEST_GATE"
+_arrivals = itertools.count()
+
+
+class Gated(nn.Sequential):
+    def __init__(self, dim):
+        super().__init__(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, dim))
+        self.seen = 0
+
+    def forward(self, x):
+        if self.training and torch.is_grad_enabled():  # a training step, not a measurement
+            self.seen += 1
+            if self.seen == STEP and _FOLDER in os.environ:
+                _wait(Path(os.environ[_FOLDER]))
+        return super().forward(x)
+
+
+def network(dim):
+    return Gated(dim)
+
+
+def _wait(gate):
+    name = f"{os.getpid()}-{next(_arrivals)}"
+    (gate / name).touch()
+    while not (gate / f"{name}.go").exists():
+        time.sleep(0.005)
+
+
+class Gate:
+    """The other side: `arrival` waits for a process to stand there, `let_go` lets it go on.
+
+    It is put into `environment` (os.environ), together with where this module is found.
+    """
+
+    def __init__(self, folder, environment):
+        folder.mkdir()
+        self.folder, self._known = folder, set()
+        environment[_FOLDER] = str(folder)
+        paths = [str(Path(__file__).parent), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+    def arrival(self, ended=lambda: False):
+        """The next arrival, or None once `ended()`."""
+        while not ended():
+            for path in self.folder.glob("*-*[0-9]"):
+                if path.name not in self._known:
+                    self._known.add(path.name)
+                    return path.name
+            time.sleep(0.005)
+        return None
+
+    @staticmethod
+    def pid(arrival):
+        return int(arrival.partition("-")[0])
+
+    def let_go(self, arrival):
+        (self.folder / f"{arrival}.go").touch()
+
+    def kill_one(self, wanted, kill, ended):
+        """Kill the first process for which `wanted(pid)`; let all others go, until `ended()`."""
+        killed = []
+        while (arrival := self.arrival(ended)) is not None:
+            if not killed and wanted(self.pid(arrival)):
+                kill(self.pid(arrival))
+                killed.append(self.pid(arrival))
+            else:
+                self.let_go(arrival)
+        return killed
