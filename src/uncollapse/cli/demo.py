@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from uncollapse.cli.plain_lines import say
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -63,7 +65,7 @@ def command(
     found = compare(runs)
     console.print(_table(found.numbers()))
     page = found.page(_TITLE, _TEXT).save(out / "report.html")
-    console.print(f"The same with pictures: {page}", highlight=False, soft_wrap=True)
+    say(console, f"The same with pictures: {page}")
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

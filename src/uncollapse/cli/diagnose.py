@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli.plain_lines import say
+
 if TYPE_CHECKING:
     from uncollapse.data.embeddings import Embeddings
     from uncollapse.report.pictures import Images
@@ -71,9 +73,9 @@ def command(
             reference=reference,
             tsne=tsne,
         )
-    console.print(str(result), markup=False, soft_wrap=True)
+    say(console, str(result))
     if html is not None:
-        console.print(f"wrote {result.save(html)}", markup=False, soft_wrap=True)
+        say(console, f"wrote {result.save(html)}")
 
 
 def _images(source: Path | None, found: Embeddings) -> Images | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse._base.plain_text import visible
+from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from uncollapse.data import LabelledImages
@@ -50,8 +51,7 @@ def embed_command(
     with console.status(f"embedding {len(data):,} samples"):
         points = training.embed(chosen.model, data)
     path = write_embeddings(_described(points.numpy(), data, known=not images), out)
-    told = f"wrote {len(data):,} embeddings to {visible(str(path))}: {said(chosen)}"
-    console.print(told, markup=False, highlight=False, soft_wrap=True)
+    say(console, f"wrote {len(data):,} embeddings to {path}: {said(chosen)}")
 
 
 def search_command(
@@ -100,7 +100,7 @@ def search_command(
             cells = (name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
             table.add_row(*(escape(visible(cell)) for cell in cells))
     console.print(table)
-    console.print(said(chosen), highlight=False)
+    say(console, said(chosen))
     if out is not None:
         from uncollapse.report.contact_sheets import contact_sheet, save_png
 
@@ -109,8 +109,7 @@ def search_command(
             right = (shelf.labels[hits.rows] == asked.labels[:, None]).tolist()
         found_images = [list(shelf.pixels(row)) for row in hits.rows]
         sheet = contact_sheet(list(asked.pixels()), found_images, right)
-        path = visible(str(save_png(sheet, out)))
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"wrote {save_png(sheet, out)}")
 
 
 def export_command(
@@ -129,12 +128,7 @@ def export_command(
     chosen = choose(Run.open(run, trust=trust), best)
     result = export_onnx(chosen.model, chosen.checkpoint.state["shape"], out)
     same = f"its outputs differ from torch's by {result.difference:.1e}"
-    Console().print(
-        f"wrote {visible(str(result.path))}: {said(chosen)}; {same}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(Console(), f"wrote {result.path}: {said(chosen)}; {same}")
 
 
 def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -> LabelledImages:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse.cli.embed import TrustOption
+from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +82,7 @@ def command(
     for page in filter(None, (html, None if out is None else out / "forecast.html")):
         written.append(save_forecast_page(found, page, f"Forecast of {config.name}", about))
     for path in written:
-        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+        say(console, f"wrote {path}")
 
 
 def _fitted(first: Path | None, more: list[Path], console: Console) -> float:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from uncollapse.cli.plain_lines import say
+
 __all__ = ["command"]
 
 
@@ -28,4 +30,4 @@ def command(
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
     with console.status(f"reading {len(runs)} run{'s' * (len(runs) > 1)}"):
         written = run_report(runs, out, warn=warn)
-    console.print(f"wrote {written}", markup=False, soft_wrap=True)
+    say(console, f"wrote {written}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from uncollapse.cli.plain_lines import say
+
 __all__ = ["command"]
 
 
@@ -62,4 +64,4 @@ def command(
     for page in made.pages:
         show_page(console, page)
     for path in made.files:
-        console.print(f"wrote {path}", soft_wrap=True, highlight=False)
+        say(console, f"wrote {path}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli.plain_lines import say
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -70,7 +72,7 @@ def command(
             run = sweep_grid if asked.search is None else sweep_search
             results = run(asked, folder, made, board, retry_failed=retry_failed)
         for path in [*results.write(), *sweep_report(folder)]:
-            console.print(f"wrote {path}", soft_wrap=True)
+            say(console, f"wrote {path}")
 
 
 def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engine:

@@ -9,6 +9,7 @@ import typer
 
 from uncollapse._base.plain_text import visible
 from uncollapse.cli.embed import TrustOption
+from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,8 +61,7 @@ def train_command(
     if is_first():
         console = Console()
         _show(run, console)
-        page = visible(str(write_report(run, warn=warn)))
-        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"report: {write_report(run, warn=warn)}")
     if run.summary["status"] == "interrupted":
         raise typer.Exit(INTERRUPTED)
 
@@ -112,7 +112,7 @@ def evaluate_command(
             result = training.evaluate(z, data, settings)
         scores |= {f"{name}/{key}": value for key, value in result.items()}
     console.print(_table(scores))
-    console.print(f"{said(chosen)}: {found.path}", highlight=False, soft_wrap=True)
+    say(console, f"{said(chosen)}: {found.path}")
 
 
 def _show(run: Run, console: Console) -> None:
@@ -120,7 +120,7 @@ def _show(run: Run, console: Console) -> None:
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
     console.print(_table(scores))
     said = f"{summary['status']} at step {summary['step']}: {run.path}"
-    console.print(visible(said), markup=False, highlight=False)
+    say(console, said)
 
 
 def _table(scores: dict[str, float]) -> object:
