@@ -1,4 +1,4 @@
-"""Fonts for pixels: a sans serif of the machine, or Pillow's own with near words for rare signs."""
+"""Fonts for pixels: a sans serif of the machine, or Pillow's own with near words for rare characters."""
 
 from __future__ import annotations
 

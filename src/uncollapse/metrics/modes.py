@@ -17,12 +17,12 @@ from uncollapse.metrics.retrieval_scores import retrieval
 
 __all__ = ["ModesResult", "modes_per_class"]
 
-_SMALLEST = 8  # samples below which the modes of a class cannot be told
+_SMALLEST = 8  # samples below which the modes of a class cannot be counted
 
 
 @dataclass(frozen=True)
 class ModesResult(Result):
-    """Modes of each class, NaN where they cannot be told.
+    """Modes of each class, NaN where they cannot be counted.
 
     With fine labels `fine_classes` counts those with at least two samples, and `separation` is in
     [0, 1]: 0 for fine classes mixed as by chance, 1 for fine classes wholly apart.
@@ -36,24 +36,24 @@ class ModesResult(Result):
 
     @property
     def mean(self) -> float:
-        """Mean number of modes over the classes where it could be told."""
-        told = self.modes[~np.isnan(self.modes)]
-        return float(told.mean()) if len(told) else float("nan")
+        """Mean number of modes over the classes where it is known."""
+        known = self.modes[~np.isnan(self.modes)]
+        return float(known.mean()) if len(known) else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
-        """The mean number of modes, of fine classes and of their separation, and how many told."""
-        told = ~np.isnan(self.modes)
+        """The mean number of modes, of fine classes and of their separation, and how many are unknown."""
+        known = ~np.isnan(self.modes)
         numbers: dict[str, Any] = {
             "modes_per_class": self.mean,
             "classes": len(self.classes),
-            "classes_not_told": int((~told).sum()),
+            "classes_unknown": int((~known).sum()),
         }
         if self.fine_classes is not None and self.separation is not None:
-            some = told.any()
+            some = known.any()
             numbers["fine_classes_per_class"] = float(
-                self.fine_classes[told].mean() if some else np.nan
+                self.fine_classes[known].mean() if some else np.nan
             )
-            numbers["separation"] = float(self.separation[told].mean() if some else np.nan)
+            numbers["separation"] = float(self.separation[known].mean() if some else np.nan)
         return numbers
 
     def to_frame(self) -> Any:

@@ -13,7 +13,7 @@ from uncollapse._base.check import InputError, check_number
 __all__ = ["axis_values", "flat_axes", "nested", "point_name", "short_names"]
 
 _MOST = 1000  # values of one axis
-_LONGEST = 120  # signs of a name; file systems take 255
+_LONGEST = 120  # characters of a name; file systems take 255
 
 
 def flat_axes(table: Mapping[str, Any], name: str, prefix: str = "") -> dict[str, Any]:
