@@ -62,11 +62,11 @@ def test_a_few_stray_points_are_no_mode():
     assert modes_per_class(x, [0] * 102).modes.tolist() == [1.0]
 
 
-def test_a_collapsed_class_has_one_mode_and_a_tiny_class_is_not_told():
+def test_a_collapsed_class_has_one_mode_and_a_tiny_class_is_unknown():
     result = modes_per_class(np.zeros((27, 3)), [0] * 20 + [1] * 7)
     assert result.modes[0] == 1.0
     assert np.isnan(result.modes[1])
-    assert result.to_dict()["classes_not_told"] == 1
+    assert result.to_dict()["classes_unknown"] == 1
 
 
 def test_fine_classes_apart_are_modes_and_merged_ones_are_one():

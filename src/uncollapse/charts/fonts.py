@@ -1,4 +1,4 @@
-"""Fonts for pixels: a sans serif of the machine, or Pillow's own with near words for rare characters."""
+"""Fonts for pixels: a sans serif found, or Pillow's own with near words for rare characters."""
 
 from __future__ import annotations
 

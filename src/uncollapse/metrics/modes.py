@@ -41,7 +41,7 @@ class ModesResult(Result):
         return float(known.mean()) if len(known) else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
-        """The mean number of modes, of fine classes and of their separation, and how many are unknown."""
+        """Mean modes, fine classes and separation; how many classes are unknown."""
         known = ~np.isnan(self.modes)
         numbers: dict[str, Any] = {
             "modes_per_class": self.mean,
