@@ -22,7 +22,6 @@ from uncollapse._version import __version__
 from uncollapse.data import LabelledImages, LoadReport
 from uncollapse.health.advice import lower_rate
 from uncollapse.training.assemble import load_data, load_eval_data, pick_device
-from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
 from uncollapse.training.entry import check_entry, is_done
@@ -32,7 +31,8 @@ from uncollapse.training.evaluation import (
     as_evaluated,
     evaluate_splits,
 )
-from uncollapse.training.log import Log, repair_log
+from uncollapse.training.keeping import last_saved, restore, save
+from uncollapse.training.log import Log
 from uncollapse.training.measurer import Measurer
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
@@ -83,12 +83,12 @@ def train(
         try:
             _train(config, run, ranks, console, owner, warnings)
         except LostRankError as error:
-            told = f"{error}; {_last_saved(run)}: go on with the same command and --resume"
+            told = f"{error}; {last_saved(run)}: go on with the same command and --resume"
             raise LostRankError(told) from error
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            told = f"the disk of {run.path} is full ({error.strerror}); {_last_saved(run)}"
+            told = f"the disk of {run.path} is full ({error.strerror}); {last_saved(run)}"
             raise TrainingError(f"{told}: make room and go on with --resume") from error
     return run
 
@@ -119,7 +119,7 @@ def _train(
         for name, data in _splits(session, measurer).items():
             if data.report.skipped:
                 line.note(f"warning: {name}: {data.report.skipped_summary()}")
-        for warning in [*warnings, *_restore(session, run, measurer)]:
+        for warning in [*warnings, *restore(session, run, measurer)]:
             line.note(f"warning: {warning}")
         ranks.on_first(lambda: _begin(run, config))
         session.check_ranks()
@@ -170,11 +170,11 @@ def _loop(
             line.show(session.step, {"recall@1": _primary(scores)})
             best = session.is_best(_primary(scores))
         if best or last or session.step % c.checkpoint_every == 0:
-            _save(session, run, log, owner, best=best)
+            save(session, run, log, owner, best=best)
         stop = ranks.any(asked.is_set())
     if stop and session.step < c.steps and not session.stopped:
-        _save(session, run, log, owner)
-        line.note(f"interrupted: {_last_saved(run)}; go on with --resume")
+        save(session, run, log, owner)
+        line.note(f"interrupted: {last_saved(run)}; go on with --resume")
         return "interrupted"
     _end_measures(session, measurer, seen)
     return "stopped" if session.stopped else "finished"
@@ -222,7 +222,7 @@ def _diverged(session: Session, run: Run, what: str) -> TrainingError:
     if guard is not None and guard.action == "rescue":
         rescue, tried = "", f", also at {guard.lr_factor:.2g} times the learning rate"
     return TrainingError(
-        f"diverging: {what} at step {session.step}{tried}; {_last_saved(run)}. Begin in a new "
+        f"diverging: {what} at step {session.step}{tried}; {last_saved(run)}. Begin in a new "
         f"folder with a lower optimiser.lr, such as {rate}, with optimiser.clip = 1.0{rescue}"
     )
 
@@ -236,51 +236,6 @@ def _write(session: Session, log: Log, values: Mapping[str, Any]) -> None:
 def _primary(scores: Mapping[str, float]) -> float | None:
     """Recall@1 by labels on the first evaluation split: what `best` is judged by."""
     return next((v for k, v in scores.items() if "recall@" in k and "fine/" not in k), None)
-
-
-def _save(session: Session, run: Run, log: Log, owner: FolderOwner, *, best: bool = False) -> None:
-    if not session.sound:  # the next step will say it
-        return
-    session.log_offset, session.log_sha256 = log.offset(), log.sha256
-    session.check_ranks()
-
-    def save() -> None:
-        owner.check()
-        run.checkpoints.save(session.checkpoint(), best=best)
-
-    session.ranks.on_first(save)
-
-
-def _restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
-    """Go on from the newest good checkpoint, if there is any; what a user should know of it."""
-    store, first = run.checkpoints, session.ranks.on_first
-    checkpoint, complaints = first(lambda: store.load_last(session.accept))
-    if checkpoint is None:
-        if complaints:
-            remedy = "put back what was damaged, or train into a new folder"
-            raise CheckpointError(f"{'; '.join(complaints)}; {remedy}")
-        return first(lambda: _told(measurer.drop_damaged()))
-    session.restore(checkpoint)
-    going = f"going on from the one of step {checkpoint.step}"
-    warnings = [f"{complaint}; {going}" for complaint in complaints]
-    known = session.log_offset, session.log_sha256
-    session.log_offset, complaint = first(lambda: repair_log(run.metrics_file, *known))
-    warnings += _told(complaint)
-    warnings += first(lambda: _told(store.repair_best(), measurer.drop_damaged()))
-    before = checkpoint.state.get("ranks", 1)
-    if session.config.mining.scope == "rank" and before != session.ranks.size:
-        changed = f"was mined on {before} ranks and is now on {session.ranks.size}"
-        warnings.append(f"mining.scope = 'rank': the batch {changed}, which is another run")
-    return warnings
-
-
-def _told(*complaints: str | None) -> list[str]:
-    return [text for text in complaints if text is not None]
-
-
-def _last_saved(run: Run) -> str:
-    steps = run.checkpoints.steps()
-    return f"step {steps[-1]} is saved" if steps else "no checkpoint was written yet"
 
 
 def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:
