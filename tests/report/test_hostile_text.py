@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from uncollapse._base.plain_text import visible
+from uncollapse._base.seals import write_sealed
 from uncollapse.health.drift_forecast import Cell, Forecast
 from uncollapse.health.strategy import Strategy
 from uncollapse.report import diagnose, run_report, write_comparison
@@ -56,9 +57,8 @@ def hostile_run(easy_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     config = run.config_file.read_text(encoding="utf-8")
     root = f"[data]\nroot = {json.dumps(TEXT)}"
     run.config_file.write_text(config.replace("[data]", root), encoding="utf-8")
-    summary = json.loads(run.summary_file.read_text(encoding="utf-8"))
-    summary["versions"] = {TEXT: TEXT}
-    run.summary_file.write_text(json.dumps(summary), encoding="utf-8")
+    more = {"versions": {TEXT: TEXT}, "skipped": {TEXT: {TEXT: {"count": 1, "first": [TEXT]}}}}
+    write_sealed(run.summary_file, run.summary | more)
     return run
 
 

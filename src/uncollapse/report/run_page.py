@@ -106,7 +106,7 @@ def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
 def _skipped(view: RunView, several: bool) -> list[str]:
     """What was left out of each split, as the run's summary has it."""
     lines = []
-    for split, kinds in view.run.summary.get("skipped", {}).items():
+    for split, kinds in view.summary.get("skipped", {}).items():
         said = []
         for kind, found in kinds.items():
             more = ", ..." if found["count"] > len(found["first"]) else ""

@@ -37,6 +37,8 @@ def read_summary(path: Path) -> dict[str, Any]:
         raise DamagedFileError(path, f"{error.why}; {_REMEDY}") from None
     kinds = {"status": str, "step": int, "metrics": dict}
     wrong = [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]
+    if not _says_skipped(found.get("skipped", {})):
+        wrong.append("skipped")
     if wrong or found["status"] not in _STATUS:
         key = wrong[0] if wrong else "status"
         raise DamagedFileError(path, f"its {key} is not that of a run; {_REMEDY}")
@@ -111,3 +113,17 @@ def _against_checkpoint(run: Run) -> list[str]:
             why = f"it is not as it was at step {steps[-1]}"
             found.append(f"{run.metrics_file} is {'damaged: ' + why if content else 'missing'}")
     return found
+
+
+def _says_skipped(value: Any) -> bool:
+    """Whether this is what the engine writes of files left out, by split and by kind."""
+    if not isinstance(value, dict) or not all(isinstance(kinds, dict) for kinds in value.values()):
+        return False
+    found = [entry for kinds in value.values() for entry in kinds.values()]
+    return all(
+        isinstance(entry, dict)
+        and isinstance(entry.get("count"), int)
+        and isinstance(entry.get("first"), list)
+        and all(isinstance(name, str) for name in entry["first"])
+        for entry in found
+    )
