@@ -1,17 +1,24 @@
-"""How good an embedding is: retrieval, clustering, re-ID, fine classes, modes, confidence."""
+"""How good an embedding is: retrieval, clustering, re-ID, modes, confidence, published figures."""
 
 from uncollapse.metrics.centroids import KMeansResult, kmeans
+from uncollapse.metrics.class_density import PiRatio, pi_ratio
 from uncollapse.metrics.cluster_scores import (
     ClusteringResult,
     clustering,
     normalized_mutual_information,
     pairwise_f1,
 )
+from uncollapse.metrics.discriminant_rank import lidar
 from uncollapse.metrics.fine import FineResult, fine_evaluation
+from uncollapse.metrics.hypersphere import Anisotropy, alignment, anisotropy, uniformity
 from uncollapse.metrics.modes import ModesResult, modes_per_class
+from uncollapse.metrics.neural_collapse import NC2, cdnv, nc1, nc2, nc3, nc4
+from uncollapse.metrics.principal import effective_rank, principal_axes
+from uncollapse.metrics.published import field_figures
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.retrieval_result import RetrievalResult
 from uncollapse.metrics.retrieval_scores import retrieval
+from uncollapse.metrics.spectral import alpha_req, pcf, rankme, rho_spectrum
 from uncollapse.metrics.uncertainty import (
     Interval,
     SeedComparison,
@@ -22,24 +29,44 @@ from uncollapse.metrics.uncertainty import (
 )
 
 __all__ = [
+    "NC2",
+    "Anisotropy",
     "ClusteringResult",
     "FineResult",
     "Interval",
     "KMeansResult",
     "ModesResult",
+    "PiRatio",
     "ReidResult",
     "RetrievalResult",
     "SeedComparison",
     "SeedSummary",
+    "alignment",
+    "alpha_req",
+    "anisotropy",
+    "cdnv",
     "clustering",
     "compare_seeds",
     "confidence",
+    "effective_rank",
+    "field_figures",
     "fine_evaluation",
     "kmeans",
+    "lidar",
     "modes_per_class",
+    "nc1",
+    "nc2",
+    "nc3",
+    "nc4",
     "normalized_mutual_information",
     "over_seeds",
     "pairwise_f1",
+    "pcf",
+    "pi_ratio",
+    "principal_axes",
+    "rankme",
     "reid",
     "retrieval",
+    "rho_spectrum",
+    "uniformity",
 ]

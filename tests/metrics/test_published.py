@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from uncollapse import metrics
+from uncollapse._base.check import InputError
+from uncollapse.metrics import field_figures
+
+RNG = np.random.default_rng(0)
+LABELS = np.array(list("abcd"))[np.arange(80) % 4]
+MEANS = 3 * RNG.normal(size=(4, 12))
+X = MEANS[np.arange(80) % 4] + RNG.normal(size=(80, 12))
+WITHOUT = {
+    "rankme", "effective_rank", "alpha_req", "rho_spectrum", "pcf", "uniformity", "cosine_mean",
+    "cosine_q05", "cosine_q25", "cosine_q50", "cosine_q75", "cosine_q95",
+}  # fmt: skip
+WITH = {
+    "lidar", "nc1", "nc2_equinorm", "nc2_equiangular", "nc2_maximal_angle", "ncc_error", "cdnv",
+    "alignment", "pi_intra", "pi_inter", "pi_ratio",
+}  # fmt: skip
+
+
+def test_every_figure_is_there_and_is_that_of_its_function():
+    found = field_figures(X, LABELS)
+    assert set(found) == WITHOUT | WITH
+    assert all(isinstance(v, float) and math.isfinite(v) for v in found.values())
+    for name in ("rankme", "effective_rank", "alpha_req", "rho_spectrum", "pcf", "uniformity"):
+        assert found[name] == getattr(metrics, name)(X)
+    for name in ("lidar", "nc1", "cdnv", "alignment"):
+        assert found[name] == getattr(metrics, name)(X, LABELS)
+    assert found["pi_ratio"] == metrics.pi_ratio(X, LABELS).ratio
+    assert found["cosine_q95"] == metrics.anisotropy(X).quantiles[0.95]
+
+
+def test_without_labels_there_are_those_that_need_none():
+    found = field_figures(X)
+    assert set(found) == WITHOUT
+    assert found == {name: field_figures(X, LABELS)[name] for name in WITHOUT}
+
+
+def test_a_classifier_adds_nc3_and_nc4():
+    weight = MEANS - MEANS.mean(axis=0)
+    found = field_figures(X, LABELS, weight=weight, bias=np.zeros(4))
+    assert set(found) == WITHOUT | WITH | {"nc3", "nc4"}
+    assert found["nc3"] < 0.1
+    said = np.array(list("abcd"))[(X @ weight.T).argmax(axis=1)]
+    assert found["nc4"] == metrics.nc4(X, LABELS, said)
+    # With a bias that decides alone, all rows are "b": three of four nearest means differ.
+    forced = field_figures(X, LABELS, weight=weight, bias=[0, 1e6, 0, 0])
+    assert forced["nc4"] == pytest.approx(0.75, abs=0.05)
+
+
+def test_one_point_gives_every_figure_a_documented_value():
+    found = field_figures(np.full((80, 12), 0.1), LABELS)
+    expected = {
+        "rankme": 1, "effective_rank": 0, "alpha_req": math.inf, "rho_spectrum": math.inf,
+        "pcf": 0, "uniformity": 0, "cosine_mean": 1, "cosine_q05": 1, "cosine_q25": 1,
+        "cosine_q50": 1, "cosine_q75": 1, "cosine_q95": 1, "lidar": 0, "nc1": math.inf,
+        "nc2_equinorm": math.nan, "nc2_equiangular": math.nan, "nc2_maximal_angle": math.nan,
+        "ncc_error": 1, "cdnv": 0, "alignment": 0, "pi_intra": 0, "pi_inter": 0,
+        "pi_ratio": math.nan,
+    }  # fmt: skip
+    assert found == pytest.approx(expected, abs=1e-4, nan_ok=True)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_scale_changes_lidar_alone(scale):
+    found, plain = field_figures(scale * X, LABELS), field_figures(X, LABELS)
+    del found["lidar"], plain["lidar"]
+    assert found == pytest.approx(plain, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"weight": MEANS}, "labels: expected labels, where a classifier"),
+        ({"labels": LABELS, "bias": [0.0] * 4}, "weight: expected the weight"),
+        ({"labels": LABELS, "weight": MEANS, "bias": [0.0]}, "bias: expected 4"),
+        ({"labels": LABELS, "weight": MEANS[:3]}, "weight: expected"),
+        ({"labels": LABELS[:5]}, "labels: expected 80"),
+    ],
+)
+def test_what_does_not_fit_together_is_said(given, words):
+    with pytest.raises(InputError, match=words):
+        field_figures(X, **given)
