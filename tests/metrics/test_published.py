@@ -66,6 +66,34 @@ def test_one_point_gives_every_figure_a_documented_value():
     assert found == pytest.approx(expected, abs=1e-4, nan_ok=True)
 
 
+def test_a_cone_is_seen_in_directions_and_uncentred_spectra_alone():
+    plain, cone = field_figures(X, LABELS), field_figures(X + 1e3, LABELS)
+    assert cone["cosine_q05"] > 0.999 > plain["cosine_q95"]
+    assert cone["uniformity"] > -1e-3 > -1 > plain["uniformity"]
+    assert cone["rankme"] < 1.2 < 5 < plain["rankme"]
+    assert cone["rho_spectrum"] > 10 * plain["rho_spectrum"]
+    for name in ("effective_rank", "alpha_req", "pcf", "lidar", "nc1", "cdnv", "nc2_equinorm"):
+        assert cone[name] == pytest.approx(plain[name], rel=1e-6)
+    assert cone["alignment"] < 1e-4 * plain["alignment"]  # a cone aligns
+
+
+def test_unused_axes_are_seen_in_the_spectrum_alone():
+    round_about = np.random.default_rng(1).normal(size=(80, 12))
+    plain, found = field_figures(round_about), field_figures(round_about * (np.arange(12) < 5))
+    assert (found["rho_spectrum"], found["alpha_req"]) == (math.inf, math.inf)
+    assert found["pcf"] <= 5 / 12 < 8 / 12 < plain["pcf"]
+    assert max(found["rankme"], found["effective_rank"]) < 5.001 < 10 < plain["rankme"]
+    assert found["cosine_mean"] == pytest.approx(plain["cosine_mean"], abs=0.05)
+
+
+def test_classes_that_are_points_are_seen_with_labels_alone():
+    found, plain = field_figures(X, LABELS), field_figures(MEANS[np.arange(80) % 4], LABELS)
+    for name in ("nc1", "cdnv", "alignment", "pi_intra", "pi_ratio"):
+        assert plain[name] < 1e-12 < 1e-3 < found[name]
+    assert plain["lidar"] < 3.001
+    assert plain["uniformity"] < -0.5
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_scale_changes_lidar_alone(scale):
     found, plain = field_figures(scale * X, LABELS), field_figures(X, LABELS)
