@@ -4,7 +4,7 @@ from uncollapse.health.advice import RunSettings
 from uncollapse.health.drift_forecast import Cell, Forecast, forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.measuring import measure
-from uncollapse.health.mode_rates import ModeDrift, mode_drift
+from uncollapse.health.modal_drift import ModeDrift, mode_drift
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
 from uncollapse.health.radial_drift import Drift, drift

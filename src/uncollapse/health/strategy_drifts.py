@@ -12,7 +12,7 @@ import torch
 from uncollapse._base.arrays import ArrayLike, class_ids, points
 from uncollapse._base.check import check_int
 from uncollapse.health.loss_pull import LossFn, pull
-from uncollapse.health.mode_rates import ModeDrift, mode_rates
+from uncollapse.health.modal_drift import ModeDrift, mode_rates
 from uncollapse.health.radial_drift import Drift, radial_of
 from uncollapse.losses import (
     ContrastiveLoss,

@@ -59,10 +59,11 @@ def mode_drift(
 
     S, the modes of the classes as nearest neighbours show them: for each of the n rows, the mean of
     itself and its `k` nearest of the same class, less the class mean of that. Positive: the loss
-    merges the modes of a class. Zero or negative: it keeps them, or moves them apart. As with
-    `drift`, positive is necessary for class collapse, not sufficient, and a batch after a few
-    steps of training tells more than one of an untrained network. Losses whose gradients differ in
-    scale can be compared by sign, and by `value / inside`, not by size.
+    merges the modes of a class. Zero or negative: it keeps them, or moves them apart. Under
+    gradient flow modes shrink only while `exact` is positive, and need not vanish then. The sign is
+    that of this moment: a batch after a few steps of training tells more than one of an untrained
+    network. Losses whose gradients differ in scale can be compared by sign, and by
+    `value / inside`, not by size. One backward pass, as for `drift`.
 
     A class of at most k + 1 rows is its own neighbourhood and shows no modes; where no class shows
     any, or all rows of every class coincide, the rates are NaN. Of neighbours at equal distance the
