@@ -154,9 +154,7 @@ def test_scale_rotation_translation_and_order_change_nothing() -> None:
 def test_no_scale_is_too_small_or_too_large(scale: float) -> None:
     z, labels = cloud()
     push = torch.randn(z.shape, generator=torch.Generator().manual_seed(9)).double()
-    plain, far = (
-        mode_drift(lambda x, y: (push * x).sum(), one, labels) for one in (z, scale * z)
-    )
+    plain, far = (mode_drift(lambda x, y: (push * x).sum(), one, labels) for one in (z, scale * z))
     assert far.value == pytest.approx(plain.value, rel=1e-9)
     assert far.exact == pytest.approx(plain.exact, rel=1e-9)
     assert far.inside == pytest.approx(plain.inside, rel=1e-9)
