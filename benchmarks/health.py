@@ -142,18 +142,24 @@ def drifts() -> None:
     with torch.no_grad():
         z = model(images)
     found = drift_table(z, labels)
-    for name in dict.fromkeys(row.loss for row in found):
-        print_drifts(name, [row for row in found if row.loss == name])
+    for modes in (False, True):
+        for name in dict.fromkeys(row.loss for row in found):
+            print_drifts(name, [row for row in found if row.loss == name], modes=modes)
 
 
-def print_drifts(name: str, rows: list[DriftRow]) -> None:
+def print_drifts(name: str, rows: list[DriftRow], *, modes: bool = False) -> None:
+    """Positives down, negatives across: the drift of each, or its mode drift."""
+
+    def shown(row: DriftRow) -> str:
+        return f"{row.modes.value if modes else row.drift.value:+.3f}"
+
     negatives = list(dict.fromkeys(row.negatives for row in rows if row.negatives))
-    print(f"\n**{name}** (without a miner: {rows[0].drift.value:+.3f})\n")
+    print(f"\n**{name}**{', mode drift' * modes} (without a miner: {shown(rows[0])})\n")
     print("| positives | " + " | ".join(negatives).replace("_", "-") + " |")
     print("|---" * (len(negatives) + 1) + "|")
-    values = {(row.positives, row.negatives): row.drift.value for row in rows}
+    values = {(row.positives, row.negatives): shown(row) for row in rows}
     for positive in dict.fromkeys(row.positives for row in rows if row.positives):
-        cells = (f"{values[positive, negative]:+.3f}" for negative in negatives)
+        cells = (values[positive, negative] for negative in negatives)
         print(f"| {positive.replace('_', '-')} | " + " | ".join(cells) + " |")
 
 

@@ -127,8 +127,8 @@ def _noise_probe(x: Any, y: Any) -> Any:
 
 def _drifts(x: Any, y: Any) -> list[float]:
     losses = {name: DRIFT_LOSSES[name] for name in ("triplet, margin 0.2", "contrastive")}
-    found = uc.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"])
-    return [row.drift.value for row in found]
+    found = uc.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
+    return [value for row in found for value in (row.drift.value, row.modes.value)]
 
 
 def _claims(x: Any, y: Any, **more: Any) -> list[str]:
@@ -160,6 +160,12 @@ BOTH: dict[str, Entry] = {
     "drift, function": lambda x, y: uc.drift(plain_loss, x, y).value,
     "drift, resampled": lambda x, y: uc.drift(uc.TripletLoss(), x, y, resamples=3).spread,
     "drift, batches": lambda x, y: uc.drift(uc.TripletLoss(margin=0.5), [(x, y)]).value,
+    "mode_drift": lambda x, y: uc.mode_drift(uc.TripletLoss(margin=0.5), x, y, k=1).value,
+    "mode_drift, function": lambda x, y: uc.mode_drift(plain_loss, x, y, k=1).exact,
+    "mode_drift, resampled": lambda x, y: (
+        uc.mode_drift(uc.TripletLoss(), x, y, k=1, resamples=3).spread
+    ),
+    "mode_drift, batches": lambda x, y: uc.mode_drift(uc.TripletLoss(), [(x, y)], k=1).inside,
     "drift_table": _drifts,
     "Miner": lambda x, y: uc.Miner("easy", "semihard")(x, y),
     "Miner all": lambda x, y: uc.Miner("all", "all")(x, y),

@@ -90,6 +90,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "embeddings before the loss": (lambda: uc.drift(Z, Y, uc.TripletLoss()), r"loss_fn: .*swapped"),
     "a loss that is a float": (lambda: uc.drift(lambda z, y: 3.0, Z, Y), r"loss_fn: .*one number"),
     "a loss per row": (lambda: uc.drift(lambda z, y: z.sum(1), Z, Y), r"one number: a mean"),
+    "embeddings before the loss, modes": (
+        lambda: uc.mode_drift(Z, Y, uc.TripletLoss()),
+        r"loss_fn: .*swapped",
+    ),
+    "no neighbours": (
+        lambda: uc.mode_drift(uc.TripletLoss(), Z, Y, k=0),
+        r"k: expected a whole number of at least 1",
+    ),
     "drift without labels": (lambda: uc.drift(uc.TripletLoss(), Z), r"labels: expected one label"),
     "a sampler of rows": (lambda: uc.check_batches(range(4), [0, 1]), r"lists of row numbers"),
     "the class of a sampler": (lambda: uc.check_batches(uc.PKSampler, [0, 1]), r"a batch sampler"),

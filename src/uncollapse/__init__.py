@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         drift_table,
         forecast,
         measure,
+        mode_drift,
         noise_probe,
         probe,
     )
@@ -63,7 +64,7 @@ _HOMES = {
     "geometry": "class_diameters diameter diameter_lower_bound hard_mined_loss hausdorff_like "
     "isometric_error nearest_separated separation thickness",
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
-    "measure noise_probe probe",
+    "measure mode_drift noise_probe probe",
     "losses": "ContrastiveLoss Loss MarginLoss MultiSimilarityLoss NPairLoss ProxyNCALoss "
     "SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval",

@@ -1,9 +1,10 @@
-"""Collapse: measured in a snapshot, watched during training, predicted by the radial drift."""
+"""Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
 from uncollapse.health.advice import RunSettings
 from uncollapse.health.drift_forecast import Cell, Forecast, forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.measuring import measure
+from uncollapse.health.modal_drift import ModeDrift, mode_drift
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
 from uncollapse.health.radial_drift import Drift, drift
@@ -27,6 +28,7 @@ __all__ = [
     "GuardEvent",
     "Health",
     "Histogram",
+    "ModeDrift",
     "NoiseProbe",
     "Norms",
     "Probe",
@@ -42,6 +44,7 @@ __all__ = [
     "judge",
     "ladder",
     "measure",
+    "mode_drift",
     "nc1",
     "noise_probe",
     "predict_scale",

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
-from uncollapse._base.check import InputError, check_int
-from uncollapse.distances import centre, pairwise_distances
+from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.check import check_int
+from uncollapse.health.loss_pull import (
+    LEFT_OUT,
+    Batch,
+    LossFn,
+    Pull,
+    check_loss_fn,
+    leave_out,
+    pull,
+    several,
+)
 
-__all__ = ["Drift", "drift", "has_unit_rows", "radial"]
-
-LossFn = Callable[[Tensor, ArrayLike], Tensor]
-Batch = tuple[ArrayLike, ArrayLike]
-
-_LEFT_OUT = 0.25  # share of the rows that each resample leaves out
+__all__ = ["Drift", "LossFn", "drift", "has_unit_rows", "radial", "radial_of"]
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,9 @@ def drift(
     >>> abs(drift(TripletLoss(margin=0.2, scale_free=True), z, labels).value) < 1e-6
     True
     """
-    if not callable(loss_fn) or isinstance(loss_fn, type):
-        allowed = "a loss, before embeddings and labels"
-        raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
+    check_loss_fn(loss_fn)
     if labels is None:
-        measured = [radial(loss_fn, z, y, normalized)[:2] for z, y in _batches(embeddings)]
+        measured = [radial(loss_fn, z, y, normalized)[:2] for z, y in several(embeddings)]
         value, relative = np.mean(measured, axis=0).tolist()
         deviation = np.std([one[0] for one in measured], ddof=1) if len(measured) > 1 else math.nan
         return Drift(value, float(deviation), relative)
@@ -86,9 +88,9 @@ def drift(
     if resamples < 2:
         return Drift(value, math.nan, relative)
     rng = np.random.default_rng(seed)
-    subsets = [_leave_out(whole, labels, rng) for _ in range(resamples)]
+    subsets = [leave_out(whole, labels, rng) for _ in range(resamples)]
     values = [radial(loss_fn, z, y, normalized)[0] for z, y in subsets]
-    return Drift(value, float(np.std(values)) * math.sqrt((1 - _LEFT_OUT) / _LEFT_OUT), relative)
+    return Drift(value, float(np.std(values)) * math.sqrt((1 - LEFT_OUT) / LEFT_OUT), relative)
 
 
 def radial(
@@ -100,29 +102,15 @@ def radial(
     >>> radial(ContrastiveLoss(margin=1.0), torch.zeros(4, 2), [0, 0, 1, 1])
     (0.0, inf, 0.0)
     """
-    leaf = points(z, "embeddings", min_rows=2).detach()
-    if normalized:
-        leaf = torch.nn.functional.normalize(leaf, dim=1)
-    leaf = leaf.clone().requires_grad_(True)
-    with torch.enable_grad():
-        loss = loss_fn(leaf, labels)
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
-        raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
-    gradient = torch.zeros_like(leaf)
-    if loss.requires_grad:
-        found = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)[0]
-        gradient = gradient if found is None else found
-    rows = centre(leaf)
-    slope = gradient.to(rows.dtype)
-    if normalized:
-        unit = leaf.detach().to(slope.dtype)
-        slope = slope - (slope * unit).sum(1, keepdim=True) * unit
-    pairs = len(rows) * (len(rows) - 1)
-    mean = float(pairwise_distances(rows).sum()) / pairs
-    if mean == 0.0:
-        return 0.0, math.inf if float(loss.detach()) > 0 else 0.0, 0.0
-    return float((rows * slope).sum()) / mean, float(loss.detach()) / mean, mean
+    return radial_of(pull(loss_fn, z, labels, normalized))
+
+
+def radial_of(found: Pull) -> tuple[float, float, float]:
+    """The same of a gradient that is known."""
+    if found.mean == 0.0:
+        return 0.0, math.inf if found.loss > 0 else 0.0, 0.0
+    value = float((found.rows * found.slope).sum()) / found.mean
+    return value, found.loss / found.mean, found.mean
 
 
 def has_unit_rows(z: Tensor) -> bool:
@@ -133,25 +121,3 @@ def has_unit_rows(z: Tensor) -> bool:
     """
     norms = torch.linalg.vector_norm(z.detach(), dim=1, dtype=torch.float32)
     return bool((norms - 1.0).abs().max() < 1e-4)
-
-
-def _batches(given: object) -> Sequence[Batch]:
-    """Several (embeddings, labels), or an error that says what is missing."""
-    pairs = given if isinstance(given, list | tuple) else []
-    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        raise InputError("labels", None, "one label a row, or several (embeddings, labels)")
-    return pairs
-
-
-def _leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:
-    """The batch without a quarter of each class, as nearly as its size allows."""
-    ids, _ = class_ids(labels, len(z))
-    order = rng.permutation(len(z))
-    order = order[np.argsort(ids[order], kind="stable")]
-    # A random phase, so that classes of two or three lose a member a quarter of the time each.
-    kept = np.floor((np.arange(len(z)) + rng.random()) * (1 - _LEFT_OUT))
-    keep = np.sort(order[np.diff(kept, prepend=-1) > 0])
-    chosen = torch.from_numpy(keep)
-    if isinstance(labels, Tensor):
-        return z[chosen.to(z.device)], labels[chosen.to(labels.device)]
-    return z[chosen.to(z.device)], label_array(labels, len(z))[keep]

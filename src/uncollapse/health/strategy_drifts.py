@@ -1,7 +1,8 @@
-"""The drift of every loss with every miner of the library on one batch."""
+"""Drift and mode drift of every loss with every miner of the library on one batch."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +10,10 @@ from typing import NamedTuple
 import torch
 
 from uncollapse._base.arrays import ArrayLike, class_ids, points
-from uncollapse.health.radial_drift import Drift, LossFn, drift
+from uncollapse._base.check import check_int
+from uncollapse.health.loss_pull import LossFn, pull
+from uncollapse.health.modal_drift import ModeDrift, mode_rates
+from uncollapse.health.radial_drift import Drift, radial_of
 from uncollapse.losses import (
     ContrastiveLoss,
     MarginLoss,
@@ -56,12 +60,16 @@ LOSSES: Mapping[str, Maker] = {
 
 
 class DriftRow(NamedTuple):
-    """One line: `positives` and `negatives` are None for the loss without a miner."""
+    """One line: `positives` and `negatives` are None for the loss without a miner.
+
+    `modes` has NaN where no class of the batch has more than k + 1 rows.
+    """
 
     loss: str
     positives: str | None
     negatives: str | None
     drift: Drift
+    modes: ModeDrift
 
 
 def drift_table(
@@ -71,17 +79,21 @@ def drift_table(
     losses: Mapping[str, Maker] = LOSSES,
     positives: Sequence[str] = POSITIVES,
     negatives: Sequence[str] = NEGATIVES,
+    k: int = 3,
     seed: int = 0,
 ) -> list[DriftRow]:
-    """Drift of each loss without a miner, and with each choice of positives and negatives.
+    """Drift and mode drift of each loss without a miner, and with each choice of tuples.
 
-    Losses on the sphere are measured there, by tangent gradients. Miners draw from `seed`.
+    Losses on the sphere are measured there, by tangent gradients. `k` is the number of neighbours
+    of the mode drift. Both drifts are of the same triplets; miners draw from `seed`.
 
     >>> z = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
-    >>> rows = drift_table(z, torch.arange(12) % 3, positives=["easy", "hard"], negatives=["hard"])
-    >>> [(r.positives, r.drift.value > 0) for r in rows if r.loss == "triplet, margin 0.2"]
-    [(None, True), ('easy', True), ('hard', True)]
+    >>> labels, some = torch.arange(12) % 3, {"positives": ["easy", "hard"], "negatives": ["hard"]}
+    >>> rows = drift_table(z, labels, **some, k=1)[:3]
+    >>> [(r.positives, r.drift.value > 0, r.modes.value > 0) for r in rows]
+    [(None, True, True), ('easy', True, False), ('hard', True, True)]
     """
+    check_int("k", k)
     z = points(embeddings, "embeddings", min_rows=2)
     ids = torch.from_numpy(class_ids(labels, len(z))[0])
     choices: list[tuple[str | None, str | None]] = [(None, None)]
@@ -95,6 +107,9 @@ def drift_table(
             with warnings.catch_warnings():
                 # A strict window may be empty: the drift is then 0, which the table shows.
                 warnings.simplefilter("ignore", NoTripletsWarning)
-                found = drift(loss_fn, z, ids, normalized=maker.normalized)
-            rows.append(DriftRow(name, p, n, found))
+                found = pull(loss_fn, z, ids, maker.normalized)
+            value, relative, _ = radial_of(found)
+            merging, exact, inside = mode_rates(found, ids, k)
+            modes = ModeDrift(merging, math.nan, exact, inside)
+            rows.append(DriftRow(name, p, n, Drift(value, math.nan, relative), modes))
     return rows
