@@ -130,7 +130,7 @@ def alias_of_arrays(node):
         (imported("rich.progress", "tqdm"), ("_base/progress.py",)),
         (imported("numba"), ("_kernels/",)),
         (renamed, ("_base/files.py", "_base/lock.py")),
-        (opened_to_write, ("_base/files.py",)),
+        (opened_to_write, ("_base/files.py", "_base/lock.py")),
         (alias_of_arrays, ("_base/arrays.py",)),
     ],
     ids=["progress bars", "numba", "renames", "files opened to write", "aliases for arrays"],
