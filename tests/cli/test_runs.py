@@ -139,7 +139,10 @@ def test_search_takes_image_files_and_a_gallery_of_them(trained, tmp_path, capsy
     assert "²: no such image file or folder" in capsys.readouterr().err
 
 
-def test_a_file_name_neither_colours_the_terminal_nor_moves_its_cursor(trained, tmp_path, capsys):
+def test_a_file_name_neither_colours_the_terminal_nor_moves_its_cursor(
+    trained, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "1000")  # or long names are broken into lines
     names = ["[red]a[bold]", "[/nothing]", "\x1b[2J\x1b]0;title\x07", "photo\u202egpj"]
     (tmp_path / "[").mkdir()
     for name in names:

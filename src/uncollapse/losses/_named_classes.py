@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+import json
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +28,7 @@ class NamedClasses(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
-        self.known: dict[Hashable, int] = {}
+        self.known: dict[str | int, int] = {}
 
     def numbers(self, labels: ArrayLike | None) -> ArrayLike | None:
         """Labels as the rows of the parameter."""
@@ -41,7 +40,7 @@ class NamedClasses(nn.Module):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             given = "names, in one of several processes"
             raise InputError("labels", given, f"whole numbers in 0..{self.size - 1}")
-        names = array.tolist()
+        names = [n if isinstance(n, str | int) else str(n) for n in array.tolist()]
         fresh = sorted(set(names) - set(self.known), key=lambda name: (str(type(name)), name))
         if len(self.known) + len(fresh) > self.size:
             given = f"{len(self.known) + len(fresh)} names so far, {fresh[-1]!r} among them"
@@ -49,10 +48,12 @@ class NamedClasses(nn.Module):
         self.known |= {name: number for number, name in enumerate(fresh, len(self.known))}
         return torch.tensor([self.known[name] for name in names])
 
-    def get_extra_state(self) -> list[Any]:
-        """The names in their order."""
-        return list(self.known)
+    def get_extra_state(self) -> Tensor:
+        """The names in their order, as the bytes of JSON: a state of tensors goes everywhere."""
+        text = json.dumps(list(self.known)) if self.known else ""
+        return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
-    def set_extra_state(self, state: list[Any]) -> None:
+    def set_extra_state(self, state: Tensor) -> None:
         """Take over the names of a saved loss."""
-        self.known = {name: number for number, name in enumerate(state)}
+        names = json.loads(bytes(state.tolist())) if len(state) else []
+        self.known = {name: number for number, name in enumerate(names)}

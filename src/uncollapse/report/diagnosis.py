@@ -97,6 +97,7 @@ def diagnose(
     small cannot be decided (see `uncollapse.health`). Retrieval and clustering use at most
     `max_rows` rows, the map `map_rows`; the page says so. The verdict looks at all rows.
 
+    >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
     >>> found = diagnose(z, torch.arange(60) % 6)
     >>> found.verdict, found.scores[0].kind

@@ -21,7 +21,8 @@ in training mode, so each is normalised by itself: what HNM (17) and a forecast 
                 "batches": {"count", "diameter", "hard_mined_loss", "loss", "drift", "anchors"},
                 "splits": {"test": {"health": {...}, "scores": {"recall@1", "map@r", ...}}}},
      "after": ...,
-     "files": {"embeddings-before.safetensors": SHA-256, ...}}
+     "files": {"embeddings-before.safetensors": SHA-256, ...},
+     "seal": SHA-256 of all the rest}
 
 The first split is the one that a page is about. `after` is missing until the run has ended. Numbers
 that are not finite are written as Python writes them (NaN, Infinity).

@@ -155,6 +155,7 @@ class Run:
         and `warnings` say so; `CheckpointError` if there is none.
         """
         config, store = self.config, self.checkpoints
+        check_trusted(self.path, config, trust=self.trust)
         told: list[str] = []
         models: dict[int, Embedder] = {}
 
