@@ -46,7 +46,7 @@ def test_labels_fine_labels_and_images_come_from_files_beside(
     words += ["--fine-labels", str(tmp_path / "fine.npy")]
     words += ["--images", str(tmp_path / "pictures.npy"), "--html", str(tmp_path / "page.html")]
     assert run(app, words) == 0
-    assert "by fine label:" in capsys.readouterr().out
+    assert "by fine label, on all 60 rows: R@1" in capsys.readouterr().out
     assert "data:image/png" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
