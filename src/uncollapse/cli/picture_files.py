@@ -37,8 +37,8 @@ def find_pictures(source: Path, names: Array | None) -> Images:
         if found is not None:
             return found
     lost = next((p for p, parts in zip(paths, plain, strict=True) if _lost(source, parts)), None)
-    why = f"no image file for the name '{paths[0] if lost is None else lost}' below it"
-    raise InputError("--images", f"{source} ({why})", _ALLOWED)
+    name = str(paths[0] if lost is None else lost)
+    raise InputError("--images", source, f"{_ALLOWED} (no image file for '{name[-200:]}' below it)")
 
 
 def _array(source: Path) -> Images:

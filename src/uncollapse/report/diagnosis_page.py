@@ -104,7 +104,7 @@ def _maps(found: Diagnosis) -> list[Chart]:
 
 def _score_table(found: Diagnosis) -> Table:
     names = list(dict.fromkeys(name for one in found.scores for name in one.values))
-    used = Cell(found.scored_rows.removesuffix(" rows"), found.scored)
+    used = Cell(found.scored_rows.replace(" rows", ""), found.scored)
     rows = [
         [one.kind, used, *(Cell(percent(one.values.get(n)), one.values.get(n)) for n in names)]
         for one in found.scores
