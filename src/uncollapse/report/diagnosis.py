@@ -111,6 +111,7 @@ def diagnose(
     `max_rows`, beyond that so many with classes as even as they allow; the map `map_rows`. Text and
     page say how many beside the figures. The verdict looks at all rows.
 
+    >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
     >>> found = diagnose(z, torch.arange(60) % 6)
     >>> found.verdict, found.scores[0].kind
