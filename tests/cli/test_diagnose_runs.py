@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -233,3 +235,10 @@ def test_search_names_the_files_of_a_split_also_from_the_cache(
 ) -> None:
     shown = say(capsys, "search", "run", "0", "-k", "2")
     assert "pets/test/" in "".join(shown.split()).replace("│", "")
+
+
+def test_the_command_loads_no_library_before_it_needs_it() -> None:
+    heavy = ["numba", "pandas", "scipy.optimize", "scipy.sparse", "scipy.stats", "sklearn"]
+    code = f"import sys, uncollapse.report; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

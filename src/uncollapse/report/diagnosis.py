@@ -12,7 +12,7 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import check_int
 from uncollapse.charts.numbers import percent
 from uncollapse.health import Health, Reference, Thresholds, measure
-from uncollapse.health.fine_modes import with_modes
+from uncollapse.health.fine_modes import COUNTED, with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.statistics import spectrum
 from uncollapse.report.diagnosis_page import make_diagnosis_page
@@ -123,7 +123,9 @@ def diagnose(
     check_int("max_rows", max_rows, 8)
     check_int("map_rows", map_rows, 8)
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
-    health = measure(z, coarse, thresholds, reference, seed=seed)
+    # Counted below, on more rows, where there are few classes or fine labels.
+    modes = fine is None and coarse is not None and len(np.unique(coarse)) > COUNTED
+    health = measure(z, coarse, thresholds, reference, modes=modes, seed=seed)
     finite = math.isfinite(health.diameter)
     wide = z.double().numpy()
     ids = _ids(coarse if coarse is not None else fine, len(z))
