@@ -107,3 +107,38 @@ def test_mistakes_are_one_line_and_exit_code_2(
     np.save("z.npy", np.eye(5))
     assert run(app, ["diagnose", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_limit_of_the_command_is_that_of_the_function() -> None:
+    from inspect import signature
+
+    from uncollapse.cli.diagnose import command
+    from uncollapse.report import diagnose, diagnose_run
+
+    limits = {
+        signature(f).parameters["max_rows"].default for f in (command, diagnose, diagnose_run)
+    }
+    assert limits == {30_000}
+
+
+def test_a_limit_is_printed_beside_the_figure(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    z, labels = arrays
+    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels)
+    assert run(app, ["diagnose", str(tmp_path / "z.npz"), "--max-rows", "40"]) == 0
+    assert "by label, on 40 of 60 rows, the limit: R@1 " in capsys.readouterr().out
+
+
+def test_an_odd_note_in_a_file_is_a_warning_and_the_file_is_diagnosed(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    z, labels = arrays
+    note = np.array('{"format": 1, "origin": {"run": "\\u001b[2J", "step": -1}}')
+    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels, uncollapse=note)
+    assert run(app, ["diagnose", str(tmp_path / "z.npz")]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("class-collapse\n")
+    assert "warning: " in said.err
+    assert "step is -1, expected a whole number from 0" in said.err
+    assert "\x1b[2J" not in said.err
