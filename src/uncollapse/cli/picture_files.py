@@ -57,11 +57,7 @@ def _below(folder: Path, names: Sequence[Sequence[str]], cut: int) -> list[Path]
     if len(set(short)) < len({tuple(parts) for parts in names}):
         return None
     found = [folder.joinpath(*parts) for parts in short]
-    return (
-        found
-        if all(parts and path.is_file() for parts, path in zip(short, found, strict=True))
-        else None
-    )
+    return found if all(short) and all(path.is_file() for path in found) else None
 
 
 def _lost(folder: Path, parts: Sequence[str]) -> bool:
