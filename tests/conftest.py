@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 SLOW = {
     "src/uncollapse/noise/minimisers.py",
     "src/uncollapse/noise/table.py",
+    "tests/cli/test_diagnose_runs.py",
     "tests/cli/test_forecast.py",
     "tests/cli/test_runs.py",
     "tests/cli/test_skipped_files.py",

@@ -46,7 +46,7 @@ def test_labels_fine_labels_and_images_come_from_files_beside(
     words += ["--fine-labels", str(tmp_path / "fine.npy")]
     words += ["--images", str(tmp_path / "pictures.npy"), "--html", str(tmp_path / "page.html")]
     assert run(app, words) == 0
-    assert "by fine label:" in capsys.readouterr().out
+    assert "by fine label, on all 60 rows: R@1" in capsys.readouterr().out
     assert "data:image/png" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
@@ -107,3 +107,38 @@ def test_mistakes_are_one_line_and_exit_code_2(
     np.save("z.npy", np.eye(5))
     assert run(app, ["diagnose", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_limit_of_the_command_is_that_of_the_function() -> None:
+    from inspect import signature
+
+    from uncollapse.cli.diagnose import command
+    from uncollapse.report import diagnose, diagnose_run
+
+    limits = {
+        signature(f).parameters["max_rows"].default for f in (command, diagnose, diagnose_run)
+    }
+    assert limits == {30_000}
+
+
+def test_a_limit_is_printed_beside_the_figure(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    z, labels = arrays
+    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels)
+    assert run(app, ["diagnose", str(tmp_path / "z.npz"), "--max-rows", "40"]) == 0
+    assert "by label, on 40 of 60 rows, the limit: R@1 " in capsys.readouterr().out
+
+
+def test_an_odd_note_in_a_file_is_a_warning_and_the_file_is_diagnosed(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    z, labels = arrays
+    note = np.array('{"format": 1, "origin": {"run": "\\u001b[2J", "step": -1}}')
+    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels, uncollapse=note)
+    assert run(app, ["diagnose", str(tmp_path / "z.npz")]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("class-collapse\n")
+    assert "warning: " in said.err
+    assert "step is -1, expected a whole number from 0" in said.err
+    assert "\x1b[2J" not in said.err

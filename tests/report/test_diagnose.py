@@ -98,10 +98,32 @@ def test_fine_labels_alone_are_scored_and_drawn():
 
 def test_what_was_sampled_is_stated():
     z, labels = blobs(0.5, each=40)
-    text = diagnose(z, labels, max_rows=60, map_rows=30).page().render()
+    found = diagnose(z, labels, max_rows=60, map_rows=30)
+    text = found.page().render()
     assert "On 60 of 240 rows" in text
     assert "30 of 240 rows" in text
     assert "rows, classes as even" not in diagnose(z, labels).page().render()
+
+
+def test_the_rows_used_stand_beside_the_figure_in_the_text_and_on_the_page():
+    z, labels = blobs(0.5, each=40)
+    for most, words in ((60, "60 of 240 rows, the limit"), (240, "all 240 rows")):
+        found = diagnose(z, labels, labels // 2, max_rows=most)
+        for line, kind in zip(str(found).splitlines()[-2:], ("label", "fine label"), strict=True):
+            assert line.startswith(f"  by {kind}, on {words}: R@1 ")
+        page = re.sub(r"<[^>]*>", " ", found.page().render())
+        assert f"R@1, by label, on {words}" in page
+        assert re.search(rf"\blabel\s+{re.escape(words.replace(' rows', ''))}", page)
+
+
+def test_many_rows_are_scored_whole_and_as_retrieval_scores_them():
+    rng = np.random.default_rng(0)
+    labels = np.arange(10_400) // 2  # pairs: too many classes to cluster
+    z = rng.normal(size=(5200, 4))[labels] + 0.05 * rng.normal(size=(10_400, 4))
+    found = diagnose(z, labels)
+    assert found.scored == 10_400
+    assert found.scores[0].values["R@1"] == retrieval(z, labels).recall[1]
+    assert "by label, on all 10,400 rows: R@1" in str(found)
 
 
 def test_pictures_are_inside_the_page_and_names_stand_in_for_them():

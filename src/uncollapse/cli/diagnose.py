@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,15 +11,18 @@ import typer
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
-    from uncollapse.data.embeddings import Embeddings
-    from uncollapse.report.pictures import Images
+    from uncollapse.data.origin import StartScale
+    from uncollapse.health import Reference
 
 __all__ = ["command"]
 
 
 def command(
     file: Annotated[
-        Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
+        Path,
+        typer.Argument(
+            help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv; or a run directory."
+        ),
     ],
     labels: Annotated[
         Path | None, typer.Option(help="A second file that holds the labels.")
@@ -47,48 +51,77 @@ def command(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page here.")] = None,
     reference: Annotated[
-        float | None, typer.Option(help="Diameter when it was healthy, to judge the scale by.")
+        float | None,
+        typer.Option(
+            help="Diameter when it was healthy, to judge the scale by.  [default: that before "
+            "training, for a run and what `uncollapse embed` wrote]"
+        ),
     ] = None,
     tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map by t-SNE (slower).")] = False,
+    max_rows: Annotated[
+        int, typer.Option(help="Rows that are scored; of more, so many are drawn.", min=8)
+    ] = 30_000,
 ) -> None:
     """Say whether and how embeddings have collapsed."""
+    from dataclasses import replace
+
     from rich.console import Console
 
+    from uncollapse._base.check import InputError
+    from uncollapse.cli.errors import warn
     from uncollapse.data.embeddings import read_embeddings, read_labels
-    from uncollapse.report import diagnose
+    from uncollapse.report import diagnose, diagnose_run
 
     console = Console(highlight=False)
-    found = read_embeddings(
-        file, labels, features=features or (), label=label, id=id_, ignore=ignore or ()
-    )
-    fine = found.fine_labels if fine_labels is None else read_labels(fine_labels)
-    with console.status(f"diagnosing {len(found):,} embeddings"):
-        result = diagnose(
-            found.points,
-            found.labels,
-            fine,
-            _images(images, found),
-            names=found.names,
-            title=file.name,
-            reference=reference,
-            tsne=tsne,
+    of_files = {
+        "--labels": labels,
+        "--fine-labels": fine_labels,
+        "--features": features,
+        "--label": label,
+        "--id": id_,
+        "--ignore": ignore,
+        "--images": images,
+    }
+    if file.is_dir():
+        for option, given in of_files.items():
+            if given:
+                way = "embed the run into a file, and diagnose that"
+                raise InputError(option, given, f"nothing beside a run directory: {way}")
+        with console.status("diagnosing the run"):
+            result = diagnose_run(file, reference=reference, tsne=tsne, max_rows=max_rows)
+    else:
+        found = read_embeddings(
+            file, labels, features=features or (), label=label, id=id_, ignore=ignore or ()
         )
+        if found.complaint:
+            warn(found.complaint)
+        fine = found.fine_labels if fine_labels is None else read_labels(fine_labels)
+        start = None if reference is not None or found.origin is None else found.origin.start
+        pictures = None
+        if images is not None:
+            from uncollapse.cli.picture_files import find_pictures
+
+            pictures = find_pictures(images, found.names)
+        with console.status(f"diagnosing {len(found):,} embeddings"):
+            result = diagnose(
+                found.points,
+                found.labels,
+                fine,
+                pictures,
+                names=found.names,
+                title=file.name,
+                reference=reference if start is None else _as_reference(start),
+                tsne=tsne,
+                max_rows=max_rows,
+            )
+        result = result if start is None else replace(result, compared_with=str(start))
     say(console, str(result))
     if html is not None:
         say(console, f"wrote {result.save(html)}")
 
 
-def _images(source: Path | None, found: Embeddings) -> Images | None:
-    import numpy as np
+def _as_reference(start: StartScale) -> Reference:
+    from uncollapse.health import Reference
 
-    from uncollapse._base.check import InputError
-
-    if source is None:
-        return None
-    if source.suffix == ".npy":
-        array: Images = np.load(source, mmap_mode="r", allow_pickle=False)
-        return array
-    if found.names is None or not source.is_dir():
-        given = f"{source}" + (", but the file has no names" if source.is_dir() else "")
-        raise InputError("--images", given, "an .npy array, or a folder that has the file's names")
-    return [source / str(name) for name in found.names]
+    known = (math.nan if size is None else size for size in (start.spread, start.cdnv))
+    return Reference(start.diameter, *known)

@@ -13,6 +13,7 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from uncollapse.data import LabelledImages
     from uncollapse.data.embeddings import Embeddings
+    from uncollapse.data.origin import Origin
     from uncollapse.training import Run
 
 __all__ = ["embed_command", "export_command", "search_command"]
@@ -37,7 +38,11 @@ def embed_command(
     best: BestOption = False,
     trust: TrustOption = False,
 ) -> None:
-    """Embed images, or a split of the run's dataset, into a file."""
+    """Embed images, or a split of the run's dataset, into a file.
+
+    The file keeps the names of the images, and for a split the run's scale before training, which
+    `uncollapse diagnose` compares with.
+    """
     from rich.console import Console
 
     from uncollapse import training
@@ -50,8 +55,10 @@ def embed_command(
     console = Console()
     with console.status(f"embedding {len(data):,} samples"):
         points = training.embed(chosen.model, data)
-    path = write_embeddings(_described(points.numpy(), data, known=not images), out)
-    say(console, f"wrote {len(data):,} embeddings to {path}: {said(chosen)}")
+    origin = _origin(found, chosen.step, None if images else split)
+    path = write_embeddings(_described(points.numpy(), data, origin), out)
+    scale = f"; reference: {origin.start}" if origin.start is not None else ""
+    say(console, f"wrote {len(data):,} embeddings to {path}: {said(chosen)}{scale}")
 
 
 def search_command(
@@ -157,21 +164,38 @@ def _row_numbers(queries: list[str], size: int) -> list[int] | None:
 
 def _names(data: LabelledImages, known: bool) -> list[str]:
     """How each sample is called in a table: its file, or its row and class."""
-    images = getattr(data.source, "images", None)
-    if images is not None:
-        return [str(image.path) for image in images]
+    if data.files is not None:
+        return list(data.files)
     classes = [data.class_names.get(int(c), str(int(c))) for c in data.labels]
     return [f"{row} ({name})" if known else str(row) for row, name in enumerate(classes)]
 
 
-def _described(points: object, data: LabelledImages, known: bool) -> Embeddings:
+def _origin(run: Run, step: int, split: str | None) -> Origin:
+    """Where rows come from, with the run's first scale; a warning where that is not known.
+
+    Images of one's own get none: few of them, or of another kind, are no smaller for being shrunk.
+    """
+    from uncollapse._base.files import DamagedFileError
+    from uncollapse.cli.errors import warn
+    from uncollapse.data.origin import Origin
+    from uncollapse.training import NotMeasuredError
+
+    start = None
+    try:
+        start = None if split is None else run.measures().start(split)
+    except (DamagedFileError, NotMeasuredError) as error:
+        warn(f"{error}. The file holds no scale to compare with")
+    return Origin(run.path.resolve().name, step, split, start)
+
+
+def _described(points: object, data: LabelledImages, origin: Origin) -> Embeddings:
     import numpy as np
 
     from uncollapse.data.embeddings import Embeddings
 
-    array = np.asarray(points)
+    array, known = np.asarray(points), origin.split is not None
     names = np.array(_names(data, known))
     if not known:
-        return Embeddings(array, names=names)
+        return Embeddings(array, names=names, origin=origin)
     fine = None if data.fine_labels is None else data.fine_labels.numpy()
-    return Embeddings(array, data.labels.numpy(), fine, names)
+    return Embeddings(array, data.labels.numpy(), fine, names, origin)

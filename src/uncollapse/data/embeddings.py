@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,13 +12,15 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, points64
 from uncollapse._base.check import InputError
-from uncollapse._base.extras import import_extra
 from uncollapse._base.files import written_aside
+from uncollapse.data.embedding_writers import WRITERS
+from uncollapse.data.origin import NOTE, Note, Origin, parse_note
 from uncollapse.data.readers import (
     ARRAY_FILES,
     TABLE_FILES,
     named_errors,
     read_arrays,
+    read_note,
     read_table,
 )
 from uncollapse.data.table_columns import Choice, label_values, table_arrays
@@ -37,28 +39,37 @@ _ROLES = {
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Embeddings `[N, dim]`, one row a sample; labels, fine labels and names where known."""
+    """Embeddings `[N, dim]`, one row a sample; labels, fine labels and names where known.
+
+    `origin` is the run that made them, where the file says so; `complaint` a sentence where what it
+    says of itself cannot be used.
+    """
 
     points: Array
     labels: Array | None = None
     fine_labels: Array | None = None
     names: Array | None = None
+    origin: Origin | None = None
+    complaint: str = ""
 
     def __len__(self) -> int:
         return len(self.points)
 
 
 def write_embeddings(found: Embeddings, path: str | Path) -> Path:
-    """Write by the file's ending: .npz, .parquet or .safetensors (numbers only: no names)."""
+    """Write by the file's ending: .npz, .parquet or .safetensors; each keeps all that is known.
+
+    Words have no place among the tensors of a .safetensors file and go to its header, up to 64 MB;
+    `InputError` beyond that.
+    """
     target = Path(path)
-    writer = _WRITERS.get(target.suffix)
+    writer = WRITERS.get(target.suffix)
     if writer is None:
-        raise InputError("path", target.name, f"a file ending in {', '.join(_WRITERS)}")
-    columns = {
-        name: value for name, value in vars(found).items() if name != "points" and value is not None
-    }
+        raise InputError("path", target.name, f"a file ending in {', '.join(WRITERS)}")
+    kinds = ("labels", "fine_labels", "names")
+    columns = {name: value for name in kinds if (value := getattr(found, name)) is not None}
     with written_aside(target) as aside:
-        writer(aside, found.points.astype(np.float32), columns)
+        writer(aside, found.points.astype(np.float32), columns, found.origin)
     return target
 
 
@@ -90,12 +101,28 @@ def read_embeddings(
         known = ", ".join(_ROLES["embeddings"])
         raise DataError(f"{source}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
     checked = points64(arrays["embeddings"], f"{source.name}: embeddings")
-    result = Embeddings(checked, *(arrays.get(role) for role in _ROLES if role != "embeddings"))
+    note, complaint = _note(source)
+    words = {role: np.array(texts, np.str_) for role, texts in (note.texts or {}).items()}
+    coarse, fine, names = (
+        arrays.get(role, words.get(role)) for role in ("labels", "fine_labels", "names")
+    )
+    result = Embeddings(checked, coarse, fine, names, note.origin, complaint)
     for name in ("labels", "fine_labels", "names"):
         value = getattr(result, name)
         if value is not None and (value.ndim != 1 or len(value) != len(checked)):
             raise DataError(f"{source}: {name} of shape {value.shape} for {len(checked)} rows")
     return result
+
+
+def _note(path: Path) -> tuple[Note, str]:
+    """What a file says of itself, and a sentence where that cannot be used."""
+    text = read_note(path)
+    if text is None:
+        return Note(), ""
+    try:
+        return parse_note(text), ""
+    except DataError as error:
+        return Note(), f"{path}: what it says of its origin is not used: {error}"
 
 
 def _several(words: str | Sequence[str]) -> tuple[str, ...]:
@@ -132,6 +159,8 @@ def _load(path: Path, argument: str) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     found: dict[str, Any] = read_arrays(path) if path.suffix in ARRAY_FILES else read_table(path)
+    if path.suffix == ".npz":
+        found.pop(NOTE, None)
     if not found:
         raise DataError(f"{path}: is empty")
     if path.suffix in TABLE_FILES and not len(next(iter(found.values()))):
@@ -154,29 +183,3 @@ def _by_role(path: Path, arrays: dict[str, Array], choice: Choice) -> dict[str, 
                 n: v for n, v in arrays.items() if n not in (role, name)
             }
     return arrays
-
-
-def _write_npz(path: Path, points: Array, columns: dict[str, Array]) -> None:
-    np.savez(path, embeddings=points, **columns)  # type: ignore[arg-type]
-
-
-def _write_safetensors(path: Path, points: Array, columns: dict[str, Array]) -> None:
-    from safetensors.numpy import save_file
-
-    numbers = {name: value for name, value in columns.items() if value.dtype.kind in "iub"}
-    save_file({"embeddings": np.ascontiguousarray(points), **numbers}, path)
-
-
-def _write_parquet(path: Path, points: Array, columns: dict[str, Array]) -> None:
-    arrow, parquet = (import_extra(m, extra="parquet") for m in ("pyarrow", "pyarrow.parquet"))
-    flat = arrow.array(points.ravel())
-    lists = arrow.FixedSizeListArray.from_arrays(flat, points.shape[1])
-    data = {"embeddings": lists} | {name: arrow.array(v.tolist()) for name, v in columns.items()}
-    parquet.write_table(arrow.table(data), path)
-
-
-_WRITERS: dict[str, Callable[[Path, Array, dict[str, Array]], None]] = {
-    ".npz": _write_npz,
-    ".safetensors": _write_safetensors,
-    ".parquet": _write_parquet,
-}

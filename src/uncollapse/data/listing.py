@@ -49,6 +49,9 @@ class ImageRef:
         """How reports name it: the last two parts of its path."""
         return "/".join(Path(self.member or self.path).parts[-2:])
 
+    def __str__(self) -> str:
+        return str(self.path / self.member if self.member else self.path)
+
 
 @dataclass(frozen=True)
 class Row:

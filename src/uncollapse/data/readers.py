@@ -13,6 +13,7 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import DamagedFileError, read_csv
+from uncollapse.data.origin import NOTE
 from uncollapse.data.types import DataError
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "named_errors",
     "read_arrays",
     "read_lines",
+    "read_note",
     "read_table",
 ]
 
@@ -45,6 +47,12 @@ def read_table(path: Path, *, fill: bool = False) -> dict[str, list[Any]]:
     if path.suffix == ".parquet":
         return _guarded(path, _parquet, ": not a Parquet file")
     return _guarded(path, partial(_csv, fill=fill), ": not a CSV file in UTF-8")
+
+
+def read_note(path: Path) -> object:
+    """What a file says of itself under `uncollapse`, unread as yet; None where it says nothing."""
+    reader = {".npz": _npz_note, ".safetensors": _safetensors_note, ".parquet": _parquet_note}
+    return _guarded(path, reader[path.suffix], "") if path.suffix in reader else None
 
 
 def read_lines(path: Path, name: str) -> list[str]:
@@ -111,6 +119,27 @@ def _csv(path: Path, fill: bool) -> dict[str, list[Any]]:
         raise DataError(f"its columns are separated by {other!r}; save it with commas")
     _check_unique(header)
     return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+
+
+def _npz_note(path: Path) -> object:
+    with np.load(path, allow_pickle=False) as archive:
+        found = archive[NOTE] if NOTE in archive.files else None
+    if found is None or found.dtype.kind != "U" or found.size != 1:
+        return found
+    return str(found.item())
+
+
+def _safetensors_note(path: Path) -> object:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return (file.metadata() or {}).get(NOTE)
+
+
+def _parquet_note(path: Path) -> object:
+    parquet = import_extra("pyarrow.parquet", extra="parquet")
+    found = (parquet.read_schema(path).metadata or {}).get(NOTE.encode())
+    return None if found is None else found.decode("utf-8", "replace")
 
 
 def _check_unique(names: Sequence[str]) -> None:

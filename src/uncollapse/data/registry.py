@@ -124,6 +124,7 @@ def load(
         origin=listing.origin,
         report=report,
         transform=transform,
+        files=None if isinstance(listing.images, Tensor) else tuple(map(str, listing.images)),
     )
 
 

@@ -139,7 +139,8 @@ class LabelledImages(Dataset[Batch]):
 
     `labels` is what training sees; `fine_labels` the finer classes kept for evaluation; `cameras`
     for re-identification. Labels are the dataset's own numbers where it has numbers; `class_names`
-    and `fine_names` map them to names. `origin` says where the samples were found.
+    and `fine_names` map them to names. `origin` says where the samples were found, `files` the path
+    of each where they are image files (`archive.zip/member` for one in an archive).
 
     >>> data = LabelledImages(TensorSource(torch.full((3, 1, 2, 2), 255, dtype=torch.uint8)),
     ...                       labels=torch.tensor([7, 7, 9]))
@@ -161,6 +162,7 @@ class LabelledImages(Dataset[Batch]):
     origin: str = "memory"
     report: LoadReport = field(default_factory=LoadReport)
     transform: Transform | None = None
+    files: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for kind in ("labels", "fine_labels", "cameras"):
@@ -209,6 +211,7 @@ class LabelledImages(Dataset[Batch]):
             labels=self.labels[rows],
             fine_labels=None if self.fine_labels is None else self.fine_labels[rows],
             cameras=None if self.cameras is None else self.cameras[rows],
+            files=None if self.files is None else tuple(self.files[r] for r in rows.tolist()),
         )
 
     def by_fine_labels(self) -> LabelledImages:

@@ -7,7 +7,6 @@ from typing import Any
 
 import clarabel
 import numpy as np
-from scipy import sparse
 
 from uncollapse._base.arrays import Array
 from uncollapse.geometry._nearest_problem import Problem
@@ -85,6 +84,8 @@ def _minimum(
     entries: list[tuple[Array, Array, Array]], rhs: Array, kinds: list[Any], move: int
 ) -> float:
     """Root of the least squared move, from the dual side; 0 where the solver gave none."""
+    from scipy import sparse
+
     rows, columns, values = (np.concatenate(part) for part in zip(*entries, strict=True))
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(len(rhs), move + 1))
     cost = np.zeros(move + 1)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from itertools import pairwise, permutations, product
 
 import numpy as np
-from scipy.optimize import linprog
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.progress import Report
@@ -116,6 +115,8 @@ def _extremes(problem: Problem) -> tuple[Array, Array]:
 
 def _minimise(cost: Array, rows: Array, rhs: Array, low: float | None = None) -> Array:
     """argmin of cost·v subject to rows·v <= rhs; every program here is feasible and bounded."""
+    from scipy.optimize import linprog
+
     bounds = [(low, None)] * (len(cost) - 1) + [(0.0, None)]
     answer = linprog(cost, rows, rhs, bounds=bounds, method="highs")
     if answer.status != 0:

@@ -6,7 +6,6 @@ from typing import Any
 
 import clarabel
 import numpy as np
-from scipy import sparse
 
 from uncollapse._base.arrays import Array
 
@@ -68,6 +67,8 @@ class ConeRows:
         self, cost: Array, direction: Array, pairs: tuple[Array, Array], settings: Any
     ) -> Array | None:
         """argmin of cost·v, or None where the solver found none."""
+        from scipy import sparse
+
         entries = list(self._entries)
         for rows, pair in self._directed:
             where = np.repeat(rows, self.dim)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import expm
-from scipy.optimize import minimize
 
 from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.check import InputError, check_choice, check_paired
@@ -134,6 +132,9 @@ def _lawson(source: Array, target: Array, weights: Array, iterations: int = 400)
 
 def _polished(source: Array, target: Array, start: Isometry) -> Isometry:
     """Descend on the largest residual itself, turning by exp of a skew matrix and shifting."""
+    from scipy.linalg import expm
+    from scipy.optimize import minimize
+
     n = source.shape[1]
     upper = np.triu_indices(n, 1)
     turns = len(upper[0])

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.spatial import ConvexHull, QhullError
 
 from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.check import check_int
@@ -67,6 +65,8 @@ def iap_constant(x: ArrayLike) -> float:
 
 
 def _thickness(x: Array, starts: int, iterations: int) -> Thickness:
+    from scipy.spatial import ConvexHull, QhullError
+
     n = x.shape[1]
     axes = np.linalg.eigh(x.T @ x).eigenvectors.T  # the flattest first
     if np.linalg.matrix_rank(x) < n:
@@ -98,6 +98,8 @@ def _exact_plane(vertices: Array) -> Thickness:
 
 def _exact(vertices: Array) -> Thickness:
     """θ is the inradius of conv(A - A): its smallest facet offset."""
+    from scipy.spatial import ConvexHull
+
     differences = (vertices[:, None] - vertices[None]).reshape(-1, vertices.shape[1])
     equations = ConvexHull(differences[np.abs(differences).max(axis=1) > 0]).equations
     direction = equations[np.argmax(equations[:, -1]), :-1]
@@ -134,6 +136,8 @@ def _descend(x: Array, direction: Array, rounds: int = 30) -> tuple[float, Array
 
 def _narrowest(x: Array, direction: Array, active: set[int]) -> Array:
     """The linear programme min (max x·v - min x·v) with v·direction = 1, constraints as needed."""
+    from scipy.optimize import linprog
+
     n = x.shape[1]
     order = np.argsort(x @ direction)
     active |= set(order[: n + 2].tolist()) | set(order[-n - 2 :].tolist())

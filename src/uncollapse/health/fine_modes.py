@@ -9,9 +9,9 @@ from uncollapse._base.arrays import Array
 from uncollapse.health.records import Health
 from uncollapse.metrics import modes_per_class
 
-__all__ = ["with_modes"]
+__all__ = ["COUNTED", "with_modes"]
 
-_COUNTED = 20  # classes whose modes are counted without fine labels, which takes a while
+COUNTED = 20  # classes whose modes are counted without fine labels, which takes a while
 
 
 def with_modes(
@@ -30,7 +30,7 @@ def with_modes(
     """
     if not math.isfinite(health.diameter) or not health.classes:
         return health
-    if fine_labels is None and len(health.classes) > _COUNTED:
+    if fine_labels is None and len(health.classes) > COUNTED:
         return health
     found = modes_per_class(embeddings, labels, fine_labels, seed=seed)
     counts = dict(zip(found.classes.tolist(), found.modes.tolist(), strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from scipy.cluster.vq import kmeans2, vq
 
 from uncollapse._base.arrays import Array
 from uncollapse.distances import pairwise_distances
@@ -89,6 +88,8 @@ def _split(x: Array, k: int, generator: np.random.Generator) -> tuple[float, Arr
 
     SciPy's: for a few hundred points it takes a tenth of the time of `kmeans`, made for many.
     """
+    from scipy.cluster.vq import kmeans2, vq
+
     best, labels = np.inf, np.zeros(len(x), np.int64)
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):  # fewer points than clusters
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster

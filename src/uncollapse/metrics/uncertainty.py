@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, numbers64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
@@ -152,6 +151,8 @@ def compare_seeds(first: ArrayLike, second: ArrayLike) -> SeedComparison:
     >>> round(result.difference, 3), result.p_value, result.test
     (0.05, 0.0625, 'exact sign-flip')
     """
+    from scipy import stats
+
     a, b = _one_a_seed(first, "first"), _one_a_seed(second, "second")
     if len(a) != len(b):
         raise InputError("second", f"{len(b)} seeds", f"{len(a)}, the same seeds as first")
@@ -192,6 +193,8 @@ def _one_a_seed(values: ArrayLike, name: str) -> Array:
 
 def _accelerated(tails: Array, drawn: Array, value: float, sums: Array, sizes: Array) -> Array:
     """The BCa tails: Efron's bias correction and, from leaving out each unit, acceleration."""
+    from scipy import stats
+
     below = ((drawn < value).sum() + 0.5 * (drawn == value).sum()) / len(drawn)
     if not 0 < below < 1 or len(sums) < 2:
         return tails

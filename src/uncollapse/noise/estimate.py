@@ -9,7 +9,6 @@ from statistics import NormalDist
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, class_ids, points
@@ -127,6 +126,8 @@ def _deviation(
 
 def _edge(outside: Callable[[float], float], inside: float, limit: float) -> float:
     """Where the interval around `inside` ends on the way to `limit`."""
+    from scipy.optimize import brentq
+
     if inside == limit or outside(limit) <= 0:
         return limit
     # At p = 1 the deviation is 0: start a hair off the estimate. An agreement below chance is

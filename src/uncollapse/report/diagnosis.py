@@ -12,7 +12,7 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import check_int
 from uncollapse.charts.numbers import percent
 from uncollapse.health import Health, Reference, Thresholds, measure
-from uncollapse.health.fine_modes import with_modes
+from uncollapse.health.fine_modes import COUNTED, with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.statistics import spectrum
 from uncollapse.report.diagnosis_page import make_diagnosis_page
@@ -22,7 +22,9 @@ from uncollapse.report.pictures import Images, check_images
 from uncollapse.report.projection import project
 from uncollapse.report.scores import Scores, score
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["MAX_ROWS", "Diagnosis", "diagnose"]
+
+MAX_ROWS = 30_000  # rows of 256 dimensions that one core scores in about a minute
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,8 @@ class Diagnosis:
 
     `health` holds every figure, `scores` retrieval and clustering by each kind of labels (on
     `scored` rows), `shares` the share of the variance on each axis, `plane` the map (by
-    t-SNE if `tsne`) and `plane_rows` the rows on it.
+    t-SNE if `tsne`) and `plane_rows` the rows on it. `compared_with` says what the reference is,
+    where that is known.
     """
 
     title: str
@@ -47,6 +50,7 @@ class Diagnosis:
     names: Array | None
     images: Images | None
     neighbourhood: Neighbourhood | None
+    compared_with: str = ""
 
     @property
     def verdict(self) -> str:
@@ -58,6 +62,13 @@ class Diagnosis:
         """Why, in plain words with the numbers."""
         return self.health.reasons
 
+    @property
+    def scored_rows(self) -> str:
+        """How many rows the scores are of, in words."""
+        if self.scored == self.health.n:
+            return f"all {self.scored:,} rows"
+        return f"{self.scored:,} of {self.health.n:,} rows, the limit"
+
     def page(self) -> Page:
         """The page, to add to or to render."""
         return make_diagnosis_page(self)
@@ -68,9 +79,11 @@ class Diagnosis:
 
     def __str__(self) -> str:
         lines = [str(self.health)]
+        if self.compared_with:
+            lines.append(f"  reference: {self.compared_with}")
         for one in self.scores:
             numbers = ", ".join(f"{name} {percent(value)}" for name, value in one.values.items())
-            lines.append(f"  by {one.kind}: {numbers}")
+            lines.append(f"  by {one.kind}, on {self.scored_rows}: {numbers}")
         return "\n".join(lines)
 
 
@@ -85,7 +98,7 @@ def diagnose(
     reference: Health | Reference | float | None = None,
     thresholds: Thresholds | None = None,
     tsne: bool = False,
-    max_rows: int = 10_000,
+    max_rows: int = MAX_ROWS,
     map_rows: int = 2_000,
     seed: int = 0,
 ) -> Diagnosis:
@@ -94,8 +107,9 @@ def diagnose(
     `labels` and `fine_labels` are integers or strings, one a row. `images` (arrays, tensors, paths
     or Pillow images, one a row) are shown as nearest neighbours; `names` stand in where there are
     none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
-    small cannot be decided (see `uncollapse.health`). Retrieval and clustering use at most
-    `max_rows` rows, the map `map_rows`; the page says so. The verdict looks at all rows.
+    small cannot be decided (see `uncollapse.health`). Retrieval and clustering use all rows up to
+    `max_rows`, beyond that so many with classes as even as they allow; the map `map_rows`. Text and
+    page say how many beside the figures. The verdict looks at all rows.
 
     >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
@@ -109,7 +123,9 @@ def diagnose(
     check_int("max_rows", max_rows, 8)
     check_int("map_rows", map_rows, 8)
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
-    health = measure(z, coarse, thresholds, reference, seed=seed)
+    # Counted below, on more rows, where there are few classes or fine labels.
+    modes = fine is None and coarse is not None and len(np.unique(coarse)) > COUNTED
+    health = measure(z, coarse, thresholds, reference, modes=modes, seed=seed)
     finite = math.isfinite(health.diameter)
     wide = z.double().numpy()
     ids = _ids(coarse if coarse is not None else fine, len(z))

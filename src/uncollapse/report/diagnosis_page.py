@@ -17,7 +17,7 @@ from uncollapse.report.health_tables import (
 from uncollapse.report.neighbours import name_table, sheet_picture
 from uncollapse.report.page import Page
 from uncollapse.report.projection import projection_name
-from uncollapse.report.scores import MULTIPLIER, Scores
+from uncollapse.report.scores import MULTIPLIER
 from uncollapse.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ def diagnosis_content(found: Diagnosis) -> dict[str, Any]:
     """What the template shows; `finite` is False where there is nothing to draw."""
     health = found.health
     classes = f", {len(health.classes):,} classes" if health.classes else ""
+    reference = f"; reference: {found.compared_with}" if found.compared_with else ""
     content = {
         "title": found.title,
-        "lead": f"{health.n:,} embeddings of {health.dim:,} dimensions{classes}",
+        "lead": f"{health.n:,} embeddings of {health.dim:,} dimensions{classes}{reference}",
         "verdict": verdict_content(health),
         "finite": math.isfinite(health.diameter),
     }
@@ -50,7 +51,7 @@ def diagnosis_content(found: Diagnosis) -> dict[str, Any]:
         "distances": [distance_chart(health), *_spectrum(found)],
         "maps": _maps(found),
         "classes": class_table(health),
-        "scores": _score_table(found.scores) if found.scores else None,
+        "scores": _score_table(found) if found.scores else None,
         "multiplier": MULTIPLIER,
         "scored": found.scored,
         "total": health.n,
@@ -64,7 +65,7 @@ def _figures(found: Diagnosis) -> dict[str, object]:
     figures = {"diameter": health.diameter} | class_figures(health)
     if found.scores:
         first = found.scores[0]
-        figures[f"R@1, by {first.kind}"] = percent(first.values["R@1"])
+        figures[f"R@1, by {first.kind}, on {found.scored_rows}"] = percent(first.values["R@1"])
     return figures | {f"effective rank, of {health.room:,}": health.effective_rank}
 
 
@@ -101,13 +102,14 @@ def _maps(found: Diagnosis) -> list[Chart]:
     ]
 
 
-def _score_table(scores: tuple[Scores, ...]) -> Table:
-    names = list(dict.fromkeys(name for one in scores for name in one.values))
+def _score_table(found: Diagnosis) -> Table:
+    names = list(dict.fromkeys(name for one in found.scores for name in one.values))
+    used = Cell(found.scored_rows.replace(" rows", ""), found.scored)
     rows = [
-        [one.kind, *(Cell(percent(one.values.get(n)), one.values.get(n)) for n in names)]
-        for one in scores
+        [one.kind, used, *(Cell(percent(one.values.get(n)), one.values.get(n)) for n in names)]
+        for one in found.scores
     ]
-    return Table(["by", *names], rows)
+    return Table(["by", "rows", *names], rows)
 
 
 def _neighbours(found: Diagnosis) -> dict[str, Any] | None:

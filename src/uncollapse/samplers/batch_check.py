@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
@@ -172,6 +171,8 @@ def mode_chance(labels: ArrayLike, fine_labels: ArrayLike, k: int) -> float:
 
 def _none_of(population: int, marked: Array, draws: int) -> Array:
     """Hypergeometric chance to draw none of the marked: C(N − m, r) / C(N, r)."""
+    from scipy.special import gammaln
+
     rest = population - marked
     safe = np.maximum(rest - draws, 0)
     log = gammaln(rest + 1) - gammaln(safe + 1)

@@ -74,4 +74,5 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     transform = paper_transform(config.name, train=False) if config.augment == "paper" else None
     refs = [ImageRef(file) for file in files]
     labels = torch.zeros(len(refs), dtype=torch.long)
-    return LabelledImages(FileSource(refs, how), labels, name="files", transform=transform)
+    source, names = FileSource(refs, how), tuple(map(str, refs))
+    return LabelledImages(source, labels, name="files", transform=transform, files=names)

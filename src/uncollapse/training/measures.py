@@ -30,6 +30,7 @@ that are not finite are written as Python writes them (NaN, Infinity).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.files import DamagedFileError
 from uncollapse._base.seals import read_sealed, sha256_of, sums_of, write_sealed
+from uncollapse.data.origin import StartScale
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.health import Health
 from uncollapse.training.measured_rows import ROW_FILES, NotMeasuredError
@@ -133,6 +135,19 @@ class Measures:
     def split(self) -> str:
         """The first split: what a page is about, and what `Moment.diameter` is of."""
         return next(iter(self.splits))
+
+    def start(self, split: str) -> StartScale | None:
+        """The scale before training: of this split, or of the first where it was not measured.
+
+        None where there is none to compare with: the rows were equal, or not finite.
+        """
+        measured = split if split in self.before.splits else self.split
+        health, rows = self.before.splits[measured].health, self.splits[measured].rows
+        diameter, spread, cdnv = (
+            None if size is None or not 0 < size < math.inf else float(size)
+            for size in (health.diameter, health.spread, health.cdnv)
+        )
+        return None if diameter is None else StartScale(diameter, spread, cdnv, measured, rows)
 
     def bound(self, c: float = 2.0) -> float | None:
         """HNM (17): the diameter before training minus c times the loss of the hardest triplet.
