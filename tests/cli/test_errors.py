@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -8,7 +9,9 @@ from uncollapse import __version__
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.cli import app
+from uncollapse.cli.embed import _usual_split
 from uncollapse.cli.errors import run
+from uncollapse.training import parse_config
 
 
 def app_that_raises(error: BaseException) -> typer.Typer:
@@ -131,3 +134,11 @@ def test_the_module_runs_as_a_program():
         [sys.executable, "-m", "uncollapse", "--version"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, f"uncollapse {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("splits", "usual"), [([], "all"), (["test"], "test"), (["val", "test"], "test")]
+)
+def test_embed_and_search_take_the_last_split_a_run_is_evaluated_on(splits, usual):
+    config = parse_config({"data": {"train_split": "all", "eval_splits": splits}})
+    assert _usual_split(SimpleNamespace(config=config)) == usual

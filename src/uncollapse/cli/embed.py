@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["embed_command", "export_command", "search_command"]
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
-SplitOption = Annotated[str, typer.Option(help="A split of the run's dataset.")]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(help="A split of the run's dataset; by default the last it is evaluated on."),
+]
 RootOption = Annotated[Path | None, typer.Option(help="Where the dataset is.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Import code that the run's config names, whoever made it.")
@@ -33,7 +36,7 @@ def embed_command(
     images: Annotated[
         list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
     ] = None,
-    split: SplitOption = "test",
+    split: SplitOption = None,
     data_root: RootOption = None,
     best: BestOption = False,
     trust: TrustOption = False,
@@ -51,6 +54,7 @@ def embed_command(
 
     found = training.Run.open(run, trust=trust)
     chosen = choose(found, best)
+    split = split or _usual_split(found)
     data = _images(found, images, split, data_root)
     console = Console()
     with console.status(f"embedding {len(data):,} samples"):
@@ -67,7 +71,7 @@ def search_command(
     gallery: Annotated[
         list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
     ] = None,
-    split: SplitOption = "test",
+    split: SplitOption = None,
     k: Annotated[int, typer.Option("-k", help="How many neighbours.", min=1)] = 8,
     out: Annotated[Path | None, typer.Option(help="A contact sheet as PNG.")] = None,
     data_root: RootOption = None,
@@ -87,6 +91,7 @@ def search_command(
     found = training.Run.open(run, trust=trust)
     chosen = choose(found, best)
     model = chosen.model
+    split = split or _usual_split(found)
     shelf = _images(found, gallery, split, data_root)
     console = Console()
     with console.status(f"embedding {len(shelf):,} samples"):
@@ -136,6 +141,12 @@ def export_command(
     result = export_onnx(chosen.model, chosen.checkpoint.state["shape"], out)
     same = f"its outputs differ from torch's by {result.difference:.1e}"
     say(Console(), f"wrote {result.path}: {said(chosen)}; {same}")
+
+
+def _usual_split(run: Run) -> str:
+    """The last split the run is evaluated on, or the one it is trained on."""
+    splits = run.config.data
+    return [splits.train_split, *splits.eval_splits][-1]
 
 
 def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -> LabelledImages:
