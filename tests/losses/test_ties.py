@@ -91,3 +91,22 @@ def test_every_triplet_counts_in_a_nonzero_mean_of_softplus(kernels: bool, miner
             assert narrow == pytest.approx(
                 oracle(x, y, 0.0, free=False, nonzero=True, soft=True)[0], rel=1e-5
             )
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ties_of_a_large_grid_are_not_active_and_others_are_left_alone(kernels: bool, seed: int):
+    g = torch.Generator().manual_seed(seed)
+    y = torch.arange(150) % 5
+    for x in (
+        torch.randint(-3, 4, (150, 2), generator=g).float(),
+        torch.randn(150, 2, generator=g),
+    ):
+        value, gradient = oracle(x, y, 0.0, free=False, nonzero=False)
+        leaf = x.clone().requires_grad_()
+        with nullcontext() if kernels else without_kernels():
+            loss = TripletLoss(margin=0.0)(leaf, y)
+        loss.backward()
+        assert leaf.grad is not None
+        np.testing.assert_allclose(loss.item(), value, rtol=2e-5, atol=1e-6)
+        assert float((leaf.grad - gradient).norm()) <= 2e-5 * float(gradient.norm())

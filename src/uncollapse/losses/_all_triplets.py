@@ -8,6 +8,7 @@ O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
 
 __all__ = ["all_triplets"]
 
-_TIE = {torch.float32: 2e-6, torch.float64: 1e-12}  # relative error of a distance
-_KINK = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # a tie, of rows given in that dtype
+_TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
+_SMALL_BATCH = 128  # rows; from here on the compiled kernel is used
+_LOOKED_AT = 2048  # distances that tell whether rows are coarse
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
@@ -44,11 +46,10 @@ def all_triplets(
     if classes.frame.collapsed:  # all distances are 0
         flat = 0.0 if window else margin + math.log1p(math.exp(-margin)) if soft else margin
         return rows.new_tensor(flat), torch.zeros_like(rows)
+    if len(rows) < _SMALL_BATCH:  # float64 costs nothing there, and sees every tie
+        classes = replace(classes, frame=classes.frame.fine)
     positive = classes.distances(classes.frame.norms.dtype)
-    # By the rows' own dtype, so that products of more digits find the same ties.
-    given = torch.float64 if classes.frame.given.dtype == torch.float64 else torch.float32
-    hinge = (positive, unit, margin, window, given)
-    count = _Soft(positive, unit, margin) if soft else _Hinge(*hinge)
+    count = _Soft(positive, unit, margin) if soft else _Hinge(positive, unit, margin, window)
     if isinstance(count, _Hinge) and classes.compiled is not None:
         gradient = _compiled_hinge(classes, count)
     else:
@@ -73,17 +74,18 @@ class _Hinge:
         unit: float | Tensor,
         margin: float,
         window: bool,
-        given: torch.dtype,
     ) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
         # Rounding must not decide a tie. At d_ap - d_an + margin = 0 the hinge has a kink, and a
-        # triplet there is not active; at d_an = d_ap the semi-hard loss jumps by the margin.
+        # triplet there is not active; at d_an = d_ap the semi-hard loss jumps by the margin. Rows
+        # on a grid have many ties; others have none to speak of, and what is near the kink there
+        # is left where the distances put it.
         self.low = positive * (1 + _TIE[positive.dtype]) if window else None
         # Beyond FAR / 10 every triplet is active and the sum would swallow the distances.
         reach = margin / unit
         far = FAR / 10
         self.reach = reach.clamp(max=far) if isinstance(reach, Tensor) else min(reach, far)
-        self.limit = (positive + self.reach) * (1 - _KINK[given])
+        self.limit = (positive + self.reach) * (1 - _kink(positive))
         self.pull = torch.zeros_like(positive)
         self.push = torch.zeros((), dtype=torch.float64, device=positive.device)
 
@@ -106,6 +108,22 @@ class _Hinge:
         pulled = torch.where(self.pull > 0, self.pull * self.positive, 0.0)
         gap = pulled.sum(dtype=torch.float64) - self.push
         return self.unit * gap + self.margin * self.active
+
+
+def _kink(positive: Tensor) -> float | Tensor:
+    """How near the kink is a tie, as a share: nothing for float32, but for rows on a grid.
+
+    There most distances occur again and again. No host looks at it.
+    """
+    if positive.dtype == torch.float64:
+        return _TIE[torch.float64]
+    every = positive.flatten()
+    every = every[:: max(1, len(every) // _LOOKED_AT)]
+    lined = every.clamp(min=0.0).sort().values  # 0: no positive, or an equal one
+    some = lined > 0
+    fresh = (lined[1:] > lined[:-1] * (1 + 1e-6)) & some[1:]
+    # Both directions of a pair may be among them, so half of the distances repeat on any rows.
+    return _TIE[torch.float32] * (3 * (fresh.sum() + some[:1].sum()) < some.sum())
 
 
 class _Soft:
