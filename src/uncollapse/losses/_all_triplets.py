@@ -11,10 +11,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from uncollapse.distances.frame import on_host
 from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, short_squares
 from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
 
@@ -22,7 +24,7 @@ __all__ = ["all_triplets"]
 
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
 _SMALL_BATCH = 128  # rows; from here on the compiled kernel is used
-_LOOKED_AT = 2048  # distances that tell whether rows are coarse
+_LOOKED_AT = 512  # distances that tell whether rows are coarse
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
@@ -119,11 +121,14 @@ def _kink(positive: Tensor) -> float | Tensor:
         return _TIE[torch.float64]
     every = positive.flatten()
     every = every[:: max(1, len(every) // _LOOKED_AT)]
-    lined = every.clamp(min=0.0).sort().values  # 0: no positive, or an equal one
-    some = lined > 0
-    fresh = (lined[1:] > lined[:-1] * (1 + 1e-6)) & some[1:]
     # Both directions of a pair may be among them, so half of the distances repeat on any rows.
-    return _TIE[torch.float32] * (3 * (fresh.sum() + some[:1].sum()) < some.sum())
+    if on_host(every):
+        given = np.sort(every.numpy()[every.numpy() > 0])
+        different = 1 + np.count_nonzero(given[1:] > given[:-1] * (1 + 1e-6))
+        return _TIE[torch.float32] * (3 * different < len(given))
+    lined = every.clamp(min=0.0).sort().values  # 0: no positive, or an equal one
+    fresh = lined[1:] > lined[:-1].clamp(min=1e-30) * (1 + 1e-6)
+    return _TIE[torch.float32] * (3 * (1 + fresh.sum()) < (lined > 0).sum())
 
 
 class _Soft:
