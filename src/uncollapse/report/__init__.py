@@ -1,11 +1,16 @@
 """What a person sees: diagnoses, run reports and comparisons, each one self-contained HTML page."""
 
-from uncollapse.report.comparison import Comparison, compare, write_comparison
-from uncollapse.report.contact_sheets import contact_sheet
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
-from uncollapse.report.run_diagnosis import diagnose_run
-from uncollapse.report.runs import run_report, write_report
+
+if TYPE_CHECKING:
+    from uncollapse.report.comparison import Comparison, compare, write_comparison
+    from uncollapse.report.contact_sheets import contact_sheet
+    from uncollapse.report.run_diagnosis import diagnose_run
+    from uncollapse.report.runs import run_report, write_report
 
 __all__ = [
     "Comparison",
@@ -19,3 +24,20 @@ __all__ = [
     "write_comparison",
     "write_report",
 ]
+
+# Loaded when first used: what reads run folders takes a while that a file's diagnosis can spare.
+_LATER = {
+    "comparison": "Comparison compare write_comparison",
+    "contact_sheets": "contact_sheet",
+    "run_diagnosis": "diagnose_run",
+    "runs": "run_report write_report",
+}
+_HOME_OF = {name: home for home, names in _LATER.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
