@@ -52,7 +52,15 @@ if TYPE_CHECKING:
         TripletLoss,
         as_pml,
     )
-    from uncollapse.metrics import clustering, confidence, kmeans, modes_per_class, reid, retrieval
+    from uncollapse.metrics import (
+        clustering,
+        confidence,
+        kmeans,
+        modes_per_class,
+        reid,
+        retrieval,
+        verification,
+    )
     from uncollapse.mining import Miner
     from uncollapse.report import Diagnosis, diagnose
     from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches
@@ -67,7 +75,7 @@ _HOMES = {
     "measure mode_drift noise_probe probe",
     "losses": "ContrastiveLoss Loss MarginLoss MultiSimilarityLoss NPairLoss ProxyNCALoss "
     "SupConLoss TrimmedLoss TripletLoss as_pml",
-    "metrics": "clustering confidence kmeans modes_per_class reid retrieval",
+    "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",
     "samplers": "PKSampler UniformBatchSampler check_batches",

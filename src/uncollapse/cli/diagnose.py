@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli.file_options import (
+    FeaturesOption,
+    IdOption,
+    IgnoreOption,
+    LabelOption,
+    LabelsOption,
+    only_for,
+    open_embeddings,
+)
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
@@ -24,27 +33,14 @@ def command(
             help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv; or a run directory."
         ),
     ],
-    labels: Annotated[
-        Path | None, typer.Option(help="A second file that holds the labels.")
-    ] = None,
+    labels: LabelsOption = None,
     fine_labels: Annotated[
         Path | None, typer.Option(help="A third one with finer labels, to judge by as well.")
     ] = None,
-    features: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="Columns that are dimensions: 'f*'. May be repeated."),
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that holds the labels.")
-    ] = None,
-    id_: Annotated[
-        str | None,
-        typer.Option("--id", metavar="COLUMN", help="The column that names the samples."),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="Columns to leave out. May be repeated."),
-    ] = None,
+    features: FeaturesOption = None,
+    label: LabelOption = None,
+    id_: IdOption = None,
+    ignore: IgnoreOption = None,
     images: Annotated[
         Path | None,
         typer.Option(help="Pictures: an .npy array, or the folder the file's names lie in."),
@@ -67,9 +63,7 @@ def command(
 
     from rich.console import Console
 
-    from uncollapse._base.check import InputError
-    from uncollapse.cli.errors import warn
-    from uncollapse.data.embeddings import read_embeddings, read_labels
+    from uncollapse.data.embeddings import read_labels
     from uncollapse.report import diagnose, diagnose_run
 
     console = Console(highlight=False)
@@ -83,18 +77,11 @@ def command(
         "--images": images,
     }
     if file.is_dir():
-        for option, given in of_files.items():
-            if given:
-                way = "embed the run into a file, and diagnose that"
-                raise InputError(option, given, f"nothing beside a run directory: {way}")
+        only_for("a run directory", "embed the run into a file, and diagnose that", of_files)
         with console.status("diagnosing the run"):
             result = diagnose_run(file, reference=reference, tsne=tsne, max_rows=max_rows)
     else:
-        found = read_embeddings(
-            file, labels, features=features or (), label=label, id=id_, ignore=ignore or ()
-        )
-        if found.complaint:
-            warn(found.complaint)
+        found = open_embeddings(file, labels, features, label, id_, ignore)
         fine = found.fine_labels if fine_labels is None else read_labels(fine_labels)
         start = None if reference is not None or found.origin is None else found.origin.start
         pictures = None

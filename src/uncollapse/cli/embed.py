@@ -1,4 +1,4 @@
-"""`uncollapse embed`, `uncollapse search` and `uncollapse export`: a trained run put to use."""
+"""`uncollapse embed` and `uncollapse export`: a trained run put to use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uncollapse._base.plain_text import visible
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
@@ -16,7 +15,17 @@ if TYPE_CHECKING:
     from uncollapse.data.origin import Origin
     from uncollapse.training import Run
 
-__all__ = ["embed_command", "export_command", "search_command"]
+__all__ = [
+    "BestOption",
+    "RootOption",
+    "SplitOption",
+    "TrustOption",
+    "embed_command",
+    "export_command",
+    "sample_names",
+    "split_images",
+    "usual_split",
+]
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 SplitOption = Annotated[
@@ -43,8 +52,8 @@ def embed_command(
 ) -> None:
     """Embed images, or a split of the run's dataset, into a file.
 
-    The file keeps the names of the images, and for a split the run's scale before training, which
-    `uncollapse diagnose` compares with.
+    The file keeps the names of the images, and for a split its labels, cameras where there are any,
+    and the run's scale before training, which `uncollapse diagnose` compares with.
     """
     from rich.console import Console
 
@@ -54,8 +63,8 @@ def embed_command(
 
     found = training.Run.open(run, trust=trust)
     chosen = choose(found, best)
-    split = split or _usual_split(found)
-    data = _images(found, images, split, data_root)
+    split = split or usual_split(found)
+    data = split_images(found, images, split, data_root)
     console = Console()
     with console.status(f"embedding {len(data):,} samples"):
         points = training.embed(chosen.model, data)
@@ -63,65 +72,6 @@ def embed_command(
     path = write_embeddings(_described(points.numpy(), data, origin), out)
     scale = f"; reference: {origin.start}" if origin.start is not None else ""
     say(console, f"wrote {len(data):,} embeddings to {path}: {said(chosen)}{scale}")
-
-
-def search_command(
-    run: RunArgument,
-    queries: Annotated[list[str], typer.Argument(help="Image files, or row numbers of the split.")],
-    gallery: Annotated[
-        list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
-    ] = None,
-    split: SplitOption = None,
-    k: Annotated[int, typer.Option("-k", help="How many neighbours.", min=1)] = 8,
-    out: Annotated[Path | None, typer.Option(help="A contact sheet as PNG.")] = None,
-    data_root: RootOption = None,
-    best: BestOption = False,
-    trust: TrustOption = False,
-) -> None:
-    """Find the nearest neighbours of images, as a table and a contact sheet."""
-    import torch
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from uncollapse import training
-    from uncollapse.cli.network_choice import choose, said
-    from uncollapse.training.lookup import images_of_files, nearest
-
-    found = training.Run.open(run, trust=trust)
-    chosen = choose(found, best)
-    model = chosen.model
-    split = split or _usual_split(found)
-    shelf = _images(found, gallery, split, data_root)
-    console = Console()
-    with console.status(f"embedding {len(shelf):,} samples"):
-        points = training.embed(model, shelf)
-    rows = _row_numbers(queries, len(shelf))
-    asked = images_of_files(queries, found) if rows is None else shelf.subset(rows)
-    z = training.embed(model, asked) if rows is None else points[torch.tensor(rows)]
-    hits = nearest(z, points, k, None if rows is None else torch.tensor(rows))
-    known = gallery is None
-    shelf_names = _names(shelf, known)
-    table = Table("query", "rank", "neighbour", "distance")
-    for column in table.columns:
-        column.overflow = "fold"  # a long path is broken, not cut
-    for q, name in enumerate(queries):
-        for rank in range(k):
-            row = int(hits.rows[q, rank])
-            distance = f"{float(hits.distances[q, rank]):.4g}"
-            cells = (name if rank == 0 else "", str(rank + 1), shelf_names[row], distance)
-            table.add_row(*(escape(visible(cell)) for cell in cells))
-    console.print(table)
-    say(console, said(chosen))
-    if out is not None:
-        from uncollapse.report.contact_sheets import contact_sheet, save_png
-
-        right = None
-        if rows is not None:
-            right = (shelf.labels[hits.rows] == asked.labels[:, None]).tolist()
-        found_images = [list(shelf.pixels(row)) for row in hits.rows]
-        sheet = contact_sheet(list(asked.pixels()), found_images, right)
-        say(console, f"wrote {save_png(sheet, out)}")
 
 
 def export_command(
@@ -143,13 +93,16 @@ def export_command(
     say(Console(), f"wrote {result.path}: {said(chosen)}; {same}")
 
 
-def _usual_split(run: Run) -> str:
+def usual_split(run: Run) -> str:
     """The last split the run is evaluated on, or the one it is trained on."""
     splits = run.config.data
     return [splits.train_split, *splits.eval_splits][-1]
 
 
-def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -> LabelledImages:
+def split_images(
+    run: Run, files: list[Path] | None, split: str, root: Path | None
+) -> LabelledImages:
+    """The images of these files, or of a split of the run's dataset."""
     from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.lookup import images_of_files
@@ -161,19 +114,7 @@ def _images(run: Run, files: list[Path] | None, split: str, root: Path | None) -
     return found
 
 
-def _row_numbers(queries: list[str], size: int) -> list[int] | None:
-    """The queries as rows of the gallery, if they all are numbers."""
-    from uncollapse._base.check import InputError
-
-    if not all(query.isdecimal() for query in queries):  # '²' is a digit, but no number
-        return None
-    rows = [int(query) for query in queries]
-    if max(rows) >= size:
-        raise InputError("queries", max(rows), f"a row number below {size}")
-    return rows
-
-
-def _names(data: LabelledImages, known: bool) -> list[str]:
+def sample_names(data: LabelledImages, known: bool) -> list[str]:
     """How each sample is called in a table: its file, or its row and class."""
     if data.files is not None:
         return list(data.files)
@@ -205,8 +146,9 @@ def _described(points: object, data: LabelledImages, origin: Origin) -> Embeddin
     from uncollapse.data.embeddings import Embeddings
 
     array, known = np.asarray(points), origin.split is not None
-    names = np.array(_names(data, known))
+    names = np.array(sample_names(data, known))
     if not known:
         return Embeddings(array, names=names, origin=origin)
     fine = None if data.fine_labels is None else data.fine_labels.numpy()
-    return Embeddings(array, data.labels.numpy(), fine, names, origin)
+    beside = {} if data.cameras is None else {"cameras": data.cameras.numpy()}
+    return Embeddings(array, data.labels.numpy(), fine, names, origin, columns=beside)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,9 @@ _ROLES = {
 class Embeddings:
     """Embeddings `[N, dim]`, one row a sample; labels, fine labels and names where known.
 
-    `origin` is the run that made them, where the file says so; `complaint` a sentence where what it
-    says of itself cannot be used.
+    `columns` are others by name, such as cameras. `origin` is the run that made them, where the
+    file says so; `complaint` a sentence where what it says of itself cannot be used. `held` are the
+    names of what the file had.
     """
 
     points: Array
@@ -51,6 +52,8 @@ class Embeddings:
     names: Array | None = None
     origin: Origin | None = None
     complaint: str = ""
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.points)
@@ -68,6 +71,7 @@ def write_embeddings(found: Embeddings, path: str | Path) -> Path:
         raise InputError("path", target.name, f"a file ending in {', '.join(WRITERS)}")
     kinds = ("labels", "fine_labels", "names")
     columns = {name: value for name in kinds if (value := getattr(found, name)) is not None}
+    columns |= found.columns
     with written_aside(target) as aside:
         writer(aside, found.points.astype(np.float32), columns, found.origin)
     return target
@@ -81,6 +85,7 @@ def read_embeddings(
     label: str | None = None,
     id: str | None = None,
     ignore: str | Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> Embeddings:
     """Read embeddings from a file of any origin; `labels` names a second file that holds them.
 
@@ -88,27 +93,30 @@ def read_embeddings(
     named label, fine_label, name or path; every other numeric column is a dimension. What is
     doubtful (text, an id, a column outside a numbered series) is refused; `features` and `ignore`
     (names, or patterns such as `f*`), `label` and `id` (names) say which is which, of arrays too.
+    `columns` are others to read as labels are, by what an error calls them: `{"cameras": "cam"}`.
     Raises `DataError`.
     """
     source = Path(path)
-    choice = Choice(_several(features), label, id, _several(ignore))
+    others = dict(columns or {})
+    choice = Choice(_several(features), label, id, _several(ignore), others)
+    note, complaint = _note(source) if source.is_file() else (Note(), "")
+    words = {role: np.array(texts, np.str_) for role, texts in (note.texts or {}).items()}
     if labels is None:
-        arrays = _read(source, "file", choice)
+        arrays, held = _read(source, "file", choice, words)
     else:
-        arrays = _read(source, "file", replace(choice, label=None))
+        arrays, held = _read(source, "file", replace(choice, label=None), words)
         arrays["labels"] = read_labels(Path(labels), label)
     if "embeddings" not in arrays:
         known = ", ".join(_ROLES["embeddings"])
         raise DataError(f"{source}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
     checked = points64(arrays["embeddings"], f"{source.name}: embeddings")
-    note, complaint = _note(source)
-    words = {role: np.array(texts, np.str_) for role, texts in (note.texts or {}).items()}
     coarse, fine, names = (
         arrays.get(role, words.get(role)) for role in ("labels", "fine_labels", "names")
     )
-    result = Embeddings(checked, coarse, fine, names, note.origin, complaint)
-    for name in ("labels", "fine_labels", "names"):
-        value = getattr(result, name)
+    beside = {name: arrays[name] for name in others.values()}
+    result = Embeddings(checked, coarse, fine, names, note.origin, complaint, beside, held)
+    known_rows = {"labels": coarse, "fine_labels": fine, "names": names} | beside
+    for name, value in known_rows.items():
         if value is not None and (value.ndim != 1 or len(value) != len(checked)):
             raise DataError(f"{source}: {name} of shape {value.shape} for {len(checked)} rows")
     return result
@@ -129,14 +137,19 @@ def _several(words: str | Sequence[str]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def _read(path: Path, argument: str, choice: Choice) -> dict[str, Array]:
-    """The arrays of a file by their role; what has none keeps its name."""
+def _read(
+    path: Path, argument: str, choice: Choice, words: Mapping[str, Array]
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The arrays of a file by their role, what has none by its name; and all names there were."""
     found = _load(path, argument)
+    held = tuple(dict.fromkeys([*found, *words]))
     if path.suffix in ARRAY_FILES:
-        return _by_role(path, found, choice)
+        found = {**words, **found}
+        beside = {name: found[name] for name in choice.others.values() if name in found}
+        return _by_role(path, found, choice) | beside, held
     roles = {role: names for role, names in _ROLES.items() if role != "embeddings"}
     with named_errors(path):
-        return table_arrays(found, choice, roles)
+        return table_arrays(found, choice, roles), held
 
 
 def read_labels(path: str | Path, label: str | None = None) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -34,6 +34,7 @@ class Choice:
     label: str | None = None
     id: str | None = None
     ignore: Sequence[str] = ()
+    others: Mapping[str, str] = field(default_factory=dict)  # by option: columns beside all these
 
     def check(self, names: Sequence[str]) -> None:
         """Raise `DataError` for a name or a pattern that no column has."""
@@ -42,6 +43,7 @@ class Choice:
             "--ignore": self.ignore,
             "--label": [self.label],
             "--id": [self.id],
+            **{option: [name] for option, name in self.others.items()},
         }
         for option, one in ((option, one) for option, some in given.items() for one in some):
             if one is not None and not _matching(names, [one]):
@@ -54,9 +56,10 @@ def table_arrays(
 ) -> dict[str, Array]:
     """The arrays of a table: `embeddings`, and one for each of the `roles` that a column has.
 
-    A role is the column chosen for it, else the first of its usual names that is there. Dimensions
-    are the columns chosen, else a list column, else all others; then each must be numbers, and none
-    may look like an id or stand outside a numbered series. Raises `DataError`.
+    A role is the column chosen for it, else the first of its usual names that is there; `others`
+    of the choice keep their names. Dimensions are the columns chosen, else a list column, else all
+    others; then each must be numbers, and none may look like an id or stand outside a numbered
+    series. Raises `DataError`.
     """
     choice.check(list(columns))
     kept = {n: v for n, v in columns.items() if n not in _matching(list(columns), choice.ignore)}
@@ -70,8 +73,9 @@ def table_arrays(
         for role, name in found.items()
         if name is not None
     }
+    arrays |= {name: label_values(columns[name], name) for name in choice.others.values()}
     # A second column of names is no dimension; a second one of labels (x, y, label) may be.
-    spare = {*found.values(), *roles.get("names", ())}
+    spare = {*found.values(), *roles.get("names", ()), *choice.others.values()}
     rest = [name for name in kept if name not in spare]
     dimensions = _matching(list(kept), choice.features) if choice.features else rest
     lists = [

@@ -1,4 +1,4 @@
-"""How good an embedding is: retrieval, clustering, re-ID, modes, confidence, published figures."""
+"""How good an embedding is: retrieval, clustering, re-ID, verification, modes, confidence."""
 
 from uncollapse.metrics.centroids import KMeansResult, kmeans
 from uncollapse.metrics.class_density import PiRatio, pi_ratio
@@ -27,6 +27,8 @@ from uncollapse.metrics.uncertainty import (
     confidence,
     over_seeds,
 )
+from uncollapse.metrics.verification_result import RocCurve, VerificationResult
+from uncollapse.metrics.verification_scores import verification
 
 __all__ = [
     "NC2",
@@ -39,8 +41,10 @@ __all__ = [
     "PiRatio",
     "ReidResult",
     "RetrievalResult",
+    "RocCurve",
     "SeedComparison",
     "SeedSummary",
+    "VerificationResult",
     "alignment",
     "alpha_req",
     "anisotropy",
@@ -69,4 +73,5 @@ __all__ = [
     "retrieval",
     "rho_spectrum",
     "uniformity",
+    "verification",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,16 @@ from uncollapse.metrics.re_identification import ReidResult
 from uncollapse.metrics.result_table import Result
 from uncollapse.metrics.retrieval_result import RetrievalResult
 
-__all__ = ["Interval", "SeedComparison", "SeedSummary", "compare_seeds", "confidence", "over_seeds"]
+__all__ = [
+    "Interval",
+    "SeedComparison",
+    "SeedSummary",
+    "bootstrap",
+    "compare_seeds",
+    "confidence",
+    "over_seeds",
+    "wilson_bounds",
+]
 
 _HINT = " (embeddings? uc.confidence(uc.retrieval(x, labels), 'recall@1'))"
 _EXACT_SEEDS = 16  # up to here all 2^n sign patterns are tried
@@ -22,7 +33,7 @@ _EXACT_SEEDS = 16  # up to here all 2^n sign patterns are tried
 
 @dataclass(frozen=True)
 class Interval(Result):
-    """A mean with its bootstrap interval."""
+    """A mean with its interval; `resamples` is 0 where a formula gives it, not the bootstrap."""
 
     value: float
     low: float
@@ -116,6 +127,23 @@ def confidence(
     _, unit = np.unique(ids[kept], return_inverse=True)
     sums = np.bincount(unit, numbers[kept])
     sizes = np.bincount(unit).astype(float)
+    return bootstrap(sums, sizes, level=level, method=method, resamples=resamples, seed=seed)
+
+
+def bootstrap(
+    sums: Array,
+    sizes: Array,
+    *,
+    level: float = 0.95,
+    method: str = "percentile",
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Interval:
+    """The interval of Σ sums / Σ sizes when whole units, one an entry, are drawn again.
+
+    >>> bootstrap(np.array([0.0, 1.0] * 50), np.ones(100)).value
+    0.5
+    """
     value = float(sums.sum() / sizes.sum())
     generator = np.random.default_rng(seed)
     drawn = np.empty(resamples)
@@ -127,6 +155,25 @@ def confidence(
         tails = _accelerated(tails, drawn, value, sums, sizes)
     low, high = np.quantile(drawn, tails)
     return Interval(value, float(low), float(high), level, resamples, len(sums), method)
+
+
+def wilson_bounds(share: float, total: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share of `total` trials: sensible for few, and for 0 or all.
+
+    >>> [round(bound, 2) for bound in wilson_bounds(1.0, 3)]
+    [0.44, 1.0]
+    """
+    check_number("share", share, 0.0, 1.0)
+    if check_number("total", total, 0.0) == 0.0:
+        raise InputError("total", total, "more than 0")
+    check_number("level", level, 0.0, 1.0)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    square = z * z / total
+    middle = (share + square / 2) / (1 + square)
+    half = z * math.sqrt(share * (1 - share) / total + square / (4 * total)) / (1 + square)
+    # At the ends the interval touches 0 or 1 exactly, which rounding would miss.
+    low = 0.0 if share == 0.0 else max(0.0, middle - half)
+    return low, 1.0 if share == 1.0 else min(1.0, middle + half)
 
 
 def over_seeds(values: ArrayLike) -> SeedSummary:

@@ -11,10 +11,10 @@ import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse.health.sample import balanced_rows
+from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.pictures import Images, data_uri
 from uncollapse.report.tables import Table
-from uncollapse.training.lookup import nearest
 
 __all__ = ["Neighbourhood", "name_table", "neighbourhood", "sheet_picture"]
 

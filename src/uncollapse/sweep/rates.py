@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from uncollapse._base.check import InputError, check_int
+from uncollapse.metrics.uncertainty import wilson_bounds
 
 __all__ = ["Rate", "wilson"]
-
-_Z = 1.959963984540054  # 95 % of a normal distribution lies within
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,5 @@ def wilson(count: int, total: int) -> Rate:
     check_int("total", total)
     if check_int("count", count, 0) > total:
         raise InputError("count", count, f"at most {total}, the total")
-    share, square = count / total, _Z**2
-    middle = (share + square / (2 * total)) / (1 + square / total)
-    room = math.sqrt(share * (1 - share) / total + square / (4 * total**2))
-    half = _Z * room / (1 + square / total)
-    # At the ends the interval touches 0 or 1 exactly, which rounding would miss.
-    low = 0.0 if count == 0 else max(0.0, middle - half)
-    high = 1.0 if count == total else min(1.0, middle + half)
+    low, high = wilson_bounds(count / total, total)
     return Rate(count, total, low, high)

@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 from uncollapse._base.arrays import Array
 from uncollapse.data import LabelledImages
 from uncollapse.health.sample import balanced_rows
-from uncollapse.training.lookup import nearest
+from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.training.measured_rows import Samples
 
 __all__ = ["choose_samples", "small_pictures"]

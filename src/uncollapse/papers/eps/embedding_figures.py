@@ -11,6 +11,7 @@ from PIL import Image
 from uncollapse import charts
 from uncollapse.charts import Chart, panels, scatter
 from uncollapse.charts.marks import Picture
+from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.papers._compare import Claim, Comparison, change, publish, spread
 from uncollapse.papers._draw import save
 from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
@@ -28,7 +29,6 @@ from uncollapse.papers.eps.mnist_tables import MNIST, PARITY_METHODS
 from uncollapse.papers.eps.photographs import CARS
 from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.projection import project
-from uncollapse.training.lookup import nearest
 
 __all__ = ["EMBEDDING_FIGURES"]
 

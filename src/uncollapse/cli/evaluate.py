@@ -1,0 +1,231 @@
+"""`uncollapse evaluate`: how good a run's embedding is, or that of any file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from uncollapse.cli.embed import TrustOption
+from uncollapse.cli.file_options import (
+    FeaturesOption,
+    IdOption,
+    IgnoreOption,
+    LabelOption,
+    LabelsOption,
+    only_for,
+)
+from uncollapse.cli.plain_lines import say
+from uncollapse.cli.score_tables import split_table
+
+__all__ = ["evaluate_command"]
+
+_RUN, _FILE = "For a run directory", "For a file of embeddings"
+
+
+def evaluate_command(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="A run directory; or embeddings: .npz, .npy, .safetensors, .parquet or .csv.",
+        ),
+    ],
+    clustering: Annotated[
+        bool | None,
+        typer.Option(
+            "--clustering/--no-clustering",
+            help="NMI of k-means as well.  [default: for a file that is searched in itself]",
+        ),
+    ] = None,
+    multiplier: Annotated[
+        int, typer.Option(help="Clusters per class: NMI+ of the EPS paper is 10.", min=1)
+    ] = 1,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Splits to evaluate.  [default: the config's]",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the dataset is.", rich_help_panel=_RUN)
+    ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Use the best checkpoint.", rich_help_panel=_RUN)
+    ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Take the measures that a report reads, where the run has none.",
+            rich_help_panel=_RUN,
+        ),
+    ] = False,
+    trust: TrustOption = False,
+    gallery: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file to search in.  [default: each row searches all others]",
+            rich_help_panel=_FILE,
+        ),
+    ] = None,
+    split_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column that says which rows are queries and which the gallery.",
+            rich_help_panel=_FILE,
+        ),
+    ] = None,
+    query_value: Annotated[
+        str, typer.Option(help="What it says of queries.", rich_help_panel=_FILE)
+    ] = "query",
+    gallery_value: Annotated[
+        str, typer.Option(help="What it says of the gallery.", rich_help_panel=_FILE)
+    ] = "gallery",
+    cameras: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of cameras: re-identification as Market-1501 has it.",
+            rich_help_panel=_FILE,
+        ),
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="cosine|euclidean", help="How nearness is measured.", rich_help_panel=_FILE
+        ),
+    ] = "euclidean",
+    ks: Annotated[
+        list[str] | None,
+        typer.Option("-k", metavar="1,5,10", help="Ranks to report.", rich_help_panel=_FILE),
+    ] = None,
+    intervals: Annotated[
+        str,
+        typer.Option(
+            metavar="queries|classes",
+            help="What the bootstrap draws: single queries, or whole classes, which is wider.",
+            rich_help_panel=_FILE,
+        ),
+    ] = "queries",
+    max_rows: Annotated[
+        int,
+        typer.Option(
+            help="Queries that are scored, and rows that are clustered; of more, so many are "
+            "drawn. The gallery is searched whole.",
+            min=8,
+            rich_help_panel=_FILE,
+        ),
+    ] = 30_000,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the figures here.", rich_help_panel=_FILE)
+    ] = None,
+    labels: LabelsOption = None,
+    fine_labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="A third file with finer labels, to judge by as well.",
+            rich_help_panel="Columns of a file",
+        ),
+    ] = None,
+    features: FeaturesOption = None,
+    label: LabelOption = None,
+    id_: IdOption = None,
+    ignore: IgnoreOption = None,
+) -> None:
+    """Judge a trained run on any split, or embeddings in a file, by coarse and fine labels.
+
+    A file: R@k, mAP, MAP@R, R-precision and NMI; with --cameras mAP, CMC and mINP.
+    """
+    of_runs = {
+        "--split": split,
+        "--data-root": data_root,
+        "--best": best,
+        "--measure": measure,
+        "--trust": trust,
+    }
+    of_files = {
+        "--gallery": gallery,
+        "--split-column": split_column,
+        "--cameras": cameras,
+        "-k": ks,
+        "--json": json,
+        "--labels": labels,
+        "--fine-labels": fine_labels,
+        "--features": features,
+        "--label": label,
+        "--id": id_,
+        "--ignore": ignore,
+    }
+    if source.is_dir():
+        way = "embed the run into a file, and evaluate that"
+        only_for("a run directory", way, of_files)
+        _evaluate_run(source, split, data_root, best, bool(clustering), multiplier, measure, trust)
+        return
+    way = "--split-column says which rows of a file to take" if split else "it is of a run"
+    only_for("a file of embeddings", way, of_runs)
+    from uncollapse.cli.file_options import open_embeddings
+    from uncollapse.cli.file_scores import Question, evaluate_file
+    from uncollapse.data.embeddings import read_labels
+
+    columns = {"--split-column": split_column, "--cameras": cameras}
+    found = open_embeddings(source, labels, features, label, id_, ignore, columns)
+    finer = None if fine_labels is None else read_labels(fine_labels)
+    other = None
+    if gallery is not None:
+        other = open_embeddings(gallery, None, features, label, id_, ignore, {"--cameras": cameras})
+    asked = Question(
+        split_column=split_column,
+        query_value=query_value,
+        gallery_value=gallery_value,
+        cameras=cameras,
+        metric=metric,
+        ks=ks,
+        intervals=intervals,
+        max_rows=max_rows,
+        clustering=clustering,
+        multiplier=multiplier,
+    )
+    evaluate_file(source, found, finer, gallery, other, asked, json)
+
+
+def _evaluate_run(
+    run: Path,
+    split: list[str] | None,
+    data_root: Path | None,
+    best: bool,
+    clustering: bool,
+    multiplier: int,
+    measure: bool,
+    trust: bool,
+) -> None:
+    from rich.console import Console
+
+    from uncollapse import training
+    from uncollapse.cli.errors import warn
+    from uncollapse.cli.network_choice import choose, said
+    from uncollapse.cli.skipped_files import tell_skipped
+    from uncollapse.training.assemble import load_eval_data
+
+    found = training.Run.open(run, trust=trust)
+    console = Console()
+    if measure:
+        with console.status("measuring the network before and after training"):
+            training.measure_run(found, data_root=data_root, warn=warn)
+    config = found.config.with_root(data_root)
+    wanted = {"clustering": clustering or multiplier > 1, "multiplier": multiplier}
+    settings = config.evaluate.model_copy(update=wanted)
+    chosen = choose(found, best)
+    scores: dict[str, float] = {}
+    for name in split or config.data.eval_splits:
+        data = load_eval_data(config, name)
+        tell_skipped(data, name)
+        with console.status(f"embedding {len(data):,} samples of {name}"):
+            z = training.embed(chosen.model, data, batch=settings.batch)
+            result = training.evaluate(z, data, settings)
+        scores |= {f"{name}/{key}": value for key, value in result.items()}
+    console.print(split_table(scores))
+    say(console, f"{said(chosen)}: {found.path}")

@@ -1,0 +1,108 @@
+"""What every command on a file of embeddings takes: which columns of it are what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from uncollapse._base.check import InputError
+
+if TYPE_CHECKING:
+    from uncollapse.data.embeddings import Embeddings
+
+__all__ = [
+    "FeaturesOption",
+    "IdOption",
+    "IgnoreOption",
+    "LabelOption",
+    "LabelsOption",
+    "MetricOption",
+    "is_cosine",
+    "only_for",
+    "open_embeddings",
+]
+
+_PANEL = "Columns of a file"
+
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option(help="A second file that holds the labels.", rich_help_panel=_PANEL),
+]
+FeaturesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Columns that are dimensions: 'f*'. May be repeated.",
+        rich_help_panel=_PANEL,
+    ),
+]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="The column that holds the labels.", rich_help_panel=_PANEL
+    ),
+]
+IdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id", metavar="COLUMN", help="The column that names the samples.", rich_help_panel=_PANEL
+    ),
+]
+IgnoreOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN", help="Columns to leave out. May be repeated.", rich_help_panel=_PANEL
+    ),
+]
+MetricOption = Annotated[
+    str, typer.Option(metavar="cosine|euclidean", help="How nearness is measured.")
+]
+
+
+def open_embeddings(
+    file: Path,
+    labels: Path | None = None,
+    features: list[str] | None = None,
+    label: str | None = None,
+    id_: str | None = None,
+    ignore: list[str] | None = None,
+    columns: Mapping[str, str | None] | None = None,
+) -> Embeddings:
+    """Read a file by the options above; what it says of itself in vain is a warning.
+
+    `columns` are further ones by their option; those that are None were not asked for.
+    """
+    from uncollapse.cli.errors import warn
+    from uncollapse.data.embeddings import read_embeddings
+
+    asked = {option: name for option, name in (columns or {}).items() if name is not None}
+    found = read_embeddings(
+        file,
+        labels,
+        features=features or (),
+        label=label,
+        id=id_,
+        ignore=ignore or (),
+        columns=asked,
+    )
+    if found.complaint:
+        warn(found.complaint)
+    return found
+
+
+def only_for(what: str, way: str, options: Mapping[str, object]) -> None:
+    """Refuse options that mean nothing beside `what` was given; `way` says what to do instead."""
+    for option, given in options.items():
+        if given:
+            raise InputError(option, given, f"nothing beside {what}: {way}")
+
+
+def is_cosine(metric: str) -> bool:
+    """Whether rows are compared by their direction."""
+    from uncollapse._base.check import check_choice
+
+    check_choice("--metric", metric, ("cosine", "euclidean"))
+    return metric == "cosine"

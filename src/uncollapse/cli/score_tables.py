@@ -1,0 +1,99 @@
+"""Scores as tables: of a run's splits, and of a file line by line with what each is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uncollapse._base.plain_text import visible
+
+if TYPE_CHECKING:
+    from uncollapse.metrics import Interval
+
+__all__ = ["ScoreLine", "line_table", "split_table"]
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """One figure: its name to a program and to a reader, and which rows it is over.
+
+    `low` and `high` are None where a figure has no interval, `value` where it cannot be said.
+    """
+
+    name: str
+    title: str
+    value: float | None
+    over: str
+    low: float | None = None
+    high: float | None = None
+    by: str = "label"
+    note: str = ""
+
+    @classmethod
+    def between(
+        cls, name: str, title: str, interval: Interval, over: str, by: str = "label"
+    ) -> ScoreLine:
+        """A figure with its interval."""
+        return cls(name, title, interval.value, over, interval.low, interval.high, by)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a JSON file."""
+        return {
+            "by": self.by,
+            "name": self.name,
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "over": self.over,
+            **({"note": self.note} if self.note else {}),
+        }
+
+
+def split_table(scores: dict[str, float]) -> object:
+    """Rows are split and kind of label, columns the metrics."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows: dict[str, dict[str, float]] = {}
+    for key, value in scores.items():
+        group, _, metric = key.rpartition("/")
+        rows.setdefault(group, {})[metric] = value
+    metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
+    table = Table("split", *metrics)
+    for group, row in rows.items():
+        table.add_row(
+            escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)
+        )
+    return table
+
+
+def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> object:
+    """One row a figure, in per cent; with `threshold`, a column of that name for the notes."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    kinds = list(dict.fromkeys(line.by for line in lines))
+    heads = {"by": "left"} if len(kinds) > 1 else {}
+    heads |= {"figure": "left", "%": "right", f"{level:.0%} interval": "left"}
+    heads |= {threshold: "right"} if threshold else {}
+    for head, side in (heads | {"over": "left"}).items():
+        table.add_column(head, justify="right" if side == "right" else "left", overflow="fold")
+    for kind in kinds:
+        for line in (one for one in lines if one.by == kind):
+            cells = [kind] * (len(kinds) > 1) + [line.title, _percent(line.value), _between(line)]
+            cells += [line.note] if threshold else []
+            table.add_row(*(Text(visible(cell)) for cell in [*cells, line.over]))
+        table.add_section()
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{100 * value:.2f}"
+
+
+def _between(line: ScoreLine) -> str:
+    if line.low is None or line.high is None:
+        return "–"
+    return f"{100 * line.low:.2f} – {100 * line.high:.2f}"

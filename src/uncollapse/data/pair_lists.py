@@ -1,0 +1,196 @@
+"""Lists of pairs to verify: a table, or LFW's pairs.txt; and which rows of a file they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError
+from uncollapse.data.embeddings import Embeddings
+from uncollapse.data.readers import TABLE_FILES, named_errors, read_lines, read_table
+from uncollapse.data.types import DataError
+
+__all__ = ["PairList", "ScoredPairs", "match_pairs", "read_pairs", "read_scored_pairs"]
+
+_FIRST = ("first", "a", "left", "name1", "id1", "path1", "file1", "image1", "row1", "i")
+_SECOND = ("second", "b", "right", "name2", "id2", "path2", "file2", "image2", "row2", "j")
+_SAME = ("same", "issame", "is_same", "match", "target")
+_FOLD = ("fold", "folds")
+_SCORE = ("score", "scores", "similarity")
+_TRUE, _FALSE = ("1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
+
+
+@dataclass(frozen=True)
+class PairList:
+    """Pairs by what they name; `same` and `folds` where the list says so.
+
+    A sample is named by a word, or in LFW's list by a person and the number of their picture.
+    """
+
+    first: Sequence[str | tuple[str, int]]
+    second: Sequence[str | tuple[str, int]]
+    same: Array | None = None
+    folds: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """Scores that another tool gave, larger for more alike, and which pairs are the same."""
+
+    scores: Array
+    same: Array
+    folds: Array | None = None
+
+
+def read_pairs(path: str | Path) -> PairList:
+    """Read a .csv or .parquet table of pairs, or a .txt file in the format of LFW's pairs.txt.
+
+    A table has a column a side (`first` and `second`; a and b, name1 and name2, ... are known too),
+    and may have `same` (1 or 0) and `fold`. Raises `DataError`.
+    """
+    source = Path(path)
+    if source.suffix not in (*TABLE_FILES, ".txt"):
+        endings = ", ".join([*TABLE_FILES, ".txt"])
+        raise InputError("pairs", source.name, f"a file ending in {endings}")
+    if not source.is_file():
+        raise DataError(f"{source}: no such file")
+    if source.suffix == ".txt":
+        lines = read_lines(source, "pairs")
+        with named_errors(source):
+            return _lfw(lines)
+    columns = read_table(source)
+    with named_errors(source):
+        names = {
+            k: _found(columns, known) for k, known in {"first": _FIRST, "second": _SECOND}.items()
+        }
+        for kind, name in names.items():
+            if name is None:
+                there = ", ".join(map(repr, columns)) or "nothing"
+                raise DataError(f"no column {kind!r} for that side of a pair; there is: {there}")
+        sides = [[str(v) for v in columns[str(name)]] for name in names.values()]
+        if not sides[0]:
+            raise DataError("has no pairs below its header")
+        return PairList(sides[0], sides[1], *_truth_and_folds(columns))
+
+
+def read_scored_pairs(path: Path) -> ScoredPairs | None:
+    """The scores of a table with the columns `score` and `same`; None for any other file."""
+    if path.suffix not in TABLE_FILES or not path.is_file():
+        return None
+    columns = read_table(path)
+    score = _found(columns, _SCORE)
+    if score is None or _found(columns, _SAME) is None:
+        return None
+    with named_errors(path):
+        same, folds = _truth_and_folds(columns)
+        if same is None or not len(same):
+            raise DataError("has no pairs below its header")
+        try:
+            return ScoredPairs(np.array([float(v) for v in columns[score]]), same, folds)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"column {score!r} holds what is no number ({error})") from None
+
+
+def match_pairs(pairs: PairList, found: Embeddings, path: Path) -> tuple[Array, Array]:
+    """Rows `[P, 2]` of the file that the pairs name, and which pairs it has both samples of.
+
+    Words are names of the file, whole or without folders and ending, else row numbers; a person's
+    n-th picture is the name `person_000n`, or without names the n-th row of that label. Where the
+    file lacks a sample both rows are -1. Raises `DataError` for a name that several rows have.
+    """
+    by_number = isinstance(pairs.first[0], tuple)
+    if found.names is not None:
+        known = _by_name(found.names)
+    elif by_number:
+        known = _by_label(found, path)
+    else:
+        known = {str(row): row for row in range(len(found))}
+    rows = np.full((len(pairs), 2), -1)
+    for side, names in enumerate((pairs.first, pairs.second)):
+        for place, name in enumerate(names):
+            row = known.get(_written(name), known.get(_stem(_written(name)), -1))
+            if row == -2:
+                raise DataError(f"{path}: several rows are named {_written(name)!r}")
+            rows[place, side] = row
+    there: Array = np.asarray((rows >= 0).all(axis=1))
+    rows[~there] = -1
+    return rows, there
+
+
+def _lfw(lines: Sequence[str]) -> PairList:
+    """`folds<TAB>pairs`, then for each fold so many lines of same pairs and as many of others."""
+    cells = [line.split("\t") if "\t" in line else line.split() for line in lines if line.strip()]
+    if not cells or len(cells[0]) not in (1, 2) or not all(c.isdecimal() for c in cells[0]):
+        raise DataError("is no list of pairs as LFW has it: its first line is '10<TAB>300', say")
+    folds, each = (1, int(cells[0][0])) if len(cells[0]) == 1 else map(int, cells[0])
+    body = cells[1:]
+    if len(body) != 2 * folds * each:
+        raise DataError(f"has {len(body)} pairs; its first line says {2 * folds * each}")
+    first, second, same = [], [], []
+    for place, words in enumerate(body):
+        if len(words) not in (3, 4) or not words[1].isdecimal() or not words[-1].isdecimal():
+            given = f"line {place + 2} is {' '.join(words)[:60]!r}"
+            raise DataError(f"{given}, expected: name number number, or name number name number")
+        first.append((words[0], int(words[1])))
+        second.append((words[0] if len(words) == 3 else words[2], int(words[-1])))
+        same.append(len(words) == 3)
+    numbers = np.arange(len(body)) // (2 * each)
+    return PairList(first, second, np.array(same), numbers if folds > 1 else None)
+
+
+def _truth_and_folds(columns: Mapping[str, Sequence[object]]) -> tuple[Array | None, Array | None]:
+    name, fold = _found(columns, _SAME), _found(columns, _FOLD)
+    same = None
+    if name is not None:
+        words = [str(value).strip().lower().removesuffix(".0") for value in columns[name]]
+        for place, word in enumerate(words):
+            if word not in (*_TRUE, *_FALSE):
+                given = f"column {name!r} holds {columns[name][place]!r} in row {place + 1}"
+                raise DataError(f"{given}; expected 1 or 0, true or false")
+        same = np.array([word in _TRUE for word in words])
+    folds = None if fold is None else np.array([str(value) for value in columns[fold]])
+    return same, folds
+
+
+def _found(columns: Mapping[str, object], known: Sequence[str]) -> str | None:
+    return next((name for name in columns if name.strip().lower() in known), None)
+
+
+def _written(name: str | tuple[str, int]) -> str:
+    return name if isinstance(name, str) else f"{name[0]}_{name[1]:04d}"
+
+
+def _stem(name: str) -> str:
+    """A path without folders, and without an ending that is one of a picture."""
+    last = PurePosixPath(name.replace("\\", "/")).name
+    stem, dot, ending = last.rpartition(".")
+    return stem if dot and ending.isalnum() and len(ending) <= 4 and not ending.isdigit() else last
+
+
+def _by_name(names: Array) -> dict[str, int]:
+    """Rows by name and by its stem; -2 where several rows have it. Whole names come first."""
+    known: dict[str, int] = {}
+    for row, name in enumerate(names):
+        known[_stem(str(name))] = -2 if _stem(str(name)) in known else row
+    whole: dict[str, int] = {}
+    for row, name in enumerate(names):
+        whole[str(name)] = -2 if str(name) in whole else row
+    return known | whole
+
+
+def _by_label(found: Embeddings, path: Path) -> dict[str, int]:
+    if found.labels is None:
+        raise DataError(f"{path}: neither names nor labels, which a list as LFW's refers to")
+    known: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for row, label in enumerate(found.labels):
+        counts[str(label)] = counts.get(str(label), 0) + 1
+        known[f"{label}_{counts[str(label)]:04d}"] = row
+    return known
