@@ -49,7 +49,7 @@ def command(
     reference: Annotated[
         float | None,
         typer.Option(
-            help="Diameter when it was healthy, to judge the scale by.  [default: that before "
+            help="Diameter when it was healthy, to judge the scale by.  \\[default: that before "
             "training, for a run and what `uncollapse embed` wrote]"
         ),
     ] = None,

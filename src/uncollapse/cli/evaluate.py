@@ -36,7 +36,7 @@ def evaluate_command(
         bool | None,
         typer.Option(
             "--clustering/--no-clustering",
-            help="NMI of k-means as well.  [default: for a file that is searched in itself]",
+            help="NMI of k-means as well.  \\[default: for a file that is searched in itself]",
         ),
     ] = None,
     multiplier: Annotated[
@@ -45,7 +45,7 @@ def evaluate_command(
     split: Annotated[
         list[str] | None,
         typer.Option(
-            help="Splits to evaluate.  [default: the config's]",
+            help="Splits to evaluate.  \\[default: the config's]",
             rich_help_panel=_RUN,
         ),
     ] = None,
@@ -67,7 +67,7 @@ def evaluate_command(
     gallery: Annotated[
         Path | None,
         typer.Option(
-            help="A file to search in.  [default: each row searches all others]",
+            help="A file to search in.  \\[default: each row searches all others]",
             rich_help_panel=_FILE,
         ),
     ] = None,

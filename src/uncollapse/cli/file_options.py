@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uncollapse._base.check import InputError
-
 if TYPE_CHECKING:
     from uncollapse.data.embeddings import Embeddings
 
@@ -95,6 +93,8 @@ def open_embeddings(
 
 def only_for(what: str, way: str, options: Mapping[str, object]) -> None:
     """Refuse options that mean nothing beside `what` was given; `way` says what to do instead."""
+    from uncollapse._base.check import InputError
+
     for option, given in options.items():
         if given:
             raise InputError(option, given, f"nothing beside {what}: {way}")

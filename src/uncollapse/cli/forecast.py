@@ -29,7 +29,7 @@ def command(
     p: Annotated[str, typer.Option("--p", help="Classes per batch.")] = "2,4,8,18",
     k: Annotated[str, typer.Option("--k", help="Samples per class.")] = "2,4,8,16,32",
     dim: Annotated[
-        str | None, typer.Option(help="Embedding dimensions.  [default: the config's]")
+        str | None, typer.Option(help="Embedding dimensions.  \\[default: the config's]")
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")

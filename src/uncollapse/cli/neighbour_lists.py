@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uncollapse._base.check import InputError
 from uncollapse._base.plain_text import visible
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ class FoundNeighbours:
 
 def check_ending(out: Path | None) -> None:
     """Refuse a file of another kind before anything is computed."""
+    from uncollapse._base.check import InputError
+
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
 

@@ -16,7 +16,7 @@ def command(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN...")],
     out: Annotated[
         Path | None,
-        typer.Option(help="The page.  [default: report.html in the run, or here for several]"),
+        typer.Option(help="The page.  \\[default: report.html in the run, or here for several]"),
     ] = None,
 ) -> None:
     """Write a self-contained HTML page: verdict, curves, config, maps, pictures."""

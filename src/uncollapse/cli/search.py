@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uncollapse._base.check import InputError, did_you_mean
 from uncollapse.cli.embed import (
     BestOption,
     RootOption,
@@ -88,6 +87,8 @@ def search_command(
     ignore: IgnoreOption = None,
 ) -> None:
     """Find the nearest neighbours of images or of a file's rows, as a table or a contact sheet."""
+    from uncollapse._base.check import InputError
+
     check_ending(out)
     if source.is_dir():
         of_files = {
@@ -178,6 +179,7 @@ def _search_file(
     import torch
     from rich.console import Console
 
+    from uncollapse._base.check import InputError
     from uncollapse.cli.picture_files import find_pictures
     from uncollapse.metrics.nearest_rows import nearest
 
@@ -250,6 +252,8 @@ def _rows_of(queries: list[str], found: Embeddings, path: Path) -> Array:
     """The rows meant: by name where the file has that name, by number otherwise; all if none."""
     import numpy as np
 
+    from uncollapse._base.check import InputError, did_you_mean
+
     if not queries:
         return np.arange(len(found))
     known: dict[str, int] = {}
@@ -271,6 +275,8 @@ def _rows_of(queries: list[str], found: Embeddings, path: Path) -> Array:
 
 def _row_numbers(queries: list[str], size: int) -> list[int] | None:
     """The queries as rows of the gallery, if they all are numbers."""
+    from uncollapse._base.check import InputError
+
     if not all(query.isdecimal() for query in queries):  # '²' is a digit, but no number
         return None
     rows = [int(query) for query in queries]

@@ -22,13 +22,13 @@ __all__ = ["command"]
 def command(
     sweep: Annotated[Path, typer.Argument(help="The sweep as a TOML file.")],
     out: Annotated[
-        Path | None, typer.Option(help="The sweep's folder.  [default: runs/NAME of the file]")
+        Path | None, typer.Option(help="The sweep's folder.  \\[default: runs/NAME of the file]")
     ] = None,
     engine: Annotated[
         str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")
     ] = "local",
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time.  [default: the number of cores]", min=1)
+        int | None, typer.Option(help="Runs at a time.  \\[default: the number of cores]", min=1)
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="An existing Ray cluster: auto, or host:port.")

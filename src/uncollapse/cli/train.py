@@ -26,7 +26,7 @@ def train_command(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key: mining.positives=easy."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The run directory.  [default: runs/NAME of the file]")
+        Path | None, typer.Option(help="The run directory.  \\[default: runs/NAME of the file]")
     ] = None,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the dataset is (data.root).")

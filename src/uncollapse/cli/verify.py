@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uncollapse._base.check import InputError
 from uncollapse.cli.file_options import (
     FeaturesOption,
     IdOption,
@@ -42,7 +41,7 @@ def verify_command(
         Path | None,
         typer.Option(
             help="Pairs to judge: a table with the columns first, second and same, or LFW's "
-            "pairs.txt.  [default: all pairs of rows, by their labels]"
+            "pairs.txt.  \\[default: all pairs of rows, by their labels]"
         ),
     ] = None,
     metric: MetricOption = "cosine",
@@ -52,7 +51,7 @@ def verify_command(
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Accuracy over so many folds of the pairs as they are listed.  [default: the "
+            help="Accuracy over so many folds of the pairs as they are listed.  \\[default: the "
             "list's own folds]",
             min=2,
         ),
@@ -74,6 +73,7 @@ def verify_command(
     """Judge pairs, same or not, at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
     from rich.console import Console
 
+    from uncollapse._base.check import InputError
     from uncollapse.data.pair_lists import read_scored_pairs
     from uncollapse.metrics import verification
 
@@ -130,8 +130,10 @@ def _listed(
     folds: int | None,
     skip_missing: bool,
 ) -> tuple[VerificationResult, str]:
+    from uncollapse._base.check import InputError
     from uncollapse.cli.errors import warn
     from uncollapse.data.pair_lists import match_pairs, read_pairs
+    from uncollapse.data.types import DataError
     from uncollapse.metrics import verification
 
     asked = read_pairs(pairs)
@@ -142,11 +144,13 @@ def _listed(
     if lost and not (skip_missing and there.any()):
         place = int((~there).argmax())
         example = " and ".join(_shown(one[place]) for one in (asked.first, asked.second))
-        names = f"its names are such as {str(found.names[0])!r}" if found.names is not None else (
-            f"it has {len(found):,} rows and no names"
-        )  # fmt: skip
-        way = f"both samples of each pair in {file.name} ({names}), or --skip-missing"
-        raise InputError("--pairs", f"{lost:,} of {len(asked):,} without, first {example}", way)
+        has = f"{len(found):,} rows and no names"
+        if found.names is not None:
+            has = f"names such as {str(found.names[0])!r}"
+        raise DataError(
+            f"--pairs {pairs}: {lost:,} of {len(asked):,} pairs name samples that {file.name} does "
+            f"not have, the first {example}; it has {has}. --skip-missing leaves them out"
+        )
     if asked.same is None and found.labels is None:
         allowed = "a column same (1 or 0), or labels in the file of embeddings"
         raise InputError("--pairs", f"{pairs.name} with neither", allowed)
@@ -231,6 +235,8 @@ def _shown(name: str | tuple[str, int]) -> str:
 
 
 def _rates(text: str) -> list[float]:
+    from uncollapse._base.check import InputError
+
     allowed = "numbers between 0 and 1, such as 1e-2,1e-3"
     try:
         rates = [float(word) for word in text.replace(",", " ").split()]
