@@ -139,7 +139,9 @@ def _sides(
         return whole, None, ""
     words = np.array([str(value) for value in found.columns[asked.split_column]])
     parts = {}
-    there = ", ".join(f"{word!r} ({(words == word).sum():,} rows)" for word in np.unique(words)[:8])
+    there = ", ".join(
+        f"{word!r} ({(words == word).sum():,} rows)" for word in sorted(set(words.tolist()))[:8]
+    )
     for option, value in (
         ("--query-value", asked.query_value),
         ("--gallery-value", asked.gallery_value),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,16 +86,15 @@ def show_neighbours(console: Console, found: FoundNeighbours) -> int:
 def write_neighbours(
     out: Path,
     found: FoundNeighbours,
-    pictures: Callable[[], tuple[Sequence[Any], Sequence[Sequence[Any]]]],
+    pictures: tuple[Sequence[Any], Sequence[Sequence[Any]]] | None,
 ) -> Path:
-    """All of them as .csv or .json, or as a contact sheet of `pictures()`: queries, neighbours."""
+    """All of them as .csv or .json, or as a contact sheet of pictures: queries, neighbours."""
     from uncollapse._base.files import write_csv, write_json
 
-    check_ending(out)
-    if out.suffix == ".png":
+    if pictures is not None and out.suffix == ".png":
         from uncollapse.report.contact_sheets import contact_sheet, save_png
 
-        return save_png(contact_sheet(*pictures(), found.right), out)
+        return save_png(contact_sheet(*pictures, found.right), out)
     entries = found.rows()
     if out.suffix == ".json":
         write_json(out, entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -35,13 +35,7 @@ from uncollapse.cli.neighbour_lists import (
 )
 from uncollapse.cli.plain_lines import say
 
-if TYPE_CHECKING:
-    from uncollapse._base.arrays import Array
-    from uncollapse.data.embeddings import Embeddings
-
 __all__ = ["search_command"]
-
-_MOST_SHEET = 100  # queries that a contact sheet has room for
 
 
 def search_command(
@@ -117,7 +111,9 @@ def search_command(
     only_for("a file of embeddings", way if gallery else "it is of a run", of_runs)
     found = open_embeddings(source, labels, features, label, id_, ignore)
     other = None if like is None else open_embeddings(like, None, features, label, id_, ignore)
-    _search_file(source, found, like, other, queries or [], k, out, images, is_cosine(metric))
+    from uncollapse.cli.file_search import search_file
+
+    search_file(source, found, like, other, queries or [], k, out, images, is_cosine(metric))
 
 
 def _search_run(
@@ -157,120 +153,10 @@ def _search_run(
     show_neighbours(console, found)
     say(console, said(chosen))
     if out is not None:
-
-        def pictures() -> tuple[list[object], list[list[object]]]:
-            return list(asked.pixels()), [list(shelf.pixels(row)) for row in hits.rows]
-
+        pictures = None
+        if out.suffix == ".png":
+            pictures = list(asked.pixels()), [list(shelf.pixels(row)) for row in hits.rows]
         say(console, f"wrote {write_neighbours(out, found, pictures)}")
-
-
-def _search_file(
-    path: Path,
-    found: Embeddings,
-    like: Path | None,
-    other: Embeddings | None,
-    queries: list[str],
-    k: int,
-    out: Path | None,
-    images: Path | None,
-    cosine: bool,
-) -> None:
-    import numpy as np
-    import torch
-    from rich.console import Console
-
-    from uncollapse._base.check import InputError
-    from uncollapse.cli.picture_files import find_pictures
-    from uncollapse.metrics.nearest_rows import nearest
-
-    asked, place = (found, path) if other is None or like is None else (other, like)
-    if asked.points.shape[1] != found.points.shape[1]:
-        given = f"{place.name} with {asked.points.shape[1]}"
-        raise InputError("--like", given, f"a file of {found.points.shape[1]} dimensions")
-    rows = _rows_of(queries, asked, place)
-    sheet = out is not None and out.suffix == ".png"
-    if sheet and (other is not None or images is None or len(rows) > _MOST_SHEET):
-        given = "--like" if other is not None else f"{len(rows):,} queries" if images else "no"
-        allowed = f"--images for a .png, and at most {_MOST_SHEET} queries of the same file"
-        raise InputError("--out", f"{out} with {given} --images" if not images else given, allowed)
-    pictures = find_pictures(images, found.names) if sheet and images is not None else None
-    z, shelf = (_directions(one) if cosine else one for one in (asked.points, found.points))
-    at = torch.from_numpy(rows)
-    hits = nearest(
-        torch.from_numpy(z)[at],
-        torch.from_numpy(shelf),
-        k,
-        at if other is None else None,
-        progress=None,
-    )
-    right = None
-    if found.labels is not None and asked.labels is not None:
-        mine, theirs = (one.labels.astype(str) for one in (asked, found))  # type: ignore[union-attr]
-        right = (theirs[hits.rows.numpy()] == mine[rows][:, None]).tolist()
-    names = [_names(one) for one in (asked, found)]
-    shown = FoundNeighbours(
-        [names[0][row] for row in rows], names[1], hits, found.labels, right,
-        "cosine" if cosine else "distance",
-    )  # fmt: skip
-    console = Console()
-    count = show_neighbours(console, shown)
-    many = f"{len(rows):,} queries" if other is None else f"{len(rows):,} rows of {place.name}"
-    part = f"the first {count} of {many}" if count < len(rows) else many
-    line = f"{part} among {len(found):,} rows of {path.name}"
-    if right is not None:
-        share = float(np.mean([row[0] for row in right]))
-        line += f"; the nearest has the query's label in {share:.2%} of {len(rows):,}"
-    say(console, line + ("; --out writes them all" if count < len(rows) and out is None else ""))
-    if out is not None:
-
-        def drawn() -> tuple[list[object], list[list[object]]]:
-            if pictures is None:
-                raise AssertionError
-            return (
-                [pictures[int(row)] for row in rows],
-                [[pictures[int(row)] for row in near] for near in hits.rows],
-            )
-
-        say(console, f"wrote {write_neighbours(out, shown, drawn)}")
-
-
-def _directions(points: Array) -> Array:
-    import numpy as np
-
-    norm = np.linalg.norm(points, axis=1, keepdims=True)
-    unit: Array = points / np.where(norm > 0, norm, 1.0)
-    return unit
-
-
-def _names(found: Embeddings) -> list[str]:
-    if found.names is None:
-        return [str(row) for row in range(len(found))]
-    return [str(name) for name in found.names]
-
-
-def _rows_of(queries: list[str], found: Embeddings, path: Path) -> Array:
-    """The rows meant: by name where the file has that name, by number otherwise; all if none."""
-    import numpy as np
-
-    from uncollapse._base.check import InputError, did_you_mean
-
-    if not queries:
-        return np.arange(len(found))
-    known: dict[str, int] = {}
-    for row, name in enumerate([] if found.names is None else found.names):
-        known.setdefault(str(name), row)
-    rows = []
-    for query in queries:
-        if query in known:
-            rows.append(known[query])
-        elif query.isdecimal() and int(query) < len(found):
-            rows.append(int(query))
-        else:
-            named = f" or a name, such as {next(iter(known))!r}" if known else ""
-            near = did_you_mean(query, list(known)[:10_000])
-            allowed = f"a row number of {path.name} below {len(found)}{named}"
-            raise InputError("queries", f"{query!r}{near}", allowed)
-    return np.array(rows)
 
 
 def _row_numbers(queries: list[str], size: int) -> list[int] | None:
