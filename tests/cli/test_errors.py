@@ -9,7 +9,7 @@ from uncollapse import __version__
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.cli import app
-from uncollapse.cli.embed import _usual_split
+from uncollapse.cli.embed import usual_split
 from uncollapse.cli.errors import run
 from uncollapse.training import parse_config
 
@@ -57,7 +57,10 @@ def test_debug_lets_the_traceback_through():
         (["reproduce", "--no-such-option"], "No such option"),
         (["train"], "Missing argument"),
         (["train", "none.toml"], "none.toml: No such file"),
-        (["evaluate", "none"], "run: expected a run directory, got none"),
+        (
+            ["evaluate", "none"],
+            "run: expected a run directory or a file of embeddings (.npz, .npy, .safetensors, ",
+        ),
         (["reproduce", "fig99"], "fig99"),
         (["reproduce", "tabel1"], "got 'tabel1' (did you mean 'table1'?)"),
         (["datasets", "nope"], "expected one of 'digits'"),
@@ -141,4 +144,4 @@ def test_the_module_runs_as_a_program():
 )
 def test_embed_and_search_take_the_last_split_a_run_is_evaluated_on(splits, usual):
     config = parse_config({"data": {"train_split": "all", "eval_splits": splits}})
-    assert _usual_split(SimpleNamespace(config=config)) == usual
+    assert usual_split(SimpleNamespace(config=config)) == usual

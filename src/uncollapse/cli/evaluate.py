@@ -14,6 +14,7 @@ from uncollapse.cli.file_options import (
     IgnoreOption,
     LabelOption,
     LabelsOption,
+    is_run,
     only_for,
 )
 from uncollapse.cli.plain_lines import say
@@ -160,7 +161,7 @@ def evaluate_command(
         "--id": id_,
         "--ignore": ignore,
     }
-    if source.is_dir():
+    if is_run(source):
         way = "embed the run into a file, and evaluate that"
         only_for("a run directory", way, of_files)
         _evaluate_run(source, split, data_root, best, bool(clustering), multiplier, measure, trust)

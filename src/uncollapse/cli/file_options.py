@@ -19,6 +19,7 @@ __all__ = [
     "LabelsOption",
     "MetricOption",
     "is_cosine",
+    "is_run",
     "only_for",
     "open_embeddings",
 ]
@@ -98,6 +99,19 @@ def only_for(what: str, way: str, options: Mapping[str, object]) -> None:
     for option, given in options.items():
         if given:
             raise InputError(option, given, f"nothing beside {what}: {way}")
+
+
+def is_run(source: Path) -> bool:
+    """Whether a run directory is meant, not a file; `InputError` where it is neither."""
+    if source.is_dir():
+        return True
+    from uncollapse._base.check import InputError
+    from uncollapse.data.readers import ARRAY_FILES, TABLE_FILES
+
+    if source.suffix not in (*ARRAY_FILES, *TABLE_FILES):
+        endings = ", ".join([*ARRAY_FILES, *TABLE_FILES])
+        raise InputError("run", source, f"a run directory or a file of embeddings ({endings})")
+    return False
 
 
 def is_cosine(metric: str) -> bool:

@@ -24,6 +24,7 @@ from uncollapse.cli.file_options import (
     LabelsOption,
     MetricOption,
     is_cosine,
+    is_run,
     only_for,
     open_embeddings,
 )
@@ -84,7 +85,7 @@ def search_command(
     from uncollapse._base.check import InputError
 
     check_ending(out)
-    if source.is_dir():
+    if is_run(source):
         of_files = {
             "--like": like,
             "--images": images,
