@@ -197,3 +197,20 @@ def test_options_of_files_are_refused_beside_a_run(tmp_path, capsys):
     (tmp_path / "run").mkdir()
     assert run(app, ["evaluate", str(tmp_path / "run"), "--cameras", "cam"]) == 2
     assert "--cameras: expected nothing beside a run directory" in capsys.readouterr().err
+
+
+def test_recall_at_1_is_that_of_a_flat_index(tmp_path, rows):
+    faiss = pytest.importorskip("faiss")
+    np.savez(tmp_path / "z.npz", embeddings=rows["embeddings"], labels=rows["labels"])
+    index = faiss.IndexFlatL2(5)
+    index.add(rows["embeddings"])
+    _, near = index.search(rows["embeddings"], 2)  # the first is the row itself
+    expected = (rows["labels"][near[:, 1]] == rows["labels"]).mean()
+    found = evaluated(tmp_path, str(tmp_path / "z.npz"))
+    assert found["label", "recall@1"]["value"] == pytest.approx(expected)
+
+
+def test_what_is_taken_by_default_is_seen_in_the_help(capsys):
+    assert run(app, ["evaluate", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "[default: each row searches all others]" in shown

@@ -3,6 +3,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from uncollapse.data.embeddings import Embeddings, read_embeddings, write_embeddings
+from uncollapse.data.types import DataError
 
 
 @pytest.fixture
@@ -76,3 +77,25 @@ def test_pickled_objects_are_not_loaded(tmp_path):
     np.save(tmp_path / "z.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="cannot be read"):
         read_embeddings(tmp_path / "z.npy")
+
+
+@pytest.mark.parametrize("ending", ["npz", "parquet", "safetensors"])
+def test_columns_beside_labels_are_written_and_read_by_name(tmp_path, ending):
+    beside = {"cameras": np.array([3, 1, 2]), "role": np.array(["query", "gallery", "query"])}
+    path = tmp_path / f"z.{ending}"
+    write_embeddings(Embeddings(np.eye(3), np.arange(3), columns=beside), path)
+    found = read_embeddings(path, columns={"--cameras": "cameras", "--split-column": "role"})
+    assert {name: value.tolist() for name, value in found.columns.items()} == {
+        "cameras": [3, 1, 2],
+        "role": ["query", "gallery", "query"],
+    }
+    assert set(found.held) == {"embeddings", "labels", "cameras", "role"}
+    assert found.points.shape == (3, 3)
+    with pytest.raises(DataError, match=r"--cameras cam: no such column.*there is: .*'cameras'"):
+        read_embeddings(path, columns={"--cameras": "cam"})
+
+
+def test_a_column_that_does_not_fit_the_rows_is_refused(tmp_path):
+    np.savez(tmp_path / "z.npz", embeddings=np.eye(3), cameras=np.arange(4))
+    with pytest.raises(DataError, match=r"cameras of shape \(4,\) for 3 rows"):
+        read_embeddings(tmp_path / "z.npz", columns={"--cameras": "cameras"})
