@@ -169,7 +169,8 @@ def evaluate_command(
     way = "--split-column says which rows of a file to take" if split else "it is of a run"
     only_for("a file of embeddings", way, of_runs)
     from uncollapse.cli.file_options import open_embeddings
-    from uncollapse.cli.file_scores import Question, evaluate_file
+    from uncollapse.cli.file_scores import evaluate_file
+    from uncollapse.cli.file_sides import Question
     from uncollapse.data.embeddings import read_labels
 
     columns = {"--split-column": split_column, "--cameras": cameras}

@@ -3,59 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from uncollapse._base.arrays import Array, class_ids
+from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.files import write_json
 from uncollapse.cli.file_options import is_cosine
+from uncollapse.cli.file_sides import (
+    Question,
+    Side,
+    fine_classes,
+    id_numbers,
+    queries_and_gallery,
+)
 from uncollapse.cli.plain_lines import say
 from uncollapse.cli.score_tables import ScoreLine, line_table
 from uncollapse.data.embeddings import Embeddings
 from uncollapse.metrics import ReidResult, RetrievalResult, clustering, confidence, reid, retrieval
 
-__all__ = ["Question", "evaluate_file"]
+__all__ = ["evaluate_file"]
 
 _CLUSTERED = 10_000  # rows that NMI is of unless it is asked for: k-means of more takes minutes
 _TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
-
-
-@dataclass(frozen=True)
-class Question:
-    """What the command line asks of a file."""
-
-    split_column: str | None
-    query_value: str
-    gallery_value: str
-    cameras: str | None
-    metric: str
-    ks: Sequence[str] | None
-    intervals: str
-    max_rows: int
-    clustering: bool | None
-    multiplier: int
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Queries, or what is searched."""
-
-    points: Array
-    labels: Array
-    fine_labels: Array | None
-    cameras: Array  # empty unless asked for
-
-    def of(self, rows: Array) -> _Side:
-        """Some of the rows."""
-        fine = None if self.fine_labels is None else self.fine_labels[rows]
-        cameras = self.cameras[rows] if len(self.cameras) else self.cameras
-        return _Side(self.points[rows], self.labels[rows], fine, cameras)
-
-    def __len__(self) -> int:
-        return len(self.points)
 
 
 def evaluate_file(
@@ -73,7 +44,7 @@ def evaluate_file(
     cosine = is_cosine(asked.metric)
     check_choice("--intervals", asked.intervals, ("queries", "classes"))
     ks = _ranks(asked.ks)
-    queries, gallery, left_out = _sides(path, found, finer, gallery_path, other, asked)
+    queries, gallery, left_out = queries_and_gallery(path, found, finer, gallery_path, other, asked)
     lines: list[ScoreLine] = []
     console = Console()
     if asked.cameras is None:
@@ -113,69 +84,13 @@ def evaluate_file(
         say(console, f"wrote {json}")
 
 
-def _sides(
-    path: Path,
-    found: Embeddings,
-    finer: Array | None,
-    gallery_path: Path | None,
-    other: Embeddings | None,
-    asked: Question,
-) -> tuple[_Side, _Side | None, str]:
-    """Queries, the gallery (None: the queries), and which rows are neither, in words."""
-    whole = _side(path, found, finer, asked.cameras)
-    if other is not None and gallery_path is not None:
-        if asked.split_column is not None:
-            raise InputError("--gallery", gallery_path, "either a gallery or --split-column")
-        if finer is not None:
-            allowed = "none beside --gallery: give both files a column fine_labels"
-            raise InputError("--fine-labels", "a file", allowed)
-        beside = _side(gallery_path, other, None, asked.cameras)
-        wide, here = beside.points.shape[1], whole.points.shape[1]
-        if wide != here:
-            allowed = f"a file of {here} dimensions, as {path.name} has"
-            raise InputError("--gallery", f"{gallery_path.name} with {wide}", allowed)
-        return whole, beside, ""
-    if asked.split_column is None:
-        return whole, None, ""
-    words = np.array([str(value) for value in found.columns[asked.split_column]])
-    parts = {}
-    there = ", ".join(
-        f"{word!r} ({(words == word).sum():,} rows)" for word in sorted(set(words.tolist()))[:8]
-    )
-    for option, value in (
-        ("--query-value", asked.query_value),
-        ("--gallery-value", asked.gallery_value),
-    ):
-        parts[option] = np.flatnonzero(words == value)
-        if not len(parts[option]):
-            allowed = f"what column {asked.split_column!r} of {path.name} says: {there}"
-            raise InputError(option, repr(value), allowed)
-    queries, gallery = (whole.of(rows) for rows in parts.values())
-    spare = len(words) - len(queries) - len(gallery)
-    if asked.query_value == asked.gallery_value:
-        rest = len(words) - len(queries)
-        return queries, None, f"{rest:,} rows of other splits left out" if rest else ""
-    return queries, gallery, f"{spare:,} rows are neither" if spare else ""
-
-
-def _side(path: Path, found: Embeddings, finer: Array | None, cameras: str | None) -> _Side:
-    if found.labels is None:
-        allowed = "a file with labels: say with --label which column holds them, or give --labels"
-        raise InputError(path.name, f"no labels among {_listed(found.held)}", allowed)
-    fine = found.fine_labels if finer is None else finer
-    if fine is not None and len(fine) != len(found):
-        raise InputError("--fine-labels", f"{len(fine)} labels", f"{len(found)}, one a row")
-    taken = np.empty(0) if cameras is None else found.columns[cameras]
-    return _Side(found.points, found.labels, fine, taken)
-
-
 def _retrieved(
-    queries: _Side, gallery: _Side | None, ks: Sequence[int], cosine: bool, asked: Question
+    queries: Side, gallery: Side | None, ks: Sequence[int], cosine: bool, asked: Question
 ) -> list[ScoreLine]:
     rows = _drawn(len(queries), asked.max_rows)
     kinds = {"label": (queries.labels, None if gallery is None else gallery.labels)}
     if queries.fine_labels is not None and (gallery is None or gallery.fine_labels is not None):
-        kinds["fine label"] = _pairs(queries, gallery)
+        kinds["fine label"] = fine_classes(queries, gallery)
     lines: list[ScoreLine] = []
     for by, (mine, theirs) in kinds.items():
         if gallery is None:
@@ -194,11 +109,11 @@ def _retrieved(
 
 
 def _identified(
-    queries: _Side, gallery: _Side | None, ks: Sequence[int], cosine: bool, asked: Question
+    queries: Side, gallery: Side | None, ks: Sequence[int], cosine: bool, asked: Question
 ) -> tuple[list[ScoreLine], str]:
     """The Market-1501 protocol; a gallery of the queries themselves leaves out each one itself."""
     searched = queries if gallery is None else gallery
-    ids, there = (_numbers(side.labels) for side in (queries, searched))
+    ids, there = (id_numbers(side.labels) for side in (queries, searched))
     people = np.arange(len(ids))
     if ids.dtype.kind in "iu":  # junk and distractors are searched, and search for nobody
         people = np.flatnonzero((ids != -1) & (ids != 0))
@@ -219,16 +134,16 @@ def _identified(
 
 
 def _clustered(
-    queries: _Side, gallery: _Side | None, cosine: bool, asked: Question
+    queries: Side, gallery: Side | None, cosine: bool, asked: Question
 ) -> list[ScoreLine]:
     sides = [queries] if gallery is None else [queries, gallery]
     x = np.concatenate([side.points for side in sides])
     kinds = {"label": np.concatenate([side.labels.astype(str) for side in sides])}
     if all(side.fine_labels is not None for side in sides) and asked.cameras is None:
-        mine, theirs = _pairs(queries, gallery)
+        mine, theirs = fine_classes(queries, gallery)
         kinds["fine label"] = np.concatenate([mine] if theirs is None else [mine, theirs])
     if asked.cameras is not None:  # junk and distractors are no class
-        ids = np.concatenate([_numbers(side.labels) for side in sides]).astype(str)
+        ids = np.concatenate([id_numbers(side.labels) for side in sides]).astype(str)
         kept = (ids != "-1") & (ids != "0")
         x, kinds = x[kept], {by: values[kept] for by, values in kinds.items()}
     most = asked.max_rows if asked.clustering else min(_CLUSTERED, asked.max_rows)
@@ -273,26 +188,6 @@ def _over(result: RetrievalResult | ReidResult, asked: int) -> str:
     return over if not lost else f"{over}, less {lost:,} without a match"
 
 
-def _pairs(queries: _Side, gallery: _Side | None) -> tuple[Array, Array | None]:
-    """Fine classes as numbers: a fine label names a class inside its label only."""
-    sides = [queries] if gallery is None else [queries, gallery]
-    kinds = []
-    for name in ("labels", "fine_labels"):
-        values = [getattr(side, name) for side in sides]
-        if len({value.dtype.kind in "iu" for value in values}) > 1:
-            values = [value.astype(str) for value in values]
-        kinds.append(class_ids(np.concatenate(values), None)[0])
-    both = kinds[0] * (kinds[1].max() + 1) + kinds[1]
-    return both[: len(queries)], None if gallery is None else both[len(queries) :]
-
-
-def _numbers(labels: Array) -> Array:
-    """Ids as numbers where all are written as such (0002, -1), which junk and distractors need."""
-    if labels.dtype.kind != "U" or not all(v.removeprefix("-").isdecimal() for v in labels):
-        return labels
-    return labels.astype(np.int64)
-
-
 def _drawn(count: int, most: int) -> Array:
     if count <= most:
         return np.arange(count)
@@ -304,8 +199,3 @@ def _ranks(ks: Sequence[str] | None) -> tuple[int, ...]:
     if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
         raise InputError("-k", ", ".join(words) or "nothing", "whole numbers, such as 1,5,10")
     return tuple(sorted({int(word) for word in words}))
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:12])
-    return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown or "nothing"
