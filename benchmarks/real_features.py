@@ -80,7 +80,8 @@ def pictures(network: Callable[[], Network], dataset: str, most: int, size: Size
             found.append(net(torch.stack([_pixels(image.path, size) for image in part])))
             report(min(start + 32, len(rows)), len(rows))
     names = [listing.class_names.get(int(c), str(int(c))) for c in listing.labels]
-    table = {"embeddings": torch.cat(found).numpy(), "labels": np.array(names)}
+    files = np.array([image.name for image in listing.images])
+    table = {"embeddings": torch.cat(found).numpy(), "labels": np.array(names), "names": files}
     if dataset in _KINDS:
         table["fine_labels"] = table["labels"]
         table["labels"] = np.array([_KINDS[dataset](name) for name in names])
