@@ -157,11 +157,11 @@ def test_labels_of_pure_noise_are_uninformative_at_every_scale(
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     verdicts = []
-    for seed in range(20 if scale == 1.0 else 3):
+    for seed in range(12 if scale == 1.0 else 2):
         z = scale * torch.randn(n, 32, generator=generator)
         health = measure(z, noise(n, classes, seed), modes=False)
         verdicts.append(health.verdict)
-    # 2.5 % of noise looks better than its interval; three or more of 20 have probability 0.013.
+    # 2.5 % of noise looks better than its interval; three or more of 12 have probability 0.003.
     assert verdicts.count("uninformative") >= len(verdicts) - 2
     assert set(verdicts) <= {"healthy", "uninformative"}
 
@@ -174,11 +174,13 @@ def test_too_few_rows_to_tell_are_not_called_uninformative(n: int, classes: int)
 
 
 def test_weak_but_real_information_is_not_uninformative() -> None:
-    for seed in range(5):
+    for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
         labels = torch.arange(1000) % 10
         means = 0.5 * torch.randn(10, 16, generator=generator)
-        health = measure(means[labels] + torch.randn(1000, 16, generator=generator), labels)
+        health = measure(
+            means[labels] + torch.randn(1000, 16, generator=generator), labels, modes=False
+        )
         assert health.nearest is not None
         assert 0.15 < health.nearest.share < 0.6
         assert health.verdict == "healthy"

@@ -191,8 +191,8 @@ def _cone(health: Health, limits: Thresholds) -> Finding | None:
         return None
     return Finding(
         "cone",
-        f"cosines between rows: mean {cosine_text(found.mean)}, 80 % from {cosine_text(found.low)} "
-        f"to {cosine_text(found.high)}: all rows point nearly the same way",
+        f"cosines between rows: mean {cosine_text(found.mean)}, 80 % in {cosine_text(found.low)} "
+        f"to {cosine_text(found.high)}: nearly one direction",
     )
 
 

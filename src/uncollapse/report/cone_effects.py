@@ -49,13 +49,13 @@ class ConeEffects:
         now, centred = self.ways[:2]
         some = f"{self.rows:,} rows" if self.rows == self.of else f"{self.rows:,} of {self.of:,}"
         found = [
-            f"Measured on {some}, by cosine:",
-            f"thresholds: 80 % of cosines lie from {cosine_text(self.low)} to "
-            f"{cosine_text(self.high)}; all else accepts, or rejects, nearly every pair",
-            f"float16: cosines near 1 are {_SPACING:.2g} apart; {percent(now.float16)} of nearest "
-            f"neighbours change ({percent(centred.float16)} centred)",
-            f"int8 index: {percent(now.int8)} of nearest neighbours change "
-            f"({percent(centred.int8)} centred)",
+            f"searched by cosine, {some}:",
+            f"thresholds: 80 % of cosines lie in {cosine_text(self.low)} to "
+            f"{cosine_text(self.high)}; outside, all pairs pass or none",
+            f"float16 (steps of {_SPACING:.2g}): {percent(now.float16)} of nearest neighbours "
+            f"change; centred, {percent(centred.float16)}",
+            f"int8 index: {percent(now.int8)} of nearest neighbours change; "
+            f"centred, {percent(centred.int8)}",
         ]
         if now.recall is not None:
             scores = (f"{percent(way.recall)} {way.name}" for way in self.ways)
