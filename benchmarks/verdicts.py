@@ -219,10 +219,11 @@ def main() -> int:
         recall = retrieval(case.embeddings, case.labels, ks=(1,), progress=False).recall[1]
         differs = found.verdict != case.expected
         wrong, total = wrong + differs, total + 1
+        reason = found.reasons[0].split(" (no reference")[0]
         cosine = "-" if found.cosines is None else f"{found.cosines.mean:.4f}"
         print(
             f"| {case.name} | {found.n} x {found.dim} | {cosine} | {100 * recall:.1f} "
-            f"| {'**' * differs}{found.verdict}{'**' * differs} | {found.reasons[0]} "
+            f"| {'**' * differs}{found.verdict}{'**' * differs} | {reason} "
             f"| {case.expected}: {case.why} |",
             flush=True,
         )

@@ -44,14 +44,19 @@ class ConeEffects:
     of: int
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """In a few sentences."""
-        now, centred = self.ways[:2]
+    def lead(self) -> str:
+        """How many rows were measured, and what is left for a threshold."""
+        low, high = cosine_text(self.low), cosine_text(self.high)
         some = f"{self.rows:,} rows" if self.rows == self.of else f"{self.rows:,} of {self.of:,}"
+        return (
+            f"Of {some}: 80 % of cosines lie in {low} to {high}; a threshold outside passes all "
+            "pairs or none."
+        )
+
+    def __str__(self) -> str:
+        now, centred = self.ways[:2]
         found = [
-            f"searched by cosine, {some}:",
-            f"thresholds: 80 % of cosines lie in {cosine_text(self.low)} to "
-            f"{cosine_text(self.high)}; outside, all pairs pass or none",
+            self.lead,
             f"float16 (steps of {_SPACING:.2g}): {percent(now.float16)} of nearest neighbours "
             f"change; centred, {percent(centred.float16)}",
             f"int8 index: {percent(now.int8)} of nearest neighbours change; "
@@ -60,10 +65,7 @@ class ConeEffects:
         if now.recall is not None:
             scores = (f"{percent(way.recall)} {way.name}" for way in self.ways)
             found.append(f"R@1 by label: {', '.join(scores)}")
-        return tuple(found)
-
-    def __str__(self) -> str:
-        return "\n".join(self.sentences)
+        return "\n".join(found)
 
 
 def cone_effects(z: Array, labels: Array | None = None, *, of: int | None = None) -> ConeEffects:

@@ -72,7 +72,7 @@ def _figures(found: Diagnosis) -> dict[str, object]:
 
 
 def _cone(found: Diagnosis) -> dict[str, Any] | None:
-    """What the cone does, in sentences, and what centring would give, as a table."""
+    """What the cone does, and what centring would give."""
     if found.cone is None:
         return None
     labelled = found.cone.ways[0].recall is not None
@@ -87,7 +87,7 @@ def _cone(found: Diagnosis) -> dict[str, Any] | None:
         ]
         for way in found.cone.ways
     ]
-    return {"lines": found.cone.sentences, "table": Table(head, rows)}
+    return {"lead": found.cone.lead, "table": Table(head, rows)}
 
 
 def _spectrum(found: Diagnosis) -> list[Chart]:
