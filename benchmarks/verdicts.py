@@ -187,7 +187,7 @@ def cones(folder: Path) -> None:
         now, centred, white = cone_effects(z + offset * mean, fine).ways
         recalls = " | ".join(f"{100 * (way.recall or 0):.1f}" for way in (now, centred, white))
         changed = (now.float16, centred.float16, now.int8, centred.int8)
-        shares = " | ".join(f"{100 * share:.2g} %" for share in changed)
+        shares = " | ".join(f"{100 * share:.1f} %" for share in changed)
         print(f"| {cosine_text(now.cosine)} | {recalls} | {shares} |", flush=True)
 
 

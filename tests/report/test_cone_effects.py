@@ -56,7 +56,7 @@ def test_a_diagnosis_says_what_the_cone_does_and_is_silent_otherwise():
     assert found.verdict == "cone"
     text = str(found)
     for words in (
-        "thresholds: 80 % of cosines",
+        "Of 300 rows: 80 % of cosines",
         "float16 (steps of 0.00049):",
         "int8 index:",
         "R@1 by label:",
