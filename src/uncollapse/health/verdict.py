@@ -235,7 +235,7 @@ def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
 def cosine_text(value: float) -> str:
     """A cosine with as many digits as tell it from 1.
 
-    >>> cosine_text(0.0875), cosine_text(0.99612), cosine_text(0.999951)
+    >>> cosine_text(0.0876), cosine_text(0.99612), cosine_text(0.999951)
     ('0.088', '0.9961', '0.999951')
     """
     gap = 1 - value
