@@ -97,7 +97,11 @@ def verdicts(seeds: int = 10) -> bool:
                 for seed in range(seeds):
                     for state in known_states(dim, scale, dtype, seed):
                         found = measure(
-                            state.embeddings, state.labels, reference=state.reference, modes=False
+                            state.embeddings,
+                            state.labels,
+                            reference=state.reference,
+                            modes=False,
+                            cosine=state.cosine,
                         )
                         (right if found.verdict == state.verdict else wrong)[state.name] += 1
     total = sum(right.values()) + sum(wrong.values())
@@ -125,7 +129,13 @@ def table(dim: int = 64) -> None:
     print("|---|---|---|---|---|---|---|")
     for state in known_states(dim):
         rank, std, first, uniform = usual_figures(state.embeddings)
-        found = measure(state.embeddings, state.labels, reference=state.reference, modes=False)
+        found = measure(
+            state.embeddings,
+            state.labels,
+            reference=state.reference,
+            modes=False,
+            cosine=state.cosine,
+        )
         print(
             f"| {state.name} | {rank:.1f} | {std:.2f} | {first:.2f} | {uniform:.2f} "
             f"| {found.diameter:.2g} | {found.verdict} |"

@@ -17,19 +17,23 @@ _CLASSES, _EACH = 10, 8
 
 @dataclass(frozen=True)
 class State:
-    """An embedding and its true verdict; `reference` is a healthy diameter where one is needed."""
+    """An embedding and its true verdict; `reference` is a healthy diameter where one is needed.
+
+    `cosine` is False where rows are compared by Euclidean distance alone.
+    """
 
     name: str
     verdict: str
     embeddings: Tensor
     labels: Tensor
     reference: float | None = None
+    cosine: bool = True
 
 
 def known_states(
     dim: int, scale: float = 1.0, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> Iterator[State]:
-    """Ten states of 80 rows in 10 classes, `scale` in size, stored in `dtype`.
+    """Eleven states of 80 rows in 10 classes, `scale` in size, stored in `dtype`.
 
     Each class is a Gaussian of half the standard deviation that the class means have. What cannot
     be decided from one snapshot (shrinking, a point at the origin, diverging) has a reference.
@@ -63,7 +67,15 @@ def known_states(
         ("partial class collapse", "class-collapse", means + some, False),
         ("dimensional collapse", "dimensional-collapse", few + 1e-3 * inside, False),
         ("diverging", "diverging", 1e4 * healthy, True),
+        ("cone", "cone", healthy + _cone_offset(dim) * away / away.norm(), False),
     ]
     for name, verdict, rows, compared in every:
         stored = (rows * scale).to(dtype)
-        yield State(name, verdict, stored, labels, size * scale if compared else None)
+        cosine = name != "healthy, far out"  # in two dimensions three diameters out is a cone
+        yield State(name, verdict, stored, labels, size * scale if compared else None, cosine)
+
+
+def _cone_offset(dim: int) -> float:
+    """How far out `healthy` has a mean cosine of about 0.997."""
+    across = 1.25 * max(dim - 1, 1)  # variance at right angles to the offset
+    return (across / 0.003) ** 0.5

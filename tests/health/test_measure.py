@@ -36,14 +36,20 @@ FEW = settings(max_examples=25, deadline=None)
 def test_every_known_state_gets_its_verdict(dim: int, dtype: torch.dtype) -> None:
     for seed in range(10):
         for state in known_states(dim, SCALES[seed % 3], dtype, seed):
-            health = measure(state.embeddings, state.labels, reference=state.reference, modes=False)
+            health = measure(
+                state.embeddings,
+                state.labels,
+                reference=state.reference,
+                modes=False,
+                cosine=state.cosine,
+            )
             assert health.verdict == state.verdict, (state.name, seed, health.reasons)
 
 
 @pytest.mark.parametrize("dim", [2, 64])
 def test_verdicts_that_need_no_labels_come_without_them(dim: int) -> None:
     for state in known_states(dim, seed=1):
-        health = measure(state.embeddings, reference=state.reference)
+        health = measure(state.embeddings, reference=state.reference, cosine=state.cosine)
         expected = "healthy" if state.verdict == "class-collapse" else state.verdict
         assert health.verdict == expected, (state.name, health.reasons)
         assert health.classes == ()
@@ -105,7 +111,8 @@ def test_noise_far_out_that_lost_its_labels_is_a_network_collapse() -> None:
     labels = torch.arange(200) % 10
     assert measure(z, labels).verdict == "network-collapse"
     structured = z + 0.1 * torch.randn(10, 16, generator=generator)[labels]
-    assert measure(structured, labels).verdict == "healthy"
+    assert measure(structured, labels, cosine=False).verdict == "healthy"
+    assert measure(structured, labels).verdict == "cone"
 
 
 def test_a_bulk_that_collapsed_is_seen_beside_an_outlier() -> None:

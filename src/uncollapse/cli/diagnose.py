@@ -100,6 +100,7 @@ def command(
                 reference=reference if start is None else _as_reference(start),
                 tsne=tsne,
                 max_rows=max_rows,
+                cosine=found.origin is None or found.origin.cosine is not False,
             )
         result = result if start is None else replace(result, compared_with=str(start))
     say(console, str(result))

@@ -137,7 +137,7 @@ def _origin(run: Run, step: int, split: str | None) -> Origin:
         start = None if split is None else run.measures().start(split)
     except (DamagedFileError, NotMeasuredError) as error:
         warn(f"{error}. The file holds no scale to compare with")
-    return Origin(run.path.resolve().name, step, split, start)
+    return Origin(run.path.resolve().name, step, split, start, run.config.loss.normalizes)
 
 
 def _described(points: object, data: LabelledImages, origin: Origin) -> Embeddings:

@@ -45,12 +45,14 @@ class Origin:
     """The run that embedded the rows, by its folder's name: at which step, which split.
 
     `split` is None for images of one's own; `start` None where no scale is known to compare with.
+    `cosine` says whether the run's loss compares directions; None where that is not known.
     """
 
     run: str
     step: int
     split: str | None = None
     start: StartScale | None = None
+    cosine: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def write_note(note: Note) -> str:
     """The note as JSON.
 
     >>> parse_note(write_note(Note(Origin("a", 3)))).origin
-    Origin(run='a', step=3, split=None, start=None)
+    Origin(run='a', step=3, split=None, start=None, cosine=None)
     """
     plain: dict[str, Any] = {"format": _FORMAT}
     if note.origin is not None:
@@ -95,12 +97,15 @@ def parse_note(text: object) -> Note:
 
 
 def _origin(plain: dict[str, Any]) -> Origin:
-    split, start = plain.get("split"), plain.get("start")
+    split, start, cosine = (plain.get(key) for key in ("split", "start", "cosine"))
+    if not isinstance(cosine, bool | None):
+        raise DataError(f"cosine is {_shown(cosine)}, expected true or false")
     return Origin(
         _word(plain, "run"),
         _count(plain, "step", 0),
         None if split is None else _word(plain, "split"),
         None if start is None else _start(_table(start, "start")),
+        cosine,
     )
 
 

@@ -8,7 +8,16 @@ from uncollapse.health.modal_drift import ModeDrift, mode_drift
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
 from uncollapse.health.radial_drift import Drift, drift
-from uncollapse.health.records import VERDICTS, ClassHealth, Health, Histogram, Norms, Reference
+from uncollapse.health.records import (
+    VERDICTS,
+    ClassHealth,
+    Cosines,
+    Health,
+    Histogram,
+    NearestLabels,
+    Norms,
+    Reference,
+)
 from uncollapse.health.statistics import cdnv, effective_rank, nc1, principal_axes
 from uncollapse.health.strategy import Strategy, ladder, strategy_of
 from uncollapse.health.strategy_drifts import DriftRow, drift_table
@@ -21,6 +30,7 @@ __all__ = [
     "Cell",
     "ClassHealth",
     "CollapseMonitor",
+    "Cosines",
     "Drift",
     "DriftRow",
     "Forecast",
@@ -29,6 +39,7 @@ __all__ = [
     "Health",
     "Histogram",
     "ModeDrift",
+    "NearestLabels",
     "NoiseProbe",
     "Norms",
     "Probe",

@@ -157,12 +157,27 @@ def _diverging(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
     return "", remedies
 
 
+def _cone(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
+    cause, remedies = _network(settings, health)
+    return cause, [*remedies, "subtracting the mean before rows are normalised"]
+
+
+def _uninformative(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
+    return "", [
+        "checking that labels belong to their rows",
+        "training for longer",
+        _slower(settings),
+    ]
+
+
 _ADVICE: dict[str, Callable[[RunSettings, Health], tuple[str, list[str]]]] = {
     "network-collapse": _network,
     "shrinking": _network,
     "class-collapse": _class,
     "dimensional-collapse": _dimensional,
     "diverging": _diverging,
+    "cone": _cone,
+    "uninformative": _uninformative,
 }
 
 

@@ -14,7 +14,8 @@ from uncollapse._base.check import check_int
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import Thickness, class_diameters, diameter, separation
-from uncollapse.health.records import ClassHealth, Health, Histogram, Norms, Reference
+from uncollapse.health.nearest_labels import nearest_labels
+from uncollapse.health.records import ClassHealth, Cosines, Health, Histogram, Norms, Reference
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.scale import row_norms, spread
 from uncollapse.health.statistics import (
@@ -27,7 +28,7 @@ from uncollapse.health.statistics import (
 )
 from uncollapse.health.thresholds import Thresholds
 from uncollapse.health.verdict import judge
-from uncollapse.metrics import modes_per_class
+from uncollapse.metrics import anisotropy, modes_per_class
 
 __all__ = ["figures", "measure"]
 
@@ -43,6 +44,7 @@ def measure(
     sample: int = 2048,
     modes: bool = True,
     seed: int = 0,
+    cosine: bool = True,
 ) -> Health:
     """Measure an embedding and say whether it has collapsed.
 
@@ -50,15 +52,18 @@ def measure(
     embedding changes a figure beyond its own rounding, in any dtype. The diameters are exact. What
     would cost N² is measured on `sample` rows, as even over the classes as they allow, chosen by
     `seed`; separation is then an upper bound. `modes=False` leaves out the modes of each class,
-    which take the most time and do not enter the verdict.
+    which take the most time and do not enter the verdict. `cosine=False` says that rows are
+    compared by Euclidean distance alone, to which a common offset does nothing: only rows of length
+    1 are then called a cone.
 
     **What one snapshot can decide.** That all rows agree to the precision of their dtype, or to
-    four digits beside their distance from the origin; that unit-length rows share one direction;
-    that classes are points; that few axes are used. **What it cannot:** whether a diameter of 2e-5
-    about the origin is a collapse or a healthy embedding in small units: every ratio inside is the
-    same. That takes a scale to compare with: `reference` (a healthy earlier `Health`, or its
-    diameter), or `Thresholds(margin=...)`. Shrinking and diverging are said only beside a
-    reference. NaN or infinite rows are `diverging`, with all figures NaN.
+    four digits beside their distance from the origin; that all rows share one direction, or nearly;
+    that classes are points; that few axes are used; that neighbours say nothing about labels.
+    **What it cannot:** whether a diameter of 2e-5 about the origin is a collapse or a healthy
+    embedding in small units: every ratio inside is the same. That takes a scale to compare with:
+    `reference` (a healthy earlier `Health`, or its diameter), or `Thresholds(margin=...)`.
+    Shrinking and diverging are said only beside a reference. NaN or infinite rows are `diverging`,
+    with all figures NaN.
 
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
     >>> labels = torch.arange(60) % 6
@@ -70,11 +75,13 @@ def measure(
       diameter 0.00789: the embedding fell to 0.1 % of its reference scale
     >>> measure(z * 1e-3 + 300, labels).verdict
     'network-collapse'
+    >>> measure(z + 30, labels).verdict, measure(z + 30, labels, cosine=False).verdict
+    ('cone', 'healthy')
     """
     check_int("sample", sample, 8)
     limits = thresholds or Thresholds()
     health = figures(embeddings, labels, limits.margin or 0.0, sample, seed, modes=modes)
-    return judge(health, limits, Reference.of(reference))
+    return judge(health, limits, Reference.of(reference), cosine=cosine)
 
 
 def figures(
@@ -111,6 +118,7 @@ def figures(
         thickness=thickness_bracket(x, found),
         between=_histogram(part.between, size),
         sampled=len(part.rows),
+        cosines=_cosines(part.rows),
     )
     if labels is None:
         return health
@@ -163,6 +171,7 @@ def _with_classes(
         cdnv=cdnv(part.rows, part.ids) if several else None,
         within_share=residual,
         within=_histogram(part.within, health.diameter),
+        nearest=nearest_labels(part.distance, part.ids),
     )
 
 
@@ -204,6 +213,13 @@ def _agreement(part: _Part) -> tuple[float | None, float | None]:
         return None, None
     others = (part.same.sum(axis=1)[usable] - 1) / (len(part.ids) - 1)
     return float((own < other)[usable].mean()), float(others.mean())
+
+
+def _cosines(rows: Tensor) -> Cosines | None:
+    if len(rows) < 2:
+        return None
+    found = anisotropy(rows, quantiles=(0.1, 0.5, 0.9), sample=None)
+    return Cosines(found.mean, *found.quantiles.values())
 
 
 def _residual_share(part: _Part) -> float:

@@ -15,7 +15,7 @@ from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.measuring import figures
 from uncollapse.health.plateau import LossWatch
-from uncollapse.health.records import Health, Reference
+from uncollapse.health.records import VERDICTS, Health, Reference
 from uncollapse.health.reservoir import Reservoir
 from uncollapse.health.scale import scale_figures
 from uncollapse.health.thresholds import Thresholds
@@ -23,7 +23,7 @@ from uncollapse.health.verdict import judge, percent, scale_ratio
 
 __all__ = ["CollapseMonitor"]
 
-_STRUCTURAL = ("class-collapse", "dimensional-collapse")  # known only from a full measure
+_STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only from a full measure
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
 _RECENT = 10  # updates for which a full measure counts as recent
 _SLACK = 1.5  # a bad verdict is left only when thresholds this much stricter are met
@@ -41,6 +41,10 @@ class CollapseMonitor:
     **No flapping.** A verdict changes after `patience` updates in a row that disagree with it
     (full measures, for class and dimensional collapse), and a bad one is left only for a state that
     would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once.
+
+    **What it does not say.** `uninformative`: where training begins nothing is learned yet, and
+    what is lost later has another name. `cone`, where rows are not of length 1, or while it has
+    been one from the start.
 
     **The loss.** Pass it, and a loss that sits at the margin, at softplus(0) = 0.6931, or still at
     all, is named in the reasons. A loss stuck where a collapsed batch's would be, while the
@@ -106,6 +110,7 @@ class CollapseMonitor:
         self._updates = self._full_at = self._first_step = self._disagreeing = 0
         self._peak = 0.0
         self._rest = math.nan  # diameter when the loss came to rest
+        self._began_as_cone: bool | None = None
 
     @property
     def verdict(self) -> str:
@@ -178,6 +183,7 @@ class CollapseMonitor:
             "disagreeing": self._disagreeing,
             "peak": self._peak,
             "rest": self._rest,
+            "began_as_cone": self._began_as_cone,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -194,6 +200,7 @@ class CollapseMonitor:
         self._first_step = state["first_step"]
         self._disagreeing, self._peak = state["disagreeing"], state["peak"]
         self._rest = state["rest"]
+        self._began_as_cone = state.get("began_as_cone", False)
 
     @property
     def _held(self) -> str:
@@ -219,12 +226,12 @@ class CollapseMonitor:
         if self.loss.count <= 1:
             self._rest = seen.diameter
         limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
-        health = judge(seen, limits, self.reference)
+        health = self._judge(seen, limits)
         known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
         if self.reference is None and known:
             variable = seen.cdnv if self.reservoir.filled and seen.cdnv is not None else math.nan
             self.reference = Reference(seen.diameter, seen.spread, variable)
-            health = judge(seen, limits, self.reference)
+            health = self._judge(seen, limits)
         if health.verdict == "network-collapse":
             return health
         if self._peak > 0.0 and seen.diameter <= limits.collapse_ratio * self._peak:
@@ -237,6 +244,14 @@ class CollapseMonitor:
             )
             return replace(health, verdict="network-collapse", reasons=(reason, *health.reasons))
         return health
+
+    def _judge(self, seen: Health, limits: Thresholds) -> Health:
+        if self._began_as_cone is not False:  # until it has been left for good
+            wide = self.thresholds.easier(_SLACK)
+            said = judge(seen, wide, cosine=False, ignore=set(VERDICTS) - {"cone"})
+            self._began_as_cone = said.verdict == "cone"
+        ignore = ["uninformative", *["cone"] * bool(self._began_as_cone)]
+        return judge(seen, limits, self.reference, cosine=False, ignore=ignore)
 
     def _loss_says_collapse(self, health: Health, limits: Thresholds) -> bool:
         if not self.loss.at_level:

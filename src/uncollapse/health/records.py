@@ -14,7 +14,16 @@ from torch import Tensor
 from uncollapse._base.check import check_number
 from uncollapse.geometry import Thickness
 
-__all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Norms", "Reference"]
+__all__ = [
+    "VERDICTS",
+    "ClassHealth",
+    "Cosines",
+    "Health",
+    "Histogram",
+    "NearestLabels",
+    "Norms",
+    "Reference",
+]
 
 VERDICTS = (
     "healthy",
@@ -23,6 +32,8 @@ VERDICTS = (
     "class-collapse",
     "dimensional-collapse",
     "diverging",
+    "cone",
+    "uninformative",
 )
 
 
@@ -51,6 +62,33 @@ class Histogram:
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """Cosines between two rows as given, not centred: mean, 10 % quantile, median, 90 % quantile.
+
+    A row of zeros has cosine 0 with all others.
+    """
+
+    mean: float
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True)
+class NearestLabels:
+    """How often a row's nearest neighbour has its label; neighbours that tie share the vote.
+
+    `chance` and `deviation` are mean and standard deviation of `share` for shuffled labels. `rows`
+    are counted: those of classes with two members or more.
+    """
+
+    share: float
+    chance: float
+    deviation: float
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -102,6 +140,8 @@ class Health:
     (of the variance). None without labels.
     Dimensions: `effective_rank` (RankMe of the centred rows), `axes` (principal axes that hold 99 %
     of the variance), `room` (axes there could be), `thickness` (a bracket, HNM (9a)).
+    Directions: `cosines` of pairs of rows (None for a single row); `nearest`, how often nearest
+    neighbours share a label, beside chance (None without labels).
     Distances: histograms `within` and `between` classes; without labels all are `between`.
     `sampled` rows were used for all but n, scale, class diameters and the thickness bracket.
     """
@@ -128,6 +168,8 @@ class Health:
     cdnv: float | None = None
     within_share: float | None = None
     within: Histogram | None = None
+    cosines: Cosines | None = None
+    nearest: NearestLabels | None = None
     relative_diameter: float | None = None
     verdict: str = "healthy"
     reasons: tuple[str, ...] = ()
@@ -165,6 +207,7 @@ class Health:
             )
         }
         numbers |= {"mean_norm": self.norms.mean, "thickness": self.thickness.lower}
+        numbers["mean_cosine"] = None if self.cosines is None else self.cosines.mean
         numbers["tightness"] = float(np.median(tight)) if tight else None
         numbers["verdict"] = float(VERDICTS.index(self.verdict))
         return {k: float(v) for k, v in numbers.items() if v is not None and math.isfinite(v)}
@@ -186,6 +229,9 @@ class Health:
             if values[name] is not None:
                 both = {key: tuple(row) for key, row in values[name].items()}
                 values[name] = Histogram(**both)
+        for name, kind in (("cosines", Cosines), ("nearest", NearestLabels)):
+            if values.get(name) is not None:  # earlier versions did not write them
+                values[name] = kind(**values[name])
         values["classes"] = tuple(ClassHealth(**one) for one in values["classes"])
         values["reasons"] = tuple(values["reasons"])
         return cls(**values)

@@ -34,6 +34,17 @@ class Thresholds:
         axes_share, axes_most: dimensional-collapse when 99 % of the variance lies on at most
             1 + axes_share · (room − 1) axes and on at most `axes_most`, and the classes do not
             explain it (see `judge`).
+        cone_median, cone_low: cone when half of all cosines are at least `cone_median` and nine
+            tenths at least `cone_low`; quantiles, so that a few outlying rows do not hide it.
+            From 0.99 on every fifth nearest neighbour changes when cosines are kept in float16;
+            features that no class is lost in, non-negative ones and raw pixels among them, stay
+            below 0.96.
+        chance_deviations: uninformative when nearest neighbours share a label no more often than
+            chance and so many standard deviations of it, for shuffled labels: 2.5 % of embeddings
+            that tell labels apart no better than that are let through.
+        chance_room, chance_rows: and only where these deviations are at most the share
+            `chance_room` of what is left above chance, and there are so many rows: with fewer,
+            an embedding of some use could look the same.
 
     >>> Thresholds(collapse_ratio=0.05).collapse_ratio
     0.05
@@ -53,6 +64,11 @@ class Thresholds:
     class_share: float = 0.1
     axes_share: float = 0.2
     axes_most: int = 4
+    cone_median: float = 0.99
+    cone_low: float = 0.98
+    chance_deviations: float = 1.96
+    chance_room: float = 0.15
+    chance_rows: int = 100
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -75,4 +91,6 @@ class Thresholds:
             margin_ratio=self.margin_ratio * factor,
             tightness=self.tightness * factor,
             class_share=self.class_share / factor,
+            cone_median=1 - (1 - self.cone_median) * factor,
+            cone_low=1 - (1 - self.cone_low) * factor,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from uncollapse.health.records import Health, Reference
 from uncollapse.health.thresholds import Thresholds
 
-__all__ = ["Finding", "judge", "percent", "scale_ratio"]
+__all__ = ["Finding", "cosine_text", "judge", "percent", "scale_ratio"]
 
 
 class Finding(NamedTuple):
@@ -22,13 +23,21 @@ class Finding(NamedTuple):
 
 
 def judge(
-    health: Health, thresholds: Thresholds | None = None, reference: Reference | None = None
+    health: Health,
+    thresholds: Thresholds | None = None,
+    reference: Reference | None = None,
+    *,
+    cosine: bool = True,
+    ignore: Collection[str] = (),
 ) -> Health:
     """The same figures with a verdict and all reasons, the deciding one first.
 
     The order of the words, where several hold: not finite, network-collapse, diverging,
-    class-collapse, shrinking, dimensional-collapse; but a fall in scale that the loss of axes
-    explains (by sqrt(axes / room)) comes after the loss of axes.
+    class-collapse, shrinking, dimensional-collapse, cone, uninformative; but a fall in scale that
+    the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. Cone and
+    uninformative are last: the others say how an embedding was lost, these only what it is like.
+    Words in `ignore` are not said. `cosine=False`: rows are compared by Euclidean distance, so only
+    those of length 1 can be a cone.
 
     **Dimensional collapse and classes.** C classes that are nearly points lie on C − 1 axes however
     healthy they are. So few axes are not held against an embedding whose class means take up all
@@ -50,8 +59,10 @@ def judge(
         _diverging(health, limits, reference),
         _classes(health, limits),
         *_scale_and_axes(health, limits, reference),
+        _cone(health, limits) if cosine or _has_length_one(health) else None,
+        _uninformative(health, limits),
     )
-    found = [finding for finding in rules if finding is not None]
+    found = [rule for rule in rules if rule is not None and rule.verdict not in ignore]
     if len(found) > 1 and found[0].verdict == "network-collapse":
         found = found[:1]  # what is inside a point is rounding
     reasons = tuple(finding.reason for finding in found) or _healthy(health, reference)
@@ -76,9 +87,8 @@ def _not_finite(health: Health) -> Finding | None:
 def _network(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
     size = f"diameter {health.diameter:.3g}"
     ratio = scale_ratio(health, reference)
-    centre, norms = health.centre_norm, health.norms
+    centre = health.centre_norm
     lost = _structure_lost(health)
-    unit = abs(norms.smallest - 1) < 1e-2 and abs(norms.largest - 1) < 1e-2
     reason = None
     if health.n < 2:
         return None
@@ -95,7 +105,7 @@ def _network(health: Health, limits: Thresholds, reference: Reference | None) ->
             f"{size} is {percent(health.diameter / centre)} of the distance to the origin, and "
             f"neighbours share a label no more often ({percent(health.agreement)}) than chance"
         )
-    elif unit and health.diameter <= limits.unit_diameter:
+    elif _has_length_one(health) and health.diameter <= limits.unit_diameter:
         reason = f"{size}: all embeddings of length 1 point the same way"
     elif limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
         share = percent(health.diameter / limits.margin)
@@ -175,6 +185,37 @@ def _explained_by_classes(health: Health) -> bool:
     return health.within_share < 0.1 and health.axes >= min(len(health.classes) - 1, health.room)
 
 
+def _cone(health: Health, limits: Thresholds) -> Finding | None:
+    found = health.cosines
+    if found is None or found.median < limits.cone_median or found.low < limits.cone_low:
+        return None
+    return Finding(
+        "cone",
+        f"cosines between rows: mean {cosine_text(found.mean)}, 80 % in {cosine_text(found.low)} "
+        f"to {cosine_text(found.high)}: nearly one direction",
+    )
+
+
+def _uninformative(health: Health, limits: Thresholds) -> Finding | None:
+    found = health.nearest
+    if found is None or found.rows < limits.chance_rows:
+        return None
+    slack = limits.chance_deviations * found.deviation
+    if found.share > found.chance + slack or slack > limits.chance_room * (1 - found.chance):
+        return None
+    low, high = max(0.0, found.chance - slack), min(1.0, found.chance + slack)
+    return Finding(
+        "uninformative",
+        f"nearest neighbours share a label for {percent(found.share)} of {found.rows:,} rows; "
+        f"shuffled labels give {percent(found.chance)} ({percent(low)} to {percent(high)})",
+    )
+
+
+def _has_length_one(health: Health) -> bool:
+    norms = health.norms
+    return abs(norms.smallest - 1) < 1e-2 and abs(norms.largest - 1) < 1e-2
+
+
 def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
     first = f"diameter {health.diameter:.3g}"
     if reference is None:
@@ -189,6 +230,17 @@ def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
             "between classes"
         )
     return tuple(reasons)
+
+
+def cosine_text(value: float) -> str:
+    """A cosine with as many digits as tell it from 1.
+
+    >>> cosine_text(0.0876), cosine_text(0.99612), cosine_text(0.999951)
+    ('0.088', '0.9961', '0.999951')
+    """
+    gap = 1 - value
+    digits = 3 if gap <= 0 else max(3, 1 - math.floor(math.log10(gap)))
+    return f"{value:.{min(digits, 12)}f}"
 
 
 def percent(share: float | None) -> str:

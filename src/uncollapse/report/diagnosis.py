@@ -15,6 +15,7 @@ from uncollapse.health import Health, Reference, Thresholds, measure
 from uncollapse.health.fine_modes import COUNTED, with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.statistics import spectrum
+from uncollapse.report.cone_effects import CONE_ROWS, ConeEffects, cone_effects
 from uncollapse.report.diagnosis_page import make_diagnosis_page
 from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
@@ -34,7 +35,7 @@ class Diagnosis:
     `health` holds every figure, `scores` retrieval and clustering by each kind of labels (on
     `scored` rows), `shares` the share of the variance on each axis, `plane` the map (by
     t-SNE if `tsne`) and `plane_rows` the rows on it. `compared_with` says what the reference is,
-    where that is known.
+    where that is known; `cone` what a cone does to searches by cosine, where the verdict is that.
     """
 
     title: str
@@ -51,10 +52,11 @@ class Diagnosis:
     images: Images | None
     neighbourhood: Neighbourhood | None
     compared_with: str = ""
+    cone: ConeEffects | None = None
 
     @property
     def verdict(self) -> str:
-        """One of the six words, such as `healthy` or `class-collapse`."""
+        """One of `uncollapse.health.VERDICTS`, such as `healthy` or `class-collapse`."""
         return self.health.verdict
 
     @property
@@ -84,6 +86,8 @@ class Diagnosis:
         for one in self.scores:
             numbers = ", ".join(f"{name} {percent(value)}" for name, value in one.values.items())
             lines.append(f"  by {one.kind}, on {self.scored_rows}: {numbers}")
+        if self.cone is not None:
+            lines += [f"  {line}" for line in str(self.cone).splitlines()]
         return "\n".join(lines)
 
 
@@ -101,6 +105,7 @@ def diagnose(
     max_rows: int = MAX_ROWS,
     map_rows: int = 2_000,
     seed: int = 0,
+    cosine: bool = True,
 ) -> Diagnosis:
     """Measure embeddings of any origin, `[N, dim]`, and say whether and how they have collapsed.
 
@@ -109,7 +114,8 @@ def diagnose(
     none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
     small cannot be decided (see `uncollapse.health`). Retrieval and clustering use all rows up to
     `max_rows`, beyond that so many with classes as even as they allow; the map `map_rows`. Text and
-    page say how many beside the figures. The verdict looks at all rows.
+    page say how many beside the figures. The verdict looks at all rows. `cosine=False` says that
+    rows are compared by Euclidean distance alone (see `measure`).
 
     >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
@@ -125,7 +131,7 @@ def diagnose(
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
     # Counted below, on more rows, where there are few classes or fine labels.
     modes = fine is None and coarse is not None and len(np.unique(coarse)) > COUNTED
-    health = measure(z, coarse, thresholds, reference, modes=modes, seed=seed)
+    health = measure(z, coarse, thresholds, reference, modes=modes, seed=seed, cosine=cosine)
     finite = math.isfinite(health.diameter)
     wide = z.double().numpy()
     ids = _ids(coarse if coarse is not None else fine, len(z))
@@ -136,6 +142,7 @@ def diagnose(
         health = with_modes(health, wide[rows], coarse[rows], some, seed=seed)
     kinds = {"label": coarse, "fine label": fine}
     enough = finite and len(z) > 2
+    is_cone = enough and health.verdict == "cone"
     return Diagnosis(
         title=title,
         health=health,
@@ -154,7 +161,13 @@ def diagnose(
         names=None if names is None else _labels(names, len(z), "names"),
         images=None if images is None else check_images(images, len(z)),
         neighbourhood=_neighbourhood(wide, coarse, fine, seed) if enough else None,
+        cone=_cone(wide, coarse, ids, seed) if is_cone else None,
     )
+
+
+def _cone(z: Array, labels: Array | None, ids: Array, seed: int) -> ConeEffects:
+    rows = balanced_rows(ids, CONE_ROWS, np.random.default_rng(seed))
+    return cone_effects(z[rows], None if labels is None else labels[rows], of=len(z))
 
 
 def _neighbourhood(z: Array, coarse: Array | None, fine: Array | None, seed: int) -> Neighbourhood:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from uncollapse.charts import Chart, bars, scatter
 from uncollapse.charts.numbers import percent
+from uncollapse.health.verdict import cosine_text
 from uncollapse.report.health_tables import (
     all_figures,
     class_figures,
@@ -48,6 +49,7 @@ def diagnosis_content(found: Diagnosis) -> dict[str, Any]:
         return content
     return content | {
         "figures": _figures(found),
+        "cone": _cone(found),
         "distances": [distance_chart(health), *_spectrum(found)],
         "maps": _maps(found),
         "classes": class_table(health),
@@ -67,6 +69,25 @@ def _figures(found: Diagnosis) -> dict[str, object]:
         first = found.scores[0]
         figures[f"R@1, by {first.kind}, on {found.scored_rows}"] = percent(first.values["R@1"])
     return figures | {f"effective rank, of {health.room:,}": health.effective_rank}
+
+
+def _cone(found: Diagnosis) -> dict[str, Any] | None:
+    """What the cone does, and what centring would give."""
+    if found.cone is None:
+        return None
+    labelled = found.cone.ways[0].recall is not None
+    head = ["rows", "mean cosine", "float16", "int8", *["R@1, by cosine"] * labelled]
+    rows = [
+        [
+            way.name,
+            Cell(cosine_text(way.cosine), way.cosine),
+            Cell(percent(way.float16), way.float16),
+            Cell(percent(way.int8), way.int8),
+            *[Cell(percent(way.recall), way.recall)] * labelled,
+        ]
+        for way in found.cone.ways
+    ]
+    return {"lead": found.cone.lead, "table": Table(head, rows)}
 
 
 def _spectrum(found: Diagnosis) -> list[Chart]:

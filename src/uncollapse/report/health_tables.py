@@ -10,6 +10,7 @@ import numpy as np
 from uncollapse.charts import Chart, histogram
 from uncollapse.charts.numbers import number, percent
 from uncollapse.health import ClassHealth, Health
+from uncollapse.health.verdict import cosine_text
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_text
 
@@ -78,9 +79,17 @@ def all_figures(health: Health) -> list[tuple[str, object, str]]:
         ("axes with 99 % of the variance", health.axes, f"of {health.room:,} possible"),
         ("thickness", _range(thick.lower, thick.upper), "smallest width in any direction"),
     ]  # fmt: skip
+    if health.cosines is not None:
+        low, high = (cosine_text(v) for v in (health.cosines.low, health.cosines.high))
+        mean = cosine_text(health.cosines.mean)
+        found.append(("cosine between two embeddings", mean, f"mean; 80 % from {low} to {high}"))
     if health.relative_diameter is not None:
         share = percent(health.relative_diameter)
         found.insert(1, ("diameter / reference", share, "1 % or less: collapse"))
+    near = health.nearest
+    if near is not None:
+        chance = f"{percent(near.chance)} ± {percent(2 * near.deviation)} for shuffled labels"
+        found.append(("nearest neighbour has the label", percent(near.share), chance))
     by_label: list[tuple[str, float | None, str]] = [
         ("separation", health.separation, "nearest negative minus farthest positive, at its worst"),
         ("agreement", health.agreement, f"of nearest neighbours; chance {percent(health.chance)}"),

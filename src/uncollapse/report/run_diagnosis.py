@@ -43,6 +43,7 @@ def diagnose_run(
         reference=before if reference is None else reference,
         tsne=tsne,
         max_rows=max_rows,
+        cosine=found.config.loss.normalizes,
     )
     start = measures.start(split) if reference is None else None
     return result if start is None else replace(result, compared_with=str(start))

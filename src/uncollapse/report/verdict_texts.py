@@ -56,6 +56,23 @@ _TEXTS = {
         "Diverging: the embedding grows without bound",
         "What helps: a lower learning rate, gradient clipping, normalised embeddings.",
     ),
+    "cone": VerdictText(
+        "✗",
+        "bad",
+        "Cone: all embeddings point nearly the same way",
+        "This concerns comparison by cosine: what tells rows apart is in the last digits. What "
+        "helps: subtract the mean of the embeddings from each before cosines are taken (and from "
+        "each query), or whiten them; in training, a loss that pushes negatives apart. Compared "
+        "by Euclidean distance, rows that are not normalised lose nothing by it.",
+    ),
+    "uninformative": VerdictText(
+        "✗",
+        "bad",
+        "Uninformative: neighbours share labels no more often than chance",
+        "The embedding may have its scale and its axes, but it says nothing about these labels. "
+        "What to check: that labels and rows are in the same order, that the network was trained "
+        "(and its weights loaded), that the labels are what it was trained for.",
+    ),
 }
 _UNKNOWN = VerdictText("?", "none", "Not judged", "")
 

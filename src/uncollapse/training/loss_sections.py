@@ -76,6 +76,11 @@ class LossConfig(Section):
         return None
 
     @property
+    def normalizes(self) -> bool:
+        """Whether the loss sees directions only; a section without a key for it always does."""
+        return bool(getattr(self, "normalize", True)) or getattr(self, "distance", "") == "cosine"
+
+    @property
     def wants_sample_ids(self) -> bool:
         """Whether each sample has a parameter of its own."""
         return False

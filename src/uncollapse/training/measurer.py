@@ -174,7 +174,7 @@ class Measurer:
                 z = embed(network, data.subset(rows), batch=settings.batch)
             embedded[name] = _rows(data, rows, z)
             reference = None if before is None else before.splits[name].health
-            health = _health(data, rows, z, reference)
+            health = _health(data, rows, z, reference, cosine=self.config.loss.normalizes)
             figures[name] = SplitFigures(health, seen.scores.get(name, {}))
         return Moment(step, batches, figures), embedded
 
@@ -219,11 +219,16 @@ def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
 
 
 def _health(
-    data: LabelledImages, rows: Tensor, z: Tensor, reference: Health | None = None
+    data: LabelledImages,
+    rows: Tensor,
+    z: Tensor,
+    reference: Health | None = None,
+    *,
+    cosine: bool,
 ) -> Health:
     labels = name_labels(data.labels[rows], data.class_names)
     fine = None if data.fine_labels is None else data.fine_labels[rows].numpy()
-    found = measure(z, labels, reference=reference, modes=fine is None)
+    found = measure(z, labels, reference=reference, modes=fine is None, cosine=cosine)
     return found if fine is None else with_modes(found, z.numpy(), labels, fine)
 
 
