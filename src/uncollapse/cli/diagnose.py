@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_COMPILED_FROM = 5_000  # rows; below, loading compiled kernels takes longer than they save
+
 
 def command(
     file: Annotated[
@@ -59,12 +61,14 @@ def command(
     ] = 30_000,
 ) -> None:
     """Say whether and how embeddings have collapsed."""
+    from contextlib import nullcontext
     from dataclasses import replace
 
     from rich.console import Console
 
+    from uncollapse._base.extras import without_kernels
     from uncollapse.data.embeddings import read_labels
-    from uncollapse.report import diagnose, diagnose_run
+    from uncollapse.report import diagnose
 
     console = Console(highlight=False)
     of_files = {
@@ -78,6 +82,8 @@ def command(
     }
     if file.is_dir():
         only_for("a run directory", "embed the run into a file, and diagnose that", of_files)
+        from uncollapse.report import diagnose_run
+
         with console.status("diagnosing the run"):
             result = diagnose_run(file, reference=reference, tsne=tsne, max_rows=max_rows)
     else:
@@ -89,7 +95,11 @@ def command(
             from uncollapse.cli.picture_files import find_pictures
 
             pictures = find_pictures(images, found.names)
-        with console.status(f"diagnosing {len(found):,} embeddings"):
+        small = len(found) <= _COMPILED_FROM
+        with (
+            console.status(f"diagnosing {len(found):,} embeddings"),
+            without_kernels() if small else nullcontext(),
+        ):
             result = diagnose(
                 found.points,
                 found.labels,
@@ -100,6 +110,7 @@ def command(
                 reference=reference if start is None else _as_reference(start),
                 tsne=tsne,
                 max_rows=max_rows,
+                modes=html is not None,  # only the page shows them
                 cosine=found.origin is None or found.origin.cosine is not False,
             )
         result = result if start is None else replace(result, compared_with=str(start))

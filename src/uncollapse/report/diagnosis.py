@@ -105,6 +105,7 @@ def diagnose(
     max_rows: int = MAX_ROWS,
     map_rows: int = 2_000,
     seed: int = 0,
+    modes: bool = True,
     cosine: bool = True,
 ) -> Diagnosis:
     """Measure embeddings of any origin, `[N, dim]`, and say whether and how they have collapsed.
@@ -114,8 +115,9 @@ def diagnose(
     none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
     small cannot be decided (see `uncollapse.health`). Retrieval and clustering use all rows up to
     `max_rows`, beyond that so many with classes as even as they allow; the map `map_rows`. Text and
-    page say how many beside the figures. The verdict looks at all rows. `cosine=False` says that
-    rows are compared by Euclidean distance alone (see `measure`).
+    page say how many beside the figures. The verdict looks at all rows. `modes=False` leaves out
+    the modes of each class, which take the most time. `cosine=False` says that rows are compared by
+    Euclidean distance alone (see `measure`).
 
     >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
@@ -130,14 +132,15 @@ def diagnose(
     check_int("map_rows", map_rows, 8)
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
     # Counted below, on more rows, where there are few classes or fine labels.
-    modes = fine is None and coarse is not None and len(np.unique(coarse)) > COUNTED
-    health = measure(z, coarse, thresholds, reference, modes=modes, seed=seed, cosine=cosine)
+    many = fine is None and coarse is not None and len(np.unique(coarse)) > COUNTED
+    counted = modes and many
+    health = measure(z, coarse, thresholds, reference, modes=counted, seed=seed, cosine=cosine)
     finite = math.isfinite(health.diameter)
     wide = z.double().numpy()
     ids = _ids(coarse if coarse is not None else fine, len(z))
     rows = balanced_rows(ids, max_rows, np.random.default_rng(seed))
     on_map = balanced_rows(ids, map_rows, np.random.default_rng(seed))
-    if coarse is not None:
+    if coarse is not None and modes:
         some = None if fine is None else fine[rows]
         health = with_modes(health, wide[rows], coarse[rows], some, seed=seed)
     kinds = {"label": coarse, "fine label": fine}
