@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 SLOW = {
     "src/uncollapse/noise/minimisers.py",
     "src/uncollapse/noise/table.py",
+    "tests/cli/test_diagnose.py::test_a_small_file_loads_no_package_that_it_does_not_need",
     "tests/cli/test_diagnose_runs.py",
     "tests/cli/test_forecast.py",
     "tests/cli/test_runs.py",

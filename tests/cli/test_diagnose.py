@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +161,20 @@ def test_a_cone_is_said_of_a_file_and_not_of_rows_whose_run_compares_by_distance
         said = capsys.readouterr().out
         assert said.startswith(f"{verdict}\n")
         assert ("int8 index" in said) == (verdict == "cone")
+
+
+def test_a_small_file_loads_no_package_that_it_does_not_need(
+    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path
+):
+    z, labels = arrays
+    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels)
+    code = f"""
+import sys
+from uncollapse.cli import app
+from uncollapse.cli.errors import run
+assert run(app, ["diagnose", {str(tmp_path / "z.npz")!r}]) == 0
+heavy = "sklearn", "scipy.stats", "scipy.cluster", "numba", "pandas", "uncollapse.training"
+print("loaded:", *(name for name in heavy if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded:"
