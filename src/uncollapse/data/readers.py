@@ -52,7 +52,10 @@ def read_table(path: Path, *, fill: bool = False) -> dict[str, list[Any]]:
 def read_note(path: Path) -> object:
     """What a file says of itself under `uncollapse`, unread as yet; None where it says nothing."""
     reader = {".npz": _npz_note, ".safetensors": _safetensors_note, ".parquet": _parquet_note}
-    return _guarded(path, reader[path.suffix], "") if path.suffix in reader else None
+    if path.suffix not in reader:
+        return None
+    how = ARRAY_FILES[path.suffix][1] if path.suffix in ARRAY_FILES else ": not a Parquet file"
+    return _guarded(path, reader[path.suffix], how)
 
 
 def read_lines(path: Path, name: str) -> list[str]:
