@@ -33,6 +33,11 @@ OUT = Path("out/class_collapse")
 KS = (3, 5, 10)
 LOST = 0.7  # fine agreement above chance that must be left
 ROWS = 1000
+FEW = tuple(
+    f"{where} {how}"
+    for where in ("free", "sphere")
+    for how in ("easy x semihard", "random x semihard", "random x random, margin 1", "contrastive")
+)
 MINED = (
     ("easy", "semihard"),
     ("easy", "hard"),
@@ -68,7 +73,7 @@ def mnist() -> Data:
     data = load("mnist", split="train")
     x, fine = data[torch.arange(8000)]
     rows = torch.arange(8000)
-    return Data(x, fine % 2, fine, rows[:7000], rows[7000:], 2, 60, 400, _perceptron(784, 256))
+    return Data(x, fine % 2, fine, rows[:7000], rows[7000:], 2, 60, 300, _perceptron(784, 256))
 
 
 def omniglot() -> Data:
@@ -80,11 +85,11 @@ def omniglot() -> Data:
     x, labels, fine = (torch.cat([part[i] for part in parts]) for i in range(3))
     seen, generator = len(parts[0][0]), torch.Generator().manual_seed(0)
     judged = _some_letters(labels, fine, seen, generator)
-    return Data(x, labels, fine, torch.arange(seen), judged, 4, 30, 300, _perceptron(784, 256))
+    return Data(x, labels, fine, torch.arange(seen), judged, 4, 30, 200, _perceptron(784, 256))
 
 
 def clinc() -> Data:
-    return _features("minilm-clinc150.npz", 10, 30, lambda table: table["splits"] == "train")
+    return _features("minilm-clinc150.npz", 5, 20, lambda table: table["splits"] == "train")
 
 
 def cub() -> Data:
@@ -113,7 +118,9 @@ def strategies(seed: int) -> dict[str, Callable[[], Loss]]:
     return found
 
 
-def run(name: str, data: Data, strategy: str, dim: int, seed: int) -> Iterator[dict[str, Any]]:
+def run(
+    name: str, data: Data, strategy: str, dim: int, seed: int, modes: bool
+) -> Iterator[dict[str, Any]]:
     """Figures of the judged rows at some steps, beside those of the start."""
     torch.manual_seed(seed)
     model, loss_fn = data.model(dim), strategies(seed)[strategy]()
@@ -137,7 +144,7 @@ def run(name: str, data: Data, strategy: str, dim: int, seed: int) -> Iterator[d
             yield (
                 key
                 | {"last": step == data.steps}
-                | seen.figures(_embed(model, x, sphere), last=step == data.steps)
+                | seen.figures(_embed(model, x, sphere), modes=modes and step == data.steps)
             )
 
 
@@ -149,13 +156,12 @@ class Start:
         self.members = [np.flatnonzero(labels == c) for c in np.unique(labels)]
         self.members = [rows for rows in self.members if len(rows) > 3 * max(KS)]
         self.order = [_order(z[rows]) for rows in self.members]
-        self.modes = self._modes(z)
         self.health = measure(z, labels, modes=False)
         self.own = {k: _held(z, self.members, self.order, k) for k in KS}
         self.excess = self._excess(z, self.order, KS[1])
         self.agreement, self.chance = _agreement(self.order, self.members, fine)
 
-    def figures(self, z: Tensor, *, last: bool) -> dict[str, Any]:
+    def figures(self, z: Tensor, *, modes: bool) -> dict[str, Any]:
         """All of them, by name."""
         order = [_order(z[rows]) for rows in self.members]
         agreement, chance = _agreement(order, self.members, self.fine)
@@ -171,7 +177,7 @@ class Start:
             "tightness now": _median(now),
             "within share": now.within_share / self.health.within_share,
             "cdnv": now.cdnv / self.health.cdnv,
-            "modes": float(np.nanmean(self._modes(z) / self.modes)) if last else math.nan,
+            "modes": float(np.nanmean(self._modes(z) / self._modes(self.z))) if modes else math.nan,
         }
         for k in KS:
             excess = self._excess(z, order, k) if k == KS[1] else math.nan
@@ -284,7 +290,7 @@ def _features(file: str, p: int, k: int, chosen: Any) -> Data:
         known = first if chosen is None else torch.from_numpy(chosen(table))
     judged = _some_letters(labels, fine, 0, generator, (~known).nonzero().flatten())
     return Data(
-        x, labels, fine, known.nonzero().flatten(), judged, p, k, 300, _perceptron(x.shape[1], 256)
+        x, labels, fine, known.nonzero().flatten(), judged, p, k, 200, _perceptron(x.shape[1], 256)
     )
 
 
@@ -346,6 +352,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", choices=DATA, default=["digits"])
     parser.add_argument("--dims", nargs="+", type=int, default=[16, 64])
+    parser.add_argument("--modes", action="store_true", help="count the modes too: slow")
+    parser.add_argument("--few", action="store_true", help="four ways to train, not eight")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
@@ -360,9 +368,9 @@ def main() -> None:
         with _file(name).open("w") as file:
             for seed in range(given.seeds):
                 for dim in given.dims:
-                    for strategy in strategies(seed):
+                    for strategy in FEW if given.few else strategies(seed):
                         begun = time.perf_counter()
-                        for entry in run(name, data, strategy, dim, seed):
+                        for entry in run(name, data, strategy, dim, seed, given.modes):
                             file.write(json.dumps(entry) + "\n")
                             file.flush()
                         print(

@@ -16,7 +16,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.classes import ClassLayout
-from uncollapse.distances import binary_scale, pairwise_distances
+from uncollapse.distances import pairwise_distances
 from uncollapse.health.records import Health
 from uncollapse.health.sample import balanced_rows
 
@@ -25,7 +25,6 @@ __all__ = ["NEIGHBOURS", "FineNeighbours", "fine_neighbours", "modes_kept", "wit
 NEIGHBOURS = 5  # of a row at the start, inside its class
 _ROOM = 3  # a class counts with at least this many neighbourhoods' worth of rows
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
-_FLAT = 0.05  # a start whose neighbourhoods hold less of a class has no modes to lose
 
 
 class FineNeighbours(NamedTuple):
@@ -75,37 +74,38 @@ def modes_kept(
 ) -> float | None:
     """How much of the neighbourhoods of the start is left inside classes: 1 all, 0 none.
 
-    `before` are the embeddings of the same rows at the start. For each row the mean over itself and
-    its `k` nearest of its class **at the start**; the share of the variance inside classes that
-    these means hold now, above that of random rows (1 / (k + 1)), over the same at the start. Where
-    modes merge, the old neighbours of a row are strewn over its class, and their means all alike.
-    It is free of scale and rotation; above 1 where the modes stand out more than they did.
+    `before` are the embeddings of the same rows at the start. How often one of the `k` rows of its
+    class that were nearest to a row **at the start** is nearer to it now than another row of the
+    class (a tie is half), above the half that chance gives, over the same at the start. Where modes
+    merge, old neighbours are strewn over the class. It is free of scale and rotation, and does not
+    mind neighbours that change places. None without a class of 3 (k + 1) rows that are not all
+    equal at the start.
 
-    None where that cannot be said: no class of 3 (k + 1) rows, or a start whose neighbourhoods hold
-    no more than random rows would.
+    **What it cannot tell:** merged modes from others that took their place. A network whose start
+    saw little of the samples loses those neighbourhoods by learning better ones.
 
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> mode, noise = 9 * rng.normal(size=(4, 8)), rng.normal(size=(80, 8))
     >>> start = mode[np.arange(80) % 4] + noise
     >>> [round(modes_kept(start, now, [0] * 80), 1) for now in (0.1 * start, noise)]
-    [1.0, 0.1]
+    [1.0, 0.2]
     """
     then, now = (points(rows).detach().cpu() for rows in (before, embeddings))
     if len(then) != len(now):
         raise InputError("before", f"{len(then)} rows", f"{len(now)}: those of `embeddings`")
     layout = ClassLayout.of(labels, len(now))
-    sums = [[0.0, 0.0], [0.0, 0.0]]  # at the start, now; held by the means, in all
-    scales = [binary_scale(float(rows.abs().max())) or 1.0 for rows in (then, now)]
+    nearer: list[list[float]] = [[], []]  # at the start, now
     for c in np.flatnonzero(layout.counts >= _ROOM * (k + 1)):
         rows = torch.from_numpy(layout.members(int(c)))
-        first = then[rows].double() / scales[0]
-        near = _nearest(first, k)
-        for place, own in enumerate((first, now[rows].double() / scales[1])):
-            held, total = _held(own, near)
-            sums[place] = [sums[place][0] + held, sums[place][1] + total]
-    start, left = (_above_chance(held, total, k) for held, total in sums)
-    return None if not start > _FLAT else max(left, 0.0) / start
+        first, last = (pairwise_distances(z[rows].double()).numpy() for z in (then, now))
+        if first.max() > 0:
+            near = _nearest(first, k)
+            for found, distance in zip(nearer, (first, last), strict=True):
+                found += _share_farther(distance, near).tolist()
+    if not nearer[0]:
+        return None
+    start, left = (2 * float(np.mean(found)) - 1 for found in nearer)
+    return max(left, 0.0) / start
 
 
 def with_structure(
@@ -148,22 +148,19 @@ def with_structure(
     return health
 
 
-def _nearest(rows: Tensor, k: int) -> Array:
-    distance = pairwise_distances(rows).numpy()
-    np.fill_diagonal(distance, np.inf)
-    near: Array = np.argsort(distance, axis=1, kind="stable")[:, :k]
+def _nearest(distance: Array, k: int) -> Array:
+    alone = np.where(np.eye(len(distance), dtype=bool), np.inf, distance)
+    near: Array = np.argsort(alone, axis=1, kind="stable")[:, :k]
     return near
 
 
-def _held(rows: Tensor, near: Array) -> tuple[float, float]:
-    """Sums of squares about the class mean: of the means of neighbourhoods, and of the rows."""
-    own = rows - rows.mean(0)
-    means = (own + own[torch.from_numpy(near)].sum(1)) / (1 + near.shape[1])
-    about = means - means.mean(0)
-    return float(about.square().sum()), float(own.square().sum())
-
-
-def _above_chance(held: float, total: float, k: int) -> float:
-    """The share that means hold, above that of random rows; 0 for classes that are points."""
-    chance = 1 / (k + 1)
-    return (held / total - chance) / (1 - chance) if total > 0 else 0.0
+def _share_farther(distance: Array, near: Array) -> Array:
+    """For each row the share of other rows farther than its `near` ones, their mean; ties half."""
+    shares = np.zeros(len(near))
+    for column in near.T:
+        own = np.take_along_axis(distance, column[:, None], 1)
+        farther = (distance > own).sum(axis=1)
+        ties = (distance == own).sum(axis=1) - 1 - (own[:, 0] == 0)  # less itself and the row
+        farther_or_tied = farther + ties / 2
+        shares += farther_or_tied / (len(distance) - 2)
+    return shares / near.shape[1]

@@ -68,7 +68,7 @@ class Thresholds:
     tightness: float = 0.05
     class_share: float = 0.1
     fine_kept: float = 0.7
-    modes_kept: float = 0.5
+    modes_kept: float = 0.25
     axes_share: float = 0.2
     axes_most: int = 4
     cone_median: float = 0.99

@@ -38,8 +38,9 @@ _TEXTS = {
     "class-collapse": VerdictText(
         "✗",
         "bad",
-        "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. What helps: easy positives, which "
+        "Class collapse: the modes of a class are lost",
+        "Classes have become points, or their modes have merged: samples of the same class can no "
+        "longer be told apart. What helps: easy positives, which "
         "pull a sample only towards the nearest one of its class, so that a class can keep "
         "several modes.",
     ),
