@@ -85,7 +85,7 @@ def test_modes_kept_falls_as_modes_merge_and_is_one_for_the_same_rows() -> None:
     kept = [modes_kept(before, _state(apart, seed=1), LABELS) for apart in (3.0, 0.3, 0.1, 0.0)]
     assert modes_kept(before, before, LABELS) == pytest.approx(1.0)
     assert kept == sorted(kept, reverse=True)
-    assert (kept[0] or 0) > 0.9
+    assert (kept[0] or 0) > 0.8
     assert (kept[-1] or 0) < 0.1
 
 

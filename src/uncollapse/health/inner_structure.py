@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, points
 from uncollapse._base.check import InputError
@@ -156,11 +155,12 @@ def _nearest(distance: Array, k: int) -> Array:
 
 def _share_farther(distance: Array, near: Array) -> Array:
     """For each row the share of other rows farther than its `near` ones, their mean; ties half."""
-    shares = np.zeros(len(near))
+    shares: Array = np.zeros(len(near))
     for column in near.T:
         own = np.take_along_axis(distance, column[:, None], 1)
         farther = (distance > own).sum(axis=1)
         ties = (distance == own).sum(axis=1) - 1 - (own[:, 0] == 0)  # less itself and the row
         farther_or_tied = farther + ties / 2
         shares += farther_or_tied / (len(distance) - 2)
-    return shares / near.shape[1]
+    mean: Array = shares / near.shape[1]
+    return mean

@@ -115,11 +115,11 @@ def diagnose(
     or Pillow images, one a row) are shown as nearest neighbours; `names` stand in where there are
     none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
     small cannot be decided (see `uncollapse.health`). `before`, the embeddings of the same rows at
-    the start, shows whether the modes inside classes have merged. Retrieval and clustering use all rows up to
-    `max_rows`, beyond that so many with classes as even as they allow; the map `map_rows`. Text and
-    page say how many beside the figures. The verdict looks at all rows. `modes=False` leaves out
-    the modes of each class, which take the most time. `cosine=False` says that rows are compared by
-    Euclidean distance alone (see `measure`).
+    the start, shows whether the modes inside classes have merged. Retrieval and clustering use all
+    rows up to `max_rows`, beyond that so many with classes as even as they allow; the map
+    `map_rows`. Text and page say how many beside the figures. The verdict looks at all rows.
+    `modes=False` leaves out the modes of each class, which take the most time. `cosine=False` says
+    that rows are compared by Euclidean distance alone (see `measure`).
 
     >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))

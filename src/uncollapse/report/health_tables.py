@@ -19,7 +19,7 @@ __all__ = ["all_figures", "class_figures", "class_table", "distance_chart", "ver
 
 def verdict_content(health: Health) -> dict[str, Any]:
     """Headline, reasons, and what helps."""
-    text = verdict_text(health.verdict)
+    text = verdict_text(health.verdict, health.reasons)
     return text._asdict() | {"reasons": health.reasons, "helps": health.advice or text.helps}
 
 
