@@ -87,10 +87,14 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     digits = {"val": "0-5", "test": "6-9 (unseen)"}
-    title = "No label but odd or even was used in training; images that were not trained on"
-    table = Table("method", "digits", "verdict", title=title)
-    heads = ("nearest of its class is its digit: start", "end", "R@1 by digit", "R@1 odd/even")
-    for name in heads:
+    table = Table(
+        title="No label but odd or even was used in training",
+        caption="start, end: how often the nearest image of its class shows the same digit, before "
+        "and after training, on images that were not trained on",
+    )
+    for name in ("method", "digits", "verdict"):
+        table.add_column(name, no_wrap=True)
+    for name in ("start", "end", "R@1 by digit", "R@1 odd/even"):
         table.add_column(name, justify="right")
     for row in rows:
         shares = (row[key] for key in ("fine_start", "fine_end", "fine/recall@1", "recall@1"))
