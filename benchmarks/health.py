@@ -101,7 +101,7 @@ def _share(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> float
     share = update / times["step"]
     print(
         f"{name}: training step {times['step'] * 1e3:.1f} ms, monitor {update * 1e3:.2f} ms a "
-        f"step: {share:.2%}, of it the look at classes {look / times['step']:.2%}"
+        f"step: {share:.2%}, one look at classes {look / times['step']:.2%}"
     )
     return share
 

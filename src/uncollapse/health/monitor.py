@@ -28,6 +28,7 @@ _STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only f
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
 _RECENT = 10  # updates for which a full measure counts as recent
 _SLACK = 1.5  # a bad verdict is left only when thresholds this much stricter are met
+_LOOK = 2  # updates between two looks at the classes of a batch
 _NEARLY = 1.1  # classes of one batch this near to the threshold call for a full measure
 _GAP, _CALLS = 5, 6  # updates between such measures, for so many of them
 _LATER = 15  # and from then on, while they find nothing
@@ -231,7 +232,7 @@ class CollapseMonitor:
         The reservoir is full of rows from before the onset at first, hence several looks; a state
         that only looks like it is looked at less often.
         """
-        if labels is None or self._held == "class-collapse":
+        if labels is None or self._held == "class-collapse" or self._updates % _LOOK:
             return False
         if self._updates - self._called_at > self.every:
             self._calls = 0
