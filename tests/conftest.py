@@ -28,6 +28,7 @@ SLOW = {
     "tests/faults/test_damaged_runs.py",
     "tests/faults/test_killed_and_shared.py",
     "tests/geometry/test_nearest.py",
+    "tests/health/test_class_watch.py::test_a_real_run_is_warned_of_within_30_updates",
     "tests/health/test_divergence.py",
     "tests/health/test_guard.py",
     "tests/kernels/test_without_the_room.py",

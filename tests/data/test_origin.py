@@ -147,3 +147,13 @@ def test_a_pickle_in_place_of_the_note_is_not_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "z.npz", embeddings=POINTS, uncollapse=note)
     with pytest.raises(DataError, match="cannot be read without unpickling"):
         read_embeddings(tmp_path / "z.npz")
+
+
+def test_the_start_by_fine_labels_is_kept_and_checked() -> None:
+    start = StartScale(1.85, 0.9, None, "test", 200, 0.69, 0.33)
+    found = parse_note(write_note(Note(Origin("run", 3, "test", start)))).origin
+    assert found is not None
+    assert found.start == start
+    damaged = write_note(Note(Origin("run", 3, "test", start))).replace("0.69", "1.69")
+    with pytest.raises(DataError, match=r"fine_agreement is 1\.69, expected a number from 0 to 1"):
+        parse_note(damaged)

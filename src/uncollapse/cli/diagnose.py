@@ -122,5 +122,5 @@ def command(
 def _as_reference(start: StartScale) -> Reference:
     from uncollapse.health import Reference
 
-    known = (math.nan if size is None else size for size in (start.spread, start.cdnv))
-    return Reference(start.diameter, *known)
+    known = (start.spread, start.cdnv, start.fine_agreement, start.fine_chance)
+    return Reference(start.diameter, *(math.nan if one is None else one for one in known))

@@ -25,7 +25,8 @@ _LONGEST = 500  # characters of a name that is shown in a line
 class StartScale:
     """The scale of a run's embedding before training, of `rows` rows of `split`.
 
-    `spread` and `cdnv` are None where they are not known.
+    `spread`, `cdnv`, `fine_agreement` and `fine_chance` (see `health.Health`) are None where they
+    are not known.
     """
 
     diameter: float
@@ -33,6 +34,8 @@ class StartScale:
     cdnv: float | None
     split: str
     rows: int
+    fine_agreement: float | None = None
+    fine_chance: float | None = None
 
     def __str__(self) -> str:
         return (
@@ -114,7 +117,8 @@ def _start(plain: dict[str, Any]) -> StartScale:
         None if plain.get(key) is None else _size(plain, key) for key in ("spread", "cdnv")
     )
     split, rows = _word(plain, "split"), _count(plain, "rows", 1)
-    return StartScale(_size(plain, "diameter"), spread, cdnv, split, rows)
+    fine = (_share(plain, key) for key in ("fine_agreement", "fine_chance"))
+    return StartScale(_size(plain, "diameter"), spread, cdnv, split, rows, *fine)
 
 
 def _table(value: object, name: str) -> dict[str, Any]:
@@ -144,6 +148,15 @@ def _size(plain: dict[str, Any], key: str) -> float:
         if math.isfinite(number) and number > 0:
             return number
     raise DataError(f"{key} is {_shown(value)}, expected a positive number")
+
+
+def _share(plain: dict[str, Any], key: str) -> float | None:
+    value = plain.get(key)
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise DataError(f"{key} is {_shown(value)}, expected a number from 0 to 1")
 
 
 def _shown(value: object) -> str:

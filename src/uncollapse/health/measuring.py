@@ -14,6 +14,7 @@ from uncollapse._base.check import check_int
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import Thickness, class_diameters, diameter, separation
+from uncollapse.health.inner_structure import with_structure
 from uncollapse.health.nearest_labels import nearest_labels
 from uncollapse.health.records import ClassHealth, Cosines, Health, Histogram, Norms, Reference
 from uncollapse.health.sample import balanced_rows
@@ -41,6 +42,8 @@ def measure(
     thresholds: Thresholds | None = None,
     reference: Health | Reference | float | None = None,
     *,
+    fine_labels: ArrayLike | None = None,
+    before: ArrayLike | None = None,
     sample: int = 2048,
     modes: bool = True,
     seed: int = 0,
@@ -65,6 +68,12 @@ def measure(
     Shrinking and diverging are said only beside a reference. NaN or infinite rows are `diverging`,
     with all figures NaN.
 
+    **Modes inside classes.** Whether they have merged while the classes stayed apart (EPS §4) is
+    seen by `fine_labels`, finer classes inside the classes: beside a reference that had them too,
+    by what was lost, alone by whether they tell more than chance. Without fine labels it is seen
+    beside `before`, the embeddings of the same rows at the start, which are the reference as well
+    where none is given.
+
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
     >>> labels = torch.arange(60) % 6
     >>> first = measure(z, labels)
@@ -80,7 +89,14 @@ def measure(
     """
     check_int("sample", sample, 8)
     limits = thresholds or Thresholds()
+    if reference is None and before is not None:
+        reference = measure(
+            before, labels, fine_labels=fine_labels, sample=sample, modes=False, seed=seed
+        )
     health = figures(embeddings, labels, limits.margin or 0.0, sample, seed, modes=modes)
+    health = with_structure(
+        health, embeddings, labels, fine_labels, before, sample=sample, seed=seed
+    )
     return judge(health, limits, Reference.of(reference), cosine=cosine)
 
 

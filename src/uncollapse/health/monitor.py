@@ -13,6 +13,7 @@ from torch import Tensor
 from uncollapse._base.arrays import ArrayLike, as_rows, scalar
 from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import RunSettings, advise
+from uncollapse.health.class_watch import tight_share
 from uncollapse.health.measuring import figures
 from uncollapse.health.plateau import LossWatch
 from uncollapse.health.records import VERDICTS, Health, Reference
@@ -27,14 +28,21 @@ _STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only f
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
 _RECENT = 10  # updates for which a full measure counts as recent
 _SLACK = 1.5  # a bad verdict is left only when thresholds this much stricter are met
+_LOOK = 2  # updates between two looks at the classes of a batch
+_NEARLY = 1.1  # classes of one batch this near to the threshold call for a full measure
+_GAP, _CALLS = 5, 6  # updates between such measures, for so many of them
+_LATER = 15  # and from then on, while they find nothing
 
 
 class CollapseMonitor:
     """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
 
-    Call `update` with each training batch; it costs a percent or two of a small network's step.
-    Scale (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest
-    every `every` updates on a class-balanced reservoir of recent rows. The first state that is not
+    Call `update` with each training batch; it costs a percent of a small network's step. Scale
+    (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest every
+    `every` updates on a class-balanced reservoir of recent rows, and at once where the classes of a
+    batch look like points, so that class collapse is said within 30 updates. Modes that merge
+    inside classes of unchanged size are not seen in batches: `measure(..., before=...)` sees them
+    on fixed rows, `mode_drift` whether a loss does it. The first state that is not
     already collapsed is the reference that later scales are compared with; a fall below
     `collapse_ratio` of the largest healthy scale since is a collapse too.
 
@@ -111,6 +119,8 @@ class CollapseMonitor:
         self._peak = 0.0
         self._rest = math.nan  # diameter when the loss came to rest
         self._began_as_cone: bool | None = None
+        self._calls = 0  # full measures that batches have called for
+        self._called_at = 0
 
     @property
     def verdict(self) -> str:
@@ -154,6 +164,7 @@ class CollapseMonitor:
         light = scale_figures(z if len(z) > 1 else self.reservoir.rows()[0])
         full = self._full
         due = (self._updates - 1) % self.every == 0 or self._classes_due
+        due = due or self._called_for(z, labels)
         if full is not None and not due:
             health = self._judged(light, full)
             # Whether a fall in scale is excused by better classes takes recent figures of them.
@@ -184,6 +195,7 @@ class CollapseMonitor:
             "peak": self._peak,
             "rest": self._rest,
             "began_as_cone": self._began_as_cone,
+            "calls": [self._calls, self._called_at],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -201,6 +213,7 @@ class CollapseMonitor:
         self._disagreeing, self._peak = state["disagreeing"], state["peak"]
         self._rest = state["rest"]
         self._began_as_cone = state.get("began_as_cone", False)
+        self._calls, self._called_at = state.get("calls", (0, 0))
 
     @property
     def _held(self) -> str:
@@ -212,6 +225,25 @@ class CollapseMonitor:
         """Whether the reference still lacks its classes and there are now rows to know them by."""
         unknown = self.reference is not None and math.isnan(self.reference.cdnv)
         return unknown and self.reservoir.filled and self._updates <= self.reservoir.age
+
+    def _called_for(self, z: Tensor, labels: ArrayLike | None) -> bool:
+        """Whether this batch's classes look like points, and the full measure is to look at once.
+
+        The reservoir is full of rows from before the onset at first, hence several looks; a state
+        that only looks like it is looked at less often.
+        """
+        if labels is None or self._held == "class-collapse" or self._updates % _LOOK:
+            return False
+        if self._updates - self._called_at > self.every:
+            self._calls = 0
+        soon = self._calls < _CALLS or self._disagreeing > 0
+        if self._updates - self._full_at < (_GAP if soon else _LATER):
+            return False
+        limits = self.thresholds
+        if tight_share(z, labels, _NEARLY * limits.tightness) < limits.class_share / _NEARLY:
+            return False
+        self._calls, self._called_at = self._calls + 1, self._updates
+        return True
 
     def _measured(self) -> Health:
         margin = self.thresholds.margin or 0.0

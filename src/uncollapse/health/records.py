@@ -110,18 +110,24 @@ class ClassHealth:
 
 @dataclass(frozen=True)
 class Reference:
-    """The scale an embedding had when it was healthy, and how variable its classes were."""
+    """The scale an embedding had when it was healthy, and how variable its classes were.
+
+    `fine_agreement` and `fine_chance` are those of `Health`, where fine labels were known.
+    """
 
     diameter: float
     spread: float = math.nan
     cdnv: float = math.nan
+    fine_agreement: float = math.nan
+    fine_chance: float = math.nan
 
     @classmethod
     def of(cls, given: Health | Reference | float | None) -> Reference | None:
         """What a user may call a reference: a state, its scale, or its diameter alone."""
         if isinstance(given, Health):
-            variable = math.nan if given.cdnv is None else given.cdnv
-            return cls(given.diameter, given.spread, variable)
+            known = (given.cdnv, given.fine_agreement, given.fine_chance)
+            numbers = (math.nan if one is None else one for one in known)
+            return cls(given.diameter, given.spread, *numbers)
         if given is None or isinstance(given, Reference):
             return given
         return cls(check_number("reference", given, 0.0))
@@ -138,6 +144,10 @@ class Health:
     rows nearer to their class than to any other; ties count against) and `chance`, what it would be
     for shuffled labels; `nc1` (Papyan et al. 2020), `cdnv` (Galanti et al. 2022), `within_share`
     (of the variance). None without labels.
+    Inside classes: `fine_agreement` (how often a row's nearest neighbour of its class shares its
+    fine label), `fine_chance` and `fine_rows`, where fine labels were given; `fine_kept`, what is
+    above chance over that of the reference; `modes_kept`, what is left of the neighbourhoods of the
+    start (`inner_structure.modes_kept`), where the same rows of the start were given.
     Dimensions: `effective_rank` (RankMe of the centred rows), `axes` (principal axes that hold 99 %
     of the variance), `room` (axes there could be), `thickness` (a bracket, HNM (9a)).
     Directions: `cosines` of pairs of rows (None for a single row); `nearest`, how often nearest
@@ -171,6 +181,11 @@ class Health:
     cosines: Cosines | None = None
     nearest: NearestLabels | None = None
     relative_diameter: float | None = None
+    fine_agreement: float | None = None
+    fine_chance: float | None = None
+    fine_rows: int | None = None
+    fine_kept: float | None = None
+    modes_kept: float | None = None
     verdict: str = "healthy"
     reasons: tuple[str, ...] = ()
     advice: str = ""
@@ -204,6 +219,9 @@ class Health:
                 "nc1",
                 "cdnv",
                 "within_share",
+                "fine_agreement",
+                "fine_kept",
+                "modes_kept",
             )
         }
         numbers |= {"mean_norm": self.norms.mean, "thickness": self.thickness.lower}

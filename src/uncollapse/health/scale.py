@@ -63,11 +63,18 @@ def spread(x: Tensor) -> float:
     if len(x) < 2:
         return 0.0
     wide, first = working_dtype(x), x[:1].detach().to(working_dtype(x))
+    if len(x) <= _CHUNK:  # a batch: its differences are taken once
+        apart = x.detach().to(wide) - first
+        largest = float(torch.linalg.vector_norm(apart, math.inf))
+        if largest == 0.0:
+            return 0.0
+        squares = ((apart - apart.mean(0)) / largest).square_().sum()
+        return largest * math.sqrt(2 * float(squares) / (len(x) - 1))
     chunks = torch.split(x.detach(), _CHUNK)
     # About the first row: equal rows give exact zeros, which a rounded mean does not.
     mean = sum((chunk.to(wide) - first).sum(0) for chunk in chunks) / len(x)
     largest = max(float((chunk.to(wide) - first).abs().max()) for chunk in chunks)
     if largest == 0.0:
         return 0.0
-    squares = (((chunk.to(wide) - first - mean) / largest).square().sum() for chunk in chunks)
-    return largest * math.sqrt(2 * float(sum(squares)) / (len(x) - 1))
+    several = (((chunk.to(wide) - first - mean) / largest).square().sum() for chunk in chunks)
+    return largest * math.sqrt(2 * float(sum(several)) / (len(x) - 1))

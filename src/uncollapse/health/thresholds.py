@@ -31,6 +31,11 @@ class Thresholds:
         tightness: a class has collapsed when three quarters of its pairs are nearer than this share
             of the median distance between classes.
         class_share: class-collapse when at least this share of the classes has.
+        fine_kept: class-collapse when less than this share is left of what neighbours inside a
+            class share fine labels above chance at the start, and the loss is beyond three standard
+            errors. Runs that keep their modes keep nine tenths of it and more.
+        modes_kept: the same without fine labels: less than this share of the neighbourhoods of the
+            start is left (`inner_structure.modes_kept`).
         axes_share, axes_most: dimensional-collapse when 99 % of the variance lies on at most
             1 + axes_share · (room − 1) axes and on at most `axes_most`, and the classes do not
             explain it (see `judge`).
@@ -62,6 +67,8 @@ class Thresholds:
     margin_ratio: float = 0.01
     tightness: float = 0.05
     class_share: float = 0.1
+    fine_kept: float = 0.7
+    modes_kept: float = 0.25
     axes_share: float = 0.2
     axes_most: int = 4
     cone_median: float = 0.99
@@ -93,4 +100,6 @@ class Thresholds:
             class_share=self.class_share / factor,
             cone_median=1 - (1 - self.cone_median) * factor,
             cone_low=1 - (1 - self.cone_low) * factor,
+            fine_kept=min(self.fine_kept * factor, 1.0),
+            modes_kept=min(self.modes_kept * factor, 1.0),
         )

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from uncollapse.health.mode_rules import fine_kept, merged_modes, modes_left
 from uncollapse.health.records import Health, Reference
+from uncollapse.health.shares import above_chance, percent
 from uncollapse.health.thresholds import Thresholds
 
 __all__ = ["Finding", "cosine_text", "judge", "percent", "scale_ratio"]
@@ -53,11 +55,13 @@ def judge(
     relative = None
     if reference is not None and reference.diameter > 0:
         relative = health.diameter / reference.diameter
+    health = replace(health, fine_kept=fine_kept(health, reference))
     rules = (
         _not_finite(health),
         _network(health, limits, reference),
         _diverging(health, limits, reference),
         _classes(health, limits),
+        _modes(health, limits, reference),
         *_scale_and_axes(health, limits, reference),
         _cone(health, limits) if cosine or _has_length_one(health) else None,
         _uninformative(health, limits),
@@ -116,7 +120,7 @@ def _network(health: Health, limits: Thresholds, reference: Reference | None) ->
 def _structure_lost(health: Health) -> bool:
     if health.agreement is None or health.chance is None or health.chance >= 0.9:
         return False
-    return (health.agreement - health.chance) / (1 - health.chance) < 0.05
+    return above_chance(health.agreement, health.chance) < 0.05
 
 
 def _diverging(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
@@ -145,6 +149,14 @@ def _classes(health: Health, limits: Thresholds) -> Finding | None:
         f"pairs lie within {percent(typical)} of the distance between classes "
         f"(diameter {percent(ratio)} of the whole)",
     )
+
+
+def _modes(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
+    """Class collapse as EPS §4 has it: the modes of the classes merge, the classes stay apart."""
+    if len(health.classes) > 1 and _structure_lost(health):
+        return None  # no classes left whose modes could merge
+    reason = merged_modes(health, limits, reference)
+    return None if reason is None else Finding("class-collapse", reason)
 
 
 def _scale_and_axes(
@@ -229,7 +241,7 @@ def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
             f"the tightest of {len(tight)} classes spans {percent(min(tight))} of the distance "
             "between classes"
         )
-    return tuple(reasons)
+    return (*reasons, *modes_left(health, reference))
 
 
 def cosine_text(value: float) -> str:
@@ -241,18 +253,3 @@ def cosine_text(value: float) -> str:
     gap = 1 - value
     digits = 3 if gap <= 0 else max(3, 1 - math.floor(math.log10(gap)))
     return f"{value:.{min(digits, 12)}f}"
-
-
-def percent(share: float | None) -> str:
-    """A share in words: two digits, however small.
-
-    >>> percent(0.00312), percent(0.5), percent(None)
-    ('0.31 %', '50 %', '?')
-    """
-    return (
-        "?"
-        if share is None
-        else f"{100 * share:.2g} %"
-        if share < 0.995
-        else f"{100 * share:.0f} %"
-    )

@@ -38,8 +38,9 @@ class Comparison:
         """A dict for each run and split, for a terminal or a file.
 
         Keys: `run`, `split`, `verdict`, the logged `recall@1` and `fine/recall@1`, `class_ratio`
-        (mean class diameter over the diameter) and `modes` (mean number of modes a class). What is
-        not known is NaN, a verdict None.
+        (mean class diameter over the diameter), `modes` (mean number of modes a class),
+        `fine_start` and `fine_end` (how often a row's nearest neighbour inside its class shares
+        its fine label, before and after training). What is not known is NaN, a verdict None.
         """
         return [
             {"run": name, "split": split} | _numbers(run, split, self.looks[name, split])
@@ -97,4 +98,10 @@ def _numbers(run: Run, split: str, found: Snapshot | str) -> dict[str, Any]:
         "verdict": health.verdict if health else None,
         "class_ratio": float(np.mean(ratios)) if ratios else math.nan,
         "modes": float(np.mean(modes)) if modes else math.nan,
+        "fine_start": _known(found.start.fine_agreement if isinstance(found, Snapshot) else None),
+        "fine_end": _known(health.fine_agreement if health else None),
     }
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["comparison_content", "make_comparison_page"]
 
 _COLUMNS = {
+    "fine_start": "neighbours in the class, same fine label: start",
+    "fine_end": "end",
     "fine/recall@1": "R@1, fine labels",
     "recall@1": "R@1",
     "class_ratio": "class diameter, of the whole",
@@ -63,7 +65,8 @@ def _scores(found: Comparison, split: str) -> dict[str, Any]:
         cells: list[object] = [one["run"], verdict_cell(one["verdict"])]
         for key in used:
             text = number(one[key]) if key == "modes" else percent(one[key])
-            best = "recall" in key and all(one[key] >= other[key] for other in every)
+            scored = "recall" in key or key == "fine_end"
+            best = scored and all(one[key] >= other[key] for other in every)
             cells.append(Cell(text, one[key], style="best" * (best and len(every) > 1)))
         rows.append(cells)
     head = ["method", "verdict", *(_COLUMNS[key] for key in used)]

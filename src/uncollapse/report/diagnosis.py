@@ -100,6 +100,7 @@ def diagnose(
     names: ArrayLike | None = None,
     title: str = "Embedding diagnosis",
     reference: Health | Reference | float | None = None,
+    before: ArrayLike | None = None,
     thresholds: Thresholds | None = None,
     tsne: bool = False,
     max_rows: int = MAX_ROWS,
@@ -113,11 +114,12 @@ def diagnose(
     `labels` and `fine_labels` are integers or strings, one a row. `images` (arrays, tensors, paths
     or Pillow images, one a row) are shown as nearest neighbours; `names` stand in where there are
     none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
-    small cannot be decided (see `uncollapse.health`). Retrieval and clustering use all rows up to
-    `max_rows`, beyond that so many with classes as even as they allow; the map `map_rows`. Text and
-    page say how many beside the figures. The verdict looks at all rows. `modes=False` leaves out
-    the modes of each class, which take the most time. `cosine=False` says that rows are compared by
-    Euclidean distance alone (see `measure`).
+    small cannot be decided (see `uncollapse.health`). `before`, the embeddings of the same rows at
+    the start, shows whether the modes inside classes have merged. Retrieval and clustering use all
+    rows up to `max_rows`, beyond that so many with classes as even as they allow; the map
+    `map_rows`. Text and page say how many beside the figures. The verdict looks at all rows.
+    `modes=False` leaves out the modes of each class, which take the most time. `cosine=False` says
+    that rows are compared by Euclidean distance alone (see `measure`).
 
     >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
@@ -134,7 +136,17 @@ def diagnose(
     # Counted below, on more rows, where there are few classes or fine labels.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > COUNTED
     counted = modes and many
-    health = measure(z, coarse, thresholds, reference, modes=counted, seed=seed, cosine=cosine)
+    health = measure(
+        z,
+        coarse,
+        thresholds,
+        reference,
+        fine_labels=fine,
+        before=before,
+        modes=counted,
+        seed=seed,
+        cosine=cosine,
+    )
     finite = math.isfinite(health.diameter)
     wide = z.double().numpy()
     ids = _ids(coarse if coarse is not None else fine, len(z))

@@ -19,7 +19,7 @@ __all__ = ["all_figures", "class_figures", "class_table", "distance_chart", "ver
 
 def verdict_content(health: Health) -> dict[str, Any]:
     """Headline, reasons, and what helps."""
-    text = verdict_text(health.verdict)
+    text = verdict_text(health.verdict, health.reasons)
     return text._asdict() | {"reasons": health.reasons, "helps": health.advice or text.helps}
 
 
@@ -32,6 +32,14 @@ def class_figures(health: Health) -> dict[str, object]:
     modes = list(health.modes_per_class.values())
     if modes:
         figures["modes per class, mean"] = float(np.mean(modes))
+    if health.fine_agreement is not None:
+        figures["neighbours in the class that share the fine label"] = percent(
+            health.fine_agreement
+        )
+    if health.fine_kept is not None:
+        figures["of that above chance, left of the start"] = percent(health.fine_kept)
+    if health.modes_kept is not None:
+        figures["neighbourhoods in the classes, left of the start"] = percent(health.modes_kept)
     return figures
 
 
@@ -96,8 +104,15 @@ def all_figures(health: Health) -> list[tuple[str, object, str]]:
         ("variance inside classes", health.within_share, "share of all variance"),
         ("NC1", health.nc1, "within-class over between-class variability; 0: points"),
         ("CDNV", health.cdnv, "class variance over squared class distance; 0: points"),
+        ("fine agreement", health.fine_agreement,
+         f"of nearest neighbours inside the class; chance {percent(health.fine_chance)}"),
+        ("fine agreement kept", health.fine_kept, "above chance, of that at the start"),
+        ("neighbourhoods kept", health.modes_kept, "inside classes, of those at the start"),
     ]  # fmt: skip
-    shares = ("agreement", "variance inside classes")
+    shares = (
+        *("agreement", "variance inside classes", "fine agreement"),
+        *("fine agreement kept", "neighbourhoods kept"),
+    )
     return found + [
         (name, percent(value) if name in shares else value, text)
         for name, value, text in by_label

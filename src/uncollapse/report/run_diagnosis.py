@@ -41,6 +41,7 @@ def diagnose_run(
         fine,
         title=found.path.resolve().name,
         reference=before if reference is None else reference,
+        before=found.rows("before", split).embeddings if reference is None else None,
         tsne=tsne,
         max_rows=max_rows,
         cosine=found.config.loss.normalizes,

@@ -23,8 +23,9 @@ __all__ = ["Snapshot", "take_snapshot"]
 class Snapshot:
     """The rows of a split that were measured, with their embeddings `before` and `after` training.
 
-    `health` is that of the trained embedding at `step`, with the untrained one as the reference;
-    `facts` say what the split is. `samples` are None where the embedding is not finite.
+    `health` is that of the trained embedding at `step`, with the untrained one as the reference,
+    `start` that of the untrained one; `facts` say what the split is. `samples` are None where the
+    embedding is not finite.
     """
 
     split: str
@@ -34,6 +35,7 @@ class Snapshot:
     before: Tensor
     after: Tensor
     health: Health
+    start: Health
     samples: Samples | None
 
     @property
@@ -102,5 +104,6 @@ def take_snapshot(run: Run, split: str) -> Snapshot | str:
         before.embeddings,
         after.embeddings,
         health,
+        measures.before.splits[split].health,
         samples,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from uncollapse.report.tables import Cell
@@ -74,16 +75,22 @@ _TEXTS = {
         "(and its weights loaded), that the labels are what it was trained for.",
     ),
 }
+_MERGED = "Class collapse: the modes inside classes have merged"
 _UNKNOWN = VerdictText("?", "none", "Not judged", "")
 
 
-def verdict_text(verdict: str | None) -> VerdictText:
+def verdict_text(verdict: str | None, reasons: Sequence[str] = ()) -> VerdictText:
     """The texts of a verdict; None or an unknown one is not judged.
+
+    Of the two kinds of class collapse the deciding reason, the first, says which it is.
 
     >>> verdict_text("healthy").headline
     'Healthy: no collapse found'
     """
-    return _TEXTS.get(verdict or "", _UNKNOWN)
+    found = _TEXTS.get(verdict or "", _UNKNOWN)
+    if verdict == "class-collapse" and reasons and "nearly points" not in reasons[0]:
+        return found._replace(headline=_MERGED)
+    return found
 
 
 def verdict_cell(verdict: str | None) -> Cell:

@@ -25,6 +25,7 @@ from uncollapse.training.first_batches import settled_copy, undisturbed
 from uncollapse.training.measured_rows import (
     NotMeasuredError,
     SplitRows,
+    read_rows,
     write_rows,
     write_samples,
 )
@@ -174,7 +175,9 @@ class Measurer:
                 z = embed(network, data.subset(rows), batch=settings.batch)
             embedded[name] = _rows(data, rows, z)
             reference = None if before is None else before.splits[name].health
-            health = _health(data, rows, z, reference, cosine=self.config.loss.normalizes)
+            start = None if before is None else read_rows(self.folder, "before", name).embeddings
+            cosine = self.config.loss.normalizes
+            health = _health(data, rows, z, reference, start, cosine=cosine)
             figures[name] = SplitFigures(health, seen.scores.get(name, {}))
         return Moment(step, batches, figures), embedded
 
@@ -223,12 +226,21 @@ def _health(
     rows: Tensor,
     z: Tensor,
     reference: Health | None = None,
+    before: Tensor | None = None,
     *,
     cosine: bool,
 ) -> Health:
     labels = name_labels(data.labels[rows], data.class_names)
     fine = None if data.fine_labels is None else data.fine_labels[rows].numpy()
-    found = measure(z, labels, reference=reference, modes=fine is None, cosine=cosine)
+    found = measure(
+        z,
+        labels,
+        reference=reference,
+        fine_labels=fine,
+        before=before,
+        modes=fine is None,
+        cosine=cosine,
+    )
     return found if fine is None else with_modes(found, z.numpy(), labels, fine)
 
 

@@ -147,7 +147,10 @@ class Measures:
             None if size is None or not 0 < size < math.inf else float(size)
             for size in (health.diameter, health.spread, health.cdnv)
         )
-        return None if diameter is None else StartScale(diameter, spread, cdnv, measured, rows)
+        if diameter is None:
+            return None
+        fine = (health.fine_agreement, health.fine_chance) if measured == split else (None, None)
+        return StartScale(diameter, spread, cdnv, measured, rows, *fine)
 
     def bound(self, c: float = 2.0) -> float | None:
         """HNM (17): the diameter before training minus c times the loss of the hardest triplet.
