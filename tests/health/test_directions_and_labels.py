@@ -21,7 +21,7 @@ from uncollapse.health import (
     judge,
     measure,
 )
-from uncollapse.health.nearest_labels import nearest_labels
+from uncollapse.health.label_votes import nearest_labels
 from uncollapse.health.tensorboard import log_health
 
 

@@ -15,7 +15,7 @@ from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import Thickness, class_diameters, diameter, separation
 from uncollapse.health.inner_structure import with_structure
-from uncollapse.health.nearest_labels import nearest_labels
+from uncollapse.health.label_votes import nearest_labels
 from uncollapse.health.records import ClassHealth, Cosines, Health, Histogram, Norms, Reference
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.scale import row_norms, spread

@@ -15,7 +15,7 @@ from uncollapse.health import Health, Reference, Thresholds, measure
 from uncollapse.health.fine_modes import COUNTED, with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.statistics import spectrum
-from uncollapse.report.cone_effects import CONE_ROWS, ConeEffects, cone_effects
+from uncollapse.report.cosine_effects import CONE_ROWS, ConeEffects, cone_effects
 from uncollapse.report.diagnosis_page import make_diagnosis_page
 from uncollapse.report.neighbours import Neighbourhood, neighbourhood
 from uncollapse.report.page import Page
