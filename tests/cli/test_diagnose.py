@@ -178,3 +178,19 @@ print("loaded:", *(name for name in heavy if name in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize("cosine", [0.996, 0.9995])
+def test_text_embeddings_of_one_direction_with_labels_of_noise_are_not_healthy(
+    cosine: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(600, 384)) / np.sqrt(384)
+    z = np.eye(384)[0] + np.sqrt(1 / cosine - 1) * noise
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    assert abs((z @ z.T)[np.triu_indices(600, 1)].mean() - cosine) < 1e-4
+    np.savez(tmp_path / "z.npz", embeddings=z.astype(np.float32), labels=rng.integers(0, 30, 600))
+    assert run(app, ["diagnose", str(tmp_path / "z.npz")]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("cone\n")
+    assert "shuffled labels give" in said
