@@ -16,7 +16,7 @@ from _study import Setting
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, panels, save
 from uncollapse.charts.marks import Points
 from uncollapse.health import Probe, Thresholds
-from uncollapse.health.drift_forecast import DANGEROUS
+from uncollapse.health.forecast_result import DANGEROUS
 
 Array = np.ndarray[Any, Any]
 

@@ -9,10 +9,10 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,6 +23,7 @@ from uncollapse.training import Config, parse_config
 from uncollapse.training.evaluation import embed
 from uncollapse.training.session import Session
 
+S = TypeVar("S")
 LETTERS = 60  # unseen letters that recall is measured on
 MOST = 1200  # and at most so many samples
 NOISE = 0.3  # share of labels drawn anew in the noisy digits
@@ -131,20 +132,24 @@ def recall(session: Session, test: LabelledImages) -> float:
 
 
 def cached(
-    settings: Sequence[Setting],
-    run: Callable[[Setting], dict[str, Any]],
+    settings: Sequence[S],
+    run: Callable[[S], dict[str, Any]],
     path: Path,
     jobs: int = 1,
-) -> list[tuple[Setting, dict[str, Any]]]:
-    """Settings with their results, which are kept in `path`, a line each; 0 jobs makes no run."""
+) -> list[tuple[S, dict[str, Any]]]:
+    """Settings with their results, which are kept in `path`, a line each; 0 jobs makes no run.
+
+    Settings are of one frozen dataclass.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_text().splitlines() if path.is_file() else []
-    known = {Setting(**line["setting"]): line["result"] for line in map(json.loads, lines)}
+    kind = type(settings[0]) if settings else None
+    known = {kind(**x["setting"]): x["result"] for x in map(json.loads, lines)} if kind else {}
     todo = [one for one in dict.fromkeys(settings) if one not in known and jobs > 0]
     begun = time.monotonic()
     with path.open("a") as file:
         for done, (one, result) in enumerate(_each(todo, run, jobs), start=1):
-            file.write(json.dumps({"setting": asdict(one), "result": result}) + "\n")
+            file.write(json.dumps({"setting": vars(one), "result": result}) + "\n")
             file.flush()
             known[one] = result
             left = (time.monotonic() - begun) / done * (len(todo) - done)
@@ -153,8 +158,8 @@ def cached(
 
 
 def _each(
-    todo: Sequence[Setting], run: Callable[[Setting], dict[str, Any]], jobs: int
-) -> Iterator[tuple[Setting, dict[str, Any]]]:
+    todo: Sequence[S], run: Callable[[S], dict[str, Any]], jobs: int
+) -> Iterator[tuple[S, dict[str, Any]]]:
     if jobs <= 1:
         yield from ((one, run(one)) for one in todo)
         return

@@ -19,6 +19,7 @@ from uncollapse.losses import TripletLoss
 from uncollapse.training.assemble import build_loss, build_model
 from uncollapse.training.session import Session
 
+SEEN = ("scales", "relative_losses", "drifts")  # of a probe
 PROBE, BATCHES, OTHER_BATCHES = 40, 8, 1000  # the forecast sees other batches than the run
 STRATEGIES: tuple[dict[str, Any], ...] = (
     {"positives": "hard", "negatives": "hard"},
@@ -87,7 +88,7 @@ def one_run(setting: Setting) -> dict[str, Any]:
         "diameter": cell.diameter,
         "loss": cell.loss,
         "bound": cell.bound,
-        "probe": {name: [float(f"{v:.5g}") for v in row] for name, row in vars(cell.probe).items()},
+        "probe": {name: [float(f"{v:.5g}") for v in getattr(cell.probe, name)] for name in SEEN},
         "verdict": monitor.verdict,
         "changes": monitor.changes,
         "scale": monitor.health.relative_diameter,
