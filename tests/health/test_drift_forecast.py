@@ -1,10 +1,13 @@
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from uncollapse.health.drift_forecast import forecast
+from uncollapse.health.drift_forecast import embedded_batches, forecast
+from uncollapse.health.modal_drift import mode_drift
+from uncollapse.health.mode_choice import keeps_modes
 from uncollapse.health.trial_steps import Probe, probe
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
@@ -141,3 +144,70 @@ def test_networks_and_losses_that_normalise_are_asked_about_directions():
     assert found[0].drift == pytest.approx(found[1].drift, rel=1e-3)
     assert found[0].diameter == pytest.approx(found[1].diameter, rel=1e-4)
     assert found[0].drift > 0
+
+
+class TwoModes:
+    """Four classes of two modes each, far apart: easy positives keep them, random ones do not."""
+
+    def __init__(self, *, fine: bool) -> None:
+        generator = torch.Generator().manual_seed(0)
+        modes = torch.arange(8).repeat_interleave(20)
+        self.labels = modes // 2
+        self.samples = 4 * torch.randn(8, 16, generator=generator)[modes]
+        self.samples += torch.randn(self.samples.shape, generator=generator)
+        if fine:
+            self.fine_labels = modes
+
+    def __getitem__(self, rows):
+        return self.samples[rows], self.labels[rows]
+
+
+def asked_of(data, **options):
+    loss = TripletLoss(margin=0.2, miner=Miner("hard", "semihard"))
+    return forecast(network(8), data, p=[4], k=[4, 16], loss_fn=loss, **options)
+
+
+def test_cells_carry_the_mode_drift_of_their_own_strategy():
+    found = asked_of(TwoModes(fine=False))
+    by_name = {str(c.strategy): c for c in (*found.cells, *found.alternatives) if c.k == 16}
+    assert by_name["hard x semihard"].mode_drift > 0.3
+    assert by_name["easy x semihard"].mode_drift < 0
+    assert math.isnan(found.cells[0].mode_drift)  # K = 4: a class is one neighbourhood
+    rows = {(row["strategy"], row["k"]): row for row in found.to_rows()}
+    cell = by_name["easy x semihard"]
+    assert rows["easy x semihard", 16]["mode_drift"] == cell.modes.value
+    z, labels = zip(*embedded_batches(network(8), TwoModes(fine=False), 4, 16, 8, 0), strict=True)
+    loss = TripletLoss(margin=0.2, miner=Miner("easy", "semihard"))
+    again = mode_drift(loss, list(zip(z, labels, strict=True)))
+    assert cell.modes.value == pytest.approx(again.value)
+
+
+def test_classes_known_to_have_several_modes_get_a_strategy_that_keeps_them():
+    own = asked_of(TwoModes(fine=False))
+    assert own.several_modes is None
+    assert str(own.recommended.strategy) == "hard x semihard"  # it does not shrink
+    assert "easy x semihard keeps them" in own.reason
+    assert "if your classes have several" in own.reason
+    known = asked_of(TwoModes(fine=True))
+    assert known.several_modes
+    assert known.recommended.strategy.positives == "easy"
+    assert "hard x semihard merges the modes of a class (mode drift +" in known.reason
+    one = asked_of(TwoModes(fine=True), several_modes=False)
+    assert str(one.recommended.strategy) == "hard x semihard"
+    assert "modes" not in one.reason
+
+
+def test_radial_risk_comes_before_modes():
+    found = asked_of(TwoModes(fine=True))
+    risky = [replace(cell, drift=0.5) if keeps_modes(cell) else cell for cell in found.alternatives]
+    assert replace(found, alternatives=tuple(risky)).recommended.risk == "none"
+    assert found.cells[1] == replace(found, alternatives=tuple(risky)).recommended
+
+
+def test_a_probe_overrules_the_mode_drift_at_the_start():
+    (cell,) = [c for c in asked_of(TwoModes(fine=False), probe_steps=12).cells if c.k == 16]
+    assert len(cell.probe.modes) == 12
+    assert cell.mode_drift == cell.probe.mode_drift != cell.modes.value
+    none = replace(cell, probe=replace(cell.probe, modes=(math.nan,) * 12))
+    assert none.mode_drift == cell.modes.value
+    assert math.isnan(none.probe.mode_drift)

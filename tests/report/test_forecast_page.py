@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from uncollapse.health.drift_forecast import Cell, Forecast
+from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.strategy import Strategy
 from uncollapse.health.trial_steps import Probe
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page

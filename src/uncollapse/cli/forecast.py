@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +75,9 @@ def command(
     console.print(*_tables(found), sep="\n")
     console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)
     console.print(
-        f"HNM (17) with c = {c:.3g} is a forecast, not a guarantee: real training has violated it.",
+        f"bound: HNM (17) with c = {c:.3g} is a forecast, not a guarantee: real training has "
+        f"violated it. modes: mode drift{f' after {probe} steps' if probe else ''}; above 0.1 the "
+        "loss merges the modes of a class.",
         highlight=False,
     )
     written = [] if out is None else save_forecast(found, out)
@@ -104,7 +107,8 @@ def _tables(found: Forecast) -> list[Table]:
 
     own = Table(title=f"{found.cells[0].strategy}, at initialisation")
     probed = found.cells[0].probe is not None
-    columns = ["P", "K", "dim", "drift", "±", "diameter", "loss", "bound (17)"]
+    # Of figures for which 80 columns have no room, files and the page have all.
+    columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound"]
     for name in [*columns, *["left"] * probed, "risk"]:
         own.add_column(name, justify="right", no_wrap=True)
     for cell in found.cells:
@@ -115,15 +119,21 @@ def _tables(found: Forecast) -> list[Table]:
             str(cell.dim),
             f"{cell.drift:+.3f}",
             f"{cell.spread:.3f}",
+            _signed(cell.mode_drift),
             f"{cell.diameter:.3g}",
-            f"{cell.loss:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
             *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
             f"[{colour}]{cell.risk}[/{colour}]",
         )
     if not found.alternatives:
         return [own]
-    others = Table("strategy", "largest drift", "shrinks in", title="alternatives, same shapes")
+    others = Table(
+        "strategy",
+        "largest drift",
+        "shrinks in",
+        "modes",
+        title="alternatives, same shapes, at initialisation",
+    )
     for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
         cells = [cell for cell in found.alternatives if cell.strategy == strategy]
         worst = max(cells, key=lambda cell: cell.drift)
@@ -133,8 +143,20 @@ def _tables(found: Forecast) -> list[Table]:
             str(strategy),
             f"[{colour}]{worst.drift:+.3f}[/{colour}]",
             f"{shrinking} of {len(cells)} shapes",
+            _range([cell.mode_drift for cell in cells]),
         )
     return [own, others]
+
+
+def _signed(drift: float) -> str:
+    return "–" if math.isnan(drift) else f"{drift:+.2f}"
+
+
+def _range(drifts: list[float]) -> str:
+    known = [value for value in drifts if not math.isnan(value)]
+    if not known:
+        return "–"
+    return " to ".join(dict.fromkeys(_signed(one) for one in (min(known), max(known))))
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -1,7 +1,8 @@
 """Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
 from uncollapse.health.advice import RunSettings
-from uncollapse.health.drift_forecast import Cell, Forecast, forecast
+from uncollapse.health.drift_forecast import forecast
+from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.measuring import measure
 from uncollapse.health.modal_drift import ModeDrift, mode_drift

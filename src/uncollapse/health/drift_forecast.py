@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,18 +13,19 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
+from uncollapse.health.forecast_result import Cell, Forecast
+from uncollapse.health.modal_drift import mode_drift
+from uncollapse.health.mode_choice import finer_classes
 from uncollapse.health.radial_drift import drift, has_unit_rows
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
-from uncollapse.health.thresholds import Thresholds
-from uncollapse.health.trial_steps import NO_DRIFT, Probe, probe
+from uncollapse.health.trial_steps import probe
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
-__all__ = ["DANGEROUS", "Cell", "Forecast", "LabelledData", "embedded_batches", "forecast"]
+__all__ = ["LabelledData", "embedded_batches", "forecast"]
 
 Model = nn.Module | Callable[[int], nn.Module]
-DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
 
 
 class LabelledData(Protocol):
@@ -35,94 +36,6 @@ class LabelledData(Protocol):
         """One label a row."""
 
     def __getitem__(self, rows: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The prediction for one batch shape, dimension and strategy.
-
-    `bound` is HNM (17): diameter - c·loss, with the loss of the hardest triplet; a forecast, not a
-    guarantee, and without content where it is negative.
-
-    `risk` is `none` for a drift that does not shrink (at most 0.02), `high` above 0.25, `some`
-    between. A probe knows better: `high` if the share of the scale it predicts is one that the
-    monitor would call shrinking (0.25), `some` if the embedding is to shrink at all, else `none`.
-    """
-
-    p: int
-    k: int
-    dim: int
-    strategy: Strategy
-    drift: float
-    spread: float
-    relative_loss: float
-    diameter: float
-    loss: float
-    bound: float
-    probe: Probe | None = None
-
-    @property
-    def risk(self) -> str:
-        """`none`, `some` or `high`."""
-        if self.probe is not None:
-            left = self.probe.predicted
-            return "high" if left <= Thresholds().shrink_ratio else "some" if left < 0.9 else "none"
-        if self.drift <= NO_DRIFT:
-            return "none"
-        return "high" if self.drift > DANGEROUS else "some"
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Cells of the strategy asked about, the same cells under alternatives, and what to choose."""
-
-    cells: tuple[Cell, ...]
-    alternatives: tuple[Cell, ...]
-    c: float
-
-    @property
-    def recommended(self) -> Cell:
-        """The largest batch and dimension of the own strategy with the least risk.
-
-        Where every cell of it is risky, the best cell of the nearest alternative that is not.
-        """
-        for found in (self.cells, self.alternatives):
-            safe = [cell for cell in found if cell.risk == "none"]
-            if safe:
-                return max(safe, key=lambda cell: (cell.p * cell.k, cell.dim))
-        return min(self.cells, key=lambda cell: cell.drift)
-
-    @property
-    def reason(self) -> str:
-        """Why that one, in words."""
-        cell = self.recommended
-        shape = f"P={cell.p}, K={cell.k}, dim={cell.dim} with {cell.strategy}"
-        if cell.risk == "none" and cell in self.cells:
-            return f"{shape}: {_why(cell)}, and more samples teach more"
-        if cell.risk == "none":
-            worst = min(self.cells, key=lambda one: one.drift)
-            return (
-                f"{shape}: drift {cell.drift:+.3f}; under {worst.strategy} every shape shrinks "
-                f"(at best {worst.drift:+.3f}, P={worst.p}, K={worst.k}, dim={worst.dim})"
-            )
-        return f"{shape}: drift {cell.drift:+.3f} is the smallest; every strategy tried shrinks"
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """One flat dict a cell, own strategy first: for tables and files."""
-        return [_row(cell) for cell in (*self.cells, *self.alternatives)]
-
-    def __str__(self) -> str:
-        head = "   P    K   dim  strategy                        drift   spread  diameter  "
-        lines = [head + f"loss    bound(c={self.c:g})  risk"]
-        for cell in (*self.cells, *self.alternatives):
-            lines.append(
-                f"{cell.p:4d} {cell.k:4d} {cell.dim:5d}  {cell.strategy!s:28s} {cell.drift:+8.3f} "
-                f"{cell.spread:8.3f} {cell.diameter:9.3g} {cell.loss:7.3g} {cell.bound:9.3g}"
-                f"     {cell.risk}"
-            )
-        lines.append(f"recommended: {self.reason}")
-        lines.append("(17) is a forecast, not a guarantee: training has been seen to violate it.")
-        return "\n".join(lines)
 
 
 def forecast(
@@ -139,13 +52,16 @@ def forecast(
     probe_steps: int = 0,
     probe_lr: float = 1e-3,
     seed: int = 0,
+    several_modes: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Forecast:
-    """Drift, diameter, hard-mined loss and the bound (17) at initialisation, without training.
+    """Drift, mode drift, diameter, hard-mined loss and the bound (17) at initialisation.
 
     `model` is a network, or a function from a dimension to one (needed when `dim` is given; each
     must be newly initialised). `loss_fn` is the triplet loss to ask about: by default batch-hard
     with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells.
+    `several_modes` says whether the classes have several modes, which a recommended strategy must
+    then keep; by default that is so where the data has `fine_labels` that divide a class.
     Shapes that the data cannot fill (fewer classes than P, or K beyond the largest class in a batch
     beyond all samples) are left out; `InputError` where that leaves none.
     """
@@ -194,7 +110,8 @@ def forecast(
             apply_strategy(loss_fn, first)
         if progress is not None:
             progress(done + 1, len(networks) * len(shapes))
-    return Forecast(tuple(cells), tuple(extra), c)
+    several = finer_classes(data) if several_modes is None else several_modes
+    return Forecast(tuple(cells), tuple(extra), c, several)
 
 
 def _shapes(data: LabelledData, p: Sequence[int], k: Sequence[int]) -> list[tuple[int, int]]:
@@ -268,24 +185,5 @@ def _cell(
         mean_size,
         mean_loss,
         diameter_lower_bound(mean_size, mean_loss, c),
+        modes=mode_drift(loss_fn, embedded, normalized=unit),
     )
-
-
-def _why(cell: Cell) -> str:
-    if cell.probe is None:
-        return f"drift {cell.drift:+.3f} does not shrink"
-    steps, left = len(cell.probe.scales), cell.probe.predicted
-    return f"{steps} steps of training predict that {left:.2g} times the scale is left"
-
-
-def _row(cell: Cell) -> dict[str, Any]:
-    row = {key: value for key, value in vars(cell).items() if key not in ("strategy", "probe")}
-    row |= {"strategy": str(cell.strategy), "risk": cell.risk}
-    if cell.probe is not None:
-        seen = cell.probe
-        row |= {
-            "probe_scale_factor": seen.scale_factor,
-            "probe_relative_loss_factor": seen.relative_loss_factor,
-            "probe_predicted": seen.predicted,
-        }
-    return row

@@ -24,7 +24,10 @@ from uncollapse.health.loss_pull import (
     several,
 )
 
-__all__ = ["ModeDrift", "mode_drift", "mode_rates"]
+__all__ = ["MODES_KEPT", "MODE_NEIGHBOURS", "ModeDrift", "mode_drift", "mode_rates"]
+
+MODE_NEIGHBOURS = 3  # neighbours that show a mode
+MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 
 _ROUNDING = 2.0**10  # roundings of the embedding's size below which modes are no more than those
 
@@ -50,7 +53,7 @@ def mode_drift(
     embeddings: ArrayLike | Sequence[Batch],
     labels: ArrayLike | None = None,
     *,
-    k: int = 3,
+    k: int = MODE_NEIGHBOURS,
     normalized: bool = False,
     resamples: int = 0,
     seed: int = 0,

@@ -15,6 +15,7 @@ from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.class_watch import tight_share
 from uncollapse.health.measuring import figures
+from uncollapse.health.mode_choice import mode_facts
 from uncollapse.health.plateau import LossWatch
 from uncollapse.health.records import VERDICTS, Health, Reference
 from uncollapse.health.reservoir import Reservoir
@@ -64,7 +65,8 @@ class CollapseMonitor:
     same batch), of any float dtype, on any device; no gradient is kept.
 
     Args:
-        loss_fn: read, never called, for the run's settings: ours or pytorch-metric-learning's.
+        loss_fn: read for the run's settings: ours or pytorch-metric-learning's. Called only when
+            classes collapse, as a copy, to say what it does to their modes.
         miner: the miner, where it is not part of `loss_fn`.
         settings: what `loss_fn` does not say (batch size and learning rate, say); wins over it.
         thresholds: when a figure is bad.
@@ -107,6 +109,8 @@ class CollapseMonitor:
             raise InputError("loss_fn", f"the class {loss_fn.__name__}", "a loss, not its class")
         self.settings = (settings or RunSettings()).known(RunSettings.of(loss_fn, miner))
         self.thresholds = thresholds or Thresholds()
+        self._loss_fn = loss_fn
+        self._modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
         self.on_change = on_change
         self.reservoir = Reservoir(capacity, age, seed)
@@ -312,7 +316,7 @@ class CollapseMonitor:
             reasons = () if self.health is None else self.health.reasons
             raw = replace(raw, verdict=current, reasons=reasons)
         if changed:
-            self._disagreeing = 0
+            self._disagreeing, self._modes = 0, None
             self.changes.append((step, raw.verdict))
         if raw.verdict == "healthy" and structural:
             self._peak = max(self._peak, raw.diameter)
@@ -328,6 +332,10 @@ class CollapseMonitor:
         if ratio is not None and ratio <= self.thresholds.shrink_ratio * _SLACK:
             steps = step - self._first_step
             facts.append(f"diameter fell to {percent(ratio)} of its start in {steps} steps")
+        if health.verdict == "class-collapse":
+            if self._modes is None:
+                self._modes = mode_facts(self._loss_fn, *self.reservoir.rows())
+            facts += self._modes
         return (*facts, *filter(None, [self.loss.words]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import check_int, check_number
-from uncollapse.health.radial_drift import radial
+from uncollapse.health.loss_pull import pull
+from uncollapse.health.modal_drift import MODE_NEIGHBOURS, mode_rates
+from uncollapse.health.radial_drift import radial_of
 
 __all__ = ["NO_DRIFT", "Probe", "predict_scale", "probe"]
 
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 _LEAST = 10  # steps of a probe
+_LAST = 4  # of its batches whose mode drift is that after the probe
 _STEADY = 0.05  # a drift that fell by less than this share in the probe counts as not falling
 _TINY = 1e-30
 
@@ -24,7 +28,8 @@ _TINY = 1e-30
 class Probe:
     """Mean distance, loss over mean distance, and drift of each batch of a probe, before its step.
 
-    Factors and `predicted` compare the first and the last fifth of the steps.
+    Factors and `predicted` compare the first and the last fifth of the steps. `modes` has the mode
+    drift of each batch, NaN for one that shows no modes.
 
     >>> shrinks = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (2.0,) * 5, (0.3,) * 10)
     >>> learns = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (0.1,) * 5, (0.3,) * 5 + (0.1,) * 5)
@@ -35,6 +40,17 @@ class Probe:
     scales: tuple[float, ...]
     relative_losses: tuple[float, ...]
     drifts: tuple[float, ...]
+    modes: tuple[float, ...] = ()
+
+    @property
+    def mode_drift(self) -> float:
+        """Mode drift after the probe, the mean of its last four batches; NaN where none shows any.
+
+        >>> Probe((), (), (), (9.0, math.nan, 1.0, 2.0, 3.0)).mode_drift
+        2.0
+        """
+        seen = [rate for rate in self.modes[-_LAST:] if not math.isnan(rate)]
+        return sum(seen) / len(seen) if seen else math.nan
 
     @property
     def scale_factor(self) -> float:
@@ -94,12 +110,15 @@ def probe(
     device = next(trial.parameters(), torch.empty(0)).device
     optimiser = torch.optim.Adam(trial.parameters(), lr=lr)
     seen: list[tuple[float, float, float]] = []
+    modes: list[float] = []
     for _, (samples, labels) in zip(range(steps), batches, strict=False):
         z = trial(samples.to(device)).float()
-        seen.append(radial(loss_fn, z.detach(), labels, normalized))
+        found = pull(loss_fn, z.detach(), labels, normalized)
+        seen.append(radial_of(found))
+        modes.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
         loss = loss_fn(z, labels)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
     drifts, relative, scales = zip(*seen, strict=True)
-    return Probe(scales, relative, drifts)
+    return Probe(scales, relative, drifts, tuple(modes))

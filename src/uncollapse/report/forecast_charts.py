@@ -9,7 +9,7 @@ from uncollapse.charts import Axes, Chart, Entry, Legend, Scale, Tile, area, til
 from uncollapse.charts.line_charts import line_look, marker_kind
 from uncollapse.charts.marks import DASHES, Mark, Points, Rect
 from uncollapse.charts.numbers import number, percent
-from uncollapse.health.drift_forecast import DANGEROUS, Cell
+from uncollapse.health.forecast_result import DANGEROUS, Cell
 from uncollapse.health.trial_steps import NO_DRIFT
 
 __all__ = ["RISKS", "dimension_curves", "risk_key", "risk_map"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from uncollapse.charts import Chart, Series, curves
 from uncollapse.charts.numbers import number, percent
-from uncollapse.health.drift_forecast import Cell as Shape
-from uncollapse.health.drift_forecast import Forecast
+from uncollapse.health.forecast_result import Cell as Shape
+from uncollapse.health.forecast_result import Forecast
 from uncollapse.report.forecast_charts import RISKS, dimension_curves, risk_key, risk_map
 from uncollapse.report.page import Page
 from uncollapse.report.tables import Cell, Table
@@ -46,7 +47,13 @@ def forecast_content(found: Forecast, about: str = "") -> dict[str, Any]:
         "tone": tone,
         "glyph": glyph,
         "reason": found.reason,
-        "figures": {"P": best.p, "K": best.k, "dimension": best.dim, "drift": _signed(best.drift)},
+        "figures": {
+            "P": best.p,
+            "K": best.k,
+            "dimension": best.dim,
+            "drift": _signed(best.drift),
+            "mode drift": _modes(best.mode_drift),
+        },
         "maps": [
             risk_map(f"Dimension {dim}", [c for c in found.cells if c.dim == dim], note=shows)
             for dim in dims
@@ -67,7 +74,7 @@ def _probe_charts(cells: Sequence[Shape]) -> list[Chart]:
     few = sorted(probed, key=lambda cell: cell.p * cell.k * cell.dim)
     if len(few) > _PROBES:
         few = [few[round(i * (len(few) - 1) / (_PROBES - 1))] for i in range(_PROBES)]
-    scales, drifts = [], []
+    scales, drifts, modes = [], [], []
     for cell in few:
         if cell.probe is not None:
             name = f"P {cell.p}, K {cell.k}, dim {cell.dim}"
@@ -75,7 +82,10 @@ def _probe_charts(cells: Sequence[Shape]) -> list[Chart]:
             first = cell.probe.scales[0] or 1.0
             scales.append(Series(name, steps, [s / first for s in cell.probe.scales]))
             drifts.append(Series(name, steps, cell.probe.drifts))
-    return [curves("Mean distance over its start", scales), curves("Drift", drifts)]
+            seen = [(s, rate) for s, rate in enumerate(cell.probe.modes) if not math.isnan(rate)]
+            modes += [Series(name, *map(list, zip(*seen, strict=True)))] if seen else []
+    charts = [curves("Mean distance over its start", scales), curves("Drift", drifts)]
+    return [*charts, curves("Mode drift", modes)] if modes else charts
 
 
 def _alternatives(found: Forecast) -> Table:
@@ -86,13 +96,17 @@ def _alternatives(found: Forecast) -> Table:
         shrinking = sum(cell.risk != "none" for cell in cells)
         glyph, _, meaning = RISKS[worst.risk]
         drift = Cell(_signed(worst.drift), worst.drift)
-        rows.append([str(strategy), drift, f"{shrinking} of {len(cells)}", f"{glyph} {meaning}"])
-    return Table(["strategy", "largest drift", "shapes that shrink", "at worst"], rows)
+        modes = max((c.mode_drift for c in cells), key=lambda v: -math.inf if math.isnan(v) else v)
+        merging = Cell(_modes(modes), modes)
+        share = f"{shrinking} of {len(cells)}"
+        rows.append([str(strategy), drift, share, f"{glyph} {meaning}", merging])
+    head = ["strategy", "largest drift", "shapes that shrink", "at worst", "largest mode drift"]
+    return Table(head, rows)
 
 
 def _all_figures(found: Forecast, probed: bool) -> Table:
     head = ["strategy", "P", "K", "dim", "drift", "spread", "diameter", "loss", "bound (17)"]
-    head += ["scale kept"] * probed + ["risk"]
+    head += ["mode drift", *["scale kept", "mode drift, probed"] * probed, "risk"]
     rows = [_row(cell, probed) for cell in (*found.cells, *found.alternatives)]
     return Table(head, rows, first=24, sortable=True)
 
@@ -102,11 +116,22 @@ def _row(cell: Shape, probed: bool) -> list[object]:
     row: list[object] = [str(cell.strategy), cell.p, cell.k, cell.dim]
     row += [Cell(_signed(cell.drift), cell.drift), cell.spread, cell.diameter, cell.loss]
     row.append(Cell(bound, cell.bound))
+    row.append(_mode_cell(None if cell.modes is None else cell.modes.value))
     if probed:
         kept = None if cell.probe is None else cell.probe.predicted
         row.append(Cell(percent(kept), kept))
+        row.append(_mode_cell(None if cell.probe is None else cell.probe.mode_drift))
     return [*row, f"{RISKS[cell.risk][0]} {cell.risk}"]
 
 
 def _signed(drift: float) -> str:
     return f"{drift:+.3f}"
+
+
+def _modes(drift: float) -> str:
+    return "–" if math.isnan(drift) else f"{drift:+.2f}"
+
+
+def _mode_cell(drift: float | None) -> Cell:
+    known = None if drift is None or math.isnan(drift) else drift
+    return Cell("–" if known is None else _modes(known), known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,7 +67,12 @@ def run_figures(view: RunView) -> dict[str, object]:
     figures["diameter"] = health.diameter
     if health.relative_diameter is not None:
         figures["diameter, of its start"] = percent(health.relative_diameter)
-    return figures | class_figures(health)
+    figures |= class_figures(health)
+    modes = view.snapshot.modes if isinstance(view.snapshot, Snapshot) else ()
+    for name, rate in zip(("start", "end"), modes, strict=False):
+        if rate is not None and not math.isnan(rate):
+            figures[f"mode drift at the {name}"] = f"{rate:+.2f}"
+    return figures
 
 
 def _warnings(views: Sequence[RunView]) -> list[str]:

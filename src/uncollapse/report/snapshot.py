@@ -25,7 +25,8 @@ class Snapshot:
 
     `health` is that of the trained embedding at `step`, with the untrained one as the reference,
     `start` that of the untrained one; `facts` say what the split is. `samples` are None where the
-    embedding is not finite.
+    embedding is not finite. `modes` is the mode drift of the run's loss on training batches, before
+    and after; None where not measured.
     """
 
     split: str
@@ -37,6 +38,7 @@ class Snapshot:
     health: Health
     start: Health
     samples: Samples | None
+    modes: tuple[float | None, float | None] = (None, None)
 
     @property
     def labels(self) -> Array:
@@ -106,4 +108,5 @@ def take_snapshot(run: Run, split: str) -> Snapshot | str:
         health,
         measures.before.splits[split].health,
         samples,
+        (measures.before.batches.modes, measures.after.batches.modes),
     )

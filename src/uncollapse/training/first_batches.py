@@ -12,9 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from uncollapse._base.arrays import ArrayLike
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import drift
+from uncollapse.health.loss_pull import pull
+from uncollapse.health.modal_drift import MODE_NEIGHBOURS, mode_rates
 from uncollapse.health.radial_drift import has_unit_rows
 from uncollapse.losses import Loss
 from uncollapse.training.assemble import build_sampler
@@ -88,7 +91,8 @@ def _figures(
     margin, count = config.loss.hinge_margin, len(batches)
     if not all(bool(torch.isfinite(z).all()) for z, _, _ in batches):
         unknown = None if margin is None else math.nan
-        return BatchFigures(count, math.nan, unknown, math.nan, unknown, sum(shares) / count)
+        anchors = sum(shares) / count
+        return BatchFigures(count, math.nan, unknown, math.nan, unknown, anchors, math.nan)
     usable = [batch for batch, share in zip(batches, shares, strict=True) if share > 0.0]
     hardest = slope = None
     if margin is not None:
@@ -103,7 +107,23 @@ def _figures(
         loss=sum(float(loss(z, y, sample_ids=rows)) for z, y, rows in usable) / count,
         drift=slope,
         anchors=sum(shares) / count,
+        modes=_mode_drift(usable, loss),  # last: the figures above draw from the miner first
     )
+
+
+def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> float:
+    """Mean over the batches that show modes, as `mode_drift` has it; NaN where none does."""
+    seen = []
+    for z, labels, rows in batches:
+
+        def charge(given: Tensor, y: ArrayLike, ids: Tensor = rows) -> Tensor:
+            value: Tensor = loss(given, y, sample_ids=ids)
+            return value
+
+        found = pull(charge, z, labels, loss.normalize or has_unit_rows(z))
+        seen.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
+    known = [value for value in seen if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def _share_of_anchors(labels: Tensor) -> float:

@@ -18,7 +18,8 @@ in training mode, so each is normalised by itself: what HNM (17) and a forecast 
     {"format": 1,
      "splits": {"test": {"data", "shape", "total", "rows", "class_names", "fine_names"}},
      "before": {"step": 0,
-                "batches": {"count", "diameter", "hard_mined_loss", "loss", "drift", "anchors"},
+                "batches": {"count", "diameter", "hard_mined_loss", "loss", "drift", "anchors",
+                            "modes"},
                 "splits": {"test": {"health": {...}, "scores": {"recall@1", "map@r", ...}}}},
      "after": ...,
      "files": {"embeddings-before.safetensors": SHA-256, ...},
@@ -70,7 +71,8 @@ class BatchFigures:
     `diameter` is that of a batch; `loss` what the run's own loss charges. `hard_mined_loss` is the
     loss of a batch's hardest triplet, what HNM (17) means; it and the radial `drift` are None where
     the loss is no plain triplet loss. A batch without a triplet costs 0. `anchors` is the share of
-    samples with a positive in their batch.
+    samples with a positive in their batch. `modes` is the mode drift of the run's own loss, NaN
+    where batches show no modes, None for measures taken before there was one.
     """
 
     count: int
@@ -79,6 +81,7 @@ class BatchFigures:
     loss: float
     drift: float | None
     anchors: float
+    modes: float | None = None
 
 
 @dataclass(frozen=True)

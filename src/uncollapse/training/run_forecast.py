@@ -11,7 +11,8 @@ from torch import nn
 
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_csv
-from uncollapse.health.drift_forecast import Forecast, forecast
+from uncollapse.health.drift_forecast import forecast
+from uncollapse.health.forecast_result import Forecast
 from uncollapse.losses import TripletLoss
 from uncollapse.training.assemble import build_loss, build_model, load_data
 from uncollapse.training.config import Config
