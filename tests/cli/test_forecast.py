@@ -50,6 +50,23 @@ def test_the_page_is_written_where_asked(folder, tmp_path, capsys):
     assert "probe_predicted" in (out / "forecast.csv").read_text()
 
 
+@pytest.mark.parametrize("steps", ["0", "10"])
+def test_the_tables_have_the_mode_drift_and_fit_a_terminal(folder, capsys, monkeypatch, steps):
+    monkeypatch.setenv("COLUMNS", "80")
+    shapes = ["--p", "2,10", "--k", "4,16", "--dim", "256", "--probe", steps]
+    assert run(app, ["forecast", str(folder / "run.toml"), *shapes]) == 0
+    said = capsys.readouterr().out
+    assert "…" not in said
+    assert max(map(len, said.splitlines())) <= 80
+    own = [line.split("│") for line in said.splitlines() if line.startswith("│") and "256" in line]
+    modes = [cells[6].strip() for cells in own]
+    assert modes[0] == modes[2] == "–"  # K = 4: a class shows no modes
+    assert all(float(one) > 0 for one in (modes[1], modes[3]))  # batch-hard merges them
+    easy = next(line for line in said.splitlines() if "easy x semihard" in line and "│" in line)
+    assert " to " in easy
+    assert ("after 10 steps" in " ".join(said.split())) == (steps == "10")
+
+
 def test_c_is_fitted_from_all_the_runs_named(folder, capsys):
     runs = [str(folder / "run0"), str(folder / "run1")]
     assert run(app, words(folder, "--fit-c", *runs)) == 0

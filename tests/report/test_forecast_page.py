@@ -1,8 +1,11 @@
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from uncollapse.health.forecast_result import Cell, Forecast
+from uncollapse.health.modal_drift import ModeDrift
 from uncollapse.health.strategy import Strategy
 from uncollapse.health.trial_steps import Probe
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
@@ -49,6 +52,19 @@ def test_a_probe_replaces_the_drift_by_the_share_it_predicts():
     page = make_forecast_page(found(falling)).render()
     assert "✗ 25\N{NO-BREAK SPACE}%" in page
     assert 'id="probes"' in page
+
+
+def test_mode_drift_is_shown_at_the_start_and_after_the_probe():
+    falling = Probe((1.0,) * 10, (1.0,) * 10, (0.0,) * 10, (math.nan,) * 6 + (7.75,) * 4)
+    own = replace(cell(2, 8, 4, 0.01, probe=falling), modes=ModeDrift(0.25, 0.1, 0.2, 1.0))
+    other = replace(cell(2, 8, 4, -0.1, EASY), modes=ModeDrift(-0.5, 0.1, -0.4, 1.0))
+    page = make_forecast_page(Forecast((own,), (other,), 2.0)).render()
+    for shown in ("+0.25", "+7.75", "-0.50", "mode drift, probed", "largest mode drift"):
+        assert shown in page
+    assert "hard x hard merges the modes of a class (mode drift +7.8)" in page
+    without = make_forecast_page(found()).render()
+    assert "Mode drift asks the same" in without
+    assert "mode drift, probed" not in without
 
 
 @pytest.mark.parametrize("name", ["plain.html", "new/folder.html"])

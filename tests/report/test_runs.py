@@ -46,6 +46,23 @@ def test_a_report_of_one_run_lies_in_its_directory_and_tells_everything(copied: 
         assert piece in text
 
 
+def test_mode_drift_is_told_where_it_was_measured(copied: Run):
+    measures = copied.measures()
+    assert measures.after is not None
+    before, after = (
+        replace(one, batches=replace(one.batches, modes=rate))
+        for one, rate in ((measures.before, -0.25), (measures.after, 1.5))
+    )
+    write_measures(copied.path, replace(measures, before=before, after=after))
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert "mode drift at the start" in text
+    assert "-0.25" in text
+    assert "+1.50" in text
+    unknown = replace(before, batches=replace(before.batches, modes=None))
+    write_measures(copied.path, replace(measures, before=unknown, after=after))
+    assert "mode drift at the start" not in write_report(copied).read_text(encoding="utf-8")
+
+
 def test_events_and_changes_of_the_verdict_are_marked(copied: Run):
     copied.metrics_file.unlink()
     log(

@@ -11,8 +11,8 @@ from torch import nn
 
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.geometry import diameter, hard_mined_loss
-from uncollapse.health import measure
-from uncollapse.losses import TripletLoss
+from uncollapse.health import measure, mode_drift
+from uncollapse.losses import SupConLoss, TripletLoss
 from uncollapse.training import Run, measure_run, measurer, parse_config, train
 from uncollapse.training.assemble import build_loss, build_model, build_sampler, load_eval_data
 from uncollapse.training.first_batches import settled_copy
@@ -201,6 +201,23 @@ def test_every_split_has_its_rows_and_a_loss_that_is_no_triplet_has_no_bound(tmp
     assert measures.bound() is None
     assert measures.before.batches.drift is None
     assert measures.before.batches.loss > 0
+
+
+def test_the_mode_drift_of_the_own_loss_is_measured_at_the_start_and_at_the_end(run, tmp_path):
+    assert run.measures().before.batches.modes is None  # K = 3: a class shows no modes
+    parts = {"loss": {"name": "sup-con", "temperature": 0.2}, "batch": {"p": 4, "k": 12}}
+    parts["train"] = VALUES["train"] | {"steps": 2}
+    kept = {key: value for key, value in VALUES.items() if key != "mining"}
+    found = train(parse_config(kept | parts), tmp_path / "run")
+    data = load_eval_data(found.config, "train")
+    network = build_model(found.config, data.shape).train()
+    rows = list(itertools.islice(build_sampler(found.config, data), 8))
+    with torch.no_grad():
+        batches = [(network(data[one][0]), data.label_index[one]) for one in rows]
+    expected = mode_drift(SupConLoss(temperature=0.2), batches, normalized=True).value
+    measures = found.measures()
+    assert measures.before.batches.modes == pytest.approx(expected, rel=1e-4)
+    assert measures.after.batches.modes not in (None, measures.before.batches.modes)
 
 
 def test_a_uniform_batch_without_a_triplet_costs_nothing():

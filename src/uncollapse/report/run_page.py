@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,7 +69,7 @@ def run_figures(view: RunView) -> dict[str, object]:
     figures |= class_figures(health)
     modes = view.snapshot.modes if isinstance(view.snapshot, Snapshot) else ()
     for name, rate in zip(("start", "end"), modes, strict=False):
-        if rate is not None and not math.isnan(rate):
+        if rate is not None:
             figures[f"mode drift at the {name}"] = f"{rate:+.2f}"
     return figures
 

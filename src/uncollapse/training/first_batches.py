@@ -92,7 +92,7 @@ def _figures(
     if not all(bool(torch.isfinite(z).all()) for z, _, _ in batches):
         unknown = None if margin is None else math.nan
         anchors = sum(shares) / count
-        return BatchFigures(count, math.nan, unknown, math.nan, unknown, anchors, math.nan)
+        return BatchFigures(count, math.nan, unknown, math.nan, unknown, anchors)
     usable = [batch for batch, share in zip(batches, shares, strict=True) if share > 0.0]
     hardest = slope = None
     if margin is not None:
@@ -111,8 +111,8 @@ def _figures(
     )
 
 
-def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> float:
-    """Mean over the batches that show modes, as `mode_drift` has it; NaN where none does."""
+def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> float | None:
+    """Mean over the batches that show modes, as `mode_drift` has it; None where none does."""
     seen = []
     for z, labels, rows in batches:
 
@@ -123,7 +123,7 @@ def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> flo
         found = pull(charge, z, labels, loss.normalize or has_unit_rows(z))
         seen.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
     known = [value for value in seen if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+    return sum(known) / len(known) if known else None
 
 
 def _share_of_anchors(labels: Tensor) -> float:

@@ -71,8 +71,8 @@ class BatchFigures:
     `diameter` is that of a batch; `loss` what the run's own loss charges. `hard_mined_loss` is the
     loss of a batch's hardest triplet, what HNM (17) means; it and the radial `drift` are None where
     the loss is no plain triplet loss. A batch without a triplet costs 0. `anchors` is the share of
-    samples with a positive in their batch. `modes` is the mode drift of the run's own loss, NaN
-    where batches show no modes, None for measures taken before there was one.
+    samples with a positive in their batch. `modes` is the mode drift of the run's own loss, None
+    where batches show no modes and in measures of earlier versions.
     """
 
     count: int
