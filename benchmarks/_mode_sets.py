@@ -78,7 +78,7 @@ def coarse_set(name: str) -> CoarseSet:
     """By its short name: a key of `NAMES`. Raises where its files are missing."""
     if name == "omniglot":
         # Letters of the test split are of other alphabets than those of training.
-        train, test = (_images("omniglot", split, size=28) for split in ("train", "test"))
+        train, test = (_images("omniglot", split, size=20) for split in ("train", "test"))
         return CoarseSet(train, test.every(MOST), 4, 40, 64, True)
     if name == "mnist":
         train, test = (_parity(_images("mnist", split)) for split in ("train", "test"))

@@ -15,7 +15,17 @@ from torch import Tensor, nn
 
 from uncollapse.data import LabelledImages, load
 from uncollapse.health import drift, mode_drift
-from uncollapse.losses import Loss, MultiSimilarityLoss, SupConLoss, TripletLoss
+from uncollapse.losses import (
+    ContrastiveLoss,
+    Loss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    ProxyNCALoss,
+    SupConLoss,
+    TrimmedLoss,
+    TripletLoss,
+)
 from uncollapse.mining import Miner
 
 POSITIVES, NEGATIVES = ("easy", "inside", "random", "hard"), ("semihard", "hard", "random")
@@ -54,10 +64,27 @@ def strategies(sphere: bool) -> Iterator[tuple[str, Loss]]:
         for n in NEGATIVES:
             miner = Miner(p, n, generator=torch.Generator().manual_seed(1))
             yield f"{p} x {n}", TripletLoss(margin=0.2, miner=miner)
-    if sphere:
-        yield "SupCon", SupConLoss()
-        yield "SupCon, easy x all", SupConLoss(miner=Miner("easy", "all"))
-        yield "multi-similarity", MultiSimilarityLoss()
+    if not sphere:
+        yield "contrastive", ContrastiveLoss(margin=1.0)
+        yield "N-pair", NPairLoss()
+        return
+    yield "SupCon", SupConLoss()
+    yield "SupCon, easy x all", SupConLoss(miner=Miner("easy", "all"))
+    yield "multi-similarity", MultiSimilarityLoss()
+    yield "multi-similarity, easy x all", MultiSimilarityLoss(miner=Miner("easy", "all"))
+    yield "margin", MarginLoss()
+    yield "margin, easy x all", MarginLoss(miner=Miner("easy", "all"))
+    yield "contrastive", ContrastiveLoss(margin=1.0)
+    yield "contrastive, easy x hard", ContrastiveLoss(margin=1.0, miner=Miner("easy", "hard"))
+    yield "N-pair", NPairLoss()
+    for per_class in (1, 10):
+        generator = torch.Generator().manual_seed(1)
+        proxies = ProxyNCALoss(num_classes=30, dim=64, per_class=per_class, generator=generator)
+        yield f"ProxyNCA, {per_class} per class", proxies
+    every = TripletLoss(margin=0.2, miner=Miner("all", "semihard"))
+    yield "all x semihard", every
+    trimmed = TrimmedLoss(every, fraction=0.1, on="positives")
+    yield "all x semihard, trimmed on positives to 0.1", trimmed
 
 
 def embedded(setting: Setting, seed: int) -> Iterator[tuple[Tensor, Tensor]]:

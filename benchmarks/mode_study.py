@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from _mode_sets import JUDGED, NAMES, TUNED, CoarseSet, Rows, coarse_set
+from _mode_sets import NAMES, CoarseSet, Rows, coarse_set
+from _mode_table import auc_table, correlation_table, outcomes, run_table
 from _study import cached, quiet
 from uncollapse.data import DataError
 from uncollapse.health import cdnv, drift, mode_drift, nc1
@@ -40,7 +40,7 @@ from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
 PROBE, BATCHES, NEIGHBOURS = 30, 4, 3
-STEPS = {"omniglot": 200, "mnist": 200, "clinc": 300, "cub": 300, "cars": 300}
+STEPS = {"omniglot": 150, "mnist": 200, "clinc": 300, "cub": 300, "cars": 300}
 OTHER_BATCHES = 1000  # drifts are measured on other batches than those trained on
 RATE, PARAMETER_RATE = 1e-3, 1e-2  # of the network; of a loss's own parameters
 POSITIVES = ("easy", "inside", "random", "hard", "all", "semihard")
@@ -64,6 +64,7 @@ OTHERS: tuple[tuple[str, str | None, str | None, float | None], ...] = (
     ("ProxyNCA", None, None, 1),
     ("ProxyNCA", None, None, 10),
 )
+CORRELATED = ("mode drift, probe", "mode drift / inside, probe", "CDNV, probe (small)")
 SEEDS = {"omniglot": 1, "mnist": 1, "clinc": 2, "cub": 2, "cars": 2}
 
 
@@ -82,7 +83,7 @@ class ModeRun:
     def name(self) -> str:
         """In words."""
         words = f"{self.positives} x {self.negatives}" if self.positives else "no miner"
-        words += f", τ = {self.own:g}" * (self.loss == "SupCon")
+        words += f", τ = {self.own or 0:g}" * (self.loss == "SupCon")
         return words + f", {self.own or 1:g} per class" * (self.loss == "ProxyNCA")
 
 
@@ -198,6 +199,7 @@ def main() -> int:
     parser.add_argument("--data", nargs="*", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--cache", type=Path, default=Path("out/mode_study/runs.jsonl"))
     parser.add_argument("--finished", action="store_true", help="make no new run")
+    parser.add_argument("--runs", action="store_true", help="every run of them, too")
     chosen = parser.parse_args()
     quiet()
     names = []
@@ -209,7 +211,11 @@ def main() -> int:
         else:
             names.append(name)
     found = cached(grid(names), one_run, chosen.cache, 0 if chosen.finished else 1)
-    print(len(found), math.nan, TUNED, JUDGED)
+    judged = outcomes(found)
+    print(f"{len(judged)} runs\n\n{auc_table(judged)}\n")
+    print(correlation_table(judged, CORRELATED) + "\n")
+    for name in names if chosen.runs else ():
+        print(run_table(judged, name) + "\n")
     return 0
 
 

@@ -77,6 +77,9 @@ def test_the_monitor_says_which_mining_merged_the_modes():
     assert "hard positives pull all of a class together" in health.advice
     assert "hard x semihard merges the modes of a class (mode drift +" in health.advice
     assert "try positives = easy" in health.advice
+    resumed = CollapseMonitor(wide("easy"), every=1, patience=1)
+    resumed.load_state_dict(monitor.state_dict())
+    assert resumed.update(*modes(1e-8, 1e-7)).advice == monitor.update(*modes(1e-8, 1e-7)).advice
     silent = CollapseMonitor(every=1, patience=1)
     for step in range(40):
         health = silent.update(*modes(0.05 * 0.7**step, 0.7**step))

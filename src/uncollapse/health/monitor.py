@@ -200,6 +200,7 @@ class CollapseMonitor:
             "rest": self._rest,
             "began_as_cone": self._began_as_cone,
             "calls": [self._calls, self._called_at],
+            "modes": None if self._modes is None else list(self._modes),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -218,6 +219,8 @@ class CollapseMonitor:
         self._rest = state["rest"]
         self._began_as_cone = state.get("began_as_cone", False)
         self._calls, self._called_at = state.get("calls", (0, 0))
+        modes = state.get("modes")  # states of earlier versions have none
+        self._modes = None if modes is None else tuple(modes)
 
     @property
     def _held(self) -> str:
