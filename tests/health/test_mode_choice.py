@@ -76,6 +76,7 @@ def test_the_monitor_says_which_mining_merged_the_modes():
     assert health.verdict == "class-collapse"
     assert "hard positives pull all of a class together" in health.advice
     assert "hard x semihard merges the modes of a class (mode drift +" in health.advice
+    assert "; easy x semihard: +" in health.advice
     assert "try positives = easy" in health.advice
     resumed = CollapseMonitor(wide("easy"), every=1, patience=1)
     resumed.load_state_dict(monitor.state_dict())

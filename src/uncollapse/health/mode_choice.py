@@ -82,8 +82,10 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
     easy = replace(own, positives="easy")
     apply_strategy(trial, easy)
     other = _value(trial, rows, labels, sphere)
-    if not other <= MODES_KEPT or value <= MODES_KEPT:
+    if not other < value or value <= MODES_KEPT:
         return (_alone(name, value),)
+    if other > MODES_KEPT:
+        return (f"{_alone(name, value)[:-1]}; {easy}: {other:+.2g})",)
     return (_words(name, value, str(easy), other),)
 
 
