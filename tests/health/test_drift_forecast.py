@@ -197,6 +197,14 @@ def test_classes_known_to_have_several_modes_get_a_strategy_that_keeps_them():
     assert "modes" not in one.reason
 
 
+def test_an_own_strategy_of_unknown_modes_is_kept():
+    known = asked_of(TwoModes(fine=True))
+    risky = [replace(cell, drift=0.5) if cell.k == 16 else cell for cell in known.cells]
+    found = replace(known, cells=tuple(risky))
+    assert (found.recommended.k, str(found.recommended.strategy)) == (4, "hard x semihard")
+    assert "nan" not in found.reason
+
+
 def test_radial_risk_comes_before_modes():
     found = asked_of(TwoModes(fine=True))
     risky = [replace(cell, drift=0.5) if keeps_modes(cell) else cell for cell in found.alternatives]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uncollapse.health.modal_drift import ModeDrift
-from uncollapse.health.mode_choice import keeps_modes, merging_words
+from uncollapse.health.mode_choice import keeps_modes, merges_modes, merging_words
 from uncollapse.health.strategy import Strategy
 from uncollapse.health.thresholds import Thresholds
 from uncollapse.health.trial_steps import NO_DRIFT, Probe
@@ -86,7 +86,10 @@ class Forecast:
             for found in (self.cells, self.alternatives)
         )
         keeping = [] if self.several_modes is False else [c for c in others if keeps_modes(c)]
-        first = [c for c in own if keeps_modes(c)] or keeping if self.several_modes else []
+        first: list[Cell] = []
+        if self.several_modes:
+            merging = any(merges_modes(c) for c in own)
+            first = [c for c in own if keeps_modes(c)] or (keeping if merging else [])
         for safe in (first, own, keeping, others):
             if safe:
                 return max(safe, key=lambda cell: (cell.p * cell.k, cell.dim))
@@ -97,7 +100,7 @@ class Forecast:
         """Why that one, in words."""
         cell = self.recommended
         shape = f"P={cell.p}, K={cell.k}, dim={cell.dim} with {cell.strategy}"
-        own = [one for one in self.cells if one.risk == "none"]
+        own = [one for one in self.cells if one.risk == "none" and merges_modes(one)]
         if cell.risk == "none" and cell in self.cells:
             said = f"{shape}: {_why(cell)}, and more samples teach more"
             return said + ("" if self.several_modes is False else self._other_modes(cell))
@@ -119,7 +122,7 @@ class Forecast:
             if (one.p, one.k, one.dim) == (cell.p, cell.k, cell.dim) and one.risk == "none"
         ]
         kept = [one for one in same if keeps_modes(one)]
-        if keeps_modes(cell) or math.isnan(cell.mode_drift) or not kept:
+        if not merges_modes(cell) or not kept:
             return ""
         return f"; {merging_words([cell], kept[0])}, if your classes have several"
 

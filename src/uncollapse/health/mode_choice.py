@@ -19,7 +19,7 @@ from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
 from uncollapse.losses import Loss, MarginLoss
 from uncollapse.mining import NoTripletsWarning
 
-__all__ = ["finer_classes", "keeps_modes", "merging_words", "mode_facts"]
+__all__ = ["finer_classes", "keeps_modes", "merges_modes", "merging_words", "mode_facts"]
 
 _FEWEST = 8  # rows of a class on average, below which a mode has none to show it
 
@@ -41,9 +41,14 @@ def keeps_modes(cell: Measured) -> bool:
     return cell.mode_drift <= MODES_KEPT
 
 
+def merges_modes(cell: Measured) -> bool:
+    """Whether its mode drift is known and above 0.1."""
+    return cell.mode_drift > MODES_KEPT
+
+
 def merging_words(own: Sequence[Measured], other: Measured) -> str:
     """What merges modes beside what keeps them; of several, the least merging is said."""
-    least = min(own, key=lambda cell: math.inf if math.isnan(cell.mode_drift) else cell.mode_drift)
+    least = min(own, key=lambda cell: cell.mode_drift)
     return _words(str(least.strategy), least.mode_drift, str(other.strategy), other.mode_drift)
 
 
