@@ -122,7 +122,19 @@ def auc_table(runs: Sequence[ModeOutcome]) -> str:
         lines.append(_line([name, *(_figure(_within(among, s, score, same)) for s in sets)]))
     lines.append(_line([f"bad runs above {MERGING}", *(_above(kept, s, bad=True) for s in sets)]))
     lines.append(_line([f"others above {MERGING}", *(_above(kept, s, bad=False) for s in sets)]))
+    lines.append(_line(["keeping above merging", *(_figure(_higher(kept, s)) for s in sets)]))
     return "\n".join(lines)
+
+
+def _higher(runs: Sequence[ModeOutcome], names: Sequence[str]) -> float:
+    """Share of pairs in which a run that keeps modes ends above one that merges them, by R@1."""
+    wins: list[float] = []
+    for name, seed in dict.fromkeys((run.data, run.seed) for run in _of(runs, names)):
+        own = [run for run in runs if (run.data, run.seed) == (name, seed)]
+        merging = [run.recall for run in own if SCORES[RULE](run.seen) > MERGING]
+        keeping = [run.recall for run in own if SCORES[RULE](run.seen) <= MERGING]
+        wins += [(a > b) + 0.5 * (a == b) for a in keeping for b in merging]
+    return float(np.mean(wins)) if wins else math.nan
 
 
 def _above(runs: Sequence[ModeOutcome], names: Sequence[str], *, bad: bool) -> str:
