@@ -110,6 +110,8 @@ def _features(path: Path) -> tuple[Rows, Rows]:
     _, fine = np.unique(table["fine_labels"], return_inverse=True)
     parts = np.array([len(np.unique(fine[labels == c])) for c in range(labels.max() + 1)])
     kept = np.flatnonzero(parts[labels] >= LEAST_FINE)
+    numbers = np.cumsum(parts >= LEAST_FINE) - 1  # proxies want classes without gaps
+    labels = numbers[labels]
     if "splits" in table:
         first = table["splits"][kept] == "train"
     else:
