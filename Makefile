@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
-STUDIES := benchmarks/forecast.py benchmarks/rescue.py
+STUDIES := $(addprefix benchmarks/,real_features.py forecast.py rescue.py verdicts.py detectors.py \
+  class_collapse.py mode_study.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-fast test-callbacks kills browser lint bench studies docs format clean
@@ -56,7 +57,7 @@ bench: $(STAMP) ## speed and memory as ratios taken in one run (slow)
 	@for f in $(filter-out $(STUDIES),$(wildcard benchmarks/[a-z]*.py)); do \
 	  echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
-studies: $(STAMP) ## is the forecast right, does the rescue save? (half an hour; Omniglot if there)
+studies: $(STAMP) ## are forecast, rescue, verdicts and mode drift right? (hours; UNCOLLAPSE_DATA)
 	@for f in $(STUDIES); do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 docs: $(STAMP)  ## build the documentation into site/
