@@ -73,7 +73,8 @@ def _make(figure: _Lines, request: Request) -> Made:
     plot = curves(
         figure.title,
         [_line(label, x, by_seed) for label, by_seed in lines.items()],
-        note=trained.setup.words,
+        # A line alone has no legend: its name stands below the title.
+        note="; ".join([*(lines if len(lines) == 1 else ()), trained.setup.words]),
         x_label=figure.xlabel,
         y_label="R@1 (%), by letter",
         log=False,
