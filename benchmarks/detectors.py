@@ -49,17 +49,22 @@ class Detector(NamedTuple):
 
     name: str
     source: str
-    figure: Callable[[Array, Array, Array], float]
+    figure: Callable[[Array, Array, Snapshots], float]
     threshold: float | None = None
 
 
-def ours_alone(z: Array, y: Array, _start: Array) -> float:
+def ours_alone(z: Array, y: Array, _run: Snapshots) -> float:
     return float(measure(z, y, modes=False).verdict != "healthy")
 
 
-def ours(z: Array, y: Array, start: Array) -> float:
-    reference = measure(start, y, modes=False)
-    return float(measure(z, y, reference=reference, modes=False).verdict != "healthy")
+def ours(z: Array, y: Array, run: Snapshots) -> float:
+    return float(measure(z, y, before=run.embeddings[0], modes=False).verdict != "healthy")
+
+
+def ours_fine(z: Array, y: Array, run: Snapshots) -> float:
+    before = run.embeddings[0]
+    found = measure(z, y, before=before, fine_labels=run.fine, modes=False)
+    return float(found.verdict != "healthy")
 
 
 def collapse_level(z: Array) -> float:
@@ -81,7 +86,8 @@ def worst_of_three(z: Array, y: Array) -> float:
 
 
 DETECTORS = (
-    Detector("uncollapse, with the start", "uc.measure(z, y, reference=...)", ours, 0.5),
+    Detector("uncollapse, start and fine labels", "uc.measure(fine_labels=...)", ours_fine, 0.5),
+    Detector("uncollapse, with the start", "uc.measure(z, y, before=...)", ours, 0.5),
     Detector("uncollapse, one snapshot", "uc.measure(z, y)", ours_alone, 0.5),
     Detector("RankMe", "Garrido et al. 2023", lambda z, y, s: -rankme(z)),
     Detector("LiDAR", "Thilak et al. 2024", lambda z, y, s: -lidar(z, y)),
@@ -139,7 +145,7 @@ def _recall(z: Array, y: Array) -> float:
 def _figure(detector: Detector, z: Array, y: Array, seen: Snapshots) -> float:
     if not np.isfinite(z).all():
         return math.inf  # every detector would see it
-    value = detector.figure(z.astype(np.float64), y, seen.embeddings[0].astype(np.float64))
+    value = detector.figure(z, y, seen)
     return value if not math.isnan(value) else math.inf
 
 
