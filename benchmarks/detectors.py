@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score, silhouette_score
 
-from _collapse_runs import Setting, Snapshots, available, settings, snapshots
+from _collapse_runs import Setting, available, settings, snapshots
 from uncollapse._base.files import read_json, write_json
 from uncollapse._base.progress import progress_reporter
-from uncollapse.health import measure
+from uncollapse.health import Health, measure
 from uncollapse.metrics import cdnv, nc1, retrieval
 from uncollapse.metrics.class_density import pi_ratio
 from uncollapse.metrics.discriminant_rank import lidar
@@ -44,26 +44,35 @@ FALSE_ALARMS = 0.05  # of healthy snapshots of digits, which thresholds without 
 Array = np.ndarray
 
 
+class Start(NamedTuple):
+    """What a run began as: embeddings of the same rows, fine labels, and ours of both."""
+
+    rows: Array
+    fine: Array
+    health: Health
+    with_fine: Health
+
+
 class Detector(NamedTuple):
     """What it is, where it comes from, its figure (more is worse), and its source's threshold."""
 
     name: str
     source: str
-    figure: Callable[[Array, Array, Snapshots], float]
+    figure: Callable[[Array, Array, Start], float]
     threshold: float | None = None
 
 
-def ours_alone(z: Array, y: Array, _run: Snapshots) -> float:
+def ours_alone(z: Array, y: Array, _start: Start) -> float:
     return float(measure(z, y, modes=False).verdict != "healthy")
 
 
-def ours(z: Array, y: Array, run: Snapshots) -> float:
-    return float(measure(z, y, before=run.embeddings[0], modes=False).verdict != "healthy")
+def ours(z: Array, y: Array, start: Start) -> float:
+    found = measure(z, y, reference=start.health, before=start.rows, modes=False)
+    return float(found.verdict != "healthy")
 
 
-def ours_fine(z: Array, y: Array, run: Snapshots) -> float:
-    before = run.embeddings[0]
-    found = measure(z, y, before=before, fine_labels=run.fine, modes=False)
+def ours_fine(z: Array, y: Array, start: Start) -> float:
+    found = measure(z, y, reference=start.with_fine, fine_labels=start.fine, modes=False)
     return float(found.verdict != "healthy")
 
 
@@ -124,13 +133,22 @@ def judged(setting: Setting, folder: Path) -> Run:
             return Run(**kept)
     seen = snapshots(setting, folder)
     y = seen.coarse if setting.labels == "coarse" else seen.fine
-    fine = setting.kind in ("class", "mode")
+    truth = seen.fine if setting.kind in ("class", "mode") else y
+    first = seen.embeddings[0]
+    start = Start(
+        first,
+        seen.fine,
+        measure(first, y, modes=False),
+        measure(first, y, fine_labels=seen.fine, modes=False),
+    )
+    chosen = sorted({*range(0, len(seen.steps), 2), len(seen.steps) - 1})
+    every = [seen.embeddings[i] for i in chosen]
     run = Run(
         setting.kind,
         setting.data,
-        seen.steps.tolist(),
-        [_recall(z, seen.fine if fine else y) for z in seen.embeddings],
-        {one.name: [_figure(one, z, y, seen) for z in seen.embeddings] for one in DETECTORS},
+        seen.steps[chosen].tolist(),
+        [_recall(z, truth) for z in every],
+        {one.name: [_figure(one, z, y, start) for z in every] for one in DETECTORS},
     )
     write_json(path, run._asdict())
     return run
@@ -142,10 +160,10 @@ def _recall(z: Array, y: Array) -> float:
     return float(retrieval(z, y, ks=(1,), progress=False).recall[1])
 
 
-def _figure(detector: Detector, z: Array, y: Array, seen: Snapshots) -> float:
+def _figure(detector: Detector, z: Array, y: Array, start: Start) -> float:
     if not np.isfinite(z).all():
         return math.inf  # every detector would see it
-    value = detector.figure(z, y, seen)
+    value = float(detector.figure(z, y, start))
     return value if not math.isnan(value) else math.inf
 
 
