@@ -22,7 +22,7 @@ from sklearn.metrics import roc_auc_score, silhouette_score
 from _collapse_runs import Setting, available, settings, snapshots
 from uncollapse._base.files import read_json, write_json
 from uncollapse._base.progress import progress_reporter
-from uncollapse.health import Health, measure
+from uncollapse.health import Health, Thresholds, measure
 from uncollapse.metrics import cdnv, nc1, retrieval
 from uncollapse.metrics.class_density import pi_ratio
 from uncollapse.metrics.discriminant_rank import lidar
@@ -62,18 +62,38 @@ class Detector(NamedTuple):
     threshold: float | None = None
 
 
+def nearness(found: Health) -> float:
+    """How near the nearest threshold of a verdict is: 1 + it where one is crossed, else below 1."""
+    limits, ratios = Thresholds(), []
+    if found.relative_diameter is not None:
+        ratios += [limits.shrink_ratio / max(found.relative_diameter, 1e-300)]
+        ratios += [found.relative_diameter / limits.diverge_ratio]
+    tight = [one.tightness for one in found.classes if math.isfinite(one.tightness)]
+    if tight:
+        some = float(np.quantile(tight, limits.class_share))
+        ratios.append(limits.tightness / max(some, 1e-300))
+    if found.fine_kept is not None:
+        ratios.append(limits.fine_kept / max(found.fine_kept, 1e-3))
+    elif found.modes_kept is not None:
+        ratios.append(limits.modes_kept / max(found.modes_kept, 1e-3))
+    if found.cosines is not None:
+        ratios.append((1 - limits.cone_median) / max(1 - found.cosines.median, 1e-12))
+    ratios.append(limits.axes_most / max(found.axes, 1))
+    near = float(np.nanmax(ratios))
+    return 1 + near if found.verdict != "healthy" else min(near, 0.999)
+
+
 def ours_alone(z: Array, y: Array, _start: Start) -> float:
-    return float(measure(z, y, modes=False).verdict != "healthy")
+    return nearness(measure(z, y, modes=False))
 
 
 def ours(z: Array, y: Array, start: Start) -> float:
-    found = measure(z, y, reference=start.health, before=start.rows, modes=False)
-    return float(found.verdict != "healthy")
+    return nearness(measure(z, y, reference=start.health, before=start.rows, modes=False))
 
 
 def ours_fine(z: Array, y: Array, start: Start) -> float:
     found = measure(z, y, reference=start.with_fine, fine_labels=start.fine, modes=False)
-    return float(found.verdict != "healthy")
+    return nearness(found)
 
 
 def collapse_level(z: Array) -> float:
@@ -95,9 +115,9 @@ def worst_of_three(z: Array, y: Array) -> float:
 
 
 DETECTORS = (
-    Detector("uncollapse, start and fine labels", "uc.measure(fine_labels=...)", ours_fine, 0.5),
-    Detector("uncollapse, with the start", "uc.measure(z, y, before=...)", ours, 0.5),
-    Detector("uncollapse, one snapshot", "uc.measure(z, y)", ours_alone, 0.5),
+    Detector("uncollapse, start and fine labels", "uc.measure(fine_labels=...)", ours_fine, 1.0),
+    Detector("uncollapse, with the start", "uc.measure(z, y, before=...)", ours, 1.0),
+    Detector("uncollapse, one snapshot", "uc.measure(z, y)", ours_alone, 1.0),
     Detector("RankMe", "Garrido et al. 2023", lambda z, y, s: -rankme(z)),
     Detector("LiDAR", "Thilak et al. 2024", lambda z, y, s: -lidar(z, y)),
     Detector("alpha-ReQ", "Agrawal et al. 2022", lambda z, y, s: alpha_req(z)),
