@@ -247,11 +247,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--data", nargs="*", help=f"of {', '.join(available())}; all by default")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    data = ["digits"] if args.quick else available()
+    data = ["digits"] if args.quick else args.data or available()
     every = list(settings(data, 1 if args.quick else args.seeds))
     runs, best = [], defaultdict(float)
     with progress_reporter(None, "runs") as report:
