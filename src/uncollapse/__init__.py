@@ -64,7 +64,16 @@ if TYPE_CHECKING:
     from uncollapse.mining import Miner
     from uncollapse.report import Diagnosis, diagnose
     from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches
-    from uncollapse.training import Config, Run, embed, evaluate, load_config, parse_config, train
+    from uncollapse.training import (
+        Config,
+        Run,
+        embed,
+        evaluate,
+        keep_memory,
+        load_config,
+        parse_config,
+        train,
+    )
 
 _HOMES = {
     "data": "LabelledImages load",
@@ -79,7 +88,7 @@ _HOMES = {
     "mining": "Miner",
     "report": "Diagnosis diagnose",
     "samplers": "PKSampler UniformBatchSampler check_batches",
-    "training": "Config Run embed evaluate load_config parse_config train",
+    "training": "Config Run embed evaluate keep_memory load_config parse_config train",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _PACKAGES = (*_HOMES, "backbones", "noise", "papers", "sweep")

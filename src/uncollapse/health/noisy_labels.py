@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.allocator import keep_memory
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import class_diameters, diameter
@@ -95,6 +96,7 @@ def noise_probe(
     levels = [check_number("p", level, low=0.0, high=1.0) for level in p]
     if not levels:
         raise InputError("p", "no noise level", "at least one")
+    keep_memory()
     rows = []
     for level in levels:
         generator = torch.Generator().manual_seed(seed)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.allocator import keep_memory
 from uncollapse._base.check import check_int, check_number
 from uncollapse.health.loss_pull import pull
 from uncollapse.health.modal_drift import MODE_NEIGHBOURS, mode_rates
@@ -106,6 +107,7 @@ def probe(
     `normalized` as for `drift`: the embeddings that count have length 1.
     """
     check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
+    keep_memory()
     trial = copy.deepcopy(model).train()
     device = next(trial.parameters(), torch.empty(0)).device
     optimiser = torch.optim.Adam(trial.parameters(), lr=lr)

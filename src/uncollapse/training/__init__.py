@@ -1,5 +1,6 @@
 """From a config to a trained, evaluated embedding in a run directory."""
 
+from uncollapse._base.allocator import keep_memory
 from uncollapse._base.owner import InUseError
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, load_config, parse_config
@@ -25,6 +26,7 @@ __all__ = [
     "UntrustedCodeError",
     "embed",
     "evaluate",
+    "keep_memory",
     "load_config",
     "measure_run",
     "noise_probe_run",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from uncollapse._base.allocator import give_back_memory, keep_memory
 from uncollapse._base.files import write_text
 from uncollapse._base.owner import FolderOwner
 from uncollapse._base.progress import ProgressLine, quiet_console
@@ -90,6 +91,9 @@ def train(
                 raise
             told = f"the disk of {run.path} is full ({error.strerror}); {last_saved(run)}"
             raise TrainingError(f"{told}: make room and go on with --resume") from error
+        finally:
+            if config.train.keep_memory:
+                give_back_memory()
     return run
 
 
@@ -105,6 +109,8 @@ def _train(
     owner: FolderOwner,
     warnings: list[str],
 ) -> None:
+    if config.train.keep_memory:
+        keep_memory()
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}

@@ -14,6 +14,7 @@ __all__ = ["changed_keys", "check_same", "config_values", "is_of_the_network"]
 _MAY_CHANGE = {
     "distributed.timeout",
     "train.steps",
+    "train.keep_memory",
     "train.log_every",
     "train.threads",
     "train.tensorboard",

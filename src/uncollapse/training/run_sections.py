@@ -151,6 +151,7 @@ class TrainConfig(Section):
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = "auto"
     threads: int | None = Field(None, ge=1)
+    keep_memory: bool = True
     tensorboard: Literal["auto", "off"] = "auto"
 
     @field_validator("device")

@@ -1,0 +1,95 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+import uncollapse as uc
+from uncollapse._base import allocator
+from uncollapse.training.engine import train
+
+GLIBC = allocator._glibc() is not None
+FAULTS = """
+import resource
+from uncollapse._base.allocator import give_back_memory, keep_memory
+{first}
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+empty = resident()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    bytearray(b"x") * (2 ** 26)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(resident() - empty)
+give_back_memory()
+print(resident() - empty)
+"""
+
+
+def faults(first, **variables):
+    """Page faults of ten blocks of 64 MiB, pages held then, and after giving back."""
+    environment = {k: v for k, v in os.environ.items() if k != allocator.KEEP_MEMORY} | variables
+    code = FAULTS.format(first=first)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    return [int(line) for line in done.stdout.split()]
+
+
+@pytest.mark.skipif(not GLIBC, reason="only glibc gives memory back that way")
+def test_a_block_that_was_freed_is_not_faulted_in_again():
+    usual, _, _ = faults("")
+    kept, held, left = faults("assert keep_memory()")
+    assert kept < 0.3 * usual
+    assert left < 0.1 * held  # and it can be returned
+
+
+@pytest.mark.skipif(not GLIBC, reason="only glibc gives memory back that way")
+def test_the_environment_turns_it_off():
+    usual, _, _ = faults("")
+    off, _, _ = faults("assert not keep_memory()", UNCOLLAPSE_KEEP_MEMORY="0")
+    assert off > 0.7 * usual
+
+
+def test_another_c_library_is_left_alone(monkeypatch, capsys):
+    monkeypatch.setattr(allocator, "_glibc", lambda: None)
+    assert uc.keep_memory() is False
+    allocator.give_back_memory()
+    assert capsys.readouterr() == ("", "")
+
+
+class Old:
+    """glibc before 2.35: a threshold above 32 MiB is refused."""
+
+    def __init__(self):
+        self.taken = {}
+
+    def mallopt(self, what, value):
+        if what == allocator._MMAP_THRESHOLD and value > 2**25:
+            return 0
+        self.taken[what] = value
+        return 1
+
+
+def test_an_older_glibc_gets_the_largest_threshold_it_takes(monkeypatch):
+    monkeypatch.delenv(allocator.KEEP_MEMORY, raising=False)
+    old = Old()
+    monkeypatch.setattr(allocator, "_glibc", lambda: old)
+    assert uc.keep_memory()
+    assert old.taken == {allocator._MMAP_THRESHOLD: 2**25, allocator._TRIM_THRESHOLD: 2**30}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_run_keeps_memory_unless_its_config_says_not_to(wanted, tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr("uncollapse.training.engine.keep_memory", lambda: called.append("keep"))
+    monkeypatch.setattr("uncollapse.training.engine.give_back_memory", lambda: called.append("end"))
+    config = uc.parse_config(
+        {
+            "data": {"name": "digits"},
+            "model": {"backbone": "mlp", "hidden": [8], "dim": 4},
+            "train": {"steps": 1, "keep_memory": wanted},
+        }
+    )
+    train(config, tmp_path / "run")
+    assert called == (["keep", "end"] if wanted else [])
