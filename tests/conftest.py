@@ -69,6 +69,7 @@ SLOW = {
     "tests/training/test_divergence.py",
     "tests/training/test_engine.py",
     "tests/training/test_export.py",
+    "tests/training/test_gallery_search.py",
     "tests/training/test_measurer.py",
     "tests/training/test_run_noise_probe.py",
     "tests/training/test_trust.py",

@@ -100,7 +100,7 @@ def test_set_overrides_a_key_and_refuses_an_unknown_one(trained, tmp_path, capsy
 def test_evaluate_shows_a_table_for_any_split(trained, capsys):
     assert run(app, ["evaluate", str(trained), "--split", "train", "--clustering"]) == 0
     shown = capsys.readouterr().out
-    assert "recall@1" in shown
+    assert "R@1" in shown
     assert "nmi" in shown
 
 

@@ -211,6 +211,8 @@ def _evaluate_run(
     from uncollapse.cli.network_choice import choose, said
     from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
+    from uncollapse.training.evaluation import evaluate_splits
+    from uncollapse.training.gallery_search import find_searches
 
     found = training.Run.open(run, trust=trust)
     console = Console()
@@ -218,16 +220,25 @@ def _evaluate_run(
         with console.status("measuring the network before and after training"):
             training.measure_run(found, data_root=data_root, warn=warn)
     config = found.config.with_root(data_root)
-    wanted = {"clustering": clustering or multiplier > 1, "multiplier": multiplier}
+    wanted: dict[str, object] = {"clustering": clustering or multiplier > 1}
+    wanted |= {"multiplier": multiplier, "reid_share": 1.0}  # all of it: nothing is trained on
     settings = config.evaluate.model_copy(update=wanted)
     chosen = choose(found, best)
     scores: dict[str, float] = {}
+    searched: list[str] = []
     for name in split or config.data.eval_splits:
         data = load_eval_data(config, name)
         tell_skipped(data, name)
+        searches, unsearched = find_searches(config, {name: data})
+        for text in unsearched:
+            warn(text)
+        for search in searches.values():
+            tell_skipped(search.gallery, "gallery")
+            searched.append(f"{name}: {search.describe(settings)}")
         with console.status(f"embedding {len(data):,} samples of {name}"):
-            z = training.embed(chosen.model, data, batch=settings.batch)
-            result = training.evaluate(z, data, settings)
-        scores |= {f"{name}/{key}": value for key, value in result.items()}
+            seen = evaluate_splits(chosen.model, {name: data}, settings, searches=searches)
+        scores |= seen.flat()
     console.print(split_table(scores))
+    for line in searched:
+        say(console, line)
     say(console, f"{said(chosen)}: {found.path}")

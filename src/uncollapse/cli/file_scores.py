@@ -22,6 +22,7 @@ from uncollapse.cli.plain_lines import say
 from uncollapse.cli.score_tables import ScoreLine, line_table
 from uncollapse.data.embeddings import Embeddings
 from uncollapse.metrics import ReidResult, RetrievalResult, clustering, confidence, reid, retrieval
+from uncollapse.metrics.re_identification import searching_rows
 
 __all__ = ["evaluate_file"]
 
@@ -114,9 +115,7 @@ def _identified(
     """The Market-1501 protocol; a gallery of the queries themselves leaves out each one itself."""
     searched = queries if gallery is None else gallery
     ids, there = (id_numbers(side.labels) for side in (queries, searched))
-    people = np.arange(len(ids))
-    if ids.dtype.kind in "iu":  # junk and distractors are searched, and search for nobody
-        people = np.flatnonzero((ids != -1) & (ids != 0))
+    people = searching_rows(ids)
     if not len(people):
         raise InputError("labels", "-1 and 0 (junk, distractors) only", "ids of persons")
     rows = people[_drawn(len(people), asked.max_rows)]

@@ -60,7 +60,7 @@ def split_table(scores: dict[str, float]) -> object:
         group, _, metric = key.rpartition("/")
         rows.setdefault(group, {})[metric] = value
     metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
-    table = Table("split", *metrics)
+    table = Table("split", *(metric.replace("recall@", "R@") for metric in metrics))
     for group, row in rows.items():
         table.add_row(
             escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)

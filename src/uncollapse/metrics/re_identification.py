@@ -19,7 +19,7 @@ from uncollapse.metrics._terms import Terms, means
 from uncollapse.metrics.result_table import Result
 from uncollapse.metrics.retrieval_scores import check_ks
 
-__all__ = ["ReidResult", "reid"]
+__all__ = ["ReidResult", "reid", "searching_rows"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,15 @@ def reid(
         junk=int((~keep).sum()),
         per_query=terms.values,
     )
+
+
+def searching_rows(ids: Array) -> Array:
+    """Rows whose id is a person's: junk (-1) and distractors (0) search for nobody.
+
+    >>> searching_rows(np.array([3, 0, -1, 4])).tolist()
+    [0, 3]
+    """
+    return np.flatnonzero(~_is(ids, -1, len(ids), "ids") & ~_is(ids, 0, len(ids), "ids"))
 
 
 def _is(ids: ArrayLike, value: int, n: int, name: str) -> Array:

@@ -22,6 +22,8 @@ _ORDER = (
     "modes",
     "recall@",
     "map@r",
+    "mAP",
+    "mINP",
 )
 _NAMES = {
     "loss": "Loss",
@@ -35,10 +37,14 @@ _NAMES = {
     "within_share": "Variance inside classes",
     "hard_mined_loss": "Hard-mined loss",
     "map@r": "MAP@R",
+    "mAP": "mAP",
+    "mINP": "mINP",
     "nmi": "NMI",
     "nc1": "NC1",
     "cdnv": "CDNV",
 }
+
+_GROUPS = {"fine": "fine labels", "share": "share of identities"}
 
 
 @dataclass
@@ -110,7 +116,7 @@ def key_name(key: str) -> str:
     *groups, metric = key.split("/")
     name = _NAMES.get(metric) or metric.replace("recall@", "R@").replace("_", " ")
     name = name if "@" in name else name[:1].upper() + name[1:]
-    said = ["fine labels" if group == "fine" else group for group in reversed(groups)]
+    said = [_GROUPS.get(group, group) for group in reversed(groups)]
     return ", ".join([name, *said])
 
 

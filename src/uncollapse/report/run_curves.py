@@ -10,7 +10,17 @@ from uncollapse.report.tables import Table
 
 __all__ = ["curve_charts", "event_table", "numbered_events"]
 
-_SHARES = ("recall@", "precision@", "map@r", "nmi", "agreement", "within_share", "mrr")
+_SHARES = (
+    "recall@",
+    "precision@",
+    "map@r",
+    "mAP",
+    "mINP",
+    "nmi",
+    "agreement",
+    "within_share",
+    "mrr",
+)
 _HIDDEN = ("verdict",)
 _FLAGS = 40  # events that are marked in the curves; the list holds all
 

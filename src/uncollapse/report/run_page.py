@@ -60,6 +60,10 @@ def run_figures(view: RunView) -> dict[str, object]:
     figures: dict[str, object] = {}
     if view.recall is not None:
         figures[f"R@{min(view.run.config.evaluate.ks)} on {view.split}"] = percent(view.recall)
+    for name in ("mAP", "mINP"):  # of re-identification
+        value = view.history.last(f"{view.split}/{name}")
+        if value is not None:
+            figures[f"{name} on {view.split}"] = percent(value)
     health = view.health
     if health is None:
         return figures

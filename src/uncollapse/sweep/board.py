@@ -103,7 +103,7 @@ def _last_figures(path: Path) -> dict[str, Any]:
         except ValueError:  # the first may be cut in two
             continue
         found |= values
-        recalls = [v for k, v in values.items() if k.endswith("recall@1") and "fine/" not in k]
-        if recalls:
-            found["recall@1"] = recalls[0]
+        keys = [k for k in values if k.endswith("recall@1") and "fine/" not in k]
+        if keys:  # of all identities, where they were looked at
+            found["recall@1"] = values[min(keys, key=lambda key: "share/" in key)]
     return found

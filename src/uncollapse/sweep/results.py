@@ -101,7 +101,8 @@ def primary_recall(row: Mapping[str, Any]) -> float | None:
     >>> primary_recall({"run": "a", "test/recall@1": 0.5, "test/fine/recall@1": 0.4})
     0.5
     """
-    keys = (key for key in row if "/recall@" in key and "fine/" not in key)
+    others = ("fine/", "share/")  # by other labels, of some identities
+    keys = (key for key in row if "/recall@" in key and not any(o in key for o in others))
     found = row.get(next(keys, ""))
     return None if found in (None, "") else float(found)
 

@@ -32,6 +32,7 @@ from uncollapse.training.evaluation import (
     as_evaluated,
     evaluate_splits,
 )
+from uncollapse.training.gallery_search import find_searches
 from uncollapse.training.keeping import last_saved, restore, save
 from uncollapse.training.log import Log
 from uncollapse.training.measurer import Measurer
@@ -115,7 +116,9 @@ def _train(
         torch.set_num_threads(config.train.threads)
     splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}
     session = Session(config, load_data(config, config.data.train_split), ranks)
-    measurer = Measurer(run.path, config, as_evaluated(session.data, config), splits)
+    searches, unsearched = find_searches(config, splits)
+    train_split = as_evaluated(session.data, config)
+    measurer = Measurer(run.path, config, train_split, splits, searches)
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
     with (
@@ -125,7 +128,7 @@ def _train(
         for name, data in _splits(session, measurer).items():
             if data.report.skipped:
                 line.note(f"warning: {name}: {data.report.skipped_summary()}")
-        for warning in [*warnings, *restore(session, run, measurer)]:
+        for warning in [*warnings, *unsearched, *restore(session, run, measurer)]:
             line.note(f"warning: {warning}")
         ranks.on_first(lambda: _begin(run, config))
         session.check_ranks()
@@ -170,7 +173,7 @@ def _loop(
             line.show(session.step, values)
         best = False
         if session.step % c.evaluate_every == 0 or last:
-            seen = _evaluate(session, run, measurer, log, line)
+            seen = _evaluate(session, run, measurer, log, line, whole=last)
             scores = seen.flat()
             _write(session, log, scores)
             line.show(session.step, {"recall@1": _primary(scores)})
@@ -190,8 +193,13 @@ def _begin_measures(session: Session, measurer: Measurer, log: Log) -> None:
     """Log and measure the state before training, to compare with."""
     network, batches = measurer.settled(session.model, session.loss)
     settings = session.config.evaluate
-    seen = evaluate_splits(network, measurer.evaluated, settings, ranks=session.ranks)
+    searches = measurer.searches
+    seen = evaluate_splits(
+        network, measurer.evaluated, settings, searches=searches, ranks=session.ranks
+    )
     _write(session, log, seen.flat())
+    for split, search in searches.items():
+        log.write(session.step, {"event": f"{split}: {search.describe(settings)}"})
     session.ranks.on_first(lambda: measurer.take_before(network, batches, seen))
 
 
@@ -207,14 +215,21 @@ def _end_measures(session: Session, measurer: Measurer, seen: Evaluated | None) 
 
 
 def _evaluate(
-    session: Session, run: Run, measurer: Measurer, log: Log, line: ProgressLine
+    session: Session, run: Run, measurer: Measurer, log: Log, line: ProgressLine, *, whole: bool
 ) -> Evaluated:
     """Evaluate; a network that has diverged unseen by its batches is rolled back if it can be."""
     splits, settings = measurer.evaluated, session.config.evaluate
     while True:
         if session.sound:
             with contextlib.suppress(NotFiniteError):
-                return evaluate_splits(session.model, splits, settings, ranks=session.ranks)
+                return evaluate_splits(
+                    session.model,
+                    splits,
+                    settings,
+                    searches=measurer.searches,
+                    whole=whole,
+                    ranks=session.ranks,
+                )
         rescued = session.rescue_lost()
         if rescued is None:
             raise _diverged(session, run, "embeddings became NaN or infinite")
@@ -240,12 +255,18 @@ def _write(session: Session, log: Log, values: Mapping[str, Any]) -> None:
 
 
 def _primary(scores: Mapping[str, float]) -> float | None:
-    """Recall@1 by labels on the first evaluation split: what `best` is judged by."""
+    """Recall@1 by labels on the first evaluation split: what `best` is judged by.
+
+    Where a share of the identities is looked at during training, it is of that share.
+    """
     return next((v for k, v in scores.items() if "recall@" in k and "fine/" not in k), None)
 
 
 def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:
-    return {session.config.data.train_split: session.data, **measurer.evaluated}
+    found = {session.config.data.train_split: session.data, **measurer.evaluated}
+    for search in measurer.searches.values():
+        found["gallery"] = search.gallery
+    return found
 
 
 def _summarise(

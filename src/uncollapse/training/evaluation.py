@@ -14,6 +14,7 @@ from uncollapse.data import LabelledImages, paper_transform
 from uncollapse.metrics import clustering
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
+from uncollapse.training.gallery_search import SHARE, GallerySearch
 from uncollapse.training.run_sections import EvaluateConfig
 
 __all__ = [
@@ -65,15 +66,24 @@ def evaluate_splits(
     splits: Mapping[str, LabelledImages],
     settings: EvaluateConfig | None = None,
     *,
+    searches: Mapping[str, GallerySearch] | None = None,
+    whole: bool = True,
     ranks: Ranks = ALONE,
 ) -> Evaluated:
     """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
 
-    Several ranks share the work, and each gets the whole.
+    The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
+    and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
+    training; without `whole` of that share alone. Several ranks share the work, and each gets the
+    whole.
     """
     settings = settings or EvaluateConfig()
     scores, embeddings = {}, {}
     for name, data in splits.items():
+        if searches is not None and name in searches:
+            found = _search(model, searches[name], settings, whole, ranks)
+            scores[name], embeddings[name] = found
+            continue
         judged = data.subset(evenly_spaced(len(data), settings.max_samples))
         embeddings[name] = embed(model, judged, batch=settings.batch, ranks=ranks)
         scores[name] = evaluate(embeddings[name], judged, settings, ranks=ranks)
@@ -131,21 +141,13 @@ def evaluate(
     settings = settings or EvaluateConfig()
     rows = evenly_spaced(len(data), settings.max_samples)
     z = points(embeddings, "embeddings", min_rows=len(data), check_finite=False)[rows]
-    finite = torch.isfinite(z).all(dim=1)
-    if not bool(finite.all()):
-        raise NotFiniteError(int((~finite).sum()), len(z))
+    _check_finite(z)
     kinds = {"": data.labels[rows]}
     if data.fine_labels is not None:
         kinds["fine/"] = data.fine_labels[rows]
     found: dict[str, float] = {}
     for prefix, labels in kinds.items():
-        by_name = shared_retrieval(z, labels, ranks, ks=settings.ks).to_dict()
-        ranked = [f"recall@{k}" for k in settings.ks] + ["map@r"]
-        found |= {prefix + name: float(by_name[name]) for name in ranked}
-        if settings.clustering:
-            names = {"nmi": 1} | ({"nmi+": settings.multiplier} if settings.multiplier > 1 else {})
-            for name, times in names.items():
-                found[prefix + name] = ranks.on_first(partial(_nmi, z, labels, times))
+        found |= _retrieved(z, labels, settings, ranks, prefix)
     return found
 
 
@@ -158,6 +160,58 @@ def evenly_spaced(count: int, most: int | None) -> Tensor:
     if most is None or count <= most:
         return torch.arange(count)
     return torch.linspace(0, count - 1, most).round().long()
+
+
+def _search(
+    model: nn.Module, search: GallerySearch, settings: EvaluateConfig, whole: bool, ranks: Ranks
+) -> tuple[dict[str, float], Tensor]:
+    """Figures of a search, those of the share first; and the embeddings of its queries."""
+    every, part = search.plan(settings)
+    taken = every if whole or part is None else part
+    asked = search.queries.subset(taken.queries)
+    z = embed(model, asked, batch=settings.batch, ranks=ranks)
+    met = search.gallery.subset(taken.gallery)
+    there = embed(model, met, batch=settings.batch, ranks=ranks)
+    _check_finite(torch.cat([z, there]))
+    found: dict[str, float] = {}
+    if part is not None:
+        mine = z[torch.searchsorted(taken.queries, part.queries)]
+        theirs = there[torch.searchsorted(taken.gallery, part.gallery)]
+        named = ranks.on_first(partial(search.scores, mine, theirs, part, settings))
+        found |= {SHARE + name: value for name, value in named.items()}
+    if taken is every:
+        found |= ranks.on_first(partial(search.scores, z, there, every, settings))
+        found |= _clusters(z, asked.labels, settings, ranks)
+        if asked.fine_labels is not None:  # of the queries among themselves
+            found |= _retrieved(z, asked.fine_labels, settings, ranks, "fine/")
+    return found, z
+
+
+def _check_finite(z: Tensor) -> None:
+    finite = torch.isfinite(z).all(dim=1)
+    if not bool(finite.all()):
+        raise NotFiniteError(int((~finite).sum()), len(z))
+
+
+def _retrieved(
+    z: Tensor, labels: Tensor, settings: EvaluateConfig, ranks: Ranks, prefix: str
+) -> dict[str, float]:
+    """Rows among each other by one kind of labels."""
+    by_name = shared_retrieval(z, labels, ranks, ks=settings.ks).to_dict()
+    ranked = [f"recall@{k}" for k in settings.ks] + ["map@r"]
+    found = {name: float(by_name[name]) for name in ranked}
+    found |= _clusters(z, labels, settings, ranks)
+    return {prefix + name: value for name, value in found.items()}
+
+
+def _clusters(
+    z: Tensor, labels: Tensor, settings: EvaluateConfig, ranks: Ranks
+) -> dict[str, float]:
+    """`nmi` and, with a multiplier, `nmi+`, if they are asked for."""
+    if not settings.clustering:
+        return {}
+    names = {"nmi": 1} | ({"nmi+": settings.multiplier} if settings.multiplier > 1 else {})
+    return {name: ranks.on_first(partial(_nmi, z, labels, times)) for name, times in names.items()}
 
 
 def _nmi(z: Tensor, labels: Tensor, multiplier: int) -> float:

@@ -22,6 +22,7 @@ from uncollapse.training.assemble import build_loss, build_model, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import Evaluated, embed, evaluate_splits
 from uncollapse.training.first_batches import settled_copy, undisturbed
+from uncollapse.training.gallery_search import GallerySearch, find_searches
 from uncollapse.training.measured_rows import (
     NotMeasuredError,
     SplitRows,
@@ -59,6 +60,7 @@ class Measurer:
         config: the run's.
         train: the training split, as it is evaluated.
         splits: the evaluation splits, as they are evaluated; `train` stands in where there is none.
+        searches: the splits that are queries, with their gallery.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class Measurer:
         config: Config,
         train: LabelledImages,
         splits: Mapping[str, LabelledImages],
+        searches: Mapping[str, GallerySearch] | None = None,
     ) -> None:
         self.folder, self.config, self.train, self.evaluated = folder, config, train, splits
+        self.searches = dict(searches or {})
         self.splits = dict(splits) or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
 
@@ -164,7 +168,7 @@ class Measurer:
     ) -> tuple[Moment, dict[str, SplitRows]]:
         settings = self.config.evaluate
         if seen is None:
-            seen = evaluate_splits(network, self.evaluated, settings)
+            seen = evaluate_splits(network, self.evaluated, settings, searches=self.searches)
         figures, embedded = {}, {}
         for name, data in self.splits.items():
             rows = self.rows[name]
@@ -201,9 +205,10 @@ def measure_run(
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
     splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
-    measurer = Measurer(run.path, config, train, splits)
+    searches, unsearched = find_searches(config, splits)
+    measurer = Measurer(run.path, config, train, splits, searches)
     chosen = run.choose()
-    for text in [*chosen.warnings, *filter(None, [measurer.drop_damaged()])]:
+    for text in [*chosen.warnings, *unsearched, *filter(None, [measurer.drop_damaged()])]:
         warn(text)
     if measurer.known() is None:
         measurer.rebuild_before(chosen.checkpoint.state["shape"])

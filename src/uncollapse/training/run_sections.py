@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from uncollapse.data import DATASETS, describe
 from uncollapse.mining.miner import KEEP
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES
 from uncollapse.mining.positives import POSITIVES
@@ -38,6 +40,17 @@ class DataConfig(Section):
     augment: Literal["none", "paper"] = "none"
     strict: bool = False
     workers: int = Field(0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _queries(cls, given: Any) -> Any:
+        """A dataset without `test` that has queries for a gallery is evaluated on those."""
+        if not isinstance(given, Mapping) or "eval_splits" in given:
+            return given
+        name = given.get("name")
+        splits = describe(name).splits if name in DATASETS else ()
+        searched = "query" in splits and "test" not in splits
+        return {**given, "eval_splits": ["query"]} if searched else given
 
 
 class ModelConfig(Section):
@@ -125,12 +138,17 @@ class OptimiserConfig(Section):
 
 
 class EvaluateConfig(Section):
-    """`[evaluate]`: what is measured on each evaluation split."""
+    """`[evaluate]`: what is measured on each evaluation split.
+
+    Queries that search a gallery with cameras are judged by re-identification: by all identities
+    before and after training, on the way by the share `reid_share` of them.
+    """
 
     ks: list[int] = Field([1, 2, 4, 8])
     clustering: bool = False
     multiplier: int = Field(1, ge=1)
     max_samples: int | None = Field(None, ge=2)
+    reid_share: float = Field(0.1, gt=0, le=1)
     batch: int = Field(256, ge=1)
 
     @field_validator("ks")

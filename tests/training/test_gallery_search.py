@@ -1,0 +1,289 @@
+"""Queries against a gallery: runs on a small Market-1501 are judged by its official protocol."""
+
+import json
+import math
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from uncollapse.cli import app
+from uncollapse.cli.errors import run as command
+from uncollapse.data import LabelledImages, TensorSource, load
+from uncollapse.data.registry import list_split
+from uncollapse.report import run_report
+from uncollapse.training import Run, embed, measure_run, parse_config, train
+from uncollapse.training.config import EvaluateConfig
+from uncollapse.training.evaluation import evaluate_splits
+from uncollapse.training.gallery_search import GallerySearch, find_searches
+
+FOLDERS = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
+
+
+def by_the_book(z, ids, cameras, there, ids_there, cameras_there, ks):
+    """mAP, CMC and mINP query by query, in loops, from the definition; no ties."""
+    precisions, firsts, last = [], [], []
+    for q in range(len(z)):
+        kept = [
+            g
+            for g in range(len(there))
+            if ids_there[g] != -1
+            and not (ids_there[g] == ids[q] and cameras_there[g] == cameras[q])
+        ]
+        squares = ((z[q].double() - there.double()) ** 2).sum(dim=1).tolist()
+        kept.sort(key=squares.__getitem__)
+        ranks = [place for place, g in enumerate(kept, start=1) if ids_there[g] == ids[q]]
+        if ranks:
+            precisions.append(sum((n + 1) / rank for n, rank in enumerate(ranks)) / len(ranks))
+            firsts.append(ranks[0])
+            last.append(len(ranks) / ranks[-1])
+    found = {f"recall@{k}": float(np.mean([first <= k for first in firsts])) for k in ks}
+    return found | {"mAP": float(np.mean(precisions)), "mINP": float(np.mean(last))}
+
+
+def points(count, labels, cameras, seed, names=None):
+    z = torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+    labels, cameras = torch.tensor(labels), torch.tensor(cameras)
+    return LabelledImages(TensorSource(z), labels, cameras=cameras, class_names=names or {})
+
+
+def example(people=8):
+    """Three cameras, two queries and six gallery images a person; junk, distractors, a stranger."""
+    ids = [p for p in range(1, people + 1) for _ in range(2)]
+    there = [p for p in range(1, people + 1) for _ in range(6)] + [0] * 9 + [-1] * 7 + [99] * 4
+    queries = points(len(ids), ids, [1 + i % 3 for i in range(len(ids))], 0)
+    return GallerySearch(
+        queries, points(len(there), there, [1 + i % 3 for i in range(len(there))], 1)
+    )
+
+
+def oracle(search, sides, ks):
+    q, g = search.queries, search.gallery
+    z, there = q.source.samples[sides.queries], g.source.samples[sides.gallery]
+    asked = q.labels[sides.queries].tolist(), q.cameras[sides.queries].tolist()
+    met = g.labels[sides.gallery].tolist(), g.cameras[sides.gallery].tolist()
+    return by_the_book(z, *asked, there, *met, ks)
+
+
+def test_figures_are_those_of_the_definition():
+    search, settings = example(), EvaluateConfig(ks=[1, 3])
+    found = evaluate_splits(
+        torch.nn.Identity(), {"query": search.queries}, settings, searches={"query": search}
+    )
+    everybody = search.sides(EvaluateConfig())
+    expected = oracle(search, everybody, (1, 3, 5, 10))
+    assert found.scores["query"] == pytest.approx(expected, abs=1e-12)
+    assert torch.equal(found.embeddings["query"], search.queries.source.samples)
+
+
+def test_junk_is_not_embedded_and_distractors_are():
+    search = example()
+    sides = search.sides(EvaluateConfig())
+    met = search.gallery.labels[sides.gallery]
+    assert len(sides.queries) == 16
+    assert sorted(set(met.tolist())) == [0, *range(1, 9), 99]
+    assert "16 queries of 8 identities in a gallery of 61" in search.describe(EvaluateConfig())
+    assert "13 distractors in it; 7 junk images left out" in search.describe(EvaluateConfig())
+
+
+def test_a_share_holds_whole_identities_and_distractors_in_proportion(monkeypatch):
+    monkeypatch.setattr("uncollapse.training.gallery_search._LEAST", 2)
+    search, settings = example(), EvaluateConfig(reid_share=0.5)
+    whole, part = search.plan(settings)
+    assert (whole.identities, part.identities) == (8, 4)
+    asked = search.queries.labels[part.queries].tolist()
+    met = search.gallery.labels[part.gallery].tolist()
+    assert len(set(asked)) == 4
+    assert {met.count(person) for person in asked} == {6}
+    assert len(met) == 4 * 6 + 6  # half of the 13 others
+    assert torch.equal(part.queries, search.plan(settings)[1].queries)  # always the same
+    model = torch.nn.Identity()
+    splits, searches = {"query": search.queries}, {"query": search}
+    partly = evaluate_splits(model, splits, settings, searches=searches, whole=False)
+    expected = oracle(search, part, (1, 2, 4, 5, 8, 10))
+    assert partly.scores["query"] == pytest.approx(
+        {f"share/{name}": value for name, value in expected.items()}, abs=1e-12
+    )
+    wholly = evaluate_splits(model, splits, settings, searches=searches)
+    assert partly.scores["query"].items() <= wholly.scores["query"].items()
+    assert wholly.scores["query"]["mAP"] == pytest.approx(oracle(search, whole, (1,))["mAP"])
+
+
+def test_a_set_of_few_identities_is_always_searched_whole():
+    assert example().plan(EvaluateConfig(reid_share=0.1))[1] is None
+
+
+def test_max_samples_bounds_both_sides_by_whole_identities():
+    search = example()
+    sides = search.sides(EvaluateConfig(max_samples=30))
+    assert len(sides.queries) <= 30
+    assert 8 <= len(sides.gallery) <= 30
+    met = search.gallery.labels[sides.gallery].tolist()
+    assert {met.count(p) for p in search.queries.labels[sides.queries].tolist()} == {6}
+    assert search.sides(EvaluateConfig(max_samples=2)).identities == 2
+
+
+def test_a_person_whose_name_has_number_0_is_no_distractor():
+    names = {0: "ann", 1: "bob"}
+    queries = points(4, [0, 0, 1, 1], [1, 2, 1, 2], 0, names)
+    search = GallerySearch(queries, points(6, [0, 0, 0, 1, 1, 1], [1, 2, 3] * 2, 1, names))
+    assert len(search.sides(EvaluateConfig()).queries) == 4
+    assert search.matched()
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    """Market-1501 in small: 6 people to train on, 5 to search for, distractors and junk."""
+    base = tmp_path_factory.mktemp("data") / "market1501"
+    rng = np.random.default_rng(0)
+
+    def paint(split, person, camera, shot):
+        pixels = rng.normal(40 + 35 * (person % 6), 30, (32, 16, 3)).clip(0, 255).astype(np.uint8)
+        name = f"{person:04d}" if person >= 0 else "-1"
+        path = base / FOLDERS[split] / f"{name}_c{camera}s1_{shot:06d}_00.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+
+    for person in range(1, 7):
+        for shot in range(4):
+            paint("train", person, 1 + shot % 3, shot)
+    for person in range(11, 16):
+        for camera in (1, 2, 3):
+            paint("query", person, camera, 0)
+            paint("gallery", person, camera, 1)
+            paint("gallery", person, camera, 2)
+    for shot in range(8):
+        paint("gallery", 0, 1 + shot % 3, 100 + shot)
+        paint("gallery", -1, 1 + shot % 3, 200 + shot)
+    return base.parent
+
+
+def config(root, **sections):
+    small = {
+        "data": {"name": "market1501", "root": str(root), "size": 16},
+        "model": {"backbone": "conv2", "dim": 8},
+        "batch": {"p": 4, "k": 3},
+        "train": {"steps": 4, "evaluate_every": 2, "log_every": 1},
+    }
+    return parse_config(
+        {key: small.get(key, {}) | sections.get(key, {}) for key in small | sections}
+    )
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="module")
+def trained(market, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNCOLLAPSE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.setattr("uncollapse.training.gallery_search._LEAST", 2)
+        return train(
+            config(market, evaluate={"reid_share": 0.5}), tmp_path_factory.mktemp("r") / "run"
+        )
+
+
+def test_market_is_evaluated_on_its_queries_unless_said_otherwise(market):
+    assert config(market).data.eval_splits == ["query"]
+    assert parse_config({}).data.eval_splits == ["test"]
+    assert parse_config({"data": {"name": "folder"}}).data.eval_splits == ["test"]
+    said = parse_config({"data": {"name": "market1501", "eval_splits": ["gallery"]}})
+    assert said.data.eval_splits == ["gallery"]
+
+
+def test_a_run_ends_with_the_figures_of_the_official_protocol(trained, market):
+    how = {"size": 16}
+    query, gallery = (load("market1501", market, split, **how) for split in ("query", "gallery"))
+    model = trained.choose().model
+    expected = by_the_book(
+        embed(model, query), query.labels.tolist(), query.cameras.tolist(),
+        embed(model, gallery), gallery.labels.tolist(), gallery.cameras.tolist(),
+        (1, 2, 4, 5, 8, 10),
+    )  # fmt: skip
+    logged = trained.summary["metrics"]
+    assert {f"query/{name}": value for name, value in expected.items()} == pytest.approx(
+        {key: value for key, value in logged.items() if key.count("/") == 1}, abs=1e-9
+    )
+    scores = trained.measures().after.splits["query"].scores
+    assert scores["mAP"] == logged["query/mAP"]
+    assert scores["mINP"] == logged["query/mINP"]
+    assert "mAP" in trained.measures().before.splits["query"].scores
+
+
+def test_on_the_way_a_share_of_the_identities_is_searched_and_the_log_says_so(trained):
+    lines = [json.loads(line) for line in trained.metrics_file.read_text().splitlines()]
+    wholes = [line["step"] for line in lines if "query/mAP" in line]
+    shares = [line["step"] for line in lines if "query/share/mAP" in line]
+    assert (wholes, shares) == ([0, 4], [0, 2, 4])
+    said = next(line["event"] for line in lines if "event" in line)
+    assert "15 queries of 5 identities in a gallery of 38" in said
+    assert "3 of the identities (evaluate.reid_share = 0.5)" in said
+
+
+def test_evaluate_prints_the_protocol(trained, market, capsys):
+    assert command(app, ["evaluate", str(trained.path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for word in ("mAP", "mINP", "R@1", "R@10", "8 junk images left out", "8 distractors in it"):
+        assert word in out
+    assert f"{100 * trained.summary['metrics']['query/mAP']:.2f}" in out
+
+
+def test_the_page_has_map_and_minp(trained, tmp_path):
+    page = run_report([trained], tmp_path / "page.html").read_text(encoding="utf-8")
+    for words in ("R@1 on query", "mAP on query", "mINP on query", "share of identities"):
+        assert words in page
+
+
+def test_a_run_can_be_measured_afterwards(trained, market, tmp_path):
+    copied = Run.open(shutil.copytree(trained.path, tmp_path / "copy"))
+    (copied.path / "measures.json").unlink()
+    before = trained.measures().after.splits["query"].scores
+    again = measure_run(copied).after.splits["query"].scores
+    assert {name: again[name] for name in ("mAP", "mINP", "recall@1")} == pytest.approx(
+        {name: before[name] for name in ("mAP", "mINP", "recall@1")}
+    )
+
+
+def test_without_a_gallery_queries_search_themselves_and_it_is_said(market, tmp_path):
+    lame = shutil.copytree(market / "market1501", tmp_path / "market1501")
+    shutil.rmtree(lame / "bounding_box_test")
+    wanted = config(tmp_path)
+    splits = {"query": load("market1501", tmp_path, "query", size=16)}
+    found, warnings = find_searches(wanted, splits)
+    assert found == {}
+    assert "query is searched in itself: its gallery is not there" in warnings[0]
+    assert "bounding_box_test" in warnings[0]
+
+
+def test_a_gallery_of_the_same_cameras_only_is_no_search(monkeypatch):
+    queries = points(4, [1, 1, 2, 2], [1, 1, 1, 1], 0)
+    assert not GallerySearch(queries, points(4, [1, 1, 2, 2], [1, 1, 1, 1], 1)).matched()
+    assert GallerySearch(queries, points(4, [1, 1, 2, 2], [1, 2, 1, 1], 1)).matched()
+
+
+@pytest.mark.skipif(
+    not os.environ.get("UNCOLLAPSE_DATA")
+    or not os.path.isdir(os.path.join(os.environ["UNCOLLAPSE_DATA"], "market1501")),
+    reason="Market-1501 is not there",
+)
+def test_the_real_market_has_its_official_counts_and_the_definitions_figures():
+    sides = []
+    for seed, split in enumerate(("query", "gallery")):
+        rows = list_split("market1501", None, split)
+        z = torch.randn(len(rows.labels), 8, generator=torch.Generator().manual_seed(seed))
+        z += 0.15 * (rows.labels[:, None] * torch.arange(1, 9) % 17)  # some signal
+        sides.append(LabelledImages(TensorSource(z), rows.labels, cameras=rows.cameras))
+    search = GallerySearch(*sides)
+    whole, part = search.plan(EvaluateConfig())
+    assert (len(whole.queries), len(whole.gallery), whole.identities) == (3_368, 15_913, 750)
+    assert part.identities == 75
+    share = oracle(search, part, (1, 5, 10))
+    settings = EvaluateConfig(ks=[1])
+    z = sides[0].source.samples[part.queries], sides[1].source.samples[part.gallery]
+    assert search.scores(*z, part, settings) == pytest.approx(share, abs=1e-9)
+    assert all(math.isfinite(value) for value in share.values())
