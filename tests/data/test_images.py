@@ -96,10 +96,10 @@ def test_cover_cuts_the_middle_and_keeps_the_aspect():
     assert array.min() == 200
 
 
-def test_pad_keeps_everything_and_fills_with_black_also_when_inverted():
+def test_contain_keeps_everything_and_fills_with_black_also_when_inverted():
     pixels = np.full((2, 6), 55, np.uint8)
     for invert, value in ((False, 55), (True, 200)):
-        array, _ = decode(png(Image.fromarray(pixels)), Decoding((6, 6), 1, "pad", invert))
+        array, _ = decode(png(Image.fromarray(pixels)), Decoding((6, 6), 1, "contain", invert))
         assert array[0, 2:4].min() == array[0, 2:4].max() == value
         assert array[0, :2].max() == array[0, 4:].max() == 0
 
@@ -109,12 +109,12 @@ def test_pad_keeps_everything_and_fills_with_black_also_when_inverted():
     width=st.integers(1, 40),
     height=st.integers(1, 40),
     size=st.tuples(st.integers(1, 30), st.integers(1, 30)),
-    fit=st.sampled_from(["squash", "cover", "pad"]),
+    fit=st.sampled_from(["stretch", "cover", "contain"]),
 )
 def test_any_image_comes_out_in_the_size_asked_for(width, height, size, fit):
     array, _ = decode(png(Image.new("RGB", (width, height), (9, 9, 9))), Decoding(size, 3, fit))
     assert array.shape == (3, *size)
-    if fit != "pad":
+    if fit != "contain":
         assert array.min() == array.max() == 9
 
 
@@ -154,7 +154,7 @@ def test_images_are_read_from_zips_also_after_pickling(tmp_path, paint):
     [
         ({"size": (0, 4)}, "size: expected a whole number"),
         ({"size": (4, 4), "channels": 2}, "channels: expected 1 or 3, got 2"),
-        ({"size": (4, 4), "fit": "stretch"}, "fit: expected one of 'squash', 'cover', 'pad'"),
+        ({"size": (4, 4), "fit": "squash"}, "fit: expected one of 'cover', 'contain', 'stretch'"),
     ],
 )
 def test_impossible_decodings_are_refused_by_name(arguments, message):

@@ -5,10 +5,12 @@ from uncollapse.data.augment import (
     center_crop,
     horizontal_flip,
     per_image,
+    random_crop,
     random_erasing,
     random_resized_crop,
 )
 from uncollapse.data.cache import CacheError, cache_folder
+from uncollapse.data.colours import colour_jitter, standardise
 from uncollapse.data.copies import CopyCheck, SplitCheck, Survey, check, survey
 from uncollapse.data.images import UnreadableImageError
 from uncollapse.data.listing import Counts, DatasetInfo
@@ -33,12 +35,15 @@ __all__ = [
     "cache_folder",
     "center_crop",
     "check",
+    "colour_jitter",
     "describe",
     "horizontal_flip",
     "load",
     "paper_transform",
     "per_image",
+    "random_crop",
     "random_erasing",
     "random_resized_crop",
+    "standardise",
     "survey",
 ]

@@ -19,6 +19,7 @@ __all__ = [
     "center_crop",
     "horizontal_flip",
     "per_image",
+    "random_crop",
     "random_erasing",
     "random_resized_crop",
 ]
@@ -63,6 +64,24 @@ def random_resized_crop(
         affine.to(images), [count, images.shape[1], *size], align_corners=False
     )
     return torch.nn.functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def random_crop(
+    images: Tensor,
+    generator: torch.Generator,
+    scale: tuple[float, float] = (0.7, 1.0),
+    stretch: tuple[float, float] = (0.9, 1.1),
+) -> Tensor:
+    """Cut a box of nearly the images' own shape from each, and enlarge it to their size again.
+
+    `scale` is the share of the area that is left, `stretch` what the aspect is changed by.
+
+    >>> tuple(random_crop(torch.rand(2, 3, 16, 8), torch.Generator()).shape)
+    (2, 3, 16, 8)
+    """
+    height, width = images.shape[-2:]
+    ratio = stretch[0] * width / height, stretch[1] * width / height
+    return random_resized_crop(images, generator, (height, width), scale, ratio)
 
 
 def random_erasing(

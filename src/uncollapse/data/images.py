@@ -36,7 +36,7 @@ __all__ = [
     "inspect_files",
 ]
 
-FITS = ("squash", "cover", "pad")
+FITS = ("cover", "contain", "stretch")
 _AHEAD = 64  # images decoded ahead of who reads them
 _ALPHA = {"RGBA", "LA", "PA", "RGBa", "La"}
 _GREY = {"1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
@@ -61,13 +61,14 @@ class UnreadableImageError(DataError):
 class Decoding:
     """How images are decoded: to `size` (height, width), `channels` 1 or 3.
 
-    `fit`: `"squash"` changes the aspect ratio, `"cover"` scales until the box is covered and cuts
-    the middle, `"pad"` scales until it fits and pads with black. `invert` makes dark ink bright.
+    `fit`: `"cover"` scales until the box is covered and cuts the middle, `"contain"` scales until
+    it fits and pads with black, `"stretch"` changes the aspect ratio. `invert` makes dark ink
+    bright.
     """
 
     size: tuple[int, int]
     channels: int = 3
-    fit: str = "squash"
+    fit: str = "stretch"
     invert: bool = False
 
     def __post_init__(self) -> None:
@@ -230,7 +231,7 @@ def _resize(image: Image.Image, how: Decoding) -> Image.Image:
     height, width = how.size
     if (image.width, image.height) == (width, height):
         return image
-    if how.fit == "squash":
+    if how.fit == "stretch":
         return image.resize((width, height), Image.Resampling.BILINEAR)
     ratios = width / image.width, height / image.height
     scale = max(ratios) if how.fit == "cover" else min(ratios)

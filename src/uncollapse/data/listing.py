@@ -127,7 +127,7 @@ class DatasetInfo:
     official: Mapping[str, Counts] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
-    fit: str = "squash"
+    fit: str = "stretch"
     channels: int = 3
     invert: bool = False
     crop: int | None = None

@@ -78,10 +78,10 @@ def load(
 
     `root` is the dataset's folder (or your file), or a folder that holds it under its usual name;
     by default that is `UNCOLLAPSE_DATA`. `split` is `train` unless said otherwise; `describe` lists
-    the others. Image files are decoded to `size` (height, width), `channels` and `fit` (`"squash"`,
-    `"cover"`, `"pad"`), the papers' by default, once, into a memory-mapped cache; `cache=False`
-    decodes them at every access. What had to be left out or converted is in `.report`; `strict`
-    makes it an error. `transform` takes and gives whole batches.
+    the others. Image files are decoded to `size` (height, width; one number is square), `channels`
+    and `fit` (`"cover"`, `"contain"`, `"stretch"`), the papers' by default, once, into a
+    memory-mapped cache; `cache=False` decodes them at every access. What had to be left out or
+    converted is in `.report`; `strict` makes it an error. `transform` takes and gives batches.
 
     >>> data = load("digits", split="test")
     >>> len(data), data.shape, data.split

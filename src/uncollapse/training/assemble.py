@@ -18,6 +18,7 @@ from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
 from uncollapse.training.loss_sections import TrainingSize
+from uncollapse.training.sample_transforms import evaluation_transform, size_pair
 
 __all__ = [
     "build_loss",
@@ -43,16 +44,21 @@ def seeded(config: Config, stream: str) -> torch.Generator:
 def load_data(config: Config, split: str) -> LabelledImages:
     """A split of the config's dataset, with the labels the config asks for."""
     c = config.data
-    found = data.load(c.name, c.root, split, size=c.size, channels=c.channels, strict=c.strict)
+    found = data.load(
+        c.name,
+        c.root,
+        split,
+        size=size_pair(c.size),
+        fit=c.fit,
+        channels=c.channels,
+        strict=c.strict,
+    )
     return found.by_fine_labels() if c.labels == "fine" else found
 
 
 def load_eval_data(config: Config, split: str) -> LabelledImages:
-    """A split as it is evaluated: the middle crop where training crops at random."""
-    found = load_data(config, split)
-    if config.data.augment == "paper":
-        found = replace(found, transform=data.paper_transform(config.data.name, train=False))
-    return found
+    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
+    return replace(load_data(config, split), transform=evaluation_transform(config.data))
 
 
 def build_model(config: Config, shape: Iterable[int]) -> Embedder:

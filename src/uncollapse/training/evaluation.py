@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, points
-from uncollapse.data import LabelledImages, paper_transform
+from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
 from uncollapse.training.gallery_search import SHARE, GallerySearch
 from uncollapse.training.run_sections import EvaluateConfig
+from uncollapse.training.sample_transforms import evaluation_transform
 
 __all__ = [
     "Evaluated",
@@ -55,10 +56,9 @@ class Evaluated:
 
 
 def as_evaluated(data: LabelledImages, config: Config) -> LabelledImages:
-    """A split as it is evaluated: the middle crop where training crops at random."""
-    if config.data.augment != "paper":
-        return data
-    return replace(data, transform=paper_transform(config.data.name, train=False))
+    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
+    transform = evaluation_transform(config.data)
+    return data if transform is None else replace(data, transform=transform)
 
 
 def evaluate_splits(

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
-from uncollapse.data import DataError, LabelledImages, describe, paper_transform
+from uncollapse.data import DataError, LabelledImages, describe
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.training.run import Run
+from uncollapse.training.sample_transforms import evaluation_transform, size_pair
 
 __all__ = ["images_of_files"]
 
@@ -33,9 +34,9 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     config = run.config.data
     info = describe(config.name)
     channels, *size = run.sample_shape
-    side = (config.size, config.size) if config.size else info.size or (size[0], size[1])
-    how = Decoding(side, config.channels or channels, info.fit, info.invert)
-    transform = paper_transform(config.name, train=False) if config.augment == "paper" else None
+    side = size_pair(config.size) or info.size or (size[0], size[1])
+    how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert)
+    transform = evaluation_transform(config)
     refs = [ImageRef(file) for file in files]
     labels = torch.zeros(len(refs), dtype=torch.long)
     source, names = FileSource(refs, how), tuple(map(str, refs))

@@ -14,7 +14,7 @@ from uncollapse._base.files import write_csv
 from uncollapse.health.drift_forecast import forecast
 from uncollapse.health.forecast_result import Forecast
 from uncollapse.losses import TripletLoss
-from uncollapse.training.assemble import build_loss, build_model, load_data
+from uncollapse.training.assemble import build_loss, build_model, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.measured_rows import NotMeasuredError
 from uncollapse.training.run import Run
@@ -39,7 +39,7 @@ def forecast_run(
     progress: Callable[[int, int], None] | None = None,
 ) -> Forecast:
     """Ask `health.forecast` about a config's own data, network and triplet loss."""
-    data = load_data(config, config.data.train_split)
+    data = load_eval_data(config, config.data.train_split)
     loss = build_loss(config, data)
     if not isinstance(loss, TripletLoss):
         raise InputError("loss.name", repr(config.loss.name), "'triplet', untrimmed")

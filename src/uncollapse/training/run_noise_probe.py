@@ -8,7 +8,7 @@ from functools import partial
 from torch import nn
 
 from uncollapse.health import NoiseProbe, noise_probe
-from uncollapse.training.assemble import build_model, load_data
+from uncollapse.training.assemble import build_model, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import evenly_spaced
 from uncollapse.training.run import Run
@@ -31,7 +31,7 @@ def noise_probe_run(
     `max_samples` evenly spaced samples. Fine labels, where the data has them, are used to judge.
     """
     config = run.config if isinstance(run, Run) else run
-    data = load_data(config, config.data.train_split)
+    data = load_eval_data(config, config.data.train_split)
     rows = evenly_spaced(len(data), max_samples)
     samples, labels = data[rows]
 

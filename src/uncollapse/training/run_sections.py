@@ -9,12 +9,14 @@ import torch
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from uncollapse.data import DATASETS, describe
+from uncollapse.data.images import FITS
 from uncollapse.mining.miner import KEEP
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES
 from uncollapse.mining.positives import POSITIVES
 from uncollapse.training.section_base import OneOf, Section
 
 __all__ = [
+    "AUGMENTATIONS",
     "BatchConfig",
     "DataConfig",
     "DistributedConfig",
@@ -27,19 +29,57 @@ __all__ = [
 ]
 
 
+AUGMENTATIONS = ("flip", "crop", "colour", "erase")
+
+
 class DataConfig(Section):
-    """`[data]`: which samples. `labels = "fine"` trains on the fine labels instead."""
+    """`[data]`: which samples, and how images become them.
+
+    `labels = "fine"` trains on the fine labels instead. `size` is `[height, width]`, or one number
+    for a square. `augment` is `"none"`, `"paper"` or a list of `AUGMENTATIONS`.
+    """
 
     name: str = "mnist-parity"
     root: str | None = None
     train_split: str = "train"
     eval_splits: list[str] = Field(["test"])
     labels: Literal["coarse", "fine"] = "coarse"
-    size: int | None = Field(None, ge=1)
+    size: int | list[int] | None = None
+    fit: Annotated[str, OneOf(FITS)] | None = None
     channels: Literal[1, 3] | None = None
-    augment: Literal["none", "paper"] = "none"
+    mean: list[float] | None = None
+    std: list[float] | None = None
+    augment: str | list[str] = "none"
     strict: bool = False
     workers: int = Field(0, ge=0)
+
+    @field_validator("size", mode="plain")
+    @classmethod
+    def _pixels(cls, value: Any) -> int | list[int] | None:
+        sides = value if isinstance(value, list | tuple) else [value, value]
+        if value is None or (len(sides) == 2 and all(_is_count(side) for side in sides)):
+            return list(value) if isinstance(value, tuple) else value
+        raise ValueError("[height, width] or one number for a square, in pixels of at least 1")
+
+    @field_validator("mean", "std")
+    @classmethod
+    def _channels(cls, value: list[float] | None, info: ValidationInfo) -> list[float] | None:
+        small = info.field_name == "std" and value is not None and min(value, default=1.0) <= 0
+        if value is not None and (len(value) not in (1, 3) or small):
+            above = " above 0" if info.field_name == "std" else ""
+            raise ValueError(f"one number{above}, or three: of red, green and blue, in [0, 1]")
+        return value
+
+    @field_validator("augment", mode="plain")
+    @classmethod
+    def _steps(cls, value: Any) -> str | list[str]:
+        if value in ("none", "paper"):
+            return str(value)
+        names = [value] if isinstance(value, str) else value
+        if isinstance(names, list) and all(name in AUGMENTATIONS for name in names):
+            return names
+        words = ", ".join(map(repr, AUGMENTATIONS))
+        raise ValueError(f"'none', 'paper' or a list of {words}")
 
     @model_validator(mode="before")
     @classmethod
@@ -189,3 +229,7 @@ class DistributedConfig(Section):
     """`[distributed]`: several ranks; `timeout` is the seconds one waits for one that hangs."""
 
     timeout: float = Field(1800.0, gt=0)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import InputError
-from uncollapse.data import Compose, LabelledImages, paper_transform
+from uncollapse.data import Compose, LabelledImages
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, RunSettings
 from uncollapse.health.guard import Guard, GuardEvent
@@ -38,6 +38,7 @@ from uncollapse.training.distributed import (
 )
 from uncollapse.training.fitting import check_config, check_tensors
 from uncollapse.training.identity import config_values
+from uncollapse.training.sample_transforms import training_transform
 from uncollapse.training.stream import BatchStream
 
 __all__ = ["Session"]
@@ -359,7 +360,4 @@ def _mixed(*numbers: int) -> int:
 
 
 def _augment(config: Config) -> Compose:
-    seed = seeded(config, "augment").initial_seed()
-    if config.data.augment == "paper":
-        return paper_transform(config.data.name, train=True, seed=seed)
-    return Compose([], seed=seed)
+    return training_transform(config.data, seeded(config, "augment").initial_seed())
