@@ -139,7 +139,8 @@ def evaluate_command(
 ) -> None:
     """Judge a trained run on any split, or embeddings in a file, by coarse and fine labels.
 
-    A file: R@k, mAP, MAP@R, R-precision and NMI; with --cameras mAP, CMC and mINP.
+    A file: R@k, mAP, MAP@R, R-precision and NMI; with --cameras mAP, CMC and mINP. The queries of a
+    run's dataset that has a gallery with cameras: R@k (CMC), mAP and mINP, as Market-1501 has it.
     """
     of_runs = {
         "--split": split,

@@ -276,6 +276,8 @@ def market(base):
             paint(base / "market1501" / "bounding_box_train" / name, 2 * person + shot)
             if person < 2:
                 paint(base / "market1501" / "query" / name, 100 + 2 * person + shot)
+                paint(base / "market1501" / "bounding_box_test" / name, 200 + 2 * person + shot)
+    paint(base / "market1501" / "bounding_box_test" / "0000_c1s1_000009_00.jpg", 300)
 
 
 def sop(base):
@@ -355,6 +357,7 @@ def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_p
         found = measure(Run.open(run.path))
         assert found.start > 0.0
         assert (found.batch, found.dim, found.anchors) == (4, 128, 1.0)
+        assert 0.0 < found.mean_ap <= 1.0  # queries against the gallery
 
 
 # What is missing.

@@ -22,7 +22,19 @@ from uncollapse.training import TrainingError
 __all__ = ["DiameterFigure", "Panel", "figure_item"]
 
 _TIMES = {"smoke": "seconds", "laptop": "half an hour", "paper": "days, GPU"}
-_HEADING = ("N", "P × K", "d", "before", "after", "left", "collapsed", "(17)", "drift", "R@1, %")
+_HEADING = (
+    "N",
+    "P × K",
+    "d",
+    "before",
+    "after",
+    "left",
+    "collapsed",
+    "(17)",
+    "drift",
+    "R@1, %",
+    "mAP, %",
+)
 
 
 @dataclass(frozen=True)
@@ -152,7 +164,6 @@ def _cell_table(shown: _Shown) -> Table:
     for (batch, p, dim), found in groupby(sorted(shown.points, key=cell), cell):
         mine = list(found)
         mean, std = spread([one.end for one in mine])
-        recall = _mean([one.recall for one in mine])  # NaN where there is no evaluation split
         rows.append(
             [
                 str(batch),
@@ -164,10 +175,16 @@ def _cell_table(shown: _Shown) -> Table:
                 f"{sum(one.collapsed for one in mine)} of {len(mine)}",
                 f"{_mean([one.bound for one in mine]):.3g}",
                 f"{_mean([one.drift for one in mine]):+.3f}",
-                f"{100 * recall:.1f}" if math.isfinite(recall) else "-",
+                _score([one.recall for one in mine]),
+                _score([one.mean_ap for one in mine]),
             ]
         )
     return Table(_HEADING, rows, f"{shown.heading} (means over the runs of a cell)")
+
+
+def _score(values: Sequence[float]) -> str:
+    mean = _mean(values)  # NaN where nothing was evaluated, or not so
+    return f"{100 * mean:.1f}" if math.isfinite(mean) else "-"
 
 
 def _percent(share: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from uncollapse.geometry import diameter_lower_bound
@@ -21,7 +22,8 @@ class Point:
     of the hardest triplet (what (17) means) and the batch-hard mean (what training minimises);
     `bound` is (17) with the first and `mean_bound` with the second, both with c = 2. `drift` is
     the radial drift at initialisation, in neither paper. `anchors` is the share of a batch's
-    samples that have a positive in it.
+    samples that have a positive in it. `recall` is R@1; where queries search a gallery it is by the
+    protocol of Market-1501, and `mean_ap` its mAP.
     """
 
     run: str
@@ -42,6 +44,7 @@ class Point:
     batch_end: float
     loss_end: float
     recall: float
+    mean_ap: float = math.nan
 
     @property
     def left(self) -> float:
@@ -92,4 +95,5 @@ def measure(run: Run) -> Point:
         batch_end=float(found["diameter"]),
         loss_end=float(found["loss"]),
         recall=float(found.get(f"{split}/recall@1", "nan")),
+        mean_ap=float(found.get(f"{split}/mAP", "nan")),
     )

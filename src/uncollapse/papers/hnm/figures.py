@@ -23,7 +23,10 @@ _OPEN = (
     "The paper states neither optimiser nor learning rate nor image size; here they are those of "
     "Hermans et al. 2017, whom it follows, at a constant rate."
 )
-_QUERY = "Diameters are those of query images: people not trained on."
+_QUERY = (
+    "Diameters are those of query images: people not trained on. R@1 and mAP are by the official "
+    "protocol: queries against the gallery, same person and camera left out."
+)
 # Networks of seconds for 8 × 8 digits.
 _TINY: Mapping[str, Mapping[str, Any]] = {
     "resnet18": {"backbone": "mlp", "hidden": [32]},
