@@ -221,6 +221,8 @@ def _evaluate_run(
         with console.status("measuring the network before and after training"):
             training.measure_run(found, data_root=data_root, warn=warn)
     config = found.config.with_root(data_root)
+    if config.train.keep_memory:
+        training.keep_memory()
     wanted: dict[str, object] = {"clustering": clustering or multiplier > 1}
     wanted |= {"multiplier": multiplier, "reid_share": 1.0}  # all of it: nothing is trained on
     settings = config.evaluate.model_copy(update=wanted)

@@ -93,8 +93,7 @@ def train(
             told = f"the disk of {run.path} is full ({error.strerror}); {last_saved(run)}"
             raise TrainingError(f"{told}: make room and go on with --resume") from error
         finally:
-            if config.train.keep_memory:
-                give_back_memory()
+            _tidy(config)
     return run
 
 
@@ -174,6 +173,7 @@ def _loop(
         best = False
         if session.step % c.evaluate_every == 0 or last:
             seen = _evaluate(session, run, measurer, log, line, whole=last)
+            _tidy(session.config)
             scores = seen.flat()
             _write(session, log, scores)
             line.show(session.step, {"recall@1": _primary(scores)})
@@ -201,6 +201,7 @@ def _begin_measures(session: Session, measurer: Measurer, log: Log) -> None:
     for split, search in searches.items():
         log.write(session.step, {"event": f"{split}: {search.describe(settings)}"})
     session.ranks.on_first(lambda: measurer.take_before(network, batches, seen))
+    _tidy(session.config)
 
 
 def _end_measures(session: Session, measurer: Measurer, seen: Evaluated | None) -> None:
@@ -219,6 +220,7 @@ def _evaluate(
 ) -> Evaluated:
     """Evaluate; a network that has diverged unseen by its batches is rolled back if it can be."""
     splits, settings = measurer.evaluated, session.config.evaluate
+    _tidy(session.config)  # its blocks are of other sizes than a step's
     while True:
         if session.sound:
             with contextlib.suppress(NotFiniteError):
@@ -252,6 +254,12 @@ def _write(session: Session, log: Log, values: Mapping[str, Any]) -> None:
     # Kept with the checkpoint as well: what a run reached does not hang on its log.
     session.latest |= json.loads(json.dumps(values))
     log.write(session.step, values)
+
+
+def _tidy(config: Config) -> None:
+    """Return what is free: kept between steps, it would add up with what comes next."""
+    if config.train.keep_memory:
+        give_back_memory()
 
 
 def _primary(scores: Mapping[str, float]) -> float | None:
