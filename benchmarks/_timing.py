@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from threadpoolctl import threadpool_limits
 
 __all__ = ["Row", "gemm", "interleaved", "one_thread", "peak_megabytes", "report"]
 
@@ -42,6 +43,7 @@ print("PEAK", _peak() - _before)
 def one_thread() -> None:
     """Compute on one thread, so that CPU time is what one core does."""
     torch.set_num_threads(1)
+    threadpool_limits(1)  # NumPy's products too: their threads spin while they wait
 
 
 def interleaved(
