@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_COMPILED_FROM = 5_000  # rows; below, loading compiled kernels takes longer than they save
+_SMALL = 5_000  # rows
 
 
 def command(
@@ -61,15 +63,15 @@ def command(
     ] = 30_000,
 ) -> None:
     """Say whether and how embeddings have collapsed."""
-    from contextlib import nullcontext
     from dataclasses import replace
 
     from rich.console import Console
 
-    from uncollapse._base.extras import without_kernels
+    from uncollapse._base.allocator import keep_memory
     from uncollapse.data.embeddings import read_labels
     from uncollapse.report import diagnose
 
+    keep_memory()  # large blocks come and go
     console = Console(highlight=False)
     of_files = {
         "--labels": labels,
@@ -95,10 +97,10 @@ def command(
             from uncollapse.cli.picture_files import find_pictures
 
             pictures = find_pictures(images, found.names)
-        small = len(found) <= _COMPILED_FROM
+        small = len(found) <= _SMALL
         with (
             console.status(f"diagnosing {len(found):,} embeddings"),
-            without_kernels() if small else nullcontext(),
+            _lightly() if small else nullcontext(),
         ):
             result = diagnose(
                 found.points,
@@ -117,6 +119,17 @@ def command(
     say(console, str(result))
     if html is not None:
         say(console, f"wrote {result.save(html)}")
+
+
+@contextmanager
+def _lightly() -> Iterator[None]:
+    """Neither kernels nor a second thread: for few rows both take longer than they save."""
+    from threadpoolctl import threadpool_limits
+
+    from uncollapse._base.extras import without_kernels
+
+    with without_kernels(), threadpool_limits(1):
+        yield
 
 
 def _as_reference(start: StartScale) -> Reference:
