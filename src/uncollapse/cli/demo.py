@@ -86,7 +86,7 @@ def _health(run: Run) -> Health:
 def _table(rows: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
-    digits = {"val": "0-5", "test": "6-9 (unseen)"}
+    digits = {"val": "0-5", "test": "6-9 (new)"}
     table = Table(
         title="No label but odd or even was used in training",
         caption="start, end: how often the nearest image of its class shows the same digit, before "
@@ -94,11 +94,11 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     )
     for name in ("method", "digits", "verdict"):
         table.add_column(name, no_wrap=True)
-    for name in ("start", "end", "R@1 by digit", "R@1 odd/even"):
+    for name in ("start", "end", "R@1 digit", "R@1 parity"):
         table.add_column(name, justify="right")
     for row in rows:
         shares = (row[key] for key in ("fine_start", "fine_end", "fine/recall@1", "recall@1"))
-        texts = (_number(share, ".1%") for share in shares)
+        texts = (_number(share, ".0%") for share in shares)
         table.add_row(row["run"], digits[row["split"]], row["verdict"] or "-", *texts)
     return table
 
