@@ -18,10 +18,10 @@ from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.radial_drift import LossFn, drift, has_unit_rows
 from uncollapse.health.records import Health
 from uncollapse.health.scale import spread
+from uncollapse.health.shares import percent
 from uncollapse.health.snapshots import Snapshots
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
 from uncollapse.health.trial_steps import predict_scale
-from uncollapse.health.verdict import percent
 
 __all__ = ["ACTIONS", "Guard", "GuardEvent"]
 

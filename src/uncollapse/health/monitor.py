@@ -20,8 +20,9 @@ from uncollapse.health.plateau import LossWatch
 from uncollapse.health.records import VERDICTS, Health, Reference
 from uncollapse.health.reservoir import Reservoir
 from uncollapse.health.scale import scale_figures
+from uncollapse.health.shares import percent
 from uncollapse.health.thresholds import Thresholds
-from uncollapse.health.verdict import judge, percent, scale_ratio
+from uncollapse.health.verdict import judge, scale_ratio
 
 __all__ = ["CollapseMonitor"]
 

@@ -14,7 +14,7 @@ from uncollapse.health.records import Health, Reference
 from uncollapse.health.shares import above_chance, percent
 from uncollapse.health.thresholds import Thresholds
 
-__all__ = ["Finding", "cosine_text", "judge", "percent", "scale_ratio"]
+__all__ = ["Finding", "cosine_text", "judge", "scale_ratio"]
 
 
 class Finding(NamedTuple):

@@ -80,26 +80,29 @@ def cone_effects(z: Array, labels: Array | None = None, *, of: int | None = None
     centred = z - z.mean(axis=0)
     white = _whitened(centred)
     ways = {"as they are": z, "centred": centred} | ({} if white is None else {"whitened": white})
-    cosines = _off_diagonal(_unit(z))
-    low, high = np.quantile(cosines, (0.1, 0.9))
-    found = tuple(_way(name, rows, labels) for name, rows in ways.items())
-    return ConeEffects(float(low), float(high), found, len(z), len(z) if of is None else of)
+    found = [_way(name, rows, labels) for name, rows in ways.items()]
+    low, high = np.quantile(found[0][1], (0.1, 0.9)).tolist()
+    several = tuple(way for way, _ in found)
+    return ConeEffects(low, high, several, len(z), len(z) if of is None else of)
 
 
-def _way(name: str, z: Array, labels: Array | None) -> Way:
+def _way(name: str, z: Array, labels: Array | None) -> tuple[Way, Array]:
+    """What is measured of the rows, and their cosines, each pair once."""
     unit = _unit(z)
-    cosines = _alone(unit @ unit.T)
-    nearest = cosines.argmax(axis=1)
+    cosines = unit @ unit.T
+    pairs: Array = cosines[np.triu_indices(len(unit), 1)]
+    nearest = _alone(cosines).argmax(axis=1)
     half = unit.astype(np.float16).astype(np.float64)
     halves = _alone((half @ half.T).astype(np.float16).astype(np.float64))
-    whole = np.round(unit * (127 / (np.abs(unit).max() or 1.0)))
-    return Way(
+    whole = _unit(np.round(unit * (127 / (np.abs(unit).max() or 1.0))))
+    way = Way(
         name,
-        float(_off_diagonal(unit).mean()),
+        float(pairs.mean()),
         _changed(halves, nearest),
-        _changed(_alone(_unit(whole) @ _unit(whole).T), nearest),
+        _changed(_alone(whole @ whole.T), nearest),
         None if labels is None else _recall(cosines, labels),
     )
+    return way, pairs
 
 
 def _changed(cosines: Array, nearest: Array) -> float:
@@ -141,10 +144,6 @@ def _unit(z: Array) -> Array:
 
 
 def _alone(cosines: Array) -> Array:
+    """The same array, in which no row is its own neighbour any more."""
     np.fill_diagonal(cosines, -np.inf)
     return cosines
-
-
-def _off_diagonal(unit: Array) -> Array:
-    pairs: Array = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
-    return pairs
