@@ -31,7 +31,7 @@ or
 devkit/cars_train_annos.mat and cars_train/00001.jpg
 devkit/cars_test_annos_withlabels.mat (or beside devkit/) and cars_test/00001.jpg
 devkit/cars_meta.mat (names of the classes)""",
-    splits=("train", "test", "all"),
+    splits=("train", "fit", "val", "test", "all"),
     official={
         "train": Counts(8_054, 98),
         "test": Counts(8_131, 98),
@@ -42,13 +42,20 @@ devkit/cars_meta.mat (names of the classes)""",
     fit="cover",
     crop=224,
 )
-_CLASSES = {"train": range(1, 99), "test": range(99, 197), "all": range(1, 197)}
+_CLASSES = {
+    "train": range(1, 99),
+    "fit": range(1, 79),
+    "val": range(79, 99),
+    "test": range(99, 197),
+    "all": range(1, 197),
+}
 _DEVKIT = "devkit/cars_train_annos.mat"
 
 
 def listing(root: Path | None, split: str) -> Listing:
     """`train`: classes 1-98, `test`: classes 99-196, or `all`; label = class number.
 
+    To choose settings without the test classes, `fit` is classes 1-78 and `val` classes 79-98.
     The dataset's own train and test folders play no part: both papers split by class.
     """
     base = find_root(INFO, root, ["cars_annos.mat", _DEVKIT])

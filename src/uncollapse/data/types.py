@@ -140,7 +140,8 @@ class LabelledImages(Dataset[Batch]):
     `labels` is what training sees; `fine_labels` the finer classes kept for evaluation; `cameras`
     for re-identification. Labels are the dataset's own numbers where it has numbers; `class_names`
     and `fine_names` map them to names. `origin` says where the samples were found, `files` the path
-    of each where they are image files (`archive.zip/member` for one in an archive).
+    of each where they are image files (`archive.zip/member` for one in an archive). `features` are
+    what a frozen network has made of the samples: batches then hold them instead, untransformed.
 
     >>> data = LabelledImages(TensorSource(torch.full((3, 1, 2, 2), 255, dtype=torch.uint8)),
     ...                       labels=torch.tensor([7, 7, 9]))
@@ -163,6 +164,7 @@ class LabelledImages(Dataset[Batch]):
     report: LoadReport = field(default_factory=LoadReport)
     transform: Transform | None = None
     files: tuple[str, ...] | None = None
+    features: ImageSource | None = None
 
     def __post_init__(self) -> None:
         for kind in ("labels", "fine_labels", "cameras"):
@@ -208,6 +210,7 @@ class LabelledImages(Dataset[Batch]):
         return replace(
             self,
             source=SubsetSource(self.source, rows),
+            features=None if self.features is None else SubsetSource(self.features, rows),
             labels=self.labels[rows],
             fine_labels=None if self.fine_labels is None else self.fine_labels[rows],
             cameras=None if self.cameras is None else self.cameras[rows],
@@ -251,6 +254,8 @@ class LabelledImages(Dataset[Batch]):
             images, labels = self[[int(index)]]
             return images[0], int(labels[0])
         rows = self._rows(index)
+        if self.features is not None:
+            return self.features.read(rows), self.labels[rows]
         samples = self.source.read(rows)
         if samples.dtype == torch.uint8:
             samples = _scaled(samples)

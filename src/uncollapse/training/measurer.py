@@ -18,7 +18,7 @@ from uncollapse.health import Health, measure
 from uncollapse.health.fine_modes import with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.losses import Loss
-from uncollapse.training.assemble import build_loss, build_model, load_eval_data
+from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import Evaluated, embed, evaluate_splits
 from uncollapse.training.first_batches import settled_copy, undisturbed
@@ -44,6 +44,7 @@ from uncollapse.training.measures import (
 )
 from uncollapse.training.run import Run, warn_user
 from uncollapse.training.sample_pictures import choose_samples
+from uncollapse.training.start_network import start_network
 from uncollapse.training.summary import reseal
 from uncollapse.training.trust import check_trusted
 
@@ -130,7 +131,7 @@ class Measurer:
         `shape` is that of a sample as the network sees it.
         """
         with undisturbed(self.config.seed, torch.device("cpu")):
-            model = build_model(self.config, shape).train()
+            model = start_network(self.config, self.train, shape).train()
         return self.take_before(*self.settled(model, build_loss(self.config, self.train)))
 
     def take_after(

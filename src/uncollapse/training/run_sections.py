@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.mining.miner import KEEP
@@ -94,14 +95,21 @@ class DataConfig(Section):
 
 
 class ModelConfig(Section):
-    """`[model]`: the network and its embedding dimension."""
+    """`[model]`: the network and its embedding dimension.
+
+    `freeze = true` trains the head alone, a stage's name all that comes after that stage. What is
+    frozen is computed once per sample and kept in the cache, unless samples are augmented.
+    `head = "pca"` starts at the principal axes of the training samples' features.
+    """
 
     backbone: str = "mnist-cnn"
     dim: int = Field(128, ge=1)
     normalize: bool = False
     hidden: list[int] = Field([512])
     weights: str | None = None
+    freeze: bool | str = False
     freeze_bn: bool = False
+    head: Annotated[str, OneOf(HEADS)] = "linear"
     init: Literal["hnm", "eps"] = "hnm"
 
 
@@ -163,10 +171,14 @@ class GuardConfig(Section):
 
 
 class OptimiserConfig(Section):
-    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping."""
+    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping.
+
+    `trunk_lr` is the rate of the backbone below the head, `loss_lr` that of the loss's parameters.
+    """
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
     lr: float = Field(1e-3, gt=0)
+    trunk_lr: float | None = Field(None, gt=0)
     loss_lr: float | None = Field(None, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
