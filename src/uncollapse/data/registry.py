@@ -49,6 +49,7 @@ _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "market1501": (market1501.INFO, market1501.listing),
     "cub200": (cub200.INFO, cub200.listing),
     "cars196": (cars196.INFO, cars196.listing),
+    "cars196-makes": (cars196.MAKES, cars196.makes),
     "sop": (sop.INFO, sop.listing),
 }
 _OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
