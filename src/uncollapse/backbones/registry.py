@@ -22,6 +22,7 @@ from uncollapse.backbones.initial_weights import initialise
 from uncollapse.backbones.mlp import MLP
 from uncollapse.backbones.mnist_cnn import MnistCNN
 from uncollapse.backbones.resnet import resnet18, resnet50
+from uncollapse.backbones.sentences import PREFIX, load_sentences
 from uncollapse.backbones.weights import load_weights
 
 __all__ = ["BACKBONES", "build"]
@@ -53,10 +54,12 @@ def build(
 ) -> Embedder:
     """Make the network `name` with a head that gives embeddings of `dim` dimensions.
 
-    `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `module.path:function`, your
-    own function, called with `dim`, that returns a module from samples to `[B, dim]`.
+    `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `sentence:NAME` for texts, a
+    model of sentence-transformers by folder, package or name (the extra `text`); or
+    `module.path:function`, your own function, called with `dim`, that returns a module from samples
+    to `[B, dim]`.
 
-    `shape` is that of one sample, `(C, H, W)` or `(features,)`. `normalize` puts embeddings on the
+    `shape` is that of one sample, `(C, H, W)`, `(features,)` or `(bytes,)` of texts. `normalize` puts embeddings on the
     unit sphere. `hidden` are the widths of `mlp`. `weights` is an official weight file for the body
     (for timm also `"pretrained"`). `freeze_bn` keeps batch norm fixed, also after `.train()`.
     `init` is `"hnm"` or `"eps"` (see `initialise`); all draws come from `generator`, by default one
@@ -80,17 +83,20 @@ def build(
             initialise(model.trunk, init, generator)
         elif name.startswith("timm:"):
             model = _timm(name.removeprefix("timm:"), dim, sample, normalize, weights)
+        elif name.startswith(PREFIX):
+            trunk = load_sentences(name.removeprefix(PREFIX))
+            model = Embedder(trunk, Head(trunk.features, dim, normalize=normalize), dim)
         elif ":" in name:
             model = Embedder(_users(name, dim), Head(dim, None, normalize=normalize), dim)
         else:
-            allowed = ", ".join(BACKBONES) + ", timm:NAME or module.path:function"
+            allowed = ", ".join(BACKBONES) + ", timm:NAME, sentence:NAME or module.path:function"
             raise InputError("name", repr(name), f"one of {allowed}")
     initialise(model.head, init, generator)
     if weights is not None and weights != "pretrained":
         load_weights(model.trunk, weights, adapt_channels=adapt_channels)
         if isinstance(model.trunk, GoogLeNet):
             model.trunk.transform_input = True
-    elif weights == "pretrained" and not name.startswith("timm:"):
+    elif weights == "pretrained" and not name.startswith(("timm:", PREFIX)):
         raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
     if freeze_bn:
         freeze_batch_norm(model)

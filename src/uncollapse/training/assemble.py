@@ -18,6 +18,7 @@ from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
 from uncollapse.training.loss_sections import TrainingSize
+from uncollapse.training.sample_kinds import check_samples
 from uncollapse.training.sample_transforms import evaluation_transform, size_pair
 
 __all__ = [
@@ -64,6 +65,7 @@ def load_eval_data(config: Config, split: str) -> LabelledImages:
 def build_model(config: Config, shape: Iterable[int]) -> Embedder:
     """The network for samples of this shape."""
     c = config.model
+    check_samples(config)
     return backbones.build(
         c.backbone,
         c.dim,
