@@ -59,11 +59,11 @@ def build(
     `module.path:function`, your own function, called with `dim`, that returns a module from samples
     to `[B, dim]`.
 
-    `shape` is that of one sample, `(C, H, W)`, `(features,)` or `(bytes,)` of texts. `normalize` puts embeddings on the
-    unit sphere. `hidden` are the widths of `mlp`. `weights` is an official weight file for the body
-    (for timm also `"pretrained"`). `freeze_bn` keeps batch norm fixed, also after `.train()`.
-    `init` is `"hnm"` or `"eps"` (see `initialise`); all draws come from `generator`, by default one
-    seeded with 0.
+    `shape` is that of one sample: `(C, H, W)`, `(features,)`, or `(bytes,)` of texts. `normalize`
+    puts embeddings on the unit sphere. `hidden` are the widths of `mlp`. `weights` is an official
+    weight file for the body (for timm also `"pretrained"`). `freeze_bn` keeps batch norm fixed,
+    also after `.train()`. `init` is `"hnm"` or `"eps"` (see `initialise`); all draws come from
+    `generator`, by default one seeded with 0.
 
     >>> model = build("resnet18", dim=64, shape=(1, 80, 80), normalize=True)
     >>> tuple(model.eval()(torch.rand(2, 1, 80, 80)).shape)

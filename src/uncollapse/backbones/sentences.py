@@ -102,7 +102,7 @@ def _check_parts(name: str, folder: Path) -> None:
     try:
         kinds = [str(part["type"]) for part in json.loads(path.read_text(encoding="utf-8"))]
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise _refusal(name, f"{path} cannot be read: {error!r}") from None
+        raise _refusal(name, f"its {_MODULES} cannot be read: {error!r}") from None
     strange = next((kind for kind in kinds if not kind.startswith(_OURS)), None)
     if strange is not None:
         raise _refusal(name, f"its part {strange!r} is code of its own")
@@ -111,9 +111,9 @@ def _check_parts(name: str, folder: Path) -> None:
 def _refusal(name: str, reason: str) -> InputError:
     allowed = (
         "sentence: and a folder of a sentence-transformers model, an installed package that "
-        "carries one, or a name on its hub"
+        f"carries one, or a name on its hub ({reason})"
     )
-    return InputError("name", f"{PREFIX + name!r} ({reason})", allowed)
+    return InputError("name", repr(PREFIX + name), allowed)
 
 
 @contextmanager

@@ -98,7 +98,6 @@ def load(
         missing=listing.missing, ignored=listing.ignored, converted=listing.converted
     )
     source: ImageSource
-    decoded = not isinstance(listing.images, Tensor | TextSource)
     if isinstance(listing.images, Tensor | TextSource):
         asked = {"size": size, "channels": channels, "fit": fit}
         for option, value in asked.items():
@@ -133,7 +132,7 @@ def load(
         origin=listing.origin,
         report=report,
         transform=transform,
-        files=tuple(map(str, listing.images)) if decoded else None,
+        files=tuple(map(str, listing.images)) if isinstance(listing.images, tuple) else None,
     )
 
 

@@ -136,9 +136,9 @@ class LabelledImages(Dataset[Batch]):
     """Samples with labels: indexing by a list, slice or tensor gives a batch `(images, labels)`.
 
     Images come as float32 in [0, 1], `[B, C, H, W]`; `pixels` gives them as they are stored, in
-    uint8. Feature vectors come as they are, texts as rows of bytes (`texts` gives them back).
-    `transform` is applied to whole batches. Works in a
-    `DataLoader` with any batch sampler, and, faster because nothing is copied twice, in `loader`.
+    uint8. Feature vectors come as they are, texts as rows of bytes (`texts` gives the words).
+    `transform` is applied to whole batches. Works in a `DataLoader` with any batch sampler, and,
+    faster because nothing is copied twice, in `loader`.
 
     `labels` is what training sees; `fine_labels` the finer classes kept for evaluation; `cameras`
     for re-identification. Labels are the dataset's own numbers where it has numbers; `class_names`

@@ -98,8 +98,8 @@ def read_samples(folder: Path, split: str) -> Samples:
     Raises `NotMeasuredError` where they were not taken.
     """
     found = _read(folder, "samples.safetensors", split, ("queries", "neighbours", "shown"))
-    known = [found[name] for name in ("queries", "neighbours", "shown")]
-    return Samples(*known, pixels=found.get("pixels"), texts=found.get("texts"))
+    seen = found.get("pixels"), found.get("texts")
+    return Samples(found["queries"], found["neighbours"], found["shown"], *seen)
 
 
 def write_samples(folder: Path, step: int, splits: Mapping[str, Samples]) -> None:
