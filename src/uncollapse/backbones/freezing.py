@@ -42,7 +42,7 @@ def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder
     else:
         allowed = ["true", "false", *map(repr, stages)]
         raise InputError("freeze", repr(up_to), f"one of {', '.join(allowed)} for this backbone")
-    if features == tuple(shape):
+    if features == tuple(shape) and not getattr(model.trunk, "reads_texts", False):
         raise InputError("freeze", up_to, "a network that does not leave samples as they are")
     model.front, model.trunk = Front(front, features), rest
     if not any(p.requires_grad for p in model.parameters()):

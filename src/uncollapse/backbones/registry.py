@@ -24,6 +24,7 @@ from uncollapse.backbones.mlp import MLP
 from uncollapse.backbones.mnist_cnn import MnistCNN
 from uncollapse.backbones.mobile import MobileNet, efficientnet_lite0, load_mobile, mobilenet_v2
 from uncollapse.backbones.resnet import resnet18, resnet50
+from uncollapse.backbones.sentences import PREFIX, load_sentences
 from uncollapse.backbones.weights import load_weights
 
 __all__ = ["BACKBONES", "HEADS", "build"]
@@ -60,18 +61,19 @@ def build(
 ) -> Embedder:
     """Make the network `name` with a head that gives embeddings of `dim` dimensions.
 
-    `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `module.path:function`, your
-    own function, called with `dim`, that returns a module from samples to `[B, dim]`.
+    `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `sentence:NAME` for texts, a
+    model of sentence-transformers by folder, package or name (the extra `text`); or
+    `module.path:function`, your own function, called with `dim`, that returns a module from samples
+    to `[B, dim]`.
 
-    `shape` is that of one sample, `(C, H, W)` or `(features,)`. `normalize` puts embeddings on the
-    unit sphere. `hidden` are the widths of `mlp`. `weights` is an official file for the body, or
-    `"pretrained"` for one that a package brings: `efficientnet-lite0` (the extra `pretrained`),
-    `mobilenet-v2` and timm's. `freeze` keeps the body as it is, or its stages up to and including
-    the one named; `freeze_bn` keeps batch norm fixed, also after `.train()`. `head` is a linear
-    layer, or `"none"` where `dim` is the body's own; `"pca"` is linear too, to be started with
-    `head.start_from_axes`.
-    `init` is `"hnm"` or `"eps"` (see `initialise`); all draws come from `generator`, by default one
-    seeded with 0.
+    `shape` is that of one sample: `(C, H, W)`, `(features,)`, or `(bytes,)` of texts. `normalize`
+    puts embeddings on the unit sphere. `hidden` are the widths of `mlp`. `weights` is an official
+    file for the body, or `"pretrained"` for one that a package brings: `efficientnet-lite0` (the
+    extra `pretrained`), `mobilenet-v2` and timm's. `freeze` keeps the body as it is, or its stages
+    up to and including the one named; `freeze_bn` keeps batch norm fixed, also after `.train()`.
+    `head` is a linear layer, or `"none"` where `dim` is the body's own; `"pca"` is linear too, to
+    be started with `head.start_from_axes`. `init` is `"hnm"` or `"eps"` (see `initialise`); all
+    draws come from `generator`, by default one seeded with 0.
 
     >>> model = build("resnet18", dim=64, shape=(1, 80, 80), normalize=True)
     >>> tuple(model.eval()(torch.rand(2, 1, 80, 80)).shape)
@@ -92,10 +94,13 @@ def build(
             initialise(model.trunk, init, generator)
         elif name.startswith("timm:"):
             model = _timm(name.removeprefix("timm:"), dim, sample, normalize, weights)
+        elif name.startswith(PREFIX):
+            trunk = load_sentences(name.removeprefix(PREFIX))
+            model = Embedder(trunk, Head(trunk.features, dim, normalize=normalize), dim)
         elif ":" in name:
             model = Embedder(_users(name, dim), Head(dim, None, normalize=normalize), dim)
         else:
-            allowed = ", ".join(BACKBONES) + ", timm:NAME or module.path:function"
+            allowed = ", ".join(BACKBONES) + ", timm:NAME, sentence:NAME or module.path:function"
             raise InputError("name", repr(name), f"one of {allowed}")
     if head == "none":
         _drop_linear(model)
@@ -107,7 +112,7 @@ def build(
 
 
 def _load(model: Embedder, name: str, weights: str | Path | None, adapt_channels: bool) -> None:
-    if weights is None or (name.startswith("timm:") and weights == "pretrained"):
+    if weights is None or (weights == "pretrained" and name.startswith(("timm:", PREFIX))):
         return
     if isinstance(model.trunk, MobileNet):
         load_mobile(model.trunk, name, weights)

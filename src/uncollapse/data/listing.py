@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from uncollapse.data.text_source import TextSource
 from uncollapse.data.types import DataError
 
 __all__ = [
@@ -65,9 +66,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """A split: images (files or a tensor in memory), their labels, and what was left out."""
+    """A split: images (files or a tensor in memory) or texts, labels, and what was left out."""
 
-    images: tuple[ImageRef, ...] | Tensor
+    images: tuple[ImageRef, ...] | Tensor | TextSource
     labels: Tensor
     fine_labels: Tensor | None = None
     cameras: Tensor | None = None
@@ -75,6 +76,7 @@ class Listing:
     fine_names: Mapping[int, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    converted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origin: str = ""
     split: str = ""
 
@@ -82,9 +84,15 @@ class Listing:
         """These rows only."""
         chosen = torch.as_tensor(rows, dtype=torch.int64)
         images = self.images
+        if isinstance(images, Tensor):
+            images = images[chosen]
+        elif isinstance(images, TextSource):
+            images = images.select(rows)
+        else:
+            images = tuple(images[row] for row in rows)
         return replace(
             self,
-            images=images[chosen] if isinstance(images, Tensor) else tuple(images[r] for r in rows),
+            images=images,
             labels=self.labels[chosen],
             fine_labels=None if self.fine_labels is None else self.fine_labels[chosen],
             cameras=None if self.cameras is None else self.cameras[chosen],
@@ -93,21 +101,23 @@ class Listing:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many images, classes and fine classes a split has."""
+    """How many samples (`kind`: images or texts), classes and fine classes a split has."""
 
     images: int
     classes: int
     fine_classes: int | None = None
+    kind: str = field(default="images", compare=False)
 
     @classmethod
     def of(cls, listing: Listing) -> Counts:
         """Count what a listing holds."""
         fine = None if listing.fine_labels is None else len(torch.unique(listing.fine_labels))
-        return cls(len(listing.labels), len(torch.unique(listing.labels)), fine)
+        kind = "texts" if isinstance(listing.images, TextSource) else "images"
+        return cls(len(listing.labels), len(torch.unique(listing.labels)), fine, kind)
 
     def __str__(self) -> str:
         fine = "" if self.fine_classes is None else f", {self.fine_classes:,} fine"
-        return f"{self.images:,} images, {self.classes:,} classes{fine}"
+        return f"{self.images:,} {self.kind}, {self.classes:,} classes{fine}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,8 @@ class DatasetInfo:
     """What there is to know about a dataset; sizes and crops are the papers'.
 
     `size`, `fit`, `channels` and `invert` say how its images are decoded unless the user says
-    otherwise; `crop` is the network's input cut from them.
+    otherwise; `crop` is the network's input cut from them. `texts` says that there are none, and
+    that samples are texts.
     """
 
     name: str
@@ -131,6 +142,7 @@ class DatasetInfo:
     channels: int = 3
     invert: bool = False
     crop: int | None = None
+    texts: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -15,6 +15,7 @@ from uncollapse._base.progress import ProgressOption
 from uncollapse.data import (
     array_files,
     cars196,
+    clinc150,
     cub200,
     digits,
     folder,
@@ -23,11 +24,13 @@ from uncollapse.data import (
     mnist,
     omniglot,
     sop,
+    texts,
 )
 from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
 from uncollapse.data.cache import cached
 from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import DatasetInfo, Listing
+from uncollapse.data.text_source import TextSource
 from uncollapse.data.types import (
     DataError,
     ImageSource,
@@ -51,11 +54,13 @@ _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "cars196": (cars196.INFO, cars196.listing),
     "cars196-makes": (cars196.MAKES, cars196.makes),
     "sop": (sop.INFO, sop.listing),
+    "clinc150": (clinc150.INFO, clinc150.listing),
 }
 _OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "folder": (folder.INFO, folder.listing),
     "manifest": (manifest.INFO, manifest.listing),
     "arrays": (array_files.INFO, array_files.listing),
+    "texts": (texts.INFO, texts.listing),
 }
 
 DATASETS = tuple(_LISTERS)
@@ -75,7 +80,7 @@ def load(
     transform: Transform | None = None,
     progress: ProgressOption = None,
 ) -> LabelledImages:
-    """Load a split of a dataset: one of `DATASETS`, or your own as `folder`, `manifest`, `arrays`.
+    """Load a split of a dataset: one of `DATASETS`, or your own (`OWN`).
 
     `root` is the dataset's folder (or your file), or a folder that holds it under its usual name;
     by default that is `UNCOLLAPSE_DATA`. `split` is `train` unless said otherwise; `describe` lists
@@ -90,14 +95,17 @@ def load(
     """
     info = describe(name)
     listing = list_split(name, root, split)
-    report = LoadReport(missing=listing.missing, ignored=listing.ignored)
+    report = LoadReport(
+        missing=listing.missing, ignored=listing.ignored, converted=listing.converted
+    )
     source: ImageSource
-    if isinstance(listing.images, Tensor):
+    if isinstance(listing.images, Tensor | TextSource):
         asked = {"size": size, "channels": channels, "fit": fit}
         for option, value in asked.items():
             if value is not None:
                 raise InputError(option, value, f"nothing: {name} is not decoded from image files")
-        source = TensorSource(listing.images)
+        held = listing.images
+        source = held if isinstance(held, TextSource) else TensorSource(held)
     else:
         files = FileSource(listing.images, _decoding(info, size, channels, fit))
         source = files
@@ -125,7 +133,7 @@ def load(
         origin=listing.origin,
         report=report,
         transform=transform,
-        files=None if isinstance(listing.images, Tensor) else tuple(map(str, listing.images)),
+        files=tuple(map(str, listing.images)) if isinstance(listing.images, tuple) else None,
     )
 
 

@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError
+from uncollapse._base.text_rows import texts_of_rows
+from uncollapse.data.text_source import TextSource
 
 __all__ = [
     "DataError",
@@ -134,8 +136,9 @@ class LabelledImages(Dataset[Batch]):
     """Samples with labels: indexing by a list, slice or tensor gives a batch `(images, labels)`.
 
     Images come as float32 in [0, 1], `[B, C, H, W]`; `pixels` gives them as they are stored, in
-    uint8. Feature vectors come as they are. `transform` is applied to whole batches. Works in a
-    `DataLoader` with any batch sampler, and, faster because nothing is copied twice, in `loader`.
+    uint8. Feature vectors come as they are, texts as rows of bytes (`texts` gives the words).
+    `transform` is applied to whole batches. Works in a `DataLoader` with any batch sampler, and,
+    faster because nothing is copied twice, in `loader`.
 
     `labels` is what training sees; `fine_labels` the finer classes kept for evaluation; `cameras`
     for re-identification. Labels are the dataset's own numbers where it has numbers; `class_names`
@@ -203,6 +206,22 @@ class LabelledImages(Dataset[Batch]):
     def pixels(self, indices: Any = slice(None)) -> Tensor:
         """The samples as stored, before scaling and `transform`."""
         return self.source.read(self._rows(indices))
+
+    @property
+    def holds_texts(self) -> bool:
+        """Whether samples are texts, as rows of bytes."""
+        source = self.source
+        while isinstance(source, SubsetSource):
+            source = source.source
+        return isinstance(source, TextSource)
+
+    def texts(self, indices: Any = slice(None)) -> list[str] | None:
+        """The samples as texts; None where they are none.
+
+        >>> LabelledImages(TextSource(("yes", "no")), torch.tensor([0, 1])).texts([1])
+        ['no']
+        """
+        return texts_of_rows(self.pixels(indices)) if self.holds_texts else None
 
     def subset(self, indices: ArrayLike) -> LabelledImages:
         """These samples only, without copying images; `indices` may be a boolean mask."""

@@ -14,7 +14,7 @@ from uncollapse.report.health_tables import (
     distance_chart,
     verdict_content,
 )
-from uncollapse.report.neighbours import sheet_picture
+from uncollapse.report.neighbours import sheet_picture, word_lists
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project, projection_name
 from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
@@ -151,18 +151,21 @@ def _classes(view: RunView, several: bool) -> dict[str, Any]:
 
 
 def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
-    sheets, missing = [], []
+    sheets, lists, missing = [], [], []
     for view in views:
         found = view.snapshot
         if not isinstance(found, Snapshot) or not found.finite:
             missing.append(f"{view.name}: no embedding to search in.")
-        elif found.neighbours is None or found.pictures is None:
-            missing.append(f"{view.name}: the samples of {found.facts.data} are not pictures.")
+            continue
+        kind = "label" if found.fine_labels is None else "fine label"
+        named = {"kind": kind, "title": view.name if len(views) > 1 else ""}
+        if found.neighbours is not None and found.pictures is not None:
+            sheets.append(sheet_picture(found.neighbours, found.pictures, **named))
+        elif found.neighbours is not None and found.texts is not None:
+            lists.append(word_lists(found.neighbours, found.texts, found.finest, **named))
         else:
-            kind = "label" if found.fine_labels is None else "fine label"
-            title = view.name if len(views) > 1 else ""
-            sheets.append(sheet_picture(found.neighbours, found.pictures, kind=kind, title=title))
-    return {"sheets": sheets, "missing": missing, "judged": True, "names": None}
+            missing.append(f"{view.name}: the samples of {found.facts.data} are not pictures.")
+    return {"sheets": sheets, "lists": lists, "missing": missing, "judged": True}
 
 
 def _made(views: Sequence[RunView]) -> Table:

@@ -19,6 +19,7 @@ from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
 from uncollapse.training.frozen_features import uses_features, with_frozen_features
 from uncollapse.training.loss_sections import TrainingSize
+from uncollapse.training.sample_kinds import check_samples
 from uncollapse.training.sample_transforms import evaluation_transform, size_pair
 
 __all__ = [
@@ -73,10 +74,7 @@ def _with_features(config: Config, found: LabelledImages) -> LabelledImages:
 def build_model(config: Config, shape: Iterable[int]) -> Embedder:
     """The network for samples of this shape."""
     c = config.model
-    for key in ("mean", "std"):
-        if c.backbone in backbones.SCALES_ITSELF and getattr(config.data, key) is not None:
-            given = getattr(config.data, key)
-            raise InputError(f"data.{key}", given, f"nothing: {c.backbone} scales pixels itself")
+    check_samples(config)
     return backbones.build(
         c.backbone,
         c.dim,
