@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ScoreLine", "line_table", "split_table"]
 
+_TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
+
 
 @dataclass(frozen=True)
 class ScoreLine:
@@ -60,7 +62,7 @@ def split_table(scores: dict[str, float]) -> object:
         group, _, metric = key.rpartition("/")
         rows.setdefault(group, {})[metric] = value
     metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
-    table = Table("split", *(metric.replace("recall@", "R@") for metric in metrics))
+    table = Table("split", *(_TITLES.get(m, m.replace("recall@", "R@")) for m in metrics))
     for group, row in rows.items():
         table.add_row(
             escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)

@@ -1,7 +1,7 @@
 """What a frozen network makes of samples, computed once into a memory-mapped `.npy` file.
 
-The file is named by a digest of the samples themselves, their transform and the network, so it
-fits or is another file; it is written aside and renamed, so a reader sees a finished one or none.
+The file is named by a digest of the samples, their transform and the network, so it fits or is
+another file; it is written aside and renamed, so a reader sees a finished one or none.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor
 from uncollapse._base.files import streamed_aside
 from uncollapse._base.lock import FileLock
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.data.cache import cache_folder, explain_cache_error
-from uncollapse.data.types import LabelledImages
+from uncollapse.data.cache import MappedSource, cache_folder, explain_cache_error
+from uncollapse.data.types import ImageSource, LabelledImages, SubsetSource
 
 __all__ = ["FeatureFile", "with_features"]
 
@@ -113,8 +113,20 @@ def _compute(
 
 def _digest(data: LabelledImages, identity: str) -> str:
     digest = hashlib.blake2b(identity.encode(), digest_size=16)
-    for start in range(0, len(data), 1024):
-        samples = data.pixels(slice(start, start + 1024)).contiguous()
-        digest.update(f"{tuple(samples.shape)} {samples.dtype}".encode())
-        digest.update(samples.numpy().data)
+    _add(digest, data.source)
     return digest.hexdigest()
+
+
+def _add(digest: hashlib.blake2b, source: ImageSource) -> None:
+    """Samples by what they are; a cache of images by its name, which no other content ever has."""
+    if isinstance(source, MappedSource):
+        digest.update(f"{source.path.name} {source.count} {source.shape}".encode())
+    elif isinstance(source, SubsetSource):
+        _add(digest, source.source)
+        digest.update(source.rows.numpy().data)
+    else:
+        for start in range(0, len(source), 1024):
+            rows = torch.arange(start, min(start + 1024, len(source)))
+            samples = source.read(rows).contiguous()
+            digest.update(f"{tuple(samples.shape)} {samples.dtype}".encode())
+            digest.update(samples.numpy().data)

@@ -22,6 +22,7 @@ __all__ = [
     "find_root",
     "is_image",
     "list_rows",
+    "no_folder",
 ]
 
 _IMAGE_SUFFIXES = {
@@ -124,9 +125,9 @@ class Counts:
 class DatasetInfo:
     """What there is to know about a dataset; sizes and crops are the papers'.
 
-    `size`, `fit`, `channels` and `invert` say how its images are decoded unless the user says
-    otherwise; `crop` is the network's input cut from them. `texts` says that there are none, and
-    that samples are texts.
+    `size`, `fit`, `middle`, `channels` and `invert` say how its images are decoded unless the user
+    says otherwise; `crop` is the network's input cut from them. `texts` says that there are none,
+    and that samples are texts.
     """
 
     name: str
@@ -139,6 +140,7 @@ class DatasetInfo:
     folders: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
     fit: str = "stretch"
+    middle: float = 1.0
     channels: int = 3
     invert: bool = False
     crop: int | None = None
@@ -163,17 +165,23 @@ def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Pa
     `root` may be the dataset's own folder or one that holds it under its official name.
     """
     wanted = list(marker)
+    if root is not None:
+        for folder in (root, *(root / name for name in info.folders)):
+            if any((folder / name).exists() for name in wanted):
+                return folder
+    raise no_folder(info, root, wanted)
+
+
+def no_folder(info: DatasetInfo, root: Path | None, wanted: Iterable[str]) -> DataError:
+    """What to say where none of the `wanted` files or folders was found."""
     if root is None:
         shared = os.environ.get("UNCOLLAPSE_DATA")
         why = f"none of {', '.join(info.folders)} in {shared}" if shared else "no folder given"
-        raise DataError(
+        return DataError(
             f"{info.name}: {why}; pass root= or set UNCOLLAPSE_DATA to a folder that holds one "
             f"folder per dataset. Get it from {info.home}"
         )
-    for folder in (root, *(root / name for name in info.folders)):
-        if any((folder / name).exists() for name in wanted):
-            return folder
-    raise DataError(
+    return DataError(
         f"{info.name}: none of {', '.join(wanted)} in {root}"
         + (f" or its folders {', '.join(info.folders)}" if info.folders else "")
         + f"; expected layout:\n{info.layout}"

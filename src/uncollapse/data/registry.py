@@ -19,6 +19,7 @@ from uncollapse.data import (
     cub200,
     digits,
     folder,
+    lfw,
     manifest,
     market1501,
     mnist,
@@ -40,7 +41,7 @@ from uncollapse.data.types import (
     Transform,
 )
 
-__all__ = ["DATASETS", "OWN", "describe", "list_split", "load", "paper_transform"]
+__all__ = ["DATASETS", "OWN", "describe", "find_pairs", "list_split", "load", "paper_transform"]
 
 # Typed loosely: only your own datasets take None for "the usual split".
 _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
@@ -54,6 +55,7 @@ _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "cars196": (cars196.INFO, cars196.listing),
     "cars196-makes": (cars196.MAKES, cars196.makes),
     "sop": (sop.INFO, sop.listing),
+    "lfw": (lfw.INFO, lfw.listing),
     "clinc150": (clinc150.INFO, clinc150.listing),
 }
 _OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
@@ -75,6 +77,7 @@ def load(
     size: int | tuple[int, int] | None = None,
     channels: int | None = None,
     fit: str | None = None,
+    middle: float | None = None,
     cache: bool = True,
     strict: bool = False,
     transform: Transform | None = None,
@@ -86,7 +89,8 @@ def load(
     by default that is `UNCOLLAPSE_DATA`. `split` is `train` unless said otherwise; `describe` lists
     the others. Image files are decoded to `size` (height, width; one number is square), `channels`
     and `fit` (`"cover"`, `"contain"`, `"stretch"`), the papers' by default, once, into a
-    memory-mapped cache; `cache=False` decodes them at every access. What had to be left out or
+    memory-mapped cache; `cache=False` decodes them at every access. Of height and width the share
+    `middle` is kept before that, 0.6 of lfw's, whose faces are there. What had to be left out or
     converted is in `.report`; `strict` makes it an error. `transform` takes and gives batches.
 
     >>> data = load("digits", split="test")
@@ -100,14 +104,14 @@ def load(
     )
     source: ImageSource
     if isinstance(listing.images, Tensor | TextSource):
-        asked = {"size": size, "channels": channels, "fit": fit}
+        asked = {"size": size, "channels": channels, "fit": fit, "middle": middle}
         for option, value in asked.items():
             if value is not None:
                 raise InputError(option, value, f"nothing: {name} is not decoded from image files")
         held = listing.images
         source = held if isinstance(held, TextSource) else TensorSource(held)
     else:
-        files = FileSource(listing.images, _decoding(info, size, channels, fit))
+        files = FileSource(listing.images, _decoding(info, size, channels, fit, middle))
         source = files
         if cache and len(files):
             place = f"{listing.origin} {listing.split}"
@@ -163,6 +167,15 @@ def list_split(name: str, root: str | Path | None = None, split: str | None = No
     return listing if listing.split else replace(listing, split=split or "all")
 
 
+def find_pairs(name: str, root: str | Path | None = None) -> Path | None:
+    """The list of pairs that a dataset comes with, to verify; None where there is none.
+
+    >>> find_pairs("digits") is None
+    True
+    """
+    return lfw.find_pairs(_resolve(describe(name), root)) if name == "lfw" else None
+
+
 def paper_transform(name: str, *, train: bool, seed: int = 0) -> Compose:
     """The batch transform of the papers for a dataset: what `load` leaves to do.
 
@@ -197,6 +210,8 @@ def _decoding(
     size: int | tuple[int, int] | None,
     channels: int | None,
     fit: str | None,
+    middle: float | None,
 ) -> Decoding:
     chosen = (size, size) if isinstance(size, int) else size or info.size or (224, 224)
-    return Decoding(chosen, channels or info.channels, fit or info.fit, info.invert)
+    share = info.middle if middle is None else middle
+    return Decoding(chosen, channels or info.channels, fit or info.fit, info.invert, share)

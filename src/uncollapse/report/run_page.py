@@ -25,6 +25,15 @@ from uncollapse.report.verdict_texts import verdict_cell, verdict_text
 
 __all__ = ["make_run_page", "run_content", "run_figures"]
 
+_FOLDS = "verification accuracy"
+_PAIRS = {
+    _FOLDS: "fold_accuracy",
+    "best verification accuracy": "accuracy",
+    "EER": "eer",
+    "TAR at FAR 1e-2": "tar@0.01",
+    "TAR at FAR 1e-3": "tar@0.001",
+}
+
 
 def make_run_page(views: Sequence[RunView]) -> Page:
     """The page, to render, to add to or to save."""
@@ -64,6 +73,7 @@ def run_figures(view: RunView) -> dict[str, object]:
         value = view.history.last(f"{view.split}/{name}")
         if value is not None:
             figures[f"{name} on {view.split}"] = percent(value)
+    figures |= _pair_figures(view)
     health = view.health
     if health is None:
         return figures
@@ -76,6 +86,18 @@ def run_figures(view: RunView) -> dict[str, object]:
         if rate is not None:
             figures[f"mode drift at the {name}"] = f"{rate:+.2f}"
     return figures
+
+
+def _pair_figures(view: RunView) -> dict[str, object]:
+    """Of pairs that were verified: accuracy with its standard error, EER, TAR at FAR."""
+    last = view.history.last
+    of = f"{view.split}/verification"
+    known = {name: last(f"{of}/{key}") for name, key in _PAIRS.items()}
+    figures: dict[str, object] = {k: percent(v) for k, v in known.items() if v is not None}
+    error = last(f"{of}/fold_standard_error")
+    if error is not None and _FOLDS in figures:
+        figures[_FOLDS] = f"{figures[_FOLDS]} ± {100 * error:.1f}"
+    return {f"{name} on {view.split}": value for name, value in figures.items()}
 
 
 def _warnings(views: Sequence[RunView]) -> list[str]:

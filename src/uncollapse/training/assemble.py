@@ -52,6 +52,7 @@ def load_data(config: Config, split: str) -> LabelledImages:
         split,
         size=size_pair(c.size),
         fit=c.fit,
+        middle=c.middle,
         channels=c.channels,
         strict=c.strict,
     )

@@ -42,6 +42,7 @@ from uncollapse.training.measures import (
     read_measures,
     write_measures,
 )
+from uncollapse.training.pair_check import PairCheck, find_checks
 from uncollapse.training.run import Run, warn_user
 from uncollapse.training.sample_pictures import choose_samples
 from uncollapse.training.start_network import start_network
@@ -62,6 +63,7 @@ class Measurer:
         train: the training split, as it is evaluated.
         splits: the evaluation splits, as they are evaluated; `train` stands in where there is none.
         searches: the splits that are queries, with their gallery.
+        checks: the splits with pairs to verify.
     """
 
     def __init__(
@@ -71,9 +73,10 @@ class Measurer:
         train: LabelledImages,
         splits: Mapping[str, LabelledImages],
         searches: Mapping[str, GallerySearch] | None = None,
+        checks: Mapping[str, PairCheck] | None = None,
     ) -> None:
         self.folder, self.config, self.train, self.evaluated = folder, config, train, splits
-        self.searches = dict(searches or {})
+        self.searches, self.checks = dict(searches or {}), dict(checks or {})
         self.splits = dict(splits) or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
 
@@ -169,7 +172,9 @@ class Measurer:
     ) -> tuple[Moment, dict[str, SplitRows]]:
         settings = self.config.evaluate
         if seen is None:
-            seen = evaluate_splits(network, self.evaluated, settings, searches=self.searches)
+            seen = evaluate_splits(
+                network, self.evaluated, settings, searches=self.searches, checks=self.checks
+            )
         figures, embedded = {}, {}
         for name, data in self.splits.items():
             rows = self.rows[name]
@@ -207,9 +212,11 @@ def measure_run(
     train = load_eval_data(config, config.data.train_split)
     splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
     searches, unsearched = find_searches(config, splits)
-    measurer = Measurer(run.path, config, train, splits, searches)
+    checks, unchecked = find_checks(config, splits, searches)
+    measurer = Measurer(run.path, config, train, splits, searches, checks)
     chosen = run.choose()
-    for text in [*chosen.warnings, *unsearched, *filter(None, [measurer.drop_damaged()])]:
+    said = [*chosen.warnings, *unsearched, *unchecked]
+    for text in [*said, *filter(None, [measurer.drop_damaged()])]:
         warn(text)
     if measurer.known() is None:
         measurer.rebuild_before(chosen.checkpoint.state["shape"])

@@ -37,16 +37,19 @@ class DataConfig(Section):
     """`[data]`: which samples, and how images become them.
 
     `labels = "fine"` trains on the fine labels instead. `size` is `[height, width]`, or one number
-    for a square. `augment` is `"none"`, `"paper"` or a list of `AUGMENTATIONS`.
+    for a square; `middle` the share of height and width that is kept. `augment` is `"none"`,
+    `"paper"` or a list of `AUGMENTATIONS`. `pairs` is a file of pairs to verify.
     """
 
     name: str = "mnist-parity"
     root: str | None = None
     train_split: str = "train"
     eval_splits: list[str] = Field(["test"])
+    pairs: str | None = None
     labels: Literal["coarse", "fine"] = "coarse"
     size: int | list[int] | None = None
     fit: Annotated[str, OneOf(FITS)] | None = None
+    middle: float | None = Field(None, gt=0, le=1)
     channels: Literal[1, 3] | None = None
     mean: list[float] | None = None
     std: list[float] | None = None
