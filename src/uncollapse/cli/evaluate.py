@@ -214,6 +214,7 @@ def _evaluate_run(
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.evaluation import evaluate_splits
     from uncollapse.training.gallery_search import find_searches
+    from uncollapse.training.start_scores import ends_below, start_scores
 
     found = training.Run.open(run, trust=trust)
     console = Console()
@@ -241,7 +242,8 @@ def _evaluate_run(
         with console.status(f"embedding {len(data):,} samples of {name}"):
             seen = evaluate_splits(chosen.model, {name: data}, settings, searches=searches)
         scores |= seen.flat()
-    console.print(split_table(scores))
-    for line in searched:
+    start = start_scores(found)
+    console.print(split_table(scores, start))
+    for line in [*ends_below(start, scores), *searched]:
         say(console, line)
     say(console, f"{said(chosen)}: {found.path}")

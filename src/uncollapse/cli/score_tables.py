@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,22 +50,35 @@ class ScoreLine:
         }
 
 
-def split_table(scores: dict[str, float]) -> object:
-    """Rows are split and kind of label, columns the metrics."""
+def split_table(scores: Mapping[str, float], start: Mapping[str, float] | None = None) -> object:
+    """Rows are split and kind of label, columns the metrics.
+
+    With the scores at the `start`, each row stands under that of the network before training.
+    """
     from rich.markup import escape
     from rich.table import Table
 
+    ends, begins = _by_group(scores), _by_group(start or {})
+    metrics = list(dict.fromkeys(m for row in ends.values() for m in row))
+    both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
+    titles = (metric.replace("recall@", "R@") for metric in metrics)
+    table = Table("split", *["training"] * both, *titles)
+    for group, row in ends.items():
+        moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
+        for name, found in moments.items():
+            cells = (f"{100 * found[m]:.2f}" if m in found else "" for m in metrics)
+            if any(m in found for m in metrics):
+                table.add_row(escape(visible(group)), *[name] * both, *cells)
+    return table
+
+
+def _by_group(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """By split and kind of label."""
     rows: dict[str, dict[str, float]] = {}
     for key, value in scores.items():
         group, _, metric = key.rpartition("/")
         rows.setdefault(group, {})[metric] = value
-    metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
-    table = Table("split", *(metric.replace("recall@", "R@") for metric in metrics))
-    for group, row in rows.items():
-        table.add_row(
-            escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)
-        )
-    return table
+    return rows
 
 
 def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> object:

@@ -67,8 +67,12 @@ def train_command(
 
 
 def _show(run: Run, console: Console) -> None:
-    summary = run.summary
+    from uncollapse.training.start_scores import ends_below, start_scores
+
+    summary, start = run.summary, start_scores(run)
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
-    console.print(split_table(scores))
+    console.print(split_table(scores, start))
+    for line in ends_below(start, scores):
+        say(console, line)
     said = f"{summary['status']} at step {summary['step']}: {run.path}"
     say(console, said)
