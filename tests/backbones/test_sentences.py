@@ -9,9 +9,9 @@ import torch
 
 pytest.importorskip("sentence_transformers")
 
-from text_models import make_sentence_model
 from torch import nn
 
+from text_models import make_sentence_model
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
 from uncollapse._base.text_rows import rows_of_texts

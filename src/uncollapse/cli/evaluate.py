@@ -18,7 +18,7 @@ from uncollapse.cli.file_options import (
     only_for,
 )
 from uncollapse.cli.plain_lines import say
-from uncollapse.cli.score_tables import split_table
+from uncollapse.cli.score_tables import split_tables
 
 __all__ = ["evaluate_command"]
 
@@ -215,7 +215,8 @@ def _evaluate_run(
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.evaluation import evaluate_splits
     from uncollapse.training.gallery_search import find_searches
-    from uncollapse.training.pair_check import VERIFICATION, find_checks
+    from uncollapse.training.pair_check import find_checks
+    from uncollapse.training.start_scores import ends_below, start_scores
 
     found = training.Run.open(run, trust=trust)
     console = Console()
@@ -247,10 +248,8 @@ def _evaluate_run(
                 chosen.model, {name: data}, settings, searches=searches, checks=checks
             )
         scores |= seen.flat()
-    of_pairs = {key: value for key, value in scores.items() if VERIFICATION in key}
-    console.print(split_table({k: v for k, v in scores.items() if k not in of_pairs}))
-    if of_pairs:
-        console.print(split_table(of_pairs))
-    for line in searched:
+    start = start_scores(found)
+    console.print(*split_tables(scores, start))
+    for line in [*ends_below(start, scores), *searched]:
         say(console, line)
     say(console, f"{said(chosen)}: {found.path}")

@@ -53,6 +53,7 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "several": several,
         "warnings": _warnings(views),
         "verdict": _verdicts(views) if several else _verdict(first),
+        "below": [f"{v.name}: {s}" if several else s for v in views for s in v.ends_below],
         "skipped": [line for view in views for line in _skipped(view, several)],
         "curves": curve_charts(histories, events),
         "events": event_table(histories, events),
@@ -67,12 +68,15 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
 def run_figures(view: RunView) -> dict[str, object]:
     """The few numbers that say how a run went, by name; only those that are known."""
     figures: dict[str, object] = {}
-    if view.recall is not None:
-        figures[f"R@{min(view.run.config.evaluate.ks)} on {view.split}"] = percent(view.recall)
-    for name in ("mAP", "mINP"):  # of re-identification
-        value = view.history.last(f"{view.split}/{name}")
-        if value is not None:
-            figures[f"{name} on {view.split}"] = percent(value)
+    k = min(view.run.config.evaluate.ks)
+    scores = {f"recall@{k}": f"R@{k}", f"fine/recall@{k}": f"R@{k} by fine labels"}
+    for key, name in (scores | {"mAP": "mAP", "mINP": "mINP"}).items():  # the last of re-ID
+        value, start = view.history.last(f"{view.split}/{key}"), f"{view.split}/{key}"
+        if value is None:
+            continue
+        figures[f"{name} on {view.split}"] = percent(value)
+        if start in view.start_scores:
+            figures[f"{name}, before training"] = percent(view.start_scores[start])
     figures |= _pair_figures(view)
     health = view.health
     if health is None:

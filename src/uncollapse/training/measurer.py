@@ -49,7 +49,7 @@ from uncollapse.training.start_network import start_network
 from uncollapse.training.summary import reseal
 from uncollapse.training.trust import check_trusted
 
-__all__ = ["Measurer", "fixed_rows", "measure_run"]
+__all__ = ["Measurer", "fixed_rows", "measure_run", "start_network"]
 
 _ROWS = 2000
 
@@ -128,14 +128,18 @@ class Measurer:
         write_measures(self.folder, measures)
         return measures
 
-    def rebuild_before(self, shape: Sequence[int]) -> Measures:
-        """`take_before` of the network built again from the config, whose seed gives its weights.
+    def rebuild(self, shape: Sequence[int]) -> tuple[nn.Module, BatchFigures]:
+        """The `settled` network as it was before training: the config's seed gives its weights.
 
         `shape` is that of a sample as the network sees it.
         """
         with undisturbed(self.config.seed, torch.device("cpu")):
             model = start_network(self.config, self.train, shape).train()
-        return self.take_before(*self.settled(model, build_loss(self.config, self.train)))
+        return self.settled(model, build_loss(self.config, self.train))
+
+    def rebuild_before(self, shape: Sequence[int]) -> Measures:
+        """`take_before` of the network built again from the config."""
+        return self.take_before(*self.rebuild(shape))
 
     def take_after(
         self, step: int, model: nn.Module, loss: Loss, seen: Evaluated | None = None
@@ -225,6 +229,16 @@ def measure_run(
     measures = measurer.take_after(chosen.step, chosen.model, loss)
     reseal(run)
     return measures
+
+
+def start_network(run: Run) -> nn.Module:
+    """A run's network as it was before its first step, in evaluation mode, built again.
+
+    Where it has batch norm, that holds what `measures` says of a network before training.
+    """
+    check_trusted(run.path, run.config, trust=run.trust)
+    train = load_eval_data(run.config, run.config.data.train_split)
+    return Measurer(run.path, run.config, train, {}).rebuild(run.sample_shape)[0]
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
