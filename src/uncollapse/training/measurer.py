@@ -45,7 +45,7 @@ from uncollapse.training.measures import (
 from uncollapse.training.pair_check import PairCheck, find_checks
 from uncollapse.training.run import Run, warn_user
 from uncollapse.training.sample_pictures import choose_samples
-from uncollapse.training.start_network import start_network
+from uncollapse.training.network_start import first_network
 from uncollapse.training.summary import reseal
 from uncollapse.training.trust import check_trusted
 
@@ -134,7 +134,7 @@ class Measurer:
         `shape` is that of a sample as the network sees it.
         """
         with undisturbed(self.config.seed, torch.device("cpu")):
-            model = start_network(self.config, self.train, shape).train()
+            model = first_network(self.config, self.train, shape).train()
         return self.settled(model, build_loss(self.config, self.train))
 
     def rebuild_before(self, shape: Sequence[int]) -> Measures:

@@ -18,7 +18,7 @@ from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.measured_rows import NotMeasuredError
 from uncollapse.training.run import Run
-from uncollapse.training.start_network import start_network
+from uncollapse.training.network_start import first_network
 
 __all__ = [
     "FittedC",
@@ -48,7 +48,7 @@ def forecast_run(
 
     def network(width: int) -> nn.Module:
         model = config.model.model_copy(update={"dim": width})
-        return start_network(config.model_copy(update={"model": model}), data, shape)
+        return first_network(config.model_copy(update={"model": model}), data, shape)
 
     return forecast(
         network,

@@ -12,7 +12,7 @@ from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import evenly_spaced
 from uncollapse.training.run import Run
-from uncollapse.training.start_network import start_network
+from uncollapse.training.network_start import first_network
 from uncollapse.training.trust import check_trusted
 
 __all__ = ["noise_probe_run"]
@@ -42,7 +42,7 @@ def noise_probe_run(
     def network() -> nn.Module:
         if fine_tune and isinstance(run, Run):
             return run.load_model()
-        return start_network(config, data, replace(data, features=None)[:1][0].shape[1:])
+        return first_network(config, data, replace(data, features=None)[:1][0].shape[1:])
 
     return noise_probe(
         network,

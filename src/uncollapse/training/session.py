@@ -40,7 +40,7 @@ from uncollapse.training.fitting import check_config, check_tensors
 from uncollapse.training.frozen_features import uses_features
 from uncollapse.training.identity import config_values
 from uncollapse.training.sample_transforms import training_transform
-from uncollapse.training.start_network import start_network
+from uncollapse.training.network_start import first_network
 from uncollapse.training.stream import BatchStream
 
 __all__ = ["Session"]
@@ -69,7 +69,7 @@ class Session:
         self.shape = tuple(_augment(config)(replace(data, features=None)[:1][0]).shape[1:])
         self.augment = _augment(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
-        self.model = start_network(config, data, self.shape).to(self.device).train()
+        self.model = first_network(config, data, self.shape).to(self.device).train()
         synchronise_batch_norm(self.model, ranks)
         self.loss = build_loss(config, data).to(self.device)
         self.optimiser = build_optimiser(config, self.model, self.loss)

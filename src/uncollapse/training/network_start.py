@@ -15,13 +15,13 @@ from uncollapse.training.config import Config
 from uncollapse.training.evaluation import evenly_spaced
 from uncollapse.training.sample_transforms import evaluation_transform
 
-__all__ = ["start_network"]
+__all__ = ["first_network"]
 
 _SAMPLES = 4096  # axes of more would hardly differ
 _BATCH = 128
 
 
-def start_network(config: Config, train: LabelledImages, shape: Iterable[int]) -> Embedder:
+def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -> Embedder:
     """`build_model`, its head at the principal axes of the training samples if asked for.
 
     The same config and data give the same network.
