@@ -42,10 +42,10 @@ from uncollapse.training.measures import (
     read_measures,
     write_measures,
 )
+from uncollapse.training.network_start import first_network
 from uncollapse.training.pair_check import PairCheck, find_checks
 from uncollapse.training.run import Run, warn_user
 from uncollapse.training.sample_pictures import choose_samples
-from uncollapse.training.network_start import first_network
 from uncollapse.training.summary import reseal
 from uncollapse.training.trust import check_trusted
 

@@ -17,8 +17,8 @@ from uncollapse.losses import TripletLoss
 from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.measured_rows import NotMeasuredError
-from uncollapse.training.run import Run
 from uncollapse.training.network_start import first_network
+from uncollapse.training.run import Run
 
 __all__ = [
     "FittedC",

@@ -11,8 +11,8 @@ from uncollapse.health import NoiseProbe, noise_probe
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import evenly_spaced
-from uncollapse.training.run import Run
 from uncollapse.training.network_start import first_network
+from uncollapse.training.run import Run
 from uncollapse.training.trust import check_trusted
 
 __all__ = ["noise_probe_run"]

@@ -39,8 +39,8 @@ from uncollapse.training.distributed import (
 from uncollapse.training.fitting import check_config, check_tensors
 from uncollapse.training.frozen_features import uses_features
 from uncollapse.training.identity import config_values
-from uncollapse.training.sample_transforms import training_transform
 from uncollapse.training.network_start import first_network
+from uncollapse.training.sample_transforms import training_transform
 from uncollapse.training.stream import BatchStream
 
 __all__ = ["Session"]
