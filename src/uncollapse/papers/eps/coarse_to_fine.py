@@ -86,14 +86,14 @@ _DIGITS = _setup(
     {"name": "mnist-parity", "eval_splits": ["val"]},
     {"backbone": "mnist-cnn", "dim": 3},
     (2, 80),
-    200,
+    120,
     "the network of EPS Table 1 from scratch, on the sphere in 3 dimensions",
 )
 _LETTERS = _setup(
     {"name": "omniglot", "eval_splits": ["test"], "size": 28},
     {"backbone": "uncollapse.papers.eps.letters_net:letters_net"},
     (4, 40),
-    300,
+    200,
     "three convolutions from scratch, 28 × 28, dim 128 on the sphere",
 )
 _INTENTS = _setup(
