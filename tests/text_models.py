@@ -2,10 +2,33 @@
 
 import json
 
-WORDS = (
-    "[PAD] [UNK] [CLS] [SEP] freeze block my card account please rain snow today tomorrow is it "
-    "will the weather cold play a song music loud"
-).split()
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "freeze",
+    "block",
+    "my",
+    "card",
+    "account",
+    "please",
+    "rain",
+    "snow",
+    "today",
+    "tomorrow",
+    "is",
+    "it",
+    "will",
+    "the",
+    "weather",
+    "cold",
+    "play",
+    "a",
+    "song",
+    "music",
+    "loud",
+]
 
 
 def make_sentence_model(folder, width=16, longest=12, last_unit=False):

@@ -9,9 +9,9 @@ import torch
 
 pytest.importorskip("sentence_transformers")
 
-from text_models import make_sentence_model
 from torch import nn
 
+from text_models import make_sentence_model
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
 from uncollapse._base.text_rows import rows_of_texts
@@ -78,7 +78,9 @@ def test_weights_in_16_bits_are_trained_in_32(tmp_path, folder):
     half = tmp_path / "half"
     shutil.copytree(folder, half)
     weights = load_file(half / "model.safetensors")
-    save_file({k: v.half() for k, v in weights.items()}, half / "model.safetensors", {"format": "pt"})
+    save_file(
+        {k: v.half() for k, v in weights.items()}, half / "model.safetensors", {"format": "pt"}
+    )
     config = json.loads((half / "config.json").read_text())
     (half / "config.json").write_text(json.dumps(config | {"dtype": "float16"}))
     model = build(f"sentence:{half}", dim=4, shape=(20,))
