@@ -44,14 +44,14 @@ def search_command(
         Path,
         typer.Argument(
             metavar="RUN|FILE",
-            help="A run directory, or a file of embeddings; or a backbone for texts, sentence:NAME.",
+            help="A run directory or a file of embeddings; or a backbone for texts, sentence:NAME.",
         ),
     ],
     queries: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Image files, texts or files of texts, or row numbers of the split; of a file: its "
-            "rows by number or by name, all of them by default.",
+            help="Image files, texts or files of texts, or row numbers of the split; of a file: "
+            "its rows by number or by name, all of them by default.",
             show_default=False,
         ),
     ] = None,

@@ -27,9 +27,10 @@ def search_texts(
     k: int,
     out: Path | None,
 ) -> None:
-    """Search the texts of `shelf` for queries: some of its `rows`, or texts; `said` names the model.
+    """Search the texts of `shelf` for queries: some of its `rows`, or texts.
 
-    What is near is shown with its labels, and for rows whether their label is the query's.
+    What is near is shown with its labels, and for rows whether their label is the query's; `said`
+    is a line about the model.
     """
     if out is not None and out.suffix == ".png":
         raise InputError("--out", out.name, "a .csv or .json file: texts have no pictures")
