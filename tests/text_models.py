@@ -29,7 +29,7 @@ def letters(dim):
 
 
 def make_sentence_model(folder, width=16, longest=12, last_unit=False):
-    """Write a model with random weights, offline; its parts are a transformer, mean pooling and, if asked, the unit sphere."""
+    """Write a model with random weights, offline: a transformer, mean pooling, the unit sphere."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
