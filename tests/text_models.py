@@ -1,39 +1,35 @@
-"""A tiny transformer as a folder of sentence-transformers, made offline, with random weights."""
+"""Networks for texts: one of letters, and a tiny transformer as sentence-transformers keeps it."""
 
 import json
 
-WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "freeze",
-    "block",
-    "my",
-    "card",
-    "account",
-    "please",
-    "rain",
-    "snow",
-    "today",
-    "tomorrow",
-    "is",
-    "it",
-    "will",
-    "the",
-    "weather",
-    "cold",
-    "play",
-    "a",
-    "song",
-    "music",
-    "loud",
-]
+import torch
+from torch import nn
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "freeze", "block", "my", "card", "account", "please"]
+WORDS += ["rain", "snow", "today", "tomorrow", "is", "it", "will", "the", "weather", "cold", "play"]
+WORDS += ["a", "song", "music", "loud"]
+
+
+class LetterCounts(nn.Module):
+    """How often each byte occurs in a text, through a linear layer."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.linear = nn.Linear(256, dim)
+
+    def forward(self, rows):
+        counts = nn.functional.one_hot(rows.long(), 256).sum(1).float()
+        counts[:, 0] = 0.0  # padding
+        return self.linear(counts)
+
+
+def letters(dim):
+    """For `model.backbone = "text_models:letters"`."""
+    return LetterCounts(dim)
 
 
 def make_sentence_model(folder, width=16, longest=12, last_unit=False):
-    """Write the model; its parts are a transformer, mean pooling and, if asked, the unit sphere."""
-    import torch
+    """Write a model with random weights, offline: a transformer, mean pooling, the unit sphere."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 

@@ -33,7 +33,7 @@ _ROLES = {
     "embeddings": ("embeddings", "features", "x", "X"),
     "labels": ("labels", "label", "y"),
     "fine_labels": ("fine_labels", "fine_label"),
-    "names": ("names", "name", "path", "paths", "id", "ids"),
+    "names": ("texts", "text", "names", "name", "path", "paths", "id", "ids"),
 }
 
 
