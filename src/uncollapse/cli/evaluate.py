@@ -215,7 +215,7 @@ def _evaluate_run(
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.evaluation import evaluate_splits
     from uncollapse.training.gallery_search import find_searches
-    from uncollapse.training.pair_check import VERIFICATION, find_checks
+    from uncollapse.training.pair_check import find_checks
 
     found = training.Run.open(run, trust=trust)
     console = Console()
@@ -247,10 +247,7 @@ def _evaluate_run(
                 chosen.model, {name: data}, settings, searches=searches, checks=checks
             )
         scores |= seen.flat()
-    of_pairs = {key: value for key, value in scores.items() if VERIFICATION in key}
-    console.print(split_table({k: v for k, v in scores.items() if k not in of_pairs}))
-    if of_pairs:
-        console.print(split_table(of_pairs))
+    console.print(split_table(scores))
     for line in searched:
         say(console, line)
     say(console, f"{said(chosen)}: {found.path}")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uncollapse._base.plain_text import visible
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from uncollapse.metrics import Interval
 
 __all__ = ["ScoreLine", "line_table", "split_table"]
@@ -53,21 +55,14 @@ class ScoreLine:
 
 
 def split_table(scores: dict[str, float]) -> object:
-    """Rows are split and kind of label, columns the metrics."""
-    from rich.markup import escape
-    from rich.table import Table
+    """Rows are split and kind of label, columns the metrics; those of pairs are a second table."""
+    from rich.console import Group
 
-    rows: dict[str, dict[str, float]] = {}
+    parts: dict[str, dict[str, float]] = {"split": {}, "pairs of": {}}
     for key, value in scores.items():
-        group, _, metric = key.rpartition("/")
-        rows.setdefault(group, {})[metric] = value
-    metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
-    table = Table("split", *(_TITLES.get(m, m.replace("recall@", "R@")) for m in metrics))
-    for group, row in rows.items():
-        table.add_row(
-            escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)
-        )
-    return table
+        head = "pairs of" if "/verification/" in key else "split"
+        parts[head][key.replace("/verification/", "/")] = value
+    return Group(*(_metric_table(head, part) for head, part in parts.items() if part))
 
 
 def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> object:
@@ -88,6 +83,24 @@ def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str =
             cells += [line.note] if threshold else []
             table.add_row(*(Text(visible(cell)) for cell in [*cells, line.over]))
         table.add_section()
+    return table
+
+
+def _metric_table(head: str, scores: dict[str, float]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows: dict[str, dict[str, float]] = {}
+    for key, value in scores.items():
+        group, _, metric = key.rpartition("/")
+        rows.setdefault(group, {})[metric] = value
+    metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
+    titles = (_TITLES.get(m, m.replace("recall@", "R@").replace("tar@", "TAR@")) for m in metrics)
+    table = Table(head, *titles)
+    for group, row in rows.items():
+        table.add_row(
+            escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)
+        )
     return table
 
 
