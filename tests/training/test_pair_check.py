@@ -13,6 +13,8 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as command
 from uncollapse.data import DataError, LabelledImages, TensorSource, load
 from uncollapse.report import run_report
+from uncollapse.report.history import Curve, History
+from uncollapse.report.run_curves import curve_charts
 from uncollapse.training import Run, embed, measure_run, parse_config, train
 from uncollapse.training.config import EvaluateConfig
 from uncollapse.training.evaluation import NotFiniteError, evaluate_splits
@@ -162,7 +164,7 @@ def test_the_log_says_what_is_verified_at_every_evaluation(trained):
 def test_evaluate_prints_the_pairs_in_a_table_of_their_own(trained, capsys):
     assert command(app, ["evaluate", str(trained.path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    for word in ("R@1", "map@r", "test/verification", "fold accuracy", "EER", "12 of the 24 pairs"):
+    for word in ("R@1", "map@r", "pairs of", "fold accuracy", "EER", "12 of the 24 pairs"):
         assert word in out
     assert f"{100 * trained.summary['metrics']['test/verification/eer']:.2f}" in out
 
@@ -182,6 +184,15 @@ def test_the_page_has_accuracy_and_eer_and_their_curves(trained, tmp_path):
     ):
         assert words in page
     assert "Fold standard error" not in page
+
+
+def test_rates_share_one_chart_as_ranks_do():
+    keys = [f"test/verification/tar@{rate}" for rate in (0.01, 0.001)]
+    history = History({key: Curve([0, 1], [0.1, 0.2]) for key in keys}, [])
+    (chart,) = curve_charts({"run": history}, [[]])
+    assert chart.title == "TAR at FAR, pairs, test"
+    page = chart.__html__()
+    assert page.index("TAR@0.001") < page.index("TAR@0.01<")
 
 
 def test_a_run_can_be_measured_afterwards(trained, tmp_path):

@@ -58,12 +58,23 @@ def split_tables(
     """`split_table` of what ranks rows, and one of what verifies pairs, where there is such."""
     from uncollapse.training.pair_check import VERIFICATION
 
-    pairs = {key: value for key, value in scores.items() if VERIFICATION in key}
-    ranked = {key: value for key, value in scores.items() if key not in pairs}
-    return [split_table(found, start) for found in (ranked, pairs) if found]
+    tables = []
+    for head, of_pairs in (("split", False), ("pairs of", True)):
+        mine, began = (
+            {
+                k.replace(VERIFICATION, ""): v
+                for k, v in some.items()
+                if (VERIFICATION in k) is of_pairs
+            }
+            for some in (scores, start or {})
+        )
+        tables += [split_table(mine, began, head)] if mine else []
+    return tables
 
 
-def split_table(scores: Mapping[str, float], start: Mapping[str, float] | None = None) -> object:
+def split_table(
+    scores: Mapping[str, float], start: Mapping[str, float] | None = None, head: str = "split"
+) -> object:
     """Rows are split and kind of label, columns the metrics.
 
     With the scores at the `start`, each row stands under that of the network before training.
@@ -74,8 +85,8 @@ def split_table(scores: Mapping[str, float], start: Mapping[str, float] | None =
     ends, begins = _by_group(scores), _by_group(start or {})
     metrics = list(dict.fromkeys(m for row in ends.values() for m in row))
     both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
-    titles = (_TITLES.get(metric, metric.replace("recall@", "R@")) for metric in metrics)
-    table = Table("split", *["training"] * both, *titles)
+    titles = (_TITLES.get(m, m.replace("recall@", "R@").replace("tar@", "TAR@")) for m in metrics)
+    table = Table(head, *["training"] * both, *titles)
     for group, row in ends.items():
         moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
         for name, found in moments.items():

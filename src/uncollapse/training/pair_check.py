@@ -105,7 +105,7 @@ def find_checks(
         seen = _trained_on(config, data, check)
         if seen:
             why = f"{seen:,} of {len(check.rows):,} pairs have someone of the training split"
-            warnings.append(f"{split}: {why}; what they say is not of unseen classes")
+            warnings.append(f"{split}: {why}; their figures are not of unseen classes")
     return found, warnings
 
 
