@@ -10,6 +10,7 @@ from PIL import Image
 
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
+from uncollapse.data import DataError
 from uncollapse.data.embeddings import read_embeddings
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
@@ -126,6 +127,24 @@ def test_evaluate_shows_a_table_for_any_split(trained, capsys):
     shown = capsys.readouterr().out
     assert "R@1" in shown
     assert "nmi" in shown
+    # The run measured another split: the network before training is built again.
+    before, after = (x.split() for x in shown.splitlines() if "before" in x or "after" in x)
+    assert len(before) == len(after)
+    assert before[0:3] == after[0:3] == ["│", "train", "│"]
+    assert 0 < float(before[-2]) < 100
+
+
+def test_what_cannot_be_built_again_is_said_and_left_out(trained, capsys, monkeypatch):
+    def lost(*_):
+        raise DataError("no copy of digits")
+
+    monkeypatch.setattr("uncollapse.training.measurer.start_network", lost)
+    assert run(app, ["evaluate", str(trained), "--clustering"]) == 0
+    said = capsys.readouterr()
+    assert "no scores before training of test: no copy of digits" in said.err
+    row = next(x.split("│") for x in said.out.splitlines() if "before" in x)
+    assert float(row[3]) > 0  # R@1 was measured
+    assert row[-2].strip() == ""  # NMI was not
 
 
 @pytest.mark.parametrize("ending", ["npz", "parquet", "safetensors"])
