@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from uncollapse.cli.reproduce_tables import listing_table, show_page
-from uncollapse.papers import Page, Table, get_item
+from uncollapse.papers import ITEMS, Page, Recorded, Table, get_item, read_recorded
 
 
 def printed(page, **options):
@@ -33,10 +33,44 @@ def test_a_miss_is_red_and_what_holds_is_green():
     assert "not judged" in text
 
 
-def test_the_listing_says_what_each_scale_takes():
+def listed(width):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(listing_table(width))
+    return console.file.getvalue().splitlines()
+
+
+def test_a_wide_listing_says_what_each_scale_takes():
     assert get_item("table3").time_at("smoke") == "seconds"
-    console = Console(file=io.StringIO(), width=200)
-    console.print(listing_table())
-    line = next(x for x in console.file.getvalue().splitlines() if x.startswith("table3"))
+    line = next(x for x in listed(200) if x.startswith("table3"))
     assert "seconds" in line
     assert "hours, GPU" in line
+
+
+def test_the_listing_says_time_data_and_whether_it_was_real_at_80_columns(monkeypatch):
+    rows = {
+        "table5": Recorded("table5", "laptop", 5100.0, "Omniglot, no CUB-200-2011", "part", *"3xd"),
+        "fig4": Recorded("fig4", "laptop", 2.8, "", "", "", "", "d"),
+    }
+    monkeypatch.setattr("uncollapse.papers.read_recorded", lambda: rows)
+    lines = listed(80)
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines[0].split()) == "name what it makes needs scale took data used real"
+    table5 = next(i for i, line in enumerate(lines) if line.startswith("table5"))
+    assert lines[table5].endswith(" laptop 85 min Omniglot, no part")
+    assert lines[table5 + 1].rstrip().endswith("CUB-200-2011")
+    fig4 = next(line for line in lines if line.startswith("fig4"))
+    assert fig4.rstrip().endswith("laptop 2.8 s  none         –")
+
+
+def test_no_word_of_the_listing_is_cut_at_80_columns():
+    lines = listed(80)
+    words = {word for line in lines for word in line.split()}
+    recorded = [one.data for one in read_recorded().values()]
+    for item in ITEMS.values():
+        assert {item.name, *item.summary.split(), *item.needs.split()} <= words
+    assert {word for text in recorded for word in text.split()} <= words
+
+
+def test_notes_of_a_table_stand_under_it():
+    text = printed(Page("T", [Table(["a"], [["x"]], notes=["M ends below [it]."])], notes=["Last"]))
+    assert text.index("x") < text.index("M ends below [it].") < text.index("Last")

@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from PIL import Image
 
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
+from uncollapse.data import DataError
 from uncollapse.data.embeddings import read_embeddings
 from uncollapse.training import Run
+from uncollapse.training.measures import write_measures
 
 CONFIG = """
 [data]
@@ -97,11 +100,51 @@ def test_set_overrides_a_key_and_refuses_an_unknown_one(trained, tmp_path, capsy
     assert 'positives = "hard"' in (tmp_path / "run" / "config.toml").read_text()
 
 
+def test_start_and_end_stand_beside_each_other_and_a_fall_is_said(trained, tmp_path, capsys):
+    assert run(app, ["evaluate", str(trained)]) == 0
+    text = capsys.readouterr().out
+    scores = Run(trained).measures()
+    for word, moment in (("before", scores.before), ("after", scores.after)):
+        line = next(x for x in text.splitlines() if word in x)
+        assert f"{100 * moment.splits['test'].scores['recall@1']:.2f}" in line
+
+    shutil.copytree(trained, tmp_path / "run")
+    before = scores.before.splits["test"]
+    better = replace(before, scores={**before.scores, "recall@1": 0.999})
+    better = replace(scores.before, splits={"test": better})
+    write_measures(tmp_path / "run", replace(scores, before=better))
+    assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "R@1 on test ends below the network before training: " in said
+    assert "% against 99.9 %." in said
+    words = ["train", str(trained.parent / "run.toml"), "--out", str(tmp_path / "run"), "--resume"]
+    assert run(app, words) == 0
+    assert "R@1 on test ends below" in " ".join(capsys.readouterr().out.split())
+
+
 def test_evaluate_shows_a_table_for_any_split(trained, capsys):
     assert run(app, ["evaluate", str(trained), "--split", "train", "--clustering"]) == 0
     shown = capsys.readouterr().out
     assert "R@1" in shown
     assert "nmi" in shown
+    # The run measured another split: the network before training is built again.
+    before, after = (x.split() for x in shown.splitlines() if "before" in x or "after" in x)
+    assert len(before) == len(after)
+    assert before[0:3] == after[0:3] == ["│", "train", "│"]
+    assert 0 < float(before[-2]) < 100
+
+
+def test_what_cannot_be_built_again_is_said_and_left_out(trained, capsys, monkeypatch):
+    def lost(*_):
+        raise DataError("no copy of digits")
+
+    monkeypatch.setattr("uncollapse.training.measurer.start_network", lost)
+    assert run(app, ["evaluate", str(trained), "--clustering"]) == 0
+    said = capsys.readouterr()
+    assert "no scores before training of test: no copy of digits" in said.err
+    row = next(x.split("│") for x in said.out.splitlines() if "before" in x)
+    assert float(row[3]) > 0  # R@1 was measured
+    assert row[-2].strip() == ""  # NMI was not
 
 
 @pytest.mark.parametrize("ending", ["npz", "parquet", "safetensors"])

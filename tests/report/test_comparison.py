@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from uncollapse._base.check import InputError
 from uncollapse.report import compare, write_comparison
+from uncollapse.report.run_page import make_run_page
+from uncollapse.report.run_view import view_runs
 from uncollapse.training import Run
+from uncollapse.training.measures import write_measures
 
 
 def test_the_numbers_are_those_logged_and_measured(easy_run: Run, hard_run: Run):
@@ -56,3 +60,38 @@ def test_a_run_without_measures_keeps_its_logged_numbers(
 def test_nothing_to_compare_is_a_clear_error():
     with pytest.raises(InputError, match="at least one run"):
         compare({})
+
+
+def raised(run: Run, folder: Path, start: float) -> Run:
+    """A copy whose network before training had this R@1."""
+    shutil.copytree(run.path, folder)
+    copy = Run(folder)
+    measures = copy.measures()
+    figures = measures.before.splits["test"]
+    better = replace(figures, scores={**figures.scores, "recall@1": start})
+    before = replace(measures.before, splits={"test": better})
+    write_measures(folder, replace(measures, before=before))
+    return copy
+
+
+def test_a_run_that_ends_below_its_start_says_so_beside_it(
+    easy_run: Run, hard_run: Run, tmp_path: Path
+):
+    fallen = raised(hard_run, tmp_path / "fallen", 0.999)
+    found = compare({"easy": easy_run, "fallen": fallen})
+    first, last = found.numbers()
+    assert first["recall@1_start"] == easy_run.measures().before.splits["test"].scores["recall@1"]
+    assert last["recall@1_start"] == 0.999
+    assert math.isnan(last["fine/recall@1_start"])
+    page = found.page().render()
+    assert "R@1: before training" in page
+    assert "fallen: R@1 ends below the network before training: " in page
+    assert " % against 99.9 %." in page
+
+    text = make_run_page(view_runs([fallen])).render()
+    assert "R@1, before training" in text
+    assert "R@1 on test ends below the network before training: " in text
+    both = make_run_page(view_runs([easy_run, fallen])).render()
+    assert "fallen: R@1 on test ends below" in both
+    fell = first["recall@1"] < first["recall@1_start"]
+    assert ("easy: R@1 on test ends below" in both) == fell

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from uncollapse._base.files import read_csv, write_csv
 from uncollapse.report.sweep_page import sweep_report
 
 if TYPE_CHECKING:
@@ -56,3 +57,25 @@ def test_charts_of_an_earlier_report_go(tmp_path: Path, make_sweep: Callable[...
     (folder / "pictures" / "old.svg").write_text("<svg/>")
     sweep_report(folder)
     assert not (folder / "pictures" / "old.svg").exists()
+
+
+def test_runs_that_end_below_their_start_are_counted_and_named(
+    tmp_path: Path, make_sweep: Callable[..., Path]
+):
+    folder = make_sweep(tmp_path / "below")
+    header, rows = read_csv(folder / "results.csv")
+    for row in rows[:-1]:
+        row += ["0.5", "0.2"]  # the large batches end at 0.1
+    rows[-1] += ["", ""]
+    header += ["recall_init", "fine_recall_init"]  # there are no fine labels at the end
+    write_csv(folder / "results.csv", header, rows)
+    sweep_report(folder)
+    said = "5 of 11 runs end below their network before training in R@1 on test: p=8,k=4,dim=128"
+    for name in ("sweep.html", "sweep.md"):
+        text = (folder / name).read_text(encoding="utf-8")
+        assert said in text
+        assert "by fine labels" not in text
+        assert "R@1 on test, before training" in text
+    rows = (folder / "sweep.md").read_text(encoding="utf-8").splitlines()
+    assert rows[2].endswith("| R@1 on test, before training | R@1 on test |")
+    assert rows[4].endswith("| 50.0 % | 90.0 % |")

@@ -209,6 +209,7 @@ def _evaluate_run(
     from rich.console import Console
 
     from uncollapse import training
+    from uncollapse.cli.before_training import scores_before
     from uncollapse.cli.errors import warn
     from uncollapse.cli.network_choice import choose, said
     from uncollapse.cli.skipped_files import tell_skipped
@@ -216,7 +217,7 @@ def _evaluate_run(
     from uncollapse.training.evaluation import evaluate_splits
     from uncollapse.training.gallery_search import find_searches
     from uncollapse.training.pair_check import find_checks
-    from uncollapse.training.start_scores import ends_below, start_scores
+    from uncollapse.training.start_scores import ends_below
 
     found = training.Run.open(run, trust=trust)
     console = Console()
@@ -248,7 +249,7 @@ def _evaluate_run(
                 chosen.model, {name: data}, settings, searches=searches, checks=checks
             )
         scores |= seen.flat()
-    start = start_scores(found)
+    start = scores_before(found, config, settings, scores, console)
     console.print(*split_tables(scores, start))
     for line in [*ends_below(start, scores), *searched]:
         say(console, line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from uncollapse.charts.numbers import number, percent
@@ -33,15 +33,15 @@ def markdown_content(view: SweepView) -> dict[str, Any]:
         "collapsed": sum(bool(row["collapsed"]) for row in done),
         "positive": len(positive),
         "held": sum(row["diameter"] >= row["bound"] for row in positive),
-        "head": [*short_names(axes).values(), *_HEAD, f"{recall_name(view)}, before", "after"],
+        "head": [*short_names(axes).values(), *_HEAD, *_recalls(view)],
         "below": ended_below(view),
-        "rows": [[*point, *_cells(rows)] for point, rows in points.items()],
+        "rows": [[*point, *_cells(rows, _recalls(view))] for point, rows in points.items()],
     }
 
 
 def run_table(view: SweepView) -> Table:
     """Every run: where it stands, how it ended, what was measured."""
-    names, recall = short_names(view.sweep.axes), recall_name(view)
+    names, recalls = short_names(view.sweep.axes), _recalls(view)
     head = ["run", *names.values(), "seed", "status", "verdict", "before", "after"]
     rows: list[list[object]] = []
     for row in view.rows:
@@ -54,11 +54,14 @@ def run_table(view: SweepView) -> Table:
                 row["status"],
                 verdict_cell(row.get("verdict")),
                 *(Cell(number(size), size) for size in sizes),
-                *(Cell(percent(r), r) for r in (row.get("recall_init"), primary_recall(row))),
+                *(
+                    Cell(percent(value), value)
+                    for take in recalls.values()
+                    for value in [take(row)]
+                ),
             ]
         )
-    head += ["bound (17)", f"{recall}, before", "after"]
-    return Table(head, rows, first=20, sortable=True)
+    return Table([*head, "bound (17)", *recalls], rows, first=20, sortable=True)
 
 
 def ended_below(view: SweepView, most: int = 6) -> list[str]:
@@ -94,9 +97,17 @@ def recall_name(view: SweepView) -> str:
     return f"R@{min(view.sweep.base.evaluate.ks)} on {split}"
 
 
-def _cells(rows: Sequence[Row]) -> list[str]:
+def _recalls(view: SweepView) -> dict[str, Callable[[Row], float | None]]:
+    """R@1 of a row by heading: before training, where the sweep has that, and at the end."""
+    name = recall_name(view)
+    end: dict[str, Callable[[Row], float | None]] = {name: primary_recall}
+    if all(row.get("recall_init") is None for row in view.rows):
+        return end
+    return {f"{name}, before training": lambda row: row.get("recall_init"), **end}
+
+
+def _cells(rows: Sequence[Row], recalls: Mapping[str, Callable[[Row], float | None]]) -> list[str]:
     rate = wilson(sum(bool(row["collapsed"]) for row in rows), len(rows))
-    recalls = [[row.get("recall_init") for row in rows], [primary_recall(row) for row in rows]]
     return [
         f"{rate.count} of {rate.total}",
         f"{rate.low:.2f} to {rate.high:.2f}",
@@ -104,7 +115,7 @@ def _cells(rows: Sequence[Row]) -> list[str]:
             _median([row.get(key) for row in rows])
             for key in ("diameter_init", "diameter", "bound")
         ),
-        *(_median_percent(values) for values in recalls),
+        *(_median_percent([take(row) for row in rows]) for take in recalls.values()),
     ]
 
 

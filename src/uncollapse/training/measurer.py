@@ -231,14 +231,16 @@ def measure_run(
     return measures
 
 
-def start_network(run: Run) -> nn.Module:
+def start_network(run: Run, config: Config | None = None) -> nn.Module:
     """A run's network as it was before its first step, in evaluation mode, built again.
 
-    Where it has batch norm, that holds what `measures` says of a network before training.
+    Where it has batch norm, that holds what `measures` says of a network before training. `config`
+    is the run's, with another place of the dataset.
     """
-    check_trusted(run.path, run.config, trust=run.trust)
-    train = load_eval_data(run.config, run.config.data.train_split)
-    return Measurer(run.path, run.config, train, {}).rebuild(run.sample_shape)[0]
+    config = run.config if config is None else config
+    check_trusted(run.path, config, trust=run.trust)
+    train = load_eval_data(config, config.data.train_split)
+    return Measurer(run.path, config, train, {}).rebuild(run.sample_shape)[0]
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:

@@ -15,9 +15,11 @@ from uncollapse.cli.errors import run as run_command
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
 from uncollapse.papers._item import Request
+from uncollapse.papers._made import read_made
 from uncollapse.papers.eps import EPS_ITEMS, mnist_tables, omniglot_tables, photographs
 from uncollapse.papers.eps.methods import METHODS
-from uncollapse.training import parse_config, train
+from uncollapse.training import Run, parse_config, train
+from uncollapse.training.measurer import start_network
 from uncollapse.training.overrides import apply_overrides
 
 TABLES = ["table1", "table2", "table3", "table4", "table5", "table6"]
@@ -43,11 +45,20 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
+def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
-    out, made = tmp_path / "out", {}
+    rebuilt = []
+
+    def counted(run):
+        rebuilt.append(run)
+        return start_network(run)
+
+    monkeypatch.setattr("uncollapse.papers.eps._scores.start_network", counted)
+    out, made, starts = tmp_path / "out", {}, {}
     for name in TABLES + FIGURES:
+        rebuilt.clear()
         made[name] = get_item(name).run(out, 0, "smoke", processes=1).files
+        starts[name] = len(rebuilt)
         assert all(path.stat().st_size > 100 for path in made[name])
         assert {path.parent for path in made[name]} == {out / name / "smoke"}
     assert {*made, "claims-eps", "fig-noise"} == {item.name for item in EPS_ITEMS}
@@ -64,6 +75,18 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
     assert "`uncollapse reproduce table3 --scale smoke`" in page
     assert "What differs from the paper: Smoke" in page
     assert "| letters R@1: MS → EPS + MS | 57.7 → 68.7 (+11.0) |" in page
+    assert page.count("| before training | **ours** |") == 1
+    # Seven methods begin alike: a network before training is built again once per seed.
+    assert starts["table3"] == 2
+    # R@1 was measured when the runs began.
+    assert {starts[name] for name in ("table5", *FIGURES)} == {0}
+
+    before = {(r["metric"], r["before training"]) for r in rows}
+    assert {metric for metric, _ in before} == {row["metric"] for row in rows}
+    assert len(before) == 10
+    first = next(Run(out / "runs" / "omniglot" / "smoke" / "ms-s1").metrics())
+    letters = dict(before)["letters R@1"].split()
+    assert float(letters[1]) == pytest.approx(100 * first["test/fine/recall@1"], abs=1e-4)
 
     for name in ("eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig5", "eps-fig6"):
         assert {path.suffix for path in made[name]} >= {".png", ".svg"}
@@ -71,13 +94,23 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path):
         *("table2-cars196.md", "table2-cars196.csv", "table2-cub200.md", "table2-cub200.csv")
     }
 
+    for name in ("eps-fig4", "eps-fig5"):
+        page = made[name][0].read_text(encoding="utf-8")
+        assert f"]({name}.png)" in page
+        assert "| method | score | before training | at the end | end − before |" in page
+    shown = read_made(out / "eps-fig4" / "smoke" / "made.json")
+    assert shown.private == ["eps-fig4.png"]  # photographs
+    assert read_made(out / "eps-fig5" / "smoke" / "made.json").private == []
+    assert [(one["data"], one["real"]) for one in shown.used] == [("digits", False)]
+    assert len(shown.used[0]["runs"]) == 4
+
     runs = out / "runs" / "omniglot" / "smoke"
-    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/summary.json")}
+    untouched = {path: path.stat().st_mtime_ns for path in runs.glob("*/summary.json")}
     # Seven methods, one more number of positives, and three that are trimmed: two seeds each.
-    assert len(before) == 2 * (7 + 1 + 3)
+    assert len(untouched) == 2 * (7 + 1 + 3)
     again = get_item("table3").run(out, 0, "smoke", processes=1).files
     assert rows_of(again[1]) == rows
-    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert {path: path.stat().st_mtime_ns for path in untouched} == untouched
 
 
 def test_more_seeds_add_their_runs_to_those_that_exist(tmp_path):
