@@ -152,3 +152,8 @@ def test_diagnose_shows_the_texts_of_a_file(tmp_path, column):
 def test_a_column_of_texts_names_the_rows_of_a_table(tmp_path):
     (tmp_path / "z.csv").write_text("text,label,f0,f1\nhello you,1,0.1,0.2\nbye,2,0.3,0.5\n")
     assert read_embeddings(tmp_path / "z.csv").names.tolist() == ["hello you", "bye"]
+
+
+def test_vectors_called_text_are_no_names(tmp_path):
+    np.savez(tmp_path / "z.npz", embeddings=np.eye(3), text=np.eye(3), names=np.array(list("abc")))
+    assert read_embeddings(tmp_path / "z.npz").names.tolist() == ["a", "b", "c"]

@@ -89,6 +89,7 @@ def test_whole_numbers_stay_and_no_split_is_all(tmp_path):
         ("a.csv", "text,label\n,1\n", "column 'text' is empty in row 1"),
         ("a.csv", 'text,label\nb,1\n" \n",1\n', "column 'text' is empty in row 2"),
         ("a.csv", "text,label\na,\n", "column 'label' is empty in row 1"),
+        ("a.csv", "text,label\n", "no usable texts"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "'label' is empty in row 2"),
         ("a.jsonl", '{"text": ["a"], "label": 1}\n', "column 'text' holds a list in row 1"),
         ("a.jsonl", '{"text": "a", "label": 1}\nno\n', "line 2 is not JSON"),

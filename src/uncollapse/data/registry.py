@@ -124,7 +124,8 @@ def load(
     if strict and not report.clean:
         raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
     if len(source) == 0:
-        raise DataError(f"{name} in {listing.origin}: no usable images ({report.summary()})")
+        kind = "texts" if info.texts else "images"
+        raise DataError(f"{name} in {listing.origin}: no usable {kind} ({report.summary()})")
     return LabelledImages(
         source=source,
         labels=listing.labels,

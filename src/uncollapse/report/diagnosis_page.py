@@ -144,5 +144,5 @@ def _neighbours(found: Diagnosis) -> dict[str, Any] | None:
             fine = near.by(found.fine_labels)
             content["sheets"].append(sheet_picture(fine, found.images, kind="fine label"))
     elif found.names is not None:
-        content["lists"] = [word_lists(near, found.names, found.labels)]
+        content["lists"] = [word_lists(near, found.names, found.labels, found.fine_labels)]
     return content

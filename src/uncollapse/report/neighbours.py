@@ -91,20 +91,20 @@ def sheet_picture(
 def word_lists(
     found: Neighbourhood,
     words: Array | Mapping[int, str],
-    labels: Array | None = None,
-    *,
+    *labels: Array | None,
     kind: str = "label",
     title: str = "",
 ) -> dict[str, object]:
     """Texts or names for a page instead of pictures: each query with what lies nearest to it.
 
-    `words` and `labels` are by row; without `labels` only ✓ and ✗ say what a neighbour is.
+    `words` and `labels` (coarse, fine; those that are known) are by row.
     """
+    known = [one for one in labels if one is not None]
 
     def shown(row: int, right: bool | None) -> dict[str, str]:
         return {
             "text": _short(str(words[row])),
-            "label": "" if labels is None else str(labels[row]),
+            "label": " / ".join(str(one[row]) for one in known),
             "glyph": {None: "", True: "✓", False: "✗"}[right],
             "tone": {None: "", True: "good", False: "bad"}[right],
         }
