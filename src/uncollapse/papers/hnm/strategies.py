@@ -94,7 +94,7 @@ _STUDY = Study(
                 {"name": "market1501", "eval_splits": ["query"], "size": [48, 24]},
                 18,
                 8,
-                600,
+                400,
                 2,
                 "this table is not in it. Images are 48 × 24 pixels without flips. All scores are "
                 "by the official protocol over the whole gallery, distractors included, same "
