@@ -30,7 +30,8 @@ RULES = (
     "paper's and p < 0.05, otherwise not. A run has collapsed if its diameter fell below 1 % of "
     "the one before training; that collapse goes with one end of the axis is Fisher's exact test "
     "between the two halves of the axis, one-sided, p < 0.05. (17) is counted over the runs where "
-    "it says anything, that is where it is above 0. No correction for testing several claims."
+    "it says anything, that is where it is above 0; elsewhere it is vacuous. No "
+    "correction for testing several claims."
 )
 _WORDS = {"batch": "batch size", "dim": "dimension"}
 _SAYS = {
@@ -82,7 +83,7 @@ def bound_claim(what: str, points: Sequence[Point], bound: Callable[[Point], flo
     """Whether the diameter stayed above HNM (17) wherever that is above 0."""
     telling = [p for p in points if bound(p) > 0.0]
     held = sum(p.end >= bound(p) for p in telling)
-    ours = f"held in {held} of {len(telling)} runs; says nothing in {len(points) - len(telling)}"
+    ours = f"held in {held} of {len(telling)} runs; vacuous in {len(points) - len(telling)}"
     return Claim(what, "appears to hold", ours, held == len(telling) if telling else None)
 
 

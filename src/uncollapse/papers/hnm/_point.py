@@ -23,7 +23,8 @@ class Point:
     `bound` is (17) with the first and `mean_bound` with the second, both with c = 2. `drift` is
     the radial drift at initialisation, in neither paper. `anchors` is the share of a batch's
     samples that have a positive in it. `recall` is R@1; where queries search a gallery it is by the
-    protocol of Market-1501, and `mean_ap` its mAP.
+    protocol of Market-1501, and `mean_ap` its mAP; `recall_start` and `mean_ap_start` are those of
+    the untrained network.
     """
 
     run: str
@@ -45,6 +46,8 @@ class Point:
     loss_end: float
     recall: float
     mean_ap: float = math.nan
+    recall_start: float = math.nan
+    mean_ap_start: float = math.nan
 
     @property
     def left(self) -> float:
@@ -96,4 +99,6 @@ def measure(run: Run) -> Point:
         loss_end=float(found["loss"]),
         recall=float(found.get(f"{split}/recall@1", "nan")),
         mean_ap=float(found.get(f"{split}/mAP", "nan")),
+        recall_start=start.scores.get("recall@1", math.nan),
+        mean_ap_start=start.scores.get("mAP", math.nan),
     )

@@ -91,12 +91,12 @@ _STUDY = Study(
         ],
         "laptop": [
             _setup(
-                {"name": "market1501", "eval_splits": ["query"], "size": [48, 24]},
+                {"name": "market1501", "eval_splits": ["query"], "size": [32, 16]},
                 18,
                 8,
                 400,
                 2,
-                "this table is not in it. Images are 48 × 24 pixels without flips. All scores are "
+                "this table is not in it. Images are 32 × 16 pixels without flips. All scores are "
                 "by the official protocol over the whole gallery, distractors included, same "
                 "person and camera left out, junk left out.",
             )
