@@ -24,6 +24,7 @@ from uncollapse.papers.hnm._directions import (
     claims_of,
     margin_claims,
     threshold,
+    through_training,
 )
 from uncollapse.papers.hnm._point import Point, measure
 from uncollapse.papers.hnm._start import at_the_start
@@ -177,6 +178,15 @@ def test_where_the_bound_held_is_told_value_by_value():
     assert "with the batch-hard mean held in 0, violated in 0, vacuous in 5." in told
 
 
+def test_a_direction_that_turns_on_the_way_is_told():
+    points = [
+        point(dim=2**n, batch_start=n, batch_quarter=n, batch_half=1.0, batch_end=-n)
+        for n in range(1, 5)
+    ]
+    told = through_training(points, "dim", "B")
+    assert "before +1.00, after a quarter +1.00, after half -, at the end -1.00." in told
+
+
 def test_a_run_that_retrieves_worse_than_untrained_is_named():
     points = [
         point(dim=4, recall_start=0.2, recall=0.1),
@@ -250,6 +260,7 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
             "(17), hardest triplet",
             "Where (17) held",
             "Retrieval beside the untrained",
+            "Through training",
             "Beyond the paper",
             "Rules.",
         ):
@@ -269,6 +280,8 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
             assert float(row["hardest"]) >= float(row["loss"]) >= 0.0
             assert row["collapsed"] == str(last < 0.01 * first)
             assert 0.1 < float(row["recall_start"]) < 1.0  # digits tell themselves apart
+            for moment in ("start", "quarter", "half", "end"):
+                assert float(row[f"batch_{moment}"]) > 0.0
 
     # A run that fails is told of, and the others are drawn; when all fail there is no figure.
     def failing(broken):

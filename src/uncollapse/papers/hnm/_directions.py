@@ -5,6 +5,7 @@ The paper shows curves, no numbers, so what can be compared is the direction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "outlier_claims",
     "threshold",
     "threshold_claims",
+    "through_training",
 ]
 
 _LEVEL = 0.05
@@ -76,6 +78,24 @@ def beyond(points: Sequence[Point], axis: str, title: str) -> str:
     return (
         f"Beyond the paper, {title}: the share of the first diameter that is left, "
         f"{', and '.join(told)}.{why if axis == 'dim' else ''}"
+    )
+
+
+def through_training(points: Sequence[Point], axis: str, title: str) -> str:
+    """The trend at the start, on the way and at the end: a direction may turn."""
+    moments: tuple[tuple[str, Callable[[Point], float]], ...] = (
+        ("before", lambda p: p.batch_start),
+        ("after a quarter", lambda p: p.batch_quarter),
+        ("after half", lambda p: p.batch_half),
+        ("at the end", lambda p: p.batch_end),
+    )
+    told = []
+    for words, value in moments:
+        rho = _rank_correlation(points, axis, value)
+        told.append(f"{words} {'-' if rho is None else f'{rho:+.2f}'}")
+    return (
+        f"Through training, {title}: rank correlation of the diameter of a training batch with "
+        f"the {_WORDS[axis]}, {', '.join(told)}."
     )
 
 
@@ -136,13 +156,23 @@ def _trend(
     value: Callable[[Point], float],
     sign: float,
 ) -> Claim:
-    x, y = [_at(p, axis) for p in points], [value(p) for p in points]
-    if len(set(x)) < 2 or len(set(y)) < 2:
+    if _rank_correlation(points, axis, value) is None:
         return Claim(what, says, "one value only", None)
+    x, y = [_at(p, axis) for p in points], [value(p) for p in points]
     found = scipy.stats.spearmanr(x, y)
     rho, p_value = float(found.statistic), float(found.pvalue)
     ours = f"ρ = {rho:+.2f} over {len(points)} runs ({_p(p_value)})"
     return Claim(what, says, ours, sign * rho > 0 and p_value < _LEVEL)
+
+
+def _rank_correlation(
+    points: Sequence[Point], axis: str, value: Callable[[Point], float]
+) -> float | None:
+    """Spearman's, over all runs; None where one side has one value only, or one unknown."""
+    x, y = [_at(p, axis) for p in points], [value(p) for p in points]
+    if len(set(x)) < 2 or len(set(y)) < 2 or not all(map(math.isfinite, y)):
+        return None
+    return float(scipy.stats.spearmanr(x, y).statistic)
 
 
 def _collapse(what: str, says: str, points: Sequence[Point], axis: str) -> Claim:

@@ -14,7 +14,8 @@ __all__ = ["Start", "at_the_start"]
 class Start:
     """Means over batches of the run's own shape, and the diameter of the evaluation images.
 
-    `end` is that diameter after training; `scores` are of the untrained network.
+    `end` is that diameter after training; `scores` are of the untrained network, `batch` is
+    the mean diameter of a batch.
     """
 
     diameter: float
@@ -24,6 +25,7 @@ class Start:
     drift: float
     anchors: float
     scores: Mapping[str, float]
+    batch: float
 
 
 def at_the_start(run: Run) -> Start:
@@ -43,4 +45,5 @@ def at_the_start(run: Run) -> Start:
         drift=batches.drift,
         anchors=batches.anchors,
         scores=measures.before.splits[measures.split].scores,
+        batch=batches.diameter,
     )
