@@ -135,7 +135,7 @@ def _read(method: str, run: Run) -> _Result:
     moments = [moment.splits[measures.split] for moment in (measures.before, measures.after)]
     before, after = (_named(moment.scores) for moment in moments)
     first, last = (moment.health for moment in moments)
-    rescues = sum("rescue" in str(line.get("event", "")) for line in run.metrics())
+    rescues = sum("Rolled back" in str(line.get("event", "")) for line in run.metrics())
     seed = run.config.seed
     return _Result(
         method, seed, before, after, first.diameter, last.diameter, last.verdict, rescues
