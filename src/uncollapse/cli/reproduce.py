@@ -43,12 +43,13 @@ def command(
     """Reproduce a figure, table or claim of the two papers, beside the paper's own numbers."""
     from rich.console import Console
 
-    from uncollapse.cli.reproduce_tables import listing_table, show_page
+    from uncollapse.cli.reproduce_tables import listing_notes, listing_table, show_page
     from uncollapse.papers import get_item
 
     console = Console()
     if listing or item is None:
-        console.print(listing_table())
+        console.print(listing_table(console.width))
+        console.print(f"\n{listing_notes()}", highlight=False)
         if item is None and not listing:
             console.print("\nGive one of these names:  uncollapse reproduce fig4")
         return

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
     from uncollapse.papers import Page, Table
 
-__all__ = ["listing_table", "show_page"]
+__all__ = ["listing_notes", "listing_table", "show_page"]
+
+# Columns of the listing. "what it makes" takes what the others leave of a narrow terminal; each is
+# as wide as the longest word in it.
+_COLUMNS = {"name": 10, "what it makes": 17, "needs": 15, "scale": 6, "took": 6}
+_COLUMNS |= {"data used": 12, "real": 4}
+_WIDE = 130
 
 _COLOURS = {
     "yes": "green",
@@ -29,29 +35,52 @@ _COLOURS = {
 }
 
 
-def listing_table() -> Shown:
-    """All items, what they need and how long they take at each scale.
+def listing_table(width: int = 80) -> Shown:
+    """All items: what they need, and how they were last recorded.
+
+    Where the terminal is wide enough, also how long they take at each scale, roughly.
 
     >>> from uncollapse.papers import ITEMS
     >>> listing_table().row_count == len(ITEMS)
     True
     """
-    from uncollapse.papers import ITEMS, SCALES
+    from uncollapse.papers import ITEMS, SCALES, read_recorded
 
-    table = Shown(box=None, pad_edge=False)
-    for heading in ("name", "what it makes", "needs", *SCALES):
-        least = 18 if heading == "what it makes" else None  # also where a terminal is narrow
-        table.add_column(heading, no_wrap=heading == "name", min_width=least)
+    recorded, wide = read_recorded(), width >= _WIDE
+    table = Shown(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    spare = max(0, width - sum(_COLUMNS.values()) - len(_COLUMNS) + 1)
+    for heading, least in _COLUMNS.items():
+        taken = least + spare * (heading == "what it makes")
+        table.add_column(heading, width=None if wide else taken)
+    for scale in SCALES if wide else ():
+        table.add_column(f"about, {scale}")
     for item in ITEMS.values():
-        times = (item.time_at(scale) or "-" for scale in SCALES)
-        table.add_row(f"[bold]{item.name}[/bold]", item.summary, item.needs, *times)
+        last = recorded.get(item.name)
+        facts = ["–"] * 4
+        if last is not None:
+            facts = [last.scale, last.time, last.data or "none", last.real or "–"]
+        times = (item.time_at(scale) or "–" for scale in SCALES) if wide else ()
+        name = f"[bold]{item.name}[/bold]"
+        table.add_row(name, item.summary, item.needs, *map(escape, facts), *times)
     return table
+
+
+def listing_notes() -> str:
+    """What the columns of the listing say."""
+    return (
+        "The last four columns are of the run that stands in docs/results. took: training on two "
+        "cores, one run after the other, or drawing; items that share runs each count them. real: "
+        "whether the data was the paper's own; part where some of it was missing. Scales: smoke, "
+        "laptop, paper."
+    )
 
 
 def show_page(console: Console, page: Page) -> None:
     """Print a page: its tables, how they were made, and the notes."""
     for number, table in enumerate(page.tables):
         console.print(_terminal_table(table, page.title if number == 0 else ""))
+        for note in table.notes:
+            console.print(note, markup=False, highlight=False)
     for name, value in page.about.items():
         console.print(f"{name}: {value}", markup=False, highlight=False)
     for note in page.notes:

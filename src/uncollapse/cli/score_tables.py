@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ from uncollapse._base.plain_text import visible
 if TYPE_CHECKING:
     from uncollapse.metrics import Interval
 
-__all__ = ["ScoreLine", "line_table", "split_table"]
+__all__ = ["ScoreLine", "line_table", "split_table", "split_tables"]
+
+_TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 
 
 @dataclass(frozen=True)
@@ -50,22 +52,46 @@ class ScoreLine:
         }
 
 
-def split_table(scores: dict[str, float]) -> object:
-    """Rows are split and kind of label, columns the metrics."""
+def split_tables(
+    scores: Mapping[str, float], start: Mapping[str, float] | None = None
+) -> list[object]:
+    """`split_table` of what ranks rows, and one of what verifies pairs, where there is such."""
+    from uncollapse.training.pair_check import VERIFICATION
+
+    pairs = {key: value for key, value in scores.items() if VERIFICATION in key}
+    ranked = {key: value for key, value in scores.items() if key not in pairs}
+    return [split_table(found, start) for found in (ranked, pairs) if found]
+
+
+def split_table(scores: Mapping[str, float], start: Mapping[str, float] | None = None) -> object:
+    """Rows are split and kind of label, columns the metrics.
+
+    With the scores at the `start`, each row stands under that of the network before training.
+    """
     from rich.markup import escape
     from rich.table import Table
 
+    ends, begins = _by_group(scores), _by_group(start or {})
+    metrics = list(dict.fromkeys(m for row in ends.values() for m in row))
+    both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
+    titles = (_TITLES.get(metric, metric.replace("recall@", "R@")) for metric in metrics)
+    table = Table("split", *["training"] * both, *titles)
+    for group, row in ends.items():
+        moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
+        for name, found in moments.items():
+            cells = (f"{100 * found[m]:.2f}" if m in found else "" for m in metrics)
+            if any(m in found for m in metrics):
+                table.add_row(escape(visible(group)), *[name] * both, *cells)
+    return table
+
+
+def _by_group(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """By split and kind of label."""
     rows: dict[str, dict[str, float]] = {}
     for key, value in scores.items():
         group, _, metric = key.rpartition("/")
         rows.setdefault(group, {})[metric] = value
-    metrics = list(dict.fromkeys(m for row in rows.values() for m in row))
-    table = Table("split", *(metric.replace("recall@", "R@") for metric in metrics))
-    for group, row in rows.items():
-        table.add_row(
-            escape(visible(group)), *(f"{100 * row[m]:.2f}" if m in row else "" for m in metrics)
-        )
-    return table
+    return rows
 
 
 def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> object:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from uncollapse import charts
 from uncollapse._base.files import write_csv, write_text
-from uncollapse.metrics import over_seeds
+from uncollapse.charts import Chart
+from uncollapse.papers._before import BEFORE, Course, spread, with_std
 from uncollapse.papers._draw import save
 from uncollapse.papers._item import Made, Request
 from uncollapse.papers._page import Page, Table
@@ -26,7 +27,8 @@ class Score:
     """One number of a paper (None: it has none) and ours, one per seed.
 
     `than` names the method that the paper compares it with in the same metric; the direction is
-    the sign of the difference, seed by seed.
+    the sign of the difference, seed by seed. `before` is what the network had before training, one
+    per seed; empty where that is not shown.
     """
 
     method: str
@@ -34,6 +36,7 @@ class Score:
     paper: float | None
     ours: Sequence[float]
     than: str | None = None
+    before: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,11 @@ class Comparison:
             paper = "" if score.paper is None else score.paper
             each = " ".join(f"{value:.4f}" for value in score.ours)
             rounded = [f"{mean:.4f}", "" if math.isnan(std) else f"{std:.4f}"]
-            rows.append([score.method, score.metric, paper, *rounded, self.direction(score), each])
-        rows += [[c.what, "", c.paper, c.ours, "", c.verdict, ""] for c in self.claims]
-        header = ["what", "metric", "paper", "ours", "std", "reproduced", "by seed"]
+            before = " ".join(f"{value:.4f}" for value in score.before)
+            judged = [self.direction(score), each, before]
+            rows.append([score.method, score.metric, paper, *rounded, *judged])
+        rows += [[c.what, "", c.paper, c.ours, "", c.verdict, "", ""] for c in self.claims]
+        header = ["what", "metric", "paper", "ours", "std", "reproduced", "by seed", BEFORE]
         write_csv(request.folder / f"{file}.csv", header, rows)
 
     def _other(self, score: Score) -> Score | None:
@@ -126,25 +131,40 @@ class Comparison:
         return [what, paper, change(*ours), difference, self.direction(score)]
 
     def _grid(self) -> Table:
-        """One row per method, one column per metric: the paper's, ours, and the difference."""
+        """One row per method, one column per metric: the paper's, ours, and the difference.
+
+        The network before training comes first where all methods begin alike, else with each.
+        """
         metrics = list(dict.fromkeys(score.metric for score in self.scores))
         by = {(score.method, score.metric): score for score in self.scores}
-        rows: list[list[str]] = []
-        strong = []
-        for method in dict.fromkeys(score.method for score in self.scores):
+        methods = list(dict.fromkeys(score.method for score in self.scores))
+        starts = [
+            [self._start(by.get((method, metric))) for metric in metrics] for method in methods
+        ]
+        alike = any(starts[0]) and all(one == starts[0] for one in starts)
+        rows: list[list[str]] = [[BEFORE, "ours", *starts[0]]] if alike else []
+        strong = list(range(len(rows)))
+        for method, start in zip(methods, starts, strict=True):
             mine = [by.get((method, metric)) for metric in metrics]
             gaps = ["" if s is None else self._gap(s) for s in mine]
             if any(s and s.paper is not None for s in mine):
                 theirs = ["" if s is None or s.paper is None else f"{s.paper:g}" for s in mine]
                 rows.append([method, "paper", *theirs])
+            rows += [[method, BEFORE, *start]] if any(start) and not alike else []
             strong.append(len(rows))
-            rows.append([method, "ours", *("" if s is None else self._mean(s) for s in mine)])
+            ours = ("" if s is None else with_std(s.ours, self.decimals) for s in mine)
+            rows.append([method, "ours", *ours])
             rows += [[method, _DIFFERENCE, *gaps]] if any(gaps) else []
-        return Table(["method", "", *metrics], rows, strong=strong)
+        return Table(["method", "", *metrics], rows, strong=strong, notes=self._below())
 
-    def _mean(self, score: Score) -> str:
-        mean, std = (f"{value:.{self.decimals}f}" for value in spread(score.ours))
-        return mean if std == "nan" else f"{mean} ± {std}"
+    def _start(self, score: Score | None) -> str:
+        return with_std(score.before, self.decimals) if score and score.before else ""
+
+    def _below(self) -> list[str]:
+        """Who ends below the network before training, by R@1."""
+        judged = [s for s in self.scores if s.before and s.metric.endswith("R@1")]
+        found = [Course(s.method, s.metric, s.before, s.ours).sentence for s in judged]
+        return [sentence for sentence in found if sentence]
 
     def _gap(self, score: Score) -> str:
         mean = spread(score.ours)[0]
@@ -161,29 +181,26 @@ def publish(
     about: dict[str, str],
     notes: Sequence[str],
     more: Sequence[Table] = (),
-    figure: Any = None,
+    figure: Chart | None = None,
+    photos: bool = False,
     file: str = "",
 ) -> Made:
-    """The page, the CSV and the picture of a comparison, as `file` (the item's name by default)."""
+    """The page, the CSV and the picture of a comparison, as `file` (the item's name by default).
+
+    A picture with `photos` in it is written once, as PNG, and is not to be published.
+    """
     folder, file = request.folder, file or request.item
     picture = "" if figure is None else f"{file}.png"
     page = Page(title, [*comparison.tables(), *more], about, notes, picture)
     write_text(folder / f"{file}.md", page.markdown())
     comparison.save(request, file)
     files = [folder / f"{file}.md", folder / f"{file}.csv"]
-    return Made(files + ([] if figure is None else save(figure, folder, file)), [page])
-
-
-def spread(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation over seeds; NaN where there are too few for it.
-
-    >>> spread([1.0, 3.0])
-    (2.0, 1.4142135623730951)
-    """
-    if len(values) < 2:
-        return (float(values[0]) if values else math.nan), math.nan
-    found = over_seeds(list(values))
-    return found.mean, found.std
+    if figure is None:
+        return Made(files, [page])
+    if photos:
+        shown = charts.save(figure, folder / picture)
+        return Made([*files, shown], [page], private=[shown])
+    return Made(files + save(figure, folder, file), [page])
 
 
 def change(before: float, after: float) -> str:

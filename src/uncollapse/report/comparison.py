@@ -19,6 +19,7 @@ from uncollapse.report.history import read_history
 from uncollapse.report.page import Page
 from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.training import Run
+from uncollapse.training.start_scores import start_scores
 
 __all__ = ["Comparison", "compare", "write_comparison"]
 
@@ -37,7 +38,8 @@ class Comparison:
     def numbers(self) -> list[dict[str, Any]]:
         """A dict for each run and split, for a terminal or a file.
 
-        Keys: `run`, `split`, `verdict`, the logged `recall@1` and `fine/recall@1`, `class_ratio`
+        Keys: `run`, `split`, `verdict`, the logged `recall@1` and `fine/recall@1`, the same before
+        training as `recall@1_start` and `fine/recall@1_start`, `class_ratio`
         (mean class diameter over the diameter), `modes` (mean number of modes a class),
         `fine_start` and `fine_end` (how often a row's nearest neighbour inside its class shares
         its fine label, before and after training). What is not known is NaN, a verdict None.
@@ -90,7 +92,9 @@ def write_comparison(
 def _numbers(run: Run, split: str, found: Snapshot | str) -> dict[str, Any]:
     history = read_history(run)
     recalls = {key: history.last(f"{split}/{key}") for key in ("fine/recall@1", "recall@1")}
-    numbers: dict[str, Any] = {k: math.nan if v is None else v for k, v in recalls.items()}
+    before = start_scores(run)
+    recalls |= {f"{key}_start": before.get(f"{split}/{key}") for key in [*recalls]}
+    numbers: dict[str, Any] = {key: _known(value) for key, value in recalls.items()}
     health = found.health if isinstance(found, Snapshot) else None
     ratios = [one.ratio for one in health.classes if one.count > 1] if health else []
     modes = list(health.modes_per_class.values()) if health else []

@@ -16,6 +16,7 @@ from uncollapse.report.run_curves import curve_charts, event_table, numbered_eve
 from uncollapse.report.snapshot import Snapshot
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_cell
+from uncollapse.training.start_scores import ends_below
 
 if TYPE_CHECKING:
     from uncollapse.report.comparison import Comparison
@@ -25,7 +26,9 @@ __all__ = ["comparison_content", "make_comparison_page"]
 _COLUMNS = {
     "fine_start": "neighbours in the class, same fine label: start",
     "fine_end": "end",
+    "fine/recall@1_start": "R@1, fine labels: before training",
     "fine/recall@1": "R@1, fine labels",
+    "recall@1_start": "R@1: before training",
     "recall@1": "R@1",
     "class_ratio": "class diameter, of the whole",
     "modes": "modes per class",
@@ -65,7 +68,7 @@ def _scores(found: Comparison, split: str) -> dict[str, Any]:
         cells: list[object] = [one["run"], verdict_cell(one["verdict"])]
         for key in used:
             text = number(one[key]) if key == "modes" else percent(one[key])
-            scored = "recall" in key or key == "fine_end"
+            scored = key.endswith("recall@1") or key == "fine_end"
             best = scored and all(one[key] >= other[key] for other in every)
             cells.append(Cell(text, one[key], style="best" * (best and len(every) > 1)))
         rows.append(cells)
@@ -73,10 +76,18 @@ def _scores(found: Comparison, split: str) -> dict[str, Any]:
     looks = [found.looks[name, split] for name in found.runs]
     bold = "; bold is the best" * (len(every) > 1)
     return {
+        "below": [line for one in every for line in _below(one)],
         "table": Table(head, rows, caption=f"Split {split}{bold}"),
         "sampled": next((one.sampled for one in looks if isinstance(one, Snapshot)), ""),
         "unseen": [one for one in looks if isinstance(one, str)],
     }
+
+
+def _below(one: Mapping[str, Any]) -> list[str]:
+    """Where a run ends below its network before training."""
+    keys = ("recall@1", "fine/recall@1")
+    start, end = ({key: one[key + mark] for key in keys} for mark in ("_start", ""))
+    return [f"{one['run']}: {sentence}" for sentence in ends_below(start, end)]
 
 
 def _maps(found: Comparison, split: str, notes: Mapping[str, str]) -> dict[str, Any]:

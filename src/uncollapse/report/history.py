@@ -42,9 +42,13 @@ _NAMES = {
     "nmi": "NMI",
     "nc1": "NC1",
     "cdnv": "CDNV",
+    "auc": "AUC",
+    "eer": "EER",
+    "fold_accuracy": "Accuracy over folds",
+    "tar@": "TAR at FAR",
 }
 
-_GROUPS = {"fine": "fine labels", "share": "share of identities"}
+_GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
 
 
 @dataclass

@@ -14,6 +14,7 @@ from uncollapse.health import Health
 from uncollapse.report.history import History, read_history
 from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.training import Run
+from uncollapse.training.start_scores import ends_below, start_scores
 from uncollapse.training.summary import find_damage
 
 __all__ = ["RunView", "view_runs"]
@@ -56,6 +57,17 @@ class RunView:
     def recall(self) -> float | None:
         """Recall at the smallest k, as last logged."""
         return self.history.last(f"{self.split}/recall@{min(self.run.config.evaluate.ks)}")
+
+    @cached_property
+    def start_scores(self) -> Mapping[str, float]:
+        """Scores of the network before training, by `split/name`."""
+        return start_scores(self.run)
+
+    @property
+    def ends_below(self) -> list[str]:
+        """A sentence for each R@1 that is below that of the network before training."""
+        last = {key: self.history.last(key) for key in self.start_scores}
+        return ends_below(self.start_scores, {k: v for k, v in last.items() if v is not None})
 
     @cached_property
     def warnings(self) -> list[str]:

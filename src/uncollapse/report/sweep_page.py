@@ -15,6 +15,7 @@ from uncollapse.report.page import Page, fill
 from uncollapse.report.sweep_charts import diameter_chart, rate_chart, recall_chart
 from uncollapse.report.sweep_points import RunPoint
 from uncollapse.report.sweep_tables import (
+    ended_below,
     failure_table,
     markdown_content,
     recall_name,
@@ -71,6 +72,7 @@ def sweep_content(view: SweepView, charts: Mapping[str, Sequence[Chart]]) -> dic
         "figures": figures,
         "recall": recall_name(view),
         "best": best["run"] if best is not None and known else "",
+        "below": ended_below(view),
         "charts": charts,
         "runs": run_table(view),
         "failed": failure_table(rows),

@@ -14,7 +14,7 @@ from uncollapse.sweep.grid_axes import short_names
 from uncollapse.sweep.rates import wilson
 from uncollapse.sweep.results import primary_recall
 
-__all__ = ["failure_table", "markdown_content", "recall_name", "run_table"]
+__all__ = ["ended_below", "failure_table", "markdown_content", "recall_name", "run_table"]
 
 _HEAD = ("collapsed", "95 % interval", "diameter before", "after", "bound (17)")
 
@@ -33,7 +33,8 @@ def markdown_content(view: SweepView) -> dict[str, Any]:
         "collapsed": sum(bool(row["collapsed"]) for row in done),
         "positive": len(positive),
         "held": sum(row["diameter"] >= row["bound"] for row in positive),
-        "head": [*short_names(axes).values(), *_HEAD, recall_name(view)],
+        "head": [*short_names(axes).values(), *_HEAD, f"{recall_name(view)}, before", "after"],
+        "below": ended_below(view),
         "rows": [[*point, *_cells(rows)] for point, rows in points.items()],
     }
 
@@ -53,10 +54,31 @@ def run_table(view: SweepView) -> Table:
                 row["status"],
                 verdict_cell(row.get("verdict")),
                 *(Cell(number(size), size) for size in sizes),
-                Cell(percent(primary_recall(row)), primary_recall(row)),
+                *(Cell(percent(r), r) for r in (row.get("recall_init"), primary_recall(row))),
             ]
         )
-    return Table([*head, "bound (17)", recall], rows, first=20, sortable=True)
+    head += ["bound (17)", f"{recall}, before", "after"]
+    return Table(head, rows, first=20, sortable=True)
+
+
+def ended_below(view: SweepView, most: int = 6) -> list[str]:
+    """How many runs end below their network before training in R@1, and which."""
+    lines = []
+    for start, fine in (("recall_init", False), ("fine_recall_init", True)):
+        known = [
+            (row["run"], end, row[start])
+            for row in view.done
+            if row.get(start) is not None and (end := primary_recall(row, fine=fine)) is not None
+        ]
+        below = [f"{run} ({percent(b)} → {percent(a)})" for run, a, b in known if a < b]
+        if below:
+            kind = " by fine labels" * fine
+            named = ", ".join([*below[:most], *["..."] * (len(below) > most)])
+            lines.append(
+                f"{len(below)} of {len(known)} runs end below their network before training in "
+                f"{recall_name(view)}{kind}: {named}."
+            )
+    return lines
 
 
 def failure_table(rows: Sequence[Row]) -> Table | None:
@@ -74,7 +96,7 @@ def recall_name(view: SweepView) -> str:
 
 def _cells(rows: Sequence[Row]) -> list[str]:
     rate = wilson(sum(bool(row["collapsed"]) for row in rows), len(rows))
-    recalls = [recall for row in rows if (recall := primary_recall(row)) is not None]
+    recalls = [[row.get("recall_init") for row in rows], [primary_recall(row) for row in rows]]
     return [
         f"{rate.count} of {rate.total}",
         f"{rate.low:.2f} to {rate.high:.2f}",
@@ -82,8 +104,13 @@ def _cells(rows: Sequence[Row]) -> list[str]:
             _median([row.get(key) for row in rows])
             for key in ("diameter_init", "diameter", "bound")
         ),
-        f"{100 * statistics.median(recalls):.1f} %" if recalls else "–",
+        *(_median_percent(values) for values in recalls),
     ]
+
+
+def _median_percent(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{100 * statistics.median(known):.1f} %" if known else "–"
 
 
 def _median(values: Sequence[float | None]) -> str:

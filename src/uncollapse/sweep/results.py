@@ -15,6 +15,7 @@ from uncollapse.health import Thresholds
 from uncollapse.sweep.job import Job, Outcome
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
+from uncollapse.training.start_scores import start_scores
 
 __all__ = [
     "Results",
@@ -22,6 +23,7 @@ __all__ = [
     "is_collapsed",
     "last_verdict",
     "primary_recall",
+    "recalls_init",
     "result_row",
 ]
 
@@ -46,6 +48,17 @@ def diameters(run: Run) -> dict[str, float | None]:
         "bound": measures.bound(),
     }
     return {k: v if v is not None and math.isfinite(v) else None for k, v in found.items()}
+
+
+def recalls_init(run: Run) -> dict[str, float]:
+    """`recall_init` and `fine_recall_init`: R@1 (the smallest k) before training, where measured.
+
+    By labels and by fine labels, on the first evaluation split: what `primary_recall` began with.
+    """
+    split, k = next(iter(run.config.data.eval_splits), ""), min(run.config.evaluate.ks)
+    scores = start_scores(run)
+    keys = {"recall_init": f"{split}/recall@{k}", "fine_recall_init": f"{split}/fine/recall@{k}"}
+    return {name: scores[key] for name, key in keys.items() if key in scores}
 
 
 def is_collapsed(verdict: str | None, before: float | None, after: float | None) -> bool:
@@ -90,20 +103,22 @@ def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
             **sizes,
             "loss": metrics.get("loss"),
             **{key: value for key, value in metrics.items() if "/" in key},
+            **recalls_init(run),
             "step": summary["step"],
         }
     return row | {"seconds": outcome.seconds, "error": outcome.error}
 
 
-def primary_recall(row: Mapping[str, Any]) -> float | None:
-    """R@1 (the smallest k) by labels on the first evaluation split; None if there is none.
+def primary_recall(row: Mapping[str, Any], *, fine: bool = False) -> float | None:
+    """R@1 (the smallest k) by labels, or by `fine` ones, on the first evaluation split.
+
+    None if there is none.
 
     >>> primary_recall({"run": "a", "test/recall@1": 0.5, "test/fine/recall@1": 0.4})
     0.5
     """
-    others = ("fine/", "share/")  # by other labels, of some identities
-    keys = (key for key in row if "/recall@" in key and not any(o in key for o in others))
-    found = row.get(next(keys, ""))
+    keys = (key for key in row if "/recall@" in key and "share/" not in key)  # all identities
+    found = row.get(next((key for key in keys if ("fine/" in key) == fine), ""))
     return None if found in (None, "") else float(found)
 
 

@@ -1,4 +1,4 @@
-"""Scores of a run's last network, in percent, kept beside the run; and its embeddings."""
+"""Scores of a run's last network and its first, in percent, kept beside the run; embeddings."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from uncollapse._base.files import read_json, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering, retrieval
+from uncollapse.papers._before import Course
 from uncollapse.papers._study import Trained
-from uncollapse.training import Run, embed
+from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.evaluation import evenly_spaced
+from uncollapse.training.measurer import start_network
 
-__all__ = ["Column", "Embedded", "columns", "embed_split", "measure", "measure_all"]
+__all__ = [
+    "Column",
+    "Embedded",
+    "columns",
+    "courses",
+    "embed_split",
+    "measure",
+    "measure_all",
+    "measure_all_before",
+    "measure_before",
+]
 
 
 @dataclass(frozen=True)
@@ -56,15 +68,37 @@ def columns(
 
 def measure(run: Run, columns: Sequence[Column]) -> dict[str, float]:
     """The scores by the columns' titles."""
-    file = run.path / "scores.json"
-    kept: dict[str, Any] = read_json(file) if file.is_file() else {}
     step = run.summary["step"]
+    kept = _kept(run)
     known: dict[str, float] = kept["scores"] if kept.get("step") == step else {}
+    before = kept.get("before", {})
     for split in dict.fromkeys(column.split for column in columns):
         missing = [c for c in columns if c.split == split and c.key not in known]
         if missing:
-            known |= _measure(run, load_eval_data(run.config, split), missing)
-            write_json(file, {"step": step, "scores": known})
+            known |= _measure(run, run.load_model(), split, missing)
+            _keep(run, {"step": step, "scores": known, "before": before})
+    return {column.title: known[column.key] for column in columns}
+
+
+def measure_before(
+    run: Run, columns: Sequence[Column], like: Sequence[Run] = ()
+) -> dict[str, float]:
+    """The scores of the network before training, by the columns' titles.
+
+    What was measured when the run began is taken as it is, and what is known of a run in `like`
+    that began alike; for the rest the network is built again.
+    """
+    known = _measured_before(run)
+    for other in [run, *(one for one in like if _start_of(one) == _start_of(run))]:
+        known = _kept(other).get("before", {}) | known
+    missing = [column for column in columns if column.key not in known]
+    network = start_network(run) if missing else None
+    for split in dict.fromkeys(column.split for column in missing):
+        assert network is not None
+        known |= _measure(run, network, split, [c for c in missing if c.split == split])
+    kept = {"step": None, "scores": {}} | _kept(run)
+    if kept.get("before") != known:
+        _keep(run, kept | {"before": known})
     return {column.title: known[column.key] for column in columns}
 
 
@@ -74,6 +108,30 @@ def measure_all(trained: Trained, column: Column) -> dict[str, list[float]]:
         cell: [measure(run, [column])[column.title] for run in runs]
         for cell, runs in trained.runs.items()
     }
+
+
+def measure_all_before(
+    trained: Trained, columns: Sequence[Column]
+) -> dict[str, list[dict[str, float]]]:
+    """`measure_before` of every run, by cell and in the order of the seeds.
+
+    A network is built again once for all runs that begin alike.
+    """
+    done: list[Run] = []
+    found: dict[str, list[dict[str, float]]] = {}
+    for cell, runs in trained.runs.items():
+        found[cell] = [measure_before(run, columns, done) for run in runs]
+        done += runs
+    return found
+
+
+def courses(trained: Trained, column: Column) -> list[Course]:
+    """A score of every cell before training and at the end."""
+    before = measure_all_before(trained, [column])
+    return [
+        Course(cell, column.title, [one[column.title] for one in before[cell]], end)
+        for cell, end in measure_all(trained, column).items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -92,8 +150,43 @@ def embed_split(run: Run, split: str, most: int) -> Embedded:
     return Embedded(embed(run.load_model(), data.subset(rows)), rows, data)
 
 
-def _measure(run: Run, data: LabelledImages, columns: Sequence[Column]) -> dict[str, float]:
-    z = embed(run.load_model(), data)
+def _kept(run: Run) -> dict[str, Any]:
+    file = run.path / "scores.json"
+    found: dict[str, Any] = read_json(file) if file.is_file() else {}
+    return found
+
+
+def _keep(run: Run, found: Mapping[str, Any]) -> None:
+    write_json(run.path / "scores.json", found)
+
+
+def _start_of(run: Run) -> tuple[object, ...]:
+    """What a network before training depends on; its batch norm on the first batches."""
+    config = run.config
+    return config.seed, config.data, config.model, config.batch
+
+
+def _measured_before(run: Run) -> dict[str, float]:
+    """Recall of the network before training, by the columns' keys, of splits measured whole."""
+    try:
+        measures = run.measures()
+    except NotMeasuredError:
+        return {}
+    most = run.config.evaluate.max_samples
+    return {
+        f"{split}/{name}": 100.0 * value
+        for split, figures in measures.before.splits.items()
+        if most is None or measures.splits[split].total <= most
+        for name, value in figures.scores.items()
+        if "recall@" in name and "map@r" in figures.scores  # searched in itself
+    }
+
+
+def _measure(
+    run: Run, network: nn.Module, split: str, columns: Sequence[Column]
+) -> dict[str, float]:
+    data = load_eval_data(run.config, split)
+    z = embed(network, data)
     found: dict[str, float] = {}
     for fine in {column.fine for column in columns}:
         labels = (data.by_fine_labels() if fine else data).labels

@@ -9,7 +9,7 @@ from functools import partial
 from uncollapse.papers._compare import Comparison, Score, publish
 from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
 from uncollapse.papers._study import Cells, Setup, Study, Trained
-from uncollapse.papers.eps._scores import Column, measure
+from uncollapse.papers.eps._scores import Column, measure, measure_all_before
 
 __all__ = ["TIMES", "Part", "table_item"]
 
@@ -66,10 +66,14 @@ def _make_part(title: str, methods: Cells, part: Part, request: Request) -> Made
 def _scores(trained: Trained, part: Part) -> list[Score]:
     """A method called "EPS + X" is compared with X."""
     rows = []
+    before = measure_all_before(trained, part.columns)
     for method, paper in part.paper.items():
         found = [measure(run, part.columns) for run in trained.runs[method]]
         than = method.removeprefix("EPS + ")
         for column, value in zip(part.columns, paper, strict=True):
-            ours = [one[column.title] for one in found]
-            rows.append(Score(method, column.title, value, ours, than if than != method else None))
+            ours, start = (
+                [one[column.title] for one in scores] for scores in (found, before[method])
+            )
+            other = than if than != method else None
+            rows.append(Score(method, column.title, value, ours, other, start))
     return rows

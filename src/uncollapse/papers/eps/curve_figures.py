@@ -12,10 +12,11 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Series, curves
 from uncollapse.data.registry import list_split
+from uncollapse.papers._before import Course, before_table
 from uncollapse.papers._compare import Claim, Comparison, Score, change, publish
 from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
 from uncollapse.papers._study import Sections, Trained
-from uncollapse.papers.eps._scores import Column, measure_all
+from uncollapse.papers.eps._scores import Column, courses
 from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import METHODS, with_mining
 from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
@@ -60,12 +61,18 @@ def _make(figure: _Lines, request: Request) -> Made:
     if figure.cells is None:
         trained = OMNIGLOT.train(request, {name: METHODS[name] for name in figure.methods})
         x, lines = _through_training(trained)
+        ends = [
+            Course(method, _LETTERS.title, by_seed[:, 0].tolist(), by_seed[:, -1].tolist())
+            for method, by_seed in lines.items()
+        ]
+        more = [before_table(ends, "Before training and at the end")]
     else:
         wanted = figure.cells[request.scale]
         cells = {cell.name: cell.method for line in wanted.values() for cell in line}
         trained = OMNIGLOT.train(request, cells)
-        found = measure_all(trained, _LETTERS)
-        scores = [Score(name, _LETTERS.title, None, values) for name, values in found.items()]
+        ends, more = courses(trained, _LETTERS), []
+        found = {one.method: one.end for one in ends}
+        scores = [Score(one.method, one.metric, None, one.end, before=one.before) for one in ends]
         x = [cell.x for cell in next(iter(wanted.values()))]
         lines = {
             label: np.array([found[cell.name] for cell in line]).T for label, line in wanted.items()
@@ -89,6 +96,7 @@ def _make(figure: _Lines, request: Request) -> Made:
         Comparison(scores, claims),
         about=trained.about(request),
         notes=[*trained.notes, *figure.notes],
+        more=more,
         figure=plot,
     )
 

@@ -7,18 +7,19 @@ from dataclasses import replace
 
 import torch
 from PIL import Image
+from torch import Tensor
 
-from uncollapse import charts
 from uncollapse.charts import Chart, panels, scatter
 from uncollapse.charts.marks import Picture
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.papers._compare import Claim, Comparison, change, publish, spread
-from uncollapse.papers._draw import save
+from uncollapse.papers._before import before_table, spread
+from uncollapse.papers._compare import Claim, Comparison, change, publish
 from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
 from uncollapse.papers._study import Trained
 from uncollapse.papers.eps._scores import (
     Column,
     Embedded,
+    courses,
     embed_split,
     measure,
     measure_all,
@@ -38,6 +39,7 @@ _DIGITS = {"val": ("digits 0-5, seen", range(6)), "test": ("digits 6-9, unseen",
 _DIGIT_IMAGES = 2500
 _QUERIES, _NEIGHBOURS, _TEST_CARS = 6, 5, 4000  # Fig. 4
 _CLASSES, _TRAINING_CARS = 10, 9000  # Fig. 5
+_CARS_R1 = Column("R@1", "test", k=1)
 
 
 def _digits_in_the_plane(request: Request) -> Made:
@@ -47,7 +49,7 @@ def _digits_in_the_plane(request: Request) -> Made:
         for method, runs in trained.runs.items():
             seen = embed_split(runs[0], split, _DIGIT_IMAGES)
             labels = seen.data.by_fine_labels().labels[seen.rows].numpy()
-            score = measure(runs[0], [Column("R@1", split, fine=True, k=1)])["R@1"]
+            score = measure(runs[0], [_digit_recall(split)])["R@1"]
             drawn = scatter(f"{method}: {words}", seen.embeddings.numpy(), labels, first=digits[0])
             # The digits stand on the map.
             maps.append(replace(drawn, note=f"R@1 by digit {score:.1f} %", legend=()))
@@ -65,8 +67,16 @@ def _digits_in_the_plane(request: Request) -> Made:
         ),
         about=trained.about(request),
         notes=trained.notes,
+        more=[
+            before_table(courses(trained, _digit_recall(split)), f"R@1 by digit, {words}")
+            for split, (words, _) in _DIGITS.items()
+        ],
         figure=figure,
     )
+
+
+def _digit_recall(split: str) -> Column:
+    return Column("R@1", split, fine=True, k=1)
 
 
 def _digits_apart(trained: Trained, split: str, words: str) -> Claim:
@@ -88,8 +98,30 @@ def _nearest_cars(request: Request) -> Made:
         _shown(f"{method}: {words}", _sheet(embed_split(runs[0], "test", _TEST_CARS), request.seed))
         for method, runs in trained.runs.items()
     ]
-    page = panels("EPS Fig. 4: nearest neighbours, without and with EPS", sheets, columns=1)
-    return Made([charts.save(page, request.folder / f"{request.item}.png")])
+    claim = Claim(
+        "neighbours of one query",
+        "with EPS they show the car from one side",
+        "see the picture: Cars196 has no labels for that",
+        None,
+    )
+    title = "EPS Fig. 4: nearest neighbours, without and with EPS"
+    return _car_page(request, title, trained, claim, panels(title, sheets, columns=1), photos=True)
+
+
+def _car_page(
+    request: Request, title: str, trained: Trained, claim: Claim, figure: Chart, *, photos: bool
+) -> Made:
+    """The page of a figure without numbers in the paper; R@1 is that of the networks shown."""
+    return publish(
+        request,
+        title,
+        Comparison(claims=[claim]),
+        about=trained.about(request),
+        notes=trained.notes,
+        more=[before_table(courses(trained, _CARS_R1), "R@1, classes not trained on")],
+        figure=figure,
+        photos=photos,
+    )
 
 
 def _shown(title: str, sheet: Image.Image) -> Chart:
@@ -114,12 +146,13 @@ def _sheet(seen: Embedded, seed: int) -> Image.Image:
 
 def _tsne_of_cars(request: Request) -> Made:
     trained = CARS.train(request, _CAR_METHODS)
-    maps = []
+    maps, inside = [], []
     for method, runs in trained.runs.items():
         seen = embed_split(runs[0], "train", _TRAINING_CARS)
         labels = seen.data.labels[seen.rows]
         chosen = sorted(set(labels.tolist()))[:_CLASSES]
         kept = sum(labels == number for number in chosen).bool()
+        inside.append(100.0 * _inside(seen.embeddings[kept], labels[kept]))
         points = project(seen.embeddings[kept], tsne=True, seed=request.seed)
         drawn = scatter(method, points, labels[kept].numpy(), rule=False)
         maps.append(replace(drawn, legend=()))
@@ -129,7 +162,23 @@ def _tsne_of_cars(request: Request) -> Made:
         columns=2,
         note=f"seed {trained.seeds[0]}; {trained.setup.words}",
     )
-    return Made(save(figure, request.folder, request.item))
+    claim = Claim(
+        f"variance inside the {len(chosen)} classes (%), without EPS → with EPS, seed "
+        f"{trained.seeds[0]}",
+        "narrow clusters → more diverse classes",
+        change(*inside),
+        inside[1] > inside[0],
+    )
+    title = "EPS Fig. 5: training classes of Cars196, without and with EPS"
+    return _car_page(request, title, trained, claim, figure, photos=False)
+
+
+def _inside(z: Tensor, labels: Tensor) -> float:
+    """Share of the variance that lies inside classes; 0 where all points are one."""
+    whole = float(((z - z.mean(0)) ** 2).sum())
+    classes = [z[labels == c] for c in set(labels.tolist())]
+    inside = sum(float(((one - one.mean(0)) ** 2).sum()) for one in classes)
+    return inside / whole if whole > 0 else 0.0
 
 
 EMBEDDING_FIGURES = (

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uncollapse.data import DataError, describe
 from uncollapse.metrics import compare_seeds
-from uncollapse.papers._compare import Claim, Comparison, Score, publish, spread
+from uncollapse.papers._before import Course, before_table, spread
+from uncollapse.papers._compare import Claim, Comparison, Score, publish
 from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
-from uncollapse.papers._study import Setup, Study, Trained
-from uncollapse.papers.eps._scores import Column, measure_all
+from uncollapse.papers._study import Setup, Study, Trained, about_together
+from uncollapse.papers.eps._scores import Column, courses
 from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import some_methods
 from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
@@ -53,19 +54,23 @@ _ROWS = {
 def _make(request: Request) -> Made:
     scores: list[Score] = []
     claims: list[Claim] = []
+    shown: list[Course] = []
     notes: list[str] = []
-    last: Trained | None = None
+    trained: list[Trained] = []
     missing = DataError("no study")
     for title, rows in _ROWS.items():
         with_eps = [f"EPS + {loss}" for loss in rows.paper]
         try:
             last = rows.study.train(request, some_methods(*rows.paper, *with_eps))
+            trained.append(last)
         except DataError as error:
             missing = error
             name = rows.study.setups[request.scale][0].config["data"]["name"]
             notes.append(f"{title} is left out: no copy found. Get it from {describe(name).home}")
             continue
-        found = measure_all(last, rows.column)
+        mine = courses(last, rows.column)
+        shown += [replace(one, method=f"{title}, {one.method}") for one in mine]
+        found = {one.method: one.end for one in mine}
         for loss, paper in rows.paper.items():
             for word, method, theirs in (
                 ("without", loss, paper[0]),
@@ -74,14 +79,15 @@ def _make(request: Request) -> Made:
                 std = spread(found[method])[1]
                 scores.append(Score(f"{title}, {loss}", f"std {word} EPS", theirs, [std]))
             claims.append(_gain(f"{title}, EPS + {loss}", found[f"EPS + {loss}"], found[loss]))
-    if last is None:
+    if not trained:
         raise missing
     return publish(
         request,
         "EPS Table 5: spread of R@1 over seeds",
         Comparison(scores, claims, decimals=2),
-        about=last.about(request),
-        notes=[*last.notes, *notes],
+        about=about_together(trained, request),
+        notes=[*dict.fromkeys(note for one in trained for note in one.notes), *notes],
+        more=[before_table(shown, "R@1 before training and at the end")],
     )
 
 

