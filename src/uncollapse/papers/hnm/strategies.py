@@ -1,6 +1,6 @@
 """Beyond HNM: the batch that collapses batch-hard mining, with a rescue, and mined otherwise.
 
-One table by the official protocol of Market-1501: untrained, batch-hard, rescued, six strategies.
+One table by the official protocol of Market-1501: untrained, batch-hard, rescued, and five other strategies.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _make(request: Request) -> Made:
     heading += ["diameter before", "diameter after", "collapsed", "verdict", "rescues"]
     runs = request.folder / f"{request.item}-runs.csv"
     write_csv(runs, heading, [one.row() for one in every])
-    title = f"One batch, eight ways: re-identification by strategy ({request.scale})"
+    title = f"Market-1501 by strategy ({request.scale})"
     setup = trained.setup
     made = publish(
         request,
