@@ -171,5 +171,5 @@ def _joint_numbers(labels: ArrayLike, ref_labels: ArrayLike) -> tuple[Tensor, Te
 
 
 def _unique(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    both = torch.unique(torch.stack((first, second)), dim=1)
-    return both[0], both[1]
+    both = torch.unique((first << 32) + second)  # far cheaper than of rows; the order is the same
+    return both >> 32, both & 0xFFFFFFFF
