@@ -57,6 +57,30 @@ def test_a_transformer_is_trained_resumed_and_searched(folder, tmp_path):
     assert "freeze the account" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    "changes", [{"head": "linear", "dim": 4}, {"head": "pca", "dim": 2}, {"head": "none", "dim": 16}]
+)
+def test_a_frozen_transformer_gives_features_and_is_searched_with_texts(
+    folder, tmp_path, monkeypatch, changes
+):
+    if changes["head"] == "none":
+        changes = changes | {"freeze": False}  # with nothing above it, nothing would train
+    monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache"))
+    values = {"freeze": True} | changes
+    settings = [f"--set=model.{key}={json.dumps(value)}" for key, value in values.items()]
+    words = ["train", str(folder / "run.toml"), "--out", str(tmp_path / "run"), *settings]
+    assert run(app, words) == 0
+    assert "freeze the account" in (tmp_path / "run" / "report.html").read_text()
+    out = tmp_path / "near.json"
+    words = ["search", str(tmp_path / "run"), "freeze the account", "-k", "1", "--out", str(out)]
+    assert run(app, words) == 0
+    (row,) = json.loads(out.read_text())
+    assert row["neighbour"] == "freeze the account"
+    assert row["distance"] == pytest.approx(0.0, abs=1e-5)
+    words = ["export", str(tmp_path / "run"), "--out", str(tmp_path / "model.onnx")]
+    assert run(app, words) == 2
+
+
 def test_a_backbone_as_it_comes_embeds_and_searches_files(folder, tmp_path, capsys):
     name = f"sentence:{folder / 'model'}"
     out = tmp_path / "z.npz"

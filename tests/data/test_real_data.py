@@ -38,3 +38,19 @@ def test_real_omniglot_has_964_letters_of_30_alphabets_and_659_of_20(real_data):
     assert tuple(images.shape) == (2, 1, 28, 28)
     assert 0.02 < float(images.mean()) < 0.3  # ink is bright on dark
     assert data.fine_labels.bincount()[964:].unique().tolist() == [20]
+
+
+def test_real_clinc_has_150_intents_of_10_domains(real_data):
+    need(real_data / "clinc150")
+    result = check("clinc150")
+    assert result.ok
+    assert [split.found for split in result.splits] == [
+        Counts(15_000, 10, 150),
+        Counts(3_000, 10, 150),
+        Counts(4_500, 10, 150),
+        Counts(1_200, 1, 1),
+    ]
+    data = load("clinc150", split="test")
+    assert data.texts([0]) == ["how would you say fly in italian"]
+    assert data.fine_labels.bincount().unique().tolist() == [30]
+    assert data.class_names[int(data.labels[0])] == "travel"
