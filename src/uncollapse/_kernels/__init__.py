@@ -11,6 +11,7 @@ from uncollapse._kernels.mine import choose
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
 from uncollapse._kernels.pairs import class_distances, class_gradient, triplet_charge
 from uncollapse._kernels.scan_tile import StripArrays, count_tile
+from uncollapse._kernels.select import row_hashes, values_at_rank
 
 __all__ = [
     "SORTED_BELOW",
@@ -23,8 +24,10 @@ __all__ = [
     "frame_rows",
     "hinge_rows",
     "own_squares",
+    "row_hashes",
     "similarity_after",
     "similarity_before",
     "tangent",
     "triplet_charge",
+    "values_at_rank",
 ]

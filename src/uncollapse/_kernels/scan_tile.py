@@ -34,6 +34,27 @@ class StripArrays(NamedTuple):
     limit: Array
 
 
+class Bounds(NamedTuple):
+    """Entry (i, j) of a tile may matter to a query if `tile[i, j] + low[j] <= cap[i]`.
+
+    It is certainly nearer than all positives if `tile[i, j] + high[j] < sure[i]`.
+    """
+
+    low: Array
+    high: Array
+    sure: Array
+    cap: Array
+
+
+class Found(NamedTuple):
+    """For the queries of rows and of columns: how many are nearer for certain, and the doubtful."""
+
+    row_nearer: Array
+    column_nearer: Array
+    row_pairs: Array
+    column_pairs: Array
+
+
 @unfused
 def _first_at_least(values: Array, low: int, high: int, value: float) -> int:
     """First index in [low, high) whose value is at least `value`, else high."""
@@ -52,68 +73,88 @@ def _first_at_least(values: Array, low: int, high: int, value: float) -> int:
 
 @unfused
 def _first_look(
-    tile: Array, low: Array, row_most: Array, room: Array, column_most: Array, near: Array
+    tile: Array, row_low: Array, row_cap: Array, column_low: Array, column_cap: Array, near: Array
 ) -> None:
-    """Mark the parts of rows with an entry at or below its row's or its column's bound.
-
-    These are `row_most[i] - low[j]` and `column_most[i] - room[j]`.
-    """
+    """Mark the parts of rows where an entry may matter to its row's or to its column's query."""
     rows, columns = tile.shape
     for i in range(rows):
-        most, other = row_most[i], column_most[i]
+        of_row, of_column = row_cap[i], column_cap[i]
         for p in range(near.shape[1]):
             here = slice(p * _PART, min(p * _PART + _PART, columns))
-            part, lower, room_there = tile[i, here], low[here], room[here]
+            part, low, other = tile[i, here], row_low[here], column_low[here]
             count = np.int32(0)
             for j in range(len(part)):
-                of_row, of_column = most - lower[j], other - room_there[j]
-                count += np.int32(part[j] <= (of_row if of_row > of_column else of_column))
+                a, b = of_row - low[j], of_column - other[j]
+                count += np.int32(part[j] <= (a if a > b else b))
             near[i, p] = count > 0
 
 
 @unfused
-def _look_at_row(
-    part: Array, low: Array, high: Array, sure: float, cap: float, flag: Array
-) -> tuple[np.int32, np.int32]:
-    """How many are certainly nearer than every positive, and may be nearer than one: flagged."""
-    nearer, maybe = np.int32(0), np.int32(0)
-    for j in range(len(part)):
-        certain, possible = part[j] + high[j] < sure, part[j] + low[j] <= cap
-        nearer += np.int32(certain)
-        maybe += np.int32(possible)
-        flag[j] = np.uint8(possible) ^ np.uint8(certain)
-    return nearer, maybe - nearer
-
-
-@unfused
-def _look_at_columns(
-    part: Array, low: Array, high: Array, g_low: float, g_high: float, flag: Array, nearer: Array
-) -> np.int32:
-    """The same with the columns as queries: `low` and `high` are short of `cap` and `sure`."""
-    maybe = np.int32(0)
-    for j in range(len(part)):
-        certain, possible = part[j] + high[j] < -g_high, part[j] + low[j] <= -g_low
-        nearer[j] += np.int32(certain)
-        maybe += np.int32(possible) - np.int32(certain)
-        flag[j] = np.uint8(possible) ^ np.uint8(certain)
-    return maybe
-
-
-@unfused
-def _flagged(flag: Array, word: Array, columns: int, expected: np.int32, out: Array) -> None:
-    """List the columns whose flag is set."""
-    count = 0
+def _flagged(
+    flag: Array, word: Array, width: int, expected: np.int32, code: int, out: Array, total: int
+) -> int:
+    """Add `code + j` to the list for each flag j that is set; returns how many it has then."""
     if expected < _FEW:
-        for w in range((columns + 7) // 8):
+        for w in range((width + 7) // 8):
             if word[w] != 0:
-                for j in range(8 * w, min(8 * w + 8, columns)):
+                for j in range(8 * w, min(8 * w + 8, width)):
                     if flag[j] != 0:
-                        out[count] = j
-                        count += 1
+                        out[total] = code + j
+                        total += 1
     else:  # without branches, which would be mispredicted
-        for j in range(columns):
-            out[count] = j
-            count += flag[j]
+        for j in range(width):
+            out[total] = code + j
+            total += flag[j]
+    return total
+
+
+@unfused
+def _second_look(
+    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, found: Found,
+) -> tuple[int, int]:  # fmt: skip
+    """Where something is near: count what precedes every positive for certain, list the doubtful.
+
+    Returns how many are listed for queries of rows, and of columns.
+    """
+    flag = np.zeros((_PART + 7) // 8 * 8, np.uint8)
+    word = flag.view(np.uint64)  # eight flags at a time: few are set
+    columns, of_rows, of_columns = tile.shape[1], 0, 0
+    for i in range(len(near)):
+        for p in range(near.shape[1]):
+            if not near[i, p]:
+                continue
+            start, stop = p * _PART, min(p * _PART + _PART, columns)
+            # Unsigned, or the loops are not done in SIMD.
+            begin, end = np.uint64(start), np.uint64(stop)
+            sure, cap = row.sure[i], row.cap[i]
+            nearer, maybe = np.int32(0), np.int32(0)
+            for j in range(begin, end):
+                certain, possible = tile[i, j] + row.high[j] < sure, tile[i, j] + row.low[j] <= cap
+                nearer += np.int32(certain)
+                maybe += np.int32(possible)
+                flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
+            found.row_nearer[i] += nearer
+            if maybe > nearer:
+                of_rows = _flagged(
+                    flag, word, stop - start, maybe - nearer, (i << 16) + start,
+                    found.row_pairs, of_rows,
+                )  # fmt: skip
+            if not both:
+                continue
+            sure, cap = column.sure[i], column.cap[i]
+            maybe = np.int32(0)
+            for j in range(begin, end):
+                certain = tile[i, j] + column.high[j] < sure
+                possible = tile[i, j] + column.low[j] <= cap
+                found.column_nearer[j] += np.int32(certain)
+                maybe += np.int32(possible) - np.int32(certain)
+                flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
+            if maybe > 0:
+                of_columns = _flagged(
+                    flag, word, stop - start, maybe, (i << 16) + start,
+                    found.column_pairs, of_columns,
+                )  # fmt: skip
+    return of_rows, of_columns
 
 
 @unfused
@@ -138,17 +179,21 @@ def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
 
 
 @unfused
-def _count_row(
-    row: Array, start: int, listed: Array, low: Array, high: Array, x_low: float, x_high: float,
-    x: RankedPoints, position: int, y: RankedPoints, column0: int, q: int, strip: StripArrays,
+def _count_rows(
+    tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints, bounds: Bounds,
+    pairs: Array, strip0: int, strip: StripArrays,
 ) -> None:  # fmt: skip
-    """Count each listed negative at the first positive it precedes."""
+    """Count each listed negative at the first positive of its row's query that it precedes."""
     threshold = strip.threshold
-    begin, end = strip.start[q], strip.start[q] + strip.live[q] + 1
-    for n in range(len(listed)):
-        j = start + listed[n]
-        k = _first_at_least(threshold, begin, end, row[j] + low[j] + x_low)
-        if k < end and threshold[k] <= row[j] + high[j] + x_high:
+    for n in range(len(pairs)):
+        i, j = pairs[n] >> 16, pairs[n] & 0xFFFF
+        position = row0 + i
+        q = position - strip0
+        end = strip.start[q] + strip.live[q] + 1
+        low = tile[i, j] + bounds.low[j] + (x.norms[position] - x.band[position])
+        k = _first_at_least(threshold, strip.start[q], end, low)
+        high = tile[i, j] + bounds.high[j] + (x.norms[position] + x.band[position])
+        if k < end and threshold[k] <= high:
             k = _first_at_least(threshold, k, end, pair_square(x, position, y, column0 + j))
         if k < end:
             strip.hist[k] += 1
@@ -157,8 +202,8 @@ def _count_row(
 
 @unfused
 def _count_columns(
-    tile: Array, row0: int, column0: int, x: RankedPoints, low: Array, high: Array,
-    strip: StripArrays, pairs: Array, grouped: Array,
+    tile: Array, row0: int, column0: int, x: RankedPoints, bounds: Bounds,
+    pairs: Array, grouped: Array, strip: StripArrays,
 ) -> None:  # fmt: skip
     """The same with the columns as queries, one by one: a query's thresholds are fetched once."""
     columns, threshold = tile.shape[1], strip.threshold
@@ -178,10 +223,10 @@ def _count_columns(
         for n in range(first, place[j]):
             i = grouped[n]
             other = row0 + i
-            k = _first_at_least(
-                threshold, begin, end, tile[i, j] + low[j] + (x.norms[other] - x.band[other])
-            )
-            if k < end and threshold[k] <= tile[i, j] + high[j] + (x.norms[other] + x.band[other]):
+            low = tile[i, j] + bounds.low[j] + (x.norms[other] - x.band[other])
+            k = _first_at_least(threshold, begin, end, low)
+            high = tile[i, j] + bounds.high[j] + (x.norms[other] + x.band[other])
+            if k < end and threshold[k] <= high:
                 k = _first_at_least(threshold, k, end, pair_square(x, q, x, other))
             if k < end:
                 strip.hist[k] += 1
@@ -198,55 +243,27 @@ def count_tile(
     """The tile's rows are queries, with `both` its columns too; `tile[i, j]` is -2 x·y.
 
     `both`: one set, all of it in one strip. Own classes are made infinite. `pairs` and `grouped`
-    have room for the tile's entries.
+    have room for one more than the tile's entries.
     """
     rows, columns = tile.shape
-    flag = np.zeros((_PART + 7) // 8 * 8, np.uint8)
-    word = flag.view(np.uint64)  # eight flags at a time: few are set
-    listed = np.empty(_PART + 1, np.int64)
     here, there = slice(row0, row0 + rows), slice(column0, column0 + columns)
+    mine = slice(row0 - strip0, row0 - strip0 + rows)
     x_low, x_high = x.norms[here] - x.band[here], x.norms[here] + x.band[here]
     low, high = y.norms[there] - y.band[there], y.norms[there] + y.band[there]
-    sure = strip.sure[row0 - strip0 : row0 - strip0 + rows] - x_high
-    cap = strip.cap[row0 - strip0 : row0 - strip0 + rows] - x_low
-    room, excess, column_cap = low, high, np.full_like(x_low, -np.inf)
+    row = Bounds(low, high, strip.sure[mine] - x_high, strip.cap[mine] - x_low)
+    column = Bounds(low, high, x_high, np.full_like(x_low, -np.inf))  # nothing is near
     if both:
-        room, excess, column_cap = low - strip.cap[there], high - strip.sure[there], -x_low
-    certainly, certainly_columns = np.zeros(rows, np.int32), np.zeros(columns, np.int32)
+        column = Bounds(low - strip.cap[there], high - strip.sure[there], -x_high, -x_low)
     for i in range(rows):
         first = max(own_low[row0 + i] - column0, 0)
         for j in range(first, min(own_high[row0 + i] - column0, columns)):
             tile[i, j] = np.inf
     near = np.empty((rows, (columns + _PART - 1) // _PART), np.bool_)
-    _first_look(tile, low, cap, room, column_cap, near)
-    total = 0
-    for i in range(rows):
-        for p in range(near.shape[1]):
-            if not near[i, p]:
-                continue
-            start, stop = p * _PART, min(p * _PART + _PART, columns)
-            part = tile[i, start:stop]
-            nearer, maybe = _look_at_row(
-                part, low[start:stop], high[start:stop], sure[i], cap[i], flag
-            )
-            certainly[i] += nearer
-            if maybe > 0:
-                _flagged(flag, word, stop - start, maybe, listed)
-                _count_row(
-                    tile[i], start, listed[:maybe], low, high, x_low[i], x_high[i],
-                    x, row0 + i, y, column0, row0 + i - strip0, strip,
-                )  # fmt: skip
-            if both:
-                maybe = _look_at_columns(
-                    part, room[start:stop], excess[start:stop], x_low[i], x_high[i], flag,
-                    certainly_columns[start:stop],
-                )  # fmt: skip
-                if maybe > 0:
-                    _flagged(flag, word, stop - start, maybe, listed)
-                    for n in range(maybe):
-                        pairs[total] = (i << 16) + start + listed[n]
-                        total += 1
-    _finish(certainly, row0 - strip0, strip)
+    _first_look(tile, row.low, row.cap, column.low, column.cap, near)
+    found = Found(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
+    of_rows, of_columns = _second_look(tile, near, both, row, column, found)
+    _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], strip0, strip)
+    _finish(found.row_nearer, row0 - strip0, strip)
     if both:
-        _count_columns(tile, row0, column0, x, low, high, strip, pairs[:total], grouped)
-        _finish(certainly_columns, column0, strip)
+        _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, strip)
+        _finish(found.column_nearer, column0, strip)

@@ -51,7 +51,7 @@ class CompiledScan:
         names = self._kernels.StripArrays._fields
         known = self._kernels.StripArrays(*(getattr(strip, n).numpy() for n in names))
         buffer = torch.empty(TILE * TILE, dtype=self._columns.norms.dtype)
-        pairs, grouped = np.empty(TILE * TILE, np.int32), np.empty(TILE * TILE, np.int32)
+        pairs, grouped = (np.empty(TILE * TILE + 1, np.int32) for _ in range(2))
         own = self._task.own_low, self._task.own_high
 
         def count(left: Frame, a: int, columns: slice, both: bool) -> None:
