@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.arrays import Array
 from uncollapse._base.extras import compiled
 from uncollapse.distances import Frame, on_host
 from uncollapse.metrics._ranked_set import RankedSet
@@ -20,6 +22,7 @@ from uncollapse.metrics._tile_scan import TILE, Counter, TorchScan
 __all__ = ["CompiledScan", "Scan", "scan_for"]
 
 _ALL = slice(None)
+_SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 
 
 class CompiledScan:
@@ -34,12 +37,24 @@ class CompiledScan:
 
     def own(self, low: int, high: int, start: Tensor, out: Tensor) -> None:
         """Exact squared distances from each query of [low, high) to its positives, ascending."""
-        t = self._task
-        begin = start.numpy()
-        self._kernels.own_squares(
-            self._x, self._y, low, high, t.own_low, t.own_high, t.query_skip, t.gallery_skip,
-            t.gallery is None, begin, out.numpy(),
-        )  # fmt: skip
+        t, begin = self._task, start.numpy()
+        mutual = t.gallery is None and low == 0 and high == len(t.own_low)
+
+        def measure(part: tuple[int, int]) -> None:
+            self._kernels.own_squares(
+                self._x, self._y, *part, low, t.own_low, t.own_high, t.query_skip, t.gallery_skip,
+                mutual, begin, out.numpy(),
+            )  # fmt: skip
+
+        parts = [
+            (low + a, low + b)
+            for a, b in _shares(t.own_low[low:high], begin, torch.get_num_threads())
+        ]
+        if len(parts) == 1:
+            measure(parts[0])
+        else:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(measure, parts))
         counts = np.diff(begin)
         bounds = np.r_[0, np.flatnonzero(np.diff(counts)) + 1, high - low]
         for a, b in pairwise(bounds.tolist()):  # queries with equally many positives
@@ -74,6 +89,16 @@ def scan_for(task: Task, x: RankedSet, y: RankedSet) -> Scan:
     """Compiled on a CPU if numba is there, in torch otherwise."""
     kernels = compiled.kernels if on_host(x.twin) else None
     return TorchScan(task, x, y) if kernels is None else CompiledScan(kernels, task, x, y)
+
+
+def _shares(own_low: Array, start: Array, threads: int) -> list[tuple[int, int]]:
+    """Ranges of queries with about as many positives each, none of which divides a class."""
+    if start[-1] < _SHARED_FROM:
+        threads = 1
+    wanted = np.searchsorted(start, start[-1] * np.arange(1, threads) / threads)
+    classes = np.flatnonzero(np.diff(own_low)) + 1
+    bounds = np.r_[classes, len(own_low)][np.searchsorted(classes, wanted)]
+    return list(pairwise(np.unique(np.r_[0, bounds, len(own_low)]).tolist()))
 
 
 def _arrays(points: RankedSet) -> list[Any]:
