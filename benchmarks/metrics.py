@@ -1,6 +1,6 @@
 """Retrieval and k-means beside PML's AccuracyCalculator and faiss, in one run.
 
-One thread and CPU time; at 20,000 points also two threads and wall time, which needs two idle cores.
+One thread and CPU time; at 20,000 points two threads and wall time, which needs two idle cores.
 
 python benchmarks/metrics.py            about eight minutes
 python benchmarks/metrics.py --quick    10,000 points only
@@ -10,25 +10,14 @@ python benchmarks/metrics.py --full     also 300,000 points in bounded memory (t
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
+from _peer_blas import TWO  # first of all: it sets what BLAS reads when it loads
 
-TWO = "--two-threads-in-this-process"  # how the process of the two-thread rows is told so
-# Before any BLAS loads.
-os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "2" if TWO in sys.argv else "1"
-# The OpenBLAS in faiss's package takes processors newer than itself for very old ones, and is then
-# less than half as fast. A fair peer is told what it runs on.
-if "OPENBLAS_CORETYPE" not in os.environ and Path("/proc/cpuinfo").exists():
-    flags = set(Path("/proc/cpuinfo").read_text().split())
-    for core, needed in {"SkylakeX": {"avx512f", "avx512vl"}, "Haswell": {"avx2", "fma"}}.items():
-        if needed <= flags:
-            os.environ["OPENBLAS_CORETYPE"] = core
-            break
-
+# isort: split
 import argparse
+import os
 import statistics
 import subprocess
+import sys
 import time
 from functools import partial
 
