@@ -78,8 +78,7 @@ TWINS: list[tuple[str, Call]] = [
     ("similarity_after", loss(MultiSimilarityLoss, miner=Miner("easy", "multi_similarity"))),
     ("similarity_after", loss(MultiSimilarityLoss, miner=Miner(*["multi_similarity"] * 2))),
     ("own_squares", ranking),
-    ("scan_rows", ranking),
-    ("scan_columns", ranking),
+    ("count_tile", ranking),
 ]
 TYPES = {"RankedPoints", "StripArrays", "SORTED_BELOW"}  # what kernels are handed, not kernels
 

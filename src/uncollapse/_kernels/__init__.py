@@ -10,7 +10,8 @@ from uncollapse._kernels.frame import frame_rows, tangent
 from uncollapse._kernels.mine import choose
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
 from uncollapse._kernels.pairs import class_distances, class_gradient, triplet_charge
-from uncollapse._kernels.scan_tile import StripArrays, scan_columns, scan_rows
+from uncollapse._kernels.scan_tile import StripArrays, count_tile
+from uncollapse._kernels.select import row_hashes, values_at_rank
 
 __all__ = [
     "SORTED_BELOW",
@@ -19,13 +20,14 @@ __all__ = [
     "choose",
     "class_distances",
     "class_gradient",
+    "count_tile",
     "frame_rows",
     "hinge_rows",
     "own_squares",
-    "scan_columns",
-    "scan_rows",
+    "row_hashes",
     "similarity_after",
     "similarity_before",
     "tangent",
     "triplet_charge",
+    "values_at_rank",
 ]

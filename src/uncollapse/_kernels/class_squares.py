@@ -40,12 +40,16 @@ def pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
 
 @unfused
 def own_squares(
-    x: RankedPoints, y: RankedPoints, low: int, high: int, own_low: Array, own_high: Array,
-    x_skip: Array, y_skip: Array, same: bool, start: Array, out: Array,
+    x: RankedPoints, y: RankedPoints, first: int, last: int, low: int, own_low: Array,
+    own_high: Array, x_skip: Array, y_skip: Array, mutual: bool, start: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Exact squared distances of the queries [low, high) to their positives, short lists sorted."""
-    for q in range(low, high):
-        if same and low == 0 and high == len(own_low):  # each pair of one set serves both
+    """Exact squared distances of the queries [first, last) to their positives, short lists sorted.
+
+    `low` is the query of `start[0]`. `mutual`: one set, and whole classes of it, so that each pair
+    serves both.
+    """
+    for q in range(first, last):
+        if mutual:
             for g in range(q + 1, own_high[q]):
                 square = pair_square(x, q, y, g)
                 out[start[q] + g - 1 - own_low[q]] = square

@@ -1,4 +1,9 @@
-"""Scan of a tile of squared distances: twin of `TorchScan.scan` in `metrics`."""
+"""Scan of a tile of products: twin of `TorchScan.scan` in `metrics`.
+
+Once some neighbours are known hardly anything in a tile is near enough to matter. A first look goes
+over the tile once for the queries of its rows and of its columns, part by part, and only parts with
+something near are looked at again for either.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,10 @@ from uncollapse._base.arrays import Array
 from uncollapse._kernels.class_squares import RankedPoints, pair_square
 from uncollapse._kernels.loops import unfused
 
-__all__ = ["StripArrays", "scan_columns", "scan_rows"]
+__all__ = ["StripArrays", "count_tile"]
 
 _FEW, _LINEAR = 4, 160
+_PART = 128  # columns looked at together
 
 
 class StripArrays(NamedTuple):
@@ -26,6 +32,27 @@ class StripArrays(NamedTuple):
     hist: Array
     fresh: Array
     limit: Array
+
+
+class Bounds(NamedTuple):
+    """Entry (i, j) of a tile may matter to a query if `tile[i, j] + low[j] <= cap[i]`.
+
+    It is certainly nearer than all positives if `tile[i, j] + high[j] < sure[i]`.
+    """
+
+    low: Array
+    high: Array
+    sure: Array
+    cap: Array
+
+
+class Found(NamedTuple):
+    """For the queries of rows and of columns: how many are nearer for certain, and the doubtful."""
+
+    row_nearer: Array
+    column_nearer: Array
+    row_pairs: Array
+    column_pairs: Array
 
 
 @unfused
@@ -45,29 +72,89 @@ def _first_at_least(values: Array, low: int, high: int, value: float) -> int:
 
 
 @unfused
-def _flagged(flag: Array, word: Array, columns: int, expected: np.int32, out: Array) -> None:
-    """List the columns whose flag is set."""
-    count = 0
-    if expected < _FEW:
-        for w in range(len(word)):
-            if word[w] != 0:
-                for j in range(8 * w, min(8 * w + 8, columns)):
-                    if flag[j] != 0:
-                        out[count] = j
-                        count += 1
-    else:  # without branches, which would be mispredicted
-        for j in range(columns):
-            out[count] = j
-            count += flag[j]
+def _first_look(
+    tile: Array, row_low: Array, row_cap: Array, column_low: Array, column_cap: Array, near: Array
+) -> None:
+    """Mark the parts of rows where an entry may matter to its row's or to its column's query."""
+    rows, columns = tile.shape
+    for i in range(rows):
+        of_row, of_column = row_cap[i], column_cap[i]
+        for p in range(near.shape[1]):
+            here = slice(p * _PART, min(p * _PART + _PART, columns))
+            part, low, other = tile[i, here], row_low[here], column_low[here]
+            count = np.int32(0)
+            for j in range(len(part)):
+                a, b = of_row - low[j], of_column - other[j]
+                count += np.int32(part[j] <= (a if a > b else b))
+            near[i, p] = count > 0
 
 
 @unfused
-def _none_below(row: Array, offset: Array, most: float) -> bool:
-    """Whether every `row[j] + offset[j]` is above `most`."""
-    count = np.int32(0)
-    for j in range(len(row)):
-        count += np.int32(row[j] + offset[j] <= most)
-    return bool(count == 0)
+def _flagged(
+    flag: Array, word: Array, width: int, expected: np.int32, code: int, out: Array, total: int
+) -> int:
+    """Add `code + j` to the list for each flag j that is set; returns how many it has then."""
+    if expected < _FEW:
+        for w in range((width + 7) // 8):
+            if word[w] != 0:
+                for j in range(8 * w, min(8 * w + 8, width)):
+                    if flag[j] != 0:
+                        out[total] = code + j
+                        total += 1
+    else:  # without branches, which would be mispredicted
+        for j in range(width):
+            out[total] = code + j
+            total += flag[j]
+    return total
+
+
+@unfused
+def _second_look(
+    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, found: Found,
+) -> tuple[int, int]:  # fmt: skip
+    """Where something is near: count what precedes every positive for certain, list the doubtful.
+
+    Returns how many are listed for queries of rows, and of columns.
+    """
+    flag = np.zeros((_PART + 7) // 8 * 8, np.uint8)
+    word = flag.view(np.uint64)  # eight flags at a time: few are set
+    columns, of_rows, of_columns = tile.shape[1], 0, 0
+    for i in range(len(near)):
+        for p in range(near.shape[1]):
+            if not near[i, p]:
+                continue
+            start, stop = p * _PART, min(p * _PART + _PART, columns)
+            # Unsigned, or the loops are not done in SIMD.
+            begin, end = np.uint64(start), np.uint64(stop)
+            sure, cap = row.sure[i], row.cap[i]
+            nearer, maybe = np.int32(0), np.int32(0)
+            for j in range(begin, end):
+                certain, possible = tile[i, j] + row.high[j] < sure, tile[i, j] + row.low[j] <= cap
+                nearer += np.int32(certain)
+                maybe += np.int32(possible)
+                flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
+            found.row_nearer[i] += nearer
+            if maybe > nearer:
+                of_rows = _flagged(
+                    flag, word, stop - start, maybe - nearer, (i << 16) + start,
+                    found.row_pairs, of_rows,
+                )  # fmt: skip
+            if not both:
+                continue
+            sure, cap = column.sure[i], column.cap[i]
+            maybe = np.int32(0)
+            for j in range(begin, end):
+                certain = tile[i, j] + column.high[j] < sure
+                possible = tile[i, j] + column.low[j] <= cap
+                found.column_nearer[j] += np.int32(certain)
+                maybe += np.int32(possible) - np.int32(certain)
+                flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
+            if maybe > 0:
+                of_columns = _flagged(
+                    flag, word, stop - start, maybe, (i << 16) + start,
+                    found.column_pairs, of_columns,
+                )  # fmt: skip
+    return of_rows, of_columns
 
 
 @unfused
@@ -92,111 +179,40 @@ def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
 
 
 @unfused
-def scan_rows(
-    tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints,
-    own_low: Array, own_high: Array, strip0: int, strip: StripArrays,
+def _count_rows(
+    tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints, bounds: Bounds,
+    pairs: Array, strip0: int, strip: StripArrays,
 ) -> None:  # fmt: skip
-    """The tile's rows are queries; `tile[i, j]` is |y|² - 2 x·y. Own classes are made infinite."""
-    rows, columns = tile.shape
-    flag = np.zeros((columns + 7) // 8 * 8, np.uint8)
-    word = flag.view(np.uint64)  # eight flags at a time: few are set
-    listed = np.empty(columns + 1, np.int64)
-    threshold, hist, fresh = strip.threshold, strip.hist, strip.fresh
-    band = y.band[column0 : column0 + columns]
-    below = -band
-    certainly = np.zeros(rows, np.int32)
-    looked, empty = 0, 0
-    for i in range(rows):
+    """Count each listed negative at the first positive of its row's query that it precedes."""
+    threshold = strip.threshold
+    for n in range(len(pairs)):
+        i, j = pairs[n] >> 16, pairs[n] & 0xFFFF
         position = row0 + i
-        row = tile[i]
-        first = max(own_low[position] - column0, 0)
-        for j in range(first, min(own_high[position] - column0, columns)):
-            row[j] = np.inf
         q = position - strip0
-        x_low, x_high = x.norms[position] - x.band[position], x.norms[position] + x.band[position]
-        sure, cap = strip.sure[q], strip.cap[q]
-        # Most rows have nothing near once some neighbours are known: seen at a quarter of the cost.
-        if 2 * empty >= looked:
-            looked += 1
-            if _none_below(row, below, cap - x_low):
-                empty += 1
-                continue
-        nearer, maybe = np.int32(0), np.int32(0)
-        for j in range(columns):
-            certain = row[j] + x_high + band[j] < sure
-            possible = row[j] + x_low + below[j] <= cap
-            nearer += np.int32(certain)
-            maybe += np.int32(possible)
-            flag[j] = np.uint8(possible) ^ np.uint8(certain)
-        if nearer != maybe:
-            # Count each such negative at the first positive it precedes.
-            _flagged(flag, word, columns, maybe - nearer, listed)
-            begin, end = strip.start[q], strip.start[q] + strip.live[q] + 1
-            for n in range(maybe - nearer):
-                j = listed[n]
-                k = _first_at_least(threshold, begin, end, row[j] + x_low + below[j])
-                if k < end and threshold[k] <= row[j] + x_high + band[j]:
-                    square = pair_square(x, position, y, column0 + j)
-                    k = _first_at_least(threshold, k, end, square)
-                if k < end:
-                    hist[k] += 1
-                    fresh[q] += 1
-        certainly[i] = nearer
-    _finish(certainly, row0 - strip0, strip)
+        end = strip.start[q] + strip.live[q] + 1
+        low = tile[i, j] + bounds.low[j] + (x.norms[position] - x.band[position])
+        k = _first_at_least(threshold, strip.start[q], end, low)
+        high = tile[i, j] + bounds.high[j] + (x.norms[position] + x.band[position])
+        if k < end and threshold[k] <= high:
+            k = _first_at_least(threshold, k, end, pair_square(x, position, y, column0 + j))
+        if k < end:
+            strip.hist[k] += 1
+            strip.fresh[q] += 1
 
 
 @unfused
-def scan_columns(
-    tile: Array,
-    row0: int,
-    column0: int,
-    x: RankedPoints,
-    strip: StripArrays,
-    pairs: Array,
-    grouped: Array,
-) -> None:
-    """The same tile with its columns as queries: one set, all of it in one strip.
-
-    What is not certain is listed row by row and then settled column by column, so that each
-    query's thresholds are fetched once.
-    """
-    rows, columns = tile.shape
-    flag = np.zeros((columns + 7) // 8 * 8, np.uint8)
-    word = flag.view(np.uint64)
-    listed = np.empty(columns + 1, np.int64)
-    threshold, hist, fresh = strip.threshold, strip.hist, strip.fresh
-    band = x.band[column0 : column0 + columns]
-    sure = strip.sure[column0 : column0 + columns]
-    cap = strip.cap[column0 : column0 + columns]
-    nearer = np.zeros(columns, np.int32)
+def _count_columns(
+    tile: Array, row0: int, column0: int, x: RankedPoints, bounds: Bounds,
+    pairs: Array, grouped: Array, strip: StripArrays,
+) -> None:  # fmt: skip
+    """The same with the columns as queries, one by one: a query's thresholds are fetched once."""
+    columns, threshold = tile.shape[1], strip.threshold
     place = np.zeros(columns + 1, np.int64)
-    room = -band - cap
-    total, looked, empty = 0, 0, 0
-    for i in range(rows):
-        position = row0 + i
-        row = tile[i]
-        g_low, g_high = x.norms[position] - x.band[position], x.norms[position] + x.band[position]
-        if 2 * empty >= looked:
-            looked += 1
-            if _none_below(row, room, -g_low):
-                empty += 1
-                continue
-        count = np.int32(0)
-        for j in range(columns):
-            certain = row[j] + g_high + band[j] < sure[j]
-            possible = row[j] + g_low - band[j] <= cap[j]
-            nearer[j] += np.int32(certain)
-            count += np.int32(possible) - np.int32(certain)
-            flag[j] = np.uint8(possible) ^ np.uint8(certain)
-        if count > 0:
-            _flagged(flag, word, columns, count, listed)
-            for n in range(count):
-                pairs[total] = (i << 16) + listed[n]
-                place[listed[n] + 1] += 1
-                total += 1
+    for n in range(len(pairs)):
+        place[(pairs[n] & 0xFFFF) + 1] += 1
     for j in range(columns):
         place[j + 1] += place[j]
-    for n in range(total):
+    for n in range(len(pairs)):
         j = pairs[n] & 0xFFFF
         grouped[place[j]] = pairs[n] >> 16
         place[j] += 1
@@ -207,13 +223,47 @@ def scan_columns(
         for n in range(first, place[j]):
             i = grouped[n]
             other = row0 + i
-            low = tile[i, j] + (x.norms[other] - x.band[other]) - band[j]
-            high = tile[i, j] + (x.norms[other] + x.band[other]) + band[j]
+            low = tile[i, j] + bounds.low[j] + (x.norms[other] - x.band[other])
             k = _first_at_least(threshold, begin, end, low)
+            high = tile[i, j] + bounds.high[j] + (x.norms[other] + x.band[other])
             if k < end and threshold[k] <= high:
                 k = _first_at_least(threshold, k, end, pair_square(x, q, x, other))
             if k < end:
-                hist[k] += 1
-                fresh[q] += 1
+                strip.hist[k] += 1
+                strip.fresh[q] += 1
         first = place[j]
-    _finish(nearer, column0, strip)
+
+
+@unfused
+def count_tile(
+    tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints,
+    own_low: Array, own_high: Array, strip0: int, strip: StripArrays,
+    both: bool, pairs: Array, grouped: Array,
+) -> None:  # fmt: skip
+    """The tile's rows are queries, with `both` its columns too; `tile[i, j]` is -2 x·y.
+
+    `both`: one set, all of it in one strip. Own classes are made infinite. `pairs` and `grouped`
+    have room for one more than the tile's entries.
+    """
+    rows, columns = tile.shape
+    here, there = slice(row0, row0 + rows), slice(column0, column0 + columns)
+    mine = slice(row0 - strip0, row0 - strip0 + rows)
+    x_low, x_high = x.norms[here] - x.band[here], x.norms[here] + x.band[here]
+    low, high = y.norms[there] - y.band[there], y.norms[there] + y.band[there]
+    row = Bounds(low, high, strip.sure[mine] - x_high, strip.cap[mine] - x_low)
+    column = Bounds(low, high, x_high, np.full_like(x_low, -np.inf))  # nothing is near
+    if both:
+        column = Bounds(low - strip.cap[there], high - strip.sure[there], -x_high, -x_low)
+    for i in range(rows):
+        first = max(own_low[row0 + i] - column0, 0)
+        for j in range(first, min(own_high[row0 + i] - column0, columns)):
+            tile[i, j] = np.inf
+    near = np.empty((rows, (columns + _PART - 1) // _PART), np.bool_)
+    _first_look(tile, row.low, row.cap, column.low, column.cap, near)
+    found = Found(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
+    of_rows, of_columns = _second_look(tile, near, both, row, column, found)
+    _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], strip0, strip)
+    _finish(found.row_nearer, row0 - strip0, strip)
+    if both:
+        _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, strip)
+        _finish(found.column_nearer, column0, strip)

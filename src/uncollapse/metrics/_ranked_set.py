@@ -10,7 +10,8 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
-from uncollapse.distances import Frame, float32_is_exact
+from uncollapse._base.extras import compiled
+from uncollapse.distances import Frame, float32_is_exact, on_host
 
 __all__ = ["RankedSet", "check_norms", "narrow_dtype", "ranked_sets"]
 
@@ -99,6 +100,10 @@ def _hashes(rows: Tensor) -> Tensor:
     span = (1 << 62) - 1
     key = torch.randint(-span, span, (2, rows.shape[1]), generator=generator).to(rows.device) | 1
     out = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
+    kernels = compiled.kernels if on_host(rows) else None
+    if kernels is not None:
+        kernels.row_hashes(rows.contiguous().view(bits).numpy(), key.numpy(), out.numpy())
+        return out
     step = max(1, _CHUNK // rows.shape[1])
     for low in range(0, len(rows), step):
         mixed = (rows[low : low + step].contiguous().view(bits).long() + key[0]) * key[1]

@@ -17,11 +17,13 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
-from uncollapse.distances.tiles import short_squares
-from uncollapse.metrics._compiled_scan import TILE, Scan, scan_for
+from uncollapse.distances import Frame
+from uncollapse.metrics._compiled_scan import Scan, scan_for
 from uncollapse.metrics._ranked_set import RankedSet, narrow_dtype, ranked_sets
 from uncollapse.metrics._strip import Strip, open_strip, ranks_of, unproven
 from uncollapse.metrics._task import Task
+from uncollapse.metrics._tile_scan import TILE
+from uncollapse.metrics._tile_turns import Turns, in_turn
 
 __all__ = ["parse_bytes", "positive_ranks"]
 
@@ -31,11 +33,12 @@ _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, a query or gal
 
 
 class _Plan(NamedTuple):
-    """How the task fits the memory: queries a strip, whether tiles serve both sides, a copy."""
+    """How the task fits the memory: queries a strip, if tiles serve both sides, a copy, threads."""
 
     strips: list[tuple[int, int]]
     both: bool
     resident: bool
+    threads: int
 
 
 def positive_ranks(
@@ -52,12 +55,12 @@ def positive_ranks(
     x, y = sets[0], sets[-1]
     scan = scan_for(task, x, y)
     opened = partial(open_strip, normalize=normalize, ties=ties)
-    tiles = sum(len(_tiles_of(low, high)) for low, high in plan.strips)
-    total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(_tiles_of(0, len(y)))
+    tiles = sum(len(range(low, high, TILE)) for low, high in plan.strips)
+    total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(range(0, len(y), TILE))
     ticks = count(1)
     for low, high in plan.strips:
         strip = opened(task, x.frame, y.frame, low, high, scan.own)
-        for _ in _scan(scan, x, y, strip, low, high, plan.both):
+        for _ in _scan(scan, x, y, strip, low, high, plan):
             report(next(ticks), total)
         start, ranks = strip.start.cpu().numpy(), ranks_of(strip)
         failed = unproven(strip, ranks)
@@ -66,7 +69,7 @@ def positive_ranks(
             few = x.at(torch.from_numpy(low + failed).to(x.twin.device))
             again = scan_for(some, few, y)
             rest = opened(some, few.frame, y.frame, 0, len(failed), again.own, guess=False)
-            for _ in _scan(again, few, y, rest, 0, len(failed), False):
+            for _ in _scan(again, few, y, rest, 0, len(failed), plan._replace(both=False)):
                 pass
             begin, counts = rest.start.cpu().numpy()[:-1], some.counts
             place = np.arange(counts.sum()) + np.repeat(start[failed] - begin, counts)
@@ -75,17 +78,26 @@ def positive_ranks(
 
 
 def _scan(
-    scan: Scan, x: RankedSet, y: RankedSet, strip: Strip, low: int, high: int, both: bool
+    scan: Scan, x: RankedSet, y: RankedSet, strip: Strip, low: int, high: int, plan: _Plan
 ) -> Iterator[None]:
-    """Compare the queries [low, high) with the gallery; with `both` each tile serves both sides."""
-    buffer = x.frame.norms.new_empty(TILE * TILE)
-    for a, b in _tiles_of(low, high):
-        left = x.frame.at(slice(a, b)).kept()
-        for c, e in _tiles_of(a if both else 0, len(y)):
-            tile = buffer[: (b - a) * (e - c)].view(b - a, e - c)
-            short_squares(left, slice(None), y.frame, slice(c, e), out=tile)
-            scan.scan(tile, a, c, strip, low, both and c > a)
-            yield
+    """Compare the queries [low, high) with the gallery, a tile at a time."""
+
+    def worker() -> Callable[[int, int], None]:
+        count = scan.counter(strip, low)
+        left: dict[int, Frame] = {}
+
+        def compare(a: int, c: int) -> None:
+            if a not in left:
+                left.clear()
+                left[a] = x.frame.at(slice(a, min(a + TILE, high))).kept()
+            count(left[a], a, slice(c, min(c + TILE, len(y))), plan.both and c > a)
+
+        return compare
+
+    rows, columns = range(low, high, TILE), range(0, len(y), TILE)
+    most = -(-len(rows) // 2) if plan.both else len(rows)
+    threads = min(plan.threads, most) if scan.shared else 1
+    yield from in_turn(Turns(rows, columns, both=plan.both), worker, threads)
 
 
 def _plan(task: Task, max_memory: int) -> _Plan:
@@ -101,11 +113,14 @@ def _plan(task: Task, max_memory: int) -> _Plan:
         raise InputError(
             "max_memory", f"{max_memory / 1e6:.0f} MB", f"at least {-(-least // 10**6)} MB here"
         )
-    left = max_memory - fixed
+    # Threads with tiles of their own, as far as half of what is left goes.
+    each = item * TILE * TILE * 3 + TILE * width * 40
+    more = min(torch.get_num_threads() - 1, (max_memory - least) // (2 * each))
+    left = max_memory - fixed - more * each
     copy = item * points * width
     whole = _BYTES_PER_ENTRY * int(entries.sum())
     if task.gallery is None and whole <= left:
-        return _Plan([(0, queries)], True, copy <= left - whole)
+        return _Plan([(0, queries)], True, copy <= left - whole, 1 + more)
     resident = copy <= left // 2
     room = max((left - copy * resident) // _BYTES_PER_ENTRY, int(entries.max()))
     ends = np.cumsum(entries)
@@ -115,7 +130,7 @@ def _plan(task: Task, max_memory: int) -> _Plan:
         high = max(int(np.searchsorted(ends, used + room, side="right")), low + 1)
         strips.append((low, high))
         low = high
-    return _Plan(strips, False, resident)
+    return _Plan(strips, False, resident, 1 + more)
 
 
 def parse_bytes(value: int | str, name: str = "max_memory") -> int:
@@ -131,7 +146,3 @@ def parse_bytes(value: int | str, name: str = "max_memory") -> int:
     if number < 1:
         raise InputError(name, repr(value), "bytes as a whole number or text such as '150MB'")
     return number
-
-
-def _tiles_of(low: int, high: int) -> list[tuple[int, int]]:
-    return [(a, min(a + TILE, high)) for a in range(low, high, TILE)]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.extras import compiled
 from uncollapse.distances import Frame
 from uncollapse.distances.tiles import short_squares
 from uncollapse.metrics._task import Task
@@ -160,11 +161,8 @@ def _guess(
         q = useful[block::blocks]  # spread over all classes
         rows = torch.from_numpy(low + q).to(device)
         values = short_squares(x, rows, sample).cpu().numpy()
-        own = (np.searchsorted(chosen, bound[low + q]) for bound in (task.own_low, task.own_high))
-        for row, (first, last) in enumerate(zip(*own, strict=True)):
-            values[row, first:last] = np.inf
-        values.partition(np.unique(rank[q]), axis=1)
-        there = torch.from_numpy(values[np.arange(len(q)), rank[q]]).to(device) + x.norms[rows]
+        own = [np.searchsorted(chosen, bound[low + q]) for bound in (task.own_low, task.own_high)]
+        there = torch.from_numpy(_at_rank(values, *own, rank[q])).to(device) + x.norms[rows]
         at = torch.from_numpy(q).to(device)
         place = first_at_least(threshold, start[:-1][at], start[1:][at], there.double())
         most[at] = (place - start[:-1][at] - 1).clamp(min=0)
@@ -172,6 +170,18 @@ def _guess(
         if block == 0 and float(fewer.double().mean()) < _PAYS:
             break  # the positives are near already: nothing to gain
     return most
+
+
+def _at_rank(values: Array, first: Array, last: Array, rank: Array) -> Array:
+    """For each row, which value has that 0-based rank, without columns `first[i] : last[i]`."""
+    kernels = compiled.kernels
+    if kernels is not None:
+        found: Array = kernels.values_at_rank(values, first, last, rank)
+        return found
+    place = np.arange(values.shape[1])
+    values[(place >= first[:, None]) & (place < last[:, None])] = np.inf
+    values.partition(np.unique(rank), axis=1)
+    return values[np.arange(len(values)), rank]
 
 
 def first_at_least(values: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:

@@ -5,23 +5,32 @@ In torch, on any device. `_compiled_scan` is the same by compiled kernels; both 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from uncollapse.distances.tiles import exact_squares
+from uncollapse.distances import Frame
+from uncollapse.distances.tiles import exact_squares, short_squares
 from uncollapse.metrics._ranked_set import RankedSet
 from uncollapse.metrics._strip import Strip, first_at_least
 from uncollapse.metrics._task import Task
 
-__all__ = ["TorchScan"]
+__all__ = ["TILE", "Counter", "TorchScan"]
+
+TILE = 640  # rows and columns: one float32 tile stays near the cores
+# Compares the rows, the first of which is query a, with these columns of the gallery and counts for
+# the rows; if told to, for the columns as queries too.
+Counter = Callable[[Frame, int, slice, bool], None]
 
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
 
 
 class TorchScan:
     """Distances to positives, and scans of tiles, for one task."""
+
+    shared = False  # whether threads should take turns: torch has its own for each tile
 
     def __init__(self, task: Task, x: RankedSet, y: RankedSet) -> None:
         self._x, self._y = x, y
@@ -47,11 +56,19 @@ class TorchScan:
                 values = square.sort(1).values
                 out[int(start[c - low]) : int(start[e - low])] = values[torch.isfinite(values)]
 
-    def scan(self, tile: Tensor, a: int, c: int, strip: Strip, low: int, both: bool) -> None:
-        """Count the tile of queries a... and gallery c..., and with `both` its transpose too.
+    def counter(self, strip: Strip, low: int) -> Counter:
+        """What counts tiles for this strip, whose first query is `low`."""
+        buffer = self._x.frame.norms.new_empty(TILE * TILE)
 
-        `tile` is |y|² - 2 x·y; `low` is the first query of the strip. Overwrites the tile.
-        """
+        def count(left: Frame, a: int, columns: slice, both: bool) -> None:
+            width = columns.stop - columns.start
+            tile = buffer[: len(left) * width].view(len(left), width)
+            short_squares(left, slice(None), self._y.frame, columns, out=tile)
+            self._scan(tile, a, columns.start, strip, low, both)
+
+        return count
+
+    def _scan(self, tile: Tensor, a: int, c: int, strip: Strip, low: int, both: bool) -> None:
         rows, columns = tile.shape
         tile += self._x.frame.norms[a : a + rows, None]
         own_low, own_high = self._low[a : a + rows], self._high[a : a + rows]
