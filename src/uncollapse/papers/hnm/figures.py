@@ -152,7 +152,7 @@ _LETTERS = grid(
 # §4: ResNet-18 from scratch, margin 0, 40,000 steps, 3 repeats. Left: d = 128, P in {2, 4, 8, 18}
 # and K in {2, 4, 8, 16, 32}. Right: P = 8, K = 4, d from 4 to 1024.
 _RESNET18 = _market(
-    "resnet18", _Small((32, 16), 100, [(2, 2), (4, 4), (8, 4), (18, 8)], (4, 16, 128, 1024))
+    "resnet18", _Small((32, 16), 100, [(2, 2), (4, 4), (8, 4), (18, 8)], (4, 128, 1024))
 )
 # Appendix C: the same with margins; on a laptop shorter, and the ends and the middle of the axes.
 _FEW = [(2, 2), (8, 4), (18, 8)]

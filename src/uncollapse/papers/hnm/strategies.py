@@ -1,7 +1,6 @@
 """Beyond HNM: the batch that collapses batch-hard mining, with a rescue, and mined otherwise.
 
-One table by the official protocol of Market-1501: untrained, batch-hard, rescued, and five other
-strategies.
+One table by the official protocol of Market-1501: untrained, batch-hard, rescued, five others.
 """
 
 from __future__ import annotations
