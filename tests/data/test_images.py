@@ -96,6 +96,21 @@ def test_cover_cuts_the_middle_and_keeps_the_aspect():
     assert array.min() == 200
 
 
+def test_the_middle_is_kept_before_the_picture_is_fitted():
+    pixels = np.arange(200, dtype=np.uint8).reshape(10, 20)
+    how = Decoding((6, 12), 1, middle=0.6)
+    assert np.array_equal(decode(png(Image.fromarray(pixels)), how)[0][0], pixels[2:8, 4:16])
+    tiny, _ = decode(png(Image.fromarray(pixels[:1, :1])), Decoding((2, 2), 1, middle=0.1))
+    assert np.array_equal(tiny[0], np.zeros((2, 2)))
+
+
+def test_a_decoding_without_a_middle_is_called_as_it_always_was():
+    """Caches are known by it: those of earlier versions stay good."""
+    how = Decoding((4, 3), 1, "cover")
+    assert repr(how) == "Decoding(size=(4, 3), channels=1, fit='cover', invert=False)"
+    assert repr(Decoding((4, 3), middle=0.5)).endswith("invert=False, middle=0.5)")
+
+
 def test_contain_keeps_everything_and_fills_with_black_also_when_inverted():
     pixels = np.full((2, 6), 55, np.uint8)
     for invert, value in ((False, 55), (True, 200)):
@@ -154,6 +169,8 @@ def test_images_are_read_from_zips_also_after_pickling(tmp_path, paint):
     [
         ({"size": (0, 4)}, "size: expected a whole number"),
         ({"size": (4, 4), "channels": 2}, "channels: expected 1 or 3, got 2"),
+        ({"size": (4, 4), "middle": 0.0}, "middle: expected a share above 0, at most 1, got 0.0"),
+        ({"size": (4, 4), "middle": 1.5}, "middle: expected a share above 0, at most 1, got 1.5"),
         ({"size": (4, 4), "fit": "squash"}, "fit: expected one of 'cover', 'contain', 'stretch'"),
     ],
 )

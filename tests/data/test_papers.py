@@ -310,7 +310,7 @@ def test_omniglot_with_one_part_missing_or_damaged_says_which(letters, truncate)
         load("omniglot", letters, split="test")
 
 
-@pytest.mark.parametrize("name", ["omniglot", "market1501", "cub200", "cars196", "sop"])
+@pytest.mark.parametrize("name", ["omniglot", "market1501", "cub200", "cars196", "sop", "lfw"])
 def test_an_empty_folder_is_an_error_that_shows_the_layout(tmp_path, name):
     with pytest.raises(DataError, match=r"(?s)none of .* in .*expected layout"):
         load(name, tmp_path)
@@ -343,6 +343,7 @@ def test_unknown_names_and_splits_say_what_there_is():
         ("cars196", "test", 8_131, 98, None),
         ("sop", "train", 59_551, 11_318, None),
         ("sop", "test", 60_502, 11_316, None),
+        ("lfw", "all", 13_233, 5_749, None),
     ],
 )
 def test_official_counts_are_the_published_ones(name, split, images, classes, fine):

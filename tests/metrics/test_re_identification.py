@@ -116,3 +116,70 @@ def test_bad_input_names_the_argument(place, value, message):
     arguments[place] = value
     with pytest.raises(InputError, match=message):
         reid(*arguments)
+
+
+# Other people's code, on rows anybody can make again.
+
+COLUMN = np.arange(1, 9)
+
+
+def made_rows(count, shift, ids):
+    row = np.arange(count)[:, None]
+    wave = np.sin(1 + shift + 0.7 * row * COLUMN) / COLUMN
+    return wave + 0.25 * np.cos(ids[:, None] * (COLUMN + 1.0))
+
+
+def made_set():
+    """24 queries of 6 persons; a gallery of 150 with junk (-1), distractors (0), and persons."""
+    ids, cams = 1 + np.arange(24) % 6, np.arange(24) % 3
+    there, met = np.arange(150) % 9 - 1, np.arange(150) // 9 % 4
+    return made_rows(24, 0.0, ids), ids, cams, made_rows(150, 0.5, there), there, met
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_figures_that_torchreid_and_fast_reid_give(engine):
+    # From running their `eval_market1501`, whose loaders leave junk out; CMC is float32 there.
+    result = by(engine, *made_set(), ks=(1, 5, 10))
+    assert result.cmc == pytest.approx({1: 5 / 24, 5: 5 / 24, 10: 6 / 24}, abs=1e-12)
+    assert result.map == pytest.approx(0.2931558671566462, abs=1e-12)
+    assert result.minp == pytest.approx(0.33648858050926295, abs=1e-12)  # fast-reid alone has it
+    assert (result.junk, result.gallery_size) == (17, 133)
+
+
+def by_distance_matrix(x, ids, cams, y, there, met, ks):
+    """The protocol in their form: a sorted matrix of distances, and rows of hits.
+
+    Junk is dropped first; then, of each query's list, its own person under its own camera.
+    """
+    kept = there != -1
+    y, there, met = y[kept], there[kept], met[kept]
+    order = np.argsort(np.linalg.norm(x[:, None] - y[None], axis=2), axis=1)
+    curves, precisions, hardest = [], [], []
+    for row, identity, camera in zip(order, ids, cams, strict=True):
+        own = (there[row] == identity) & (met[row] == camera)
+        hits = (there[row] == identity)[~own].astype(float)
+        if not hits.any():
+            continue
+        found, rank = np.cumsum(hits), np.arange(1, len(hits) + 1)
+        curves.append(found[np.minimum(ks, len(hits)) - 1] > 0)
+        precisions.append((found / rank * hits).sum() / hits.sum())
+        last = np.flatnonzero(hits)[-1]
+        hardest.append(found[last] / rank[last])
+    return np.mean(curves, axis=0), np.mean(precisions), np.mean(hardest)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_set_like_market_agrees_with_the_sorted_distance_matrix(engine, seed):
+    rng = np.random.default_rng(seed)
+    ids, there = rng.integers(1, 40, 90), rng.integers(-1, 45, 700)
+    there[rng.random(700) < 0.15] = 0
+    cams, met = rng.integers(1, 7, 90), rng.integers(1, 7, 700)
+    centres = rng.normal(size=(46, 16))
+    x, y = (centres[who] + rng.normal(size=(len(who), 16)) for who in (ids, there))
+    ks = np.array([1, 5, 10])
+    cmc, mean_ap, minp = by_distance_matrix(x, ids, cams, y, there, met, ks)
+    result = by(engine, x, ids, cams, y, there, met, ks=(1, 5, 10))
+    assert list(result.cmc.values()) == pytest.approx(cmc.tolist(), abs=1e-12)
+    assert (result.map, result.minp) == pytest.approx((mean_ap, minp), abs=1e-12)
+    assert 0.05 < mean_ap < 0.95  # neither all nor nothing is found

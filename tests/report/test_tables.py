@@ -17,7 +17,7 @@ _CONTENT = {
     "warnings": [], "skipped": [], "below": [],
     "title": "t", "lead": "", "added": [], "several": False, "verdict": _VERDICT, "curves": [],
     "events": None, "maps": [], "classes": [], "config": {"changed": {}, "every": {}},
-    "neighbours": {"sheets": [], "missing": [], "judged": True, "names": None},
+    "neighbours": {"sheets": [], "missing": [], "judged": True, "lists": []},
 }  # fmt: skip
 
 

@@ -167,5 +167,5 @@ def test_features_are_neither_augmented_nor_standardised():
     features = torch.zeros(4, 7)
     with pytest.raises(InputError, match=r"data\.augment: expected 'none'"):
         training_transform(parse_config({"data": {"augment": ["flip"]}}).data, 0)(features)
-    with pytest.raises(InputError, match=r"data\.mean: .*features, not images"):
+    with pytest.raises(InputError, match=r"data\.mean: .*not images"):
         evaluation_transform(parse_config({"data": {"mean": [0.5]}}).data)(features)

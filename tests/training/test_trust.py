@@ -169,7 +169,8 @@ def test_a_run_of_a_built_in_network_needs_no_signature(tmp_path: Path):
     config = parse_config({"model": {"backbone": "mlp"}})
     assert not names_code(config)
     assert names_code(parse_config({"model": {"backbone": "a.b:c"}}))
-    assert not names_code(parse_config({"model": {"backbone": "timm:resnet10t"}}))
+    for name in ("timm:resnet10t", "sentence:all-MiniLM-L6-v2"):
+        assert not names_code(parse_config({"model": {"backbone": name}}))
     (tmp_path / "config.toml").touch()
     (tmp_path / "metrics.jsonl").touch()
     check_trusted(tmp_path, config)

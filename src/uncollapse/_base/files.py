@@ -159,8 +159,10 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return value
 
 
-def read_jsonl(path: Path, complaints: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of a JSONL file; a last line that a crash cut short is left out.
+def read_jsonl(
+    path: Path, complaints: list[str] | None = None, *, whole: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The lines of a JSONL file; a last line that a crash cut short is left out, unless `whole`.
 
     Any other line that is not a JSON object raises `DamagedFileError` with its number; with
     `complaints` it is left out as well, and what would have been raised is added there.
@@ -172,7 +174,9 @@ def read_jsonl(path: Path, complaints: list[str] | None = None) -> Iterator[dict
         try:
             row = json.loads(line)
         except ValueError as error:
-            if number == len(lines):  # no newline behind it: still being written, or cut short
+            if (
+                number == len(lines) and not whole
+            ):  # no newline behind it: still being written, or cut short
                 return
             row, why = None, f"line {number} is not JSON ({error})"
         else:

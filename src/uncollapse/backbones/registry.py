@@ -11,20 +11,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.extras import MissingExtraError, import_extra
 from uncollapse.backbones.batchnorm import freeze_batch_norm
 from uncollapse.backbones.bn_inception import BNInception
 from uncollapse.backbones.conv2 import Conv2
+from uncollapse.backbones.freezing import freeze as freeze_stages
 from uncollapse.backbones.googlenet import GoogLeNet
 from uncollapse.backbones.head import Embedder, Head
 from uncollapse.backbones.initial_weights import initialise
 from uncollapse.backbones.mlp import MLP
 from uncollapse.backbones.mnist_cnn import MnistCNN
+from uncollapse.backbones.mobile import MobileNet, efficientnet_lite0, load_mobile, mobilenet_v2
 from uncollapse.backbones.resnet import resnet18, resnet50
+from uncollapse.backbones.sentences import PREFIX, load_sentences
 from uncollapse.backbones.weights import load_weights
 
-__all__ = ["BACKBONES", "build"]
+__all__ = ["BACKBONES", "HEADS", "build"]
 
 BACKBONES = (
     "mnist-cnn",
@@ -33,9 +36,12 @@ BACKBONES = (
     "resnet50",
     "googlenet",
     "bn-inception",
+    "efficientnet-lite0",
+    "mobilenet-v2",
     "mlp",
     "linear",
 )
+HEADS = ("linear", "pca", "none")
 
 
 def build(
@@ -47,26 +53,34 @@ def build(
     hidden: Sequence[int] = (512,),
     weights: str | Path | None = None,
     adapt_channels: bool = True,
+    freeze: bool | str = False,
     freeze_bn: bool = False,
+    head: str = "linear",
     init: str = "hnm",
     generator: torch.Generator | None = None,
 ) -> Embedder:
     """Make the network `name` with a head that gives embeddings of `dim` dimensions.
 
-    `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `module.path:function`, your
-    own function, called with `dim`, that returns a module from samples to `[B, dim]`.
+    `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `sentence:NAME` for texts, a
+    model of sentence-transformers by folder, package or name (the extra `text`); or
+    `module.path:function`, your own function, called with `dim`, that returns a module from samples
+    to `[B, dim]`.
 
-    `shape` is that of one sample, `(C, H, W)` or `(features,)`. `normalize` puts embeddings on the
-    unit sphere. `hidden` are the widths of `mlp`. `weights` is an official weight file for the body
-    (for timm also `"pretrained"`). `freeze_bn` keeps batch norm fixed, also after `.train()`.
-    `init` is `"hnm"` or `"eps"` (see `initialise`); all draws come from `generator`, by default one
-    seeded with 0.
+    `shape` is that of one sample: `(C, H, W)`, `(features,)`, or `(bytes,)` of texts. `normalize`
+    puts embeddings on the unit sphere. `hidden` are the widths of `mlp`. `weights` is an official
+    file for the body, or `"pretrained"` for one that a package brings: `efficientnet-lite0` (the
+    extra `pretrained`), `mobilenet-v2` and timm's. `freeze` keeps the body as it is, or its stages
+    up to and including the one named; `freeze_bn` keeps batch norm fixed, also after `.train()`.
+    `head` is a linear layer, or `"none"` where `dim` is the body's own; `"pca"` is linear too, to
+    be started with `head.start_from_axes`. `init` is `"hnm"` or `"eps"` (see `initialise`); all
+    draws come from `generator`, by default one seeded with 0.
 
     >>> model = build("resnet18", dim=64, shape=(1, 80, 80), normalize=True)
     >>> tuple(model.eval()(torch.rand(2, 1, 80, 80)).shape)
     (2, 64)
     """
     check_int("dim", dim)
+    check_choice("head", head, HEADS)
     sample = tuple(check_int("shape", length) for length in shape)
     if len(sample) not in (1, 3):
         raise InputError("shape", sample, "(channels, height, width) or (features,)")
@@ -80,21 +94,42 @@ def build(
             initialise(model.trunk, init, generator)
         elif name.startswith("timm:"):
             model = _timm(name.removeprefix("timm:"), dim, sample, normalize, weights)
+        elif name.startswith(PREFIX):
+            trunk = load_sentences(name.removeprefix(PREFIX))
+            model = Embedder(trunk, Head(trunk.features, dim, normalize=normalize), dim)
         elif ":" in name:
             model = Embedder(_users(name, dim), Head(dim, None, normalize=normalize), dim)
         else:
-            allowed = ", ".join(BACKBONES) + ", timm:NAME or module.path:function"
+            allowed = ", ".join(BACKBONES) + ", timm:NAME, sentence:NAME or module.path:function"
             raise InputError("name", repr(name), f"one of {allowed}")
+    if head == "none":
+        _drop_linear(model)
     initialise(model.head, init, generator)
-    if weights is not None and weights != "pretrained":
+    _load(model, name, weights, adapt_channels)
+    if freeze_bn:
+        freeze_batch_norm(model)
+    return freeze_stages(model, freeze, sample)
+
+
+def _load(model: Embedder, name: str, weights: str | Path | None, adapt_channels: bool) -> None:
+    if weights is None or (weights == "pretrained" and name.startswith(("timm:", PREFIX))):
+        return
+    if isinstance(model.trunk, MobileNet):
+        load_mobile(model.trunk, name, weights)
+    elif weights == "pretrained":
+        raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
+    else:
         load_weights(model.trunk, weights, adapt_channels=adapt_channels)
         if isinstance(model.trunk, GoogLeNet):
             model.trunk.transform_input = True
-    elif weights == "pretrained" and not name.startswith("timm:"):
-        raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
-    if freeze_bn:
-        freeze_batch_norm(model)
-    return model
+
+
+def _drop_linear(model: Embedder) -> None:
+    linear = model.head.linear
+    if isinstance(linear, nn.Linear) and linear.in_features != model.dim:
+        allowed = f"{linear.in_features}, what the network gives, with head = 'none'"
+        raise InputError("dim", model.dim, allowed)
+    model.head.linear = nn.Identity()
 
 
 def _ours(
@@ -114,6 +149,8 @@ def _ours(
             "resnet50": resnet50,
             "googlenet": GoogLeNet,
             "bn-inception": BNInception,
+            "efficientnet-lite0": efficientnet_lite0,
+            "mobilenet-v2": mobilenet_v2,
         }
         trunk = networks[name](shape[0])
     return Embedder(trunk, Head(trunk.features, dim, normalize=normalize), dim)

@@ -110,6 +110,11 @@ class ResNet(nn.Module):
                 inputs = width * block.expansion
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
 
+    def stages(self) -> dict[str, nn.Module]:
+        """The parts in order, by name: `stem`, `layer1`, ..., `layer4`."""
+        layers = {f"layer{place}": self.get_submodule(f"layer{place}") for place in range(1, 5)}
+        return {"stem": nn.Sequential(self.conv1, self.bn1, self.relu, self.maxpool), **layers}
+
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, H, W]` to `[B, features, H/32, W/32]`."""
         x: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(images))))

@@ -20,6 +20,7 @@ __all__ = [
     "RootOption",
     "SplitOption",
     "TrustOption",
+    "check_kind",
     "embed_command",
     "export_command",
     "sample_names",
@@ -40,36 +41,61 @@ BestOption = Annotated[bool, typer.Option("--best", help="Use the best checkpoin
 
 
 def embed_command(
-    run: RunArgument,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|BACKBONE",
+            help="A run directory; or a backbone for texts as it comes, sentence:NAME.",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="A .npz, .parquet or .safetensors file.")],
     images: Annotated[
         list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
+    ] = None,
+    texts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|DATASET",
+            help="Texts, instead of a split: a .csv, .jsonl, .parquet or .txt file.",
+        ),
     ] = None,
     split: SplitOption = None,
     data_root: RootOption = None,
     best: BestOption = False,
     trust: TrustOption = False,
 ) -> None:
-    """Embed images, or a split of the run's dataset, into a file.
+    """Embed images or texts, or a split of the run's dataset, into a file.
 
-    The file keeps the names of the images, and for a split its labels, cameras where there are any,
-    and the run's scale before training, which `uncollapse diagnose` compares with.
+    The file keeps the names of the images or the texts, and for a split its labels, cameras where
+    there are any, and the run's scale before training, which `uncollapse diagnose` compares with.
     """
     from rich.console import Console
 
     from uncollapse import training
+    from uncollapse.cli.file_options import only_for
     from uncollapse.cli.network_choice import choose, said
+    from uncollapse.cli.text_choice import GivenTexts, given_texts, is_text_backbone
     from uncollapse.data.embeddings import write_embeddings
 
+    if is_text_backbone(run):
+        only_for("a backbone", "it is of a run", {"--images": images, "--best": best})
+        _embed_plainly(run, texts, split, data_root, out)
+        return
     found = training.Run.open(run, trust=trust)
+    check_kind(found, images, texts)
     chosen = choose(found, best)
-    split = split or usual_split(found)
-    data = split_images(found, images, split, data_root)
+    words = None if texts is None else given_texts([texts], split, data_root)
+    name = split or usual_split(found)
+    data = split_images(found, images, name, data_root) if words is None else words.data
     console = Console()
     with console.status(f"embedding {len(data):,} samples"):
-        points = training.embed(chosen.model, data)
-    origin = _origin(found, chosen.step, None if images else split)
-    path = write_embeddings(_described(points.numpy(), data, origin), out)
+        points = training.embed(chosen.model, data).numpy()
+    origin = _origin(found, chosen.step, None if images or words else name)
+    if data.holds_texts:
+        described = (words or GivenTexts(data, known=True)).described(points, origin)
+    else:
+        described = _described(points, data, origin)
+    path = write_embeddings(described, out)
     scale = f"; reference: {origin.start}" if origin.start is not None else ""
     say(console, f"wrote {len(data):,} embeddings to {path}: {said(chosen)}{scale}")
 
@@ -85,9 +111,13 @@ def export_command(
 
     from uncollapse.cli.network_choice import choose, said
     from uncollapse.training import Run
-    from uncollapse.training.export import export_onnx
+    from uncollapse.training.export import ExportError, export_onnx
+    from uncollapse.training.sample_kinds import trains_on_texts
 
-    chosen = choose(Run.open(run, trust=trust), best)
+    found = Run.open(run, trust=trust)
+    if trains_on_texts(found.config):
+        raise ExportError(f"{run} is a run on texts: only networks for images are exported to ONNX")
+    chosen = choose(found, best)
     result = export_onnx(chosen.model, chosen.checkpoint.state["shape"], out)
     same = f"its outputs differ from torch's by {result.difference:.1e}"
     say(Console(), f"wrote {result.path}: {said(chosen)}; {same}")
@@ -97,6 +127,17 @@ def usual_split(run: Run) -> str:
     """The last split the run is evaluated on, or the one it is trained on."""
     splits = run.config.data
     return [splits.train_split, *splits.eval_splits][-1]
+
+
+def check_kind(run: Run, images: object, texts: object) -> None:
+    """Refuse images for a run on texts, and texts for one on images."""
+    from uncollapse.cli.file_options import only_for
+    from uncollapse.training.sample_kinds import trains_on_texts
+
+    if trains_on_texts(run.config):
+        only_for("a run on texts", "name texts with --texts", {"--images": images})
+    else:
+        only_for("a run on images", "name images with --images", {"--texts": texts})
 
 
 def split_images(
@@ -120,6 +161,26 @@ def sample_names(data: LabelledImages, known: bool) -> list[str]:
         return list(data.files)
     classes = [data.class_names.get(int(c), str(int(c))) for c in data.labels]
     return [f"{row} ({name})" if known else str(row) for row, name in enumerate(classes)]
+
+
+def _embed_plainly(
+    backbone: Path, texts: str | None, split: str | None, root: Path | None, out: Path
+) -> None:
+    """Texts through a backbone that nobody has trained further."""
+    from rich.console import Console
+
+    from uncollapse import training
+    from uncollapse._base.check import InputError
+    from uncollapse.cli.text_choice import given_texts, text_backbone
+    from uncollapse.data.embeddings import write_embeddings
+
+    if texts is None:
+        raise InputError("--texts", "nothing", "a file or dataset of texts for this backbone")
+    words, console = given_texts([texts], split, root), Console()
+    with console.status(f"embedding {len(words.data):,} texts"):
+        points = training.embed(text_backbone(backbone), words.data).numpy()
+    path = write_embeddings(words.described(points), out)
+    say(console, f"wrote {len(words.data):,} embeddings to {path}: {backbone} as it comes")
 
 
 def _origin(run: Run, step: int, split: str | None) -> Origin:

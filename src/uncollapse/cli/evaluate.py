@@ -18,7 +18,7 @@ from uncollapse.cli.file_options import (
     only_for,
 )
 from uncollapse.cli.plain_lines import say
-from uncollapse.cli.score_tables import split_table
+from uncollapse.cli.score_tables import split_tables
 
 __all__ = ["evaluate_command"]
 
@@ -141,6 +141,7 @@ def evaluate_command(
 
     A file: R@k, mAP, MAP@R, R-precision and NMI; with --cameras mAP, CMC and mINP. The queries of a
     run's dataset that has a gallery with cameras: R@k (CMC), mAP and mINP, as Market-1501 has it.
+    Pairs of a run's dataset (lfw's, or data.pairs): accuracy over folds, AUC, EER and TAR at FAR.
     """
     of_runs = {
         "--split": split,
@@ -215,6 +216,7 @@ def _evaluate_run(
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.evaluation import evaluate_splits
     from uncollapse.training.gallery_search import find_searches
+    from uncollapse.training.pair_check import find_checks
     from uncollapse.training.start_scores import ends_below
 
     found = training.Run.open(run, trust=trust)
@@ -235,16 +237,20 @@ def _evaluate_run(
         data = load_eval_data(config, name)
         tell_skipped(data, name)
         searches, unsearched = find_searches(config, {name: data})
-        for text in unsearched:
+        checks, unchecked = find_checks(config, {name: data}, searches)
+        for text in [*unsearched, *unchecked]:
             warn(text)
         for search in searches.values():
             tell_skipped(search.gallery, "gallery")
             searched.append(f"{name}: {search.describe(settings)}")
+        searched += [f"{name}: {check.describe()}" for check in checks.values()]
         with console.status(f"embedding {len(data):,} samples of {name}"):
-            seen = evaluate_splits(chosen.model, {name: data}, settings, searches=searches)
+            seen = evaluate_splits(
+                chosen.model, {name: data}, settings, searches=searches, checks=checks
+            )
         scores |= seen.flat()
     start = scores_before(found, config, settings, scores, console)
-    console.print(split_table(scores, start))
+    console.print(*split_tables(scores, start))
     for line in [*ends_below(start, scores), *searched]:
         say(console, line)
     say(console, f"{said(chosen)}: {found.path}")

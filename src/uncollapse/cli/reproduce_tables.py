@@ -51,7 +51,7 @@ def listing_table(width: int = 80) -> Shown:
     spare = max(0, width - sum(_COLUMNS.values()) - len(_COLUMNS) + 1)
     for heading, least in _COLUMNS.items():
         taken = least + spare * (heading == "what it makes")
-        table.add_column(heading, width=None if wide else taken)
+        table.add_column(heading, width=None if wide else taken, overflow="fold")
     for scale in SCALES if wide else ():
         table.add_column(f"about, {scale}")
     for item in ITEMS.values():

@@ -11,7 +11,9 @@ from uncollapse._base.plain_text import visible
 if TYPE_CHECKING:
     from uncollapse.metrics import Interval
 
-__all__ = ["ScoreLine", "line_table", "split_table"]
+__all__ = ["ScoreLine", "line_table", "split_table", "split_tables"]
+
+_TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,29 @@ class ScoreLine:
         }
 
 
-def split_table(scores: Mapping[str, float], start: Mapping[str, float] | None = None) -> object:
+def split_tables(
+    scores: Mapping[str, float], start: Mapping[str, float] | None = None
+) -> list[object]:
+    """`split_table` of what ranks rows, and one of what verifies pairs, where there is such."""
+    from uncollapse.training.pair_check import VERIFICATION
+
+    tables = []
+    for head, of_pairs in (("split", False), ("pairs of", True)):
+        mine, began = (
+            {
+                k.replace(VERIFICATION, ""): v
+                for k, v in some.items()
+                if (VERIFICATION in k) is of_pairs
+            }
+            for some in (scores, start or {})
+        )
+        tables += [split_table(mine, began, head)] if mine else []
+    return tables
+
+
+def split_table(
+    scores: Mapping[str, float], start: Mapping[str, float] | None = None, head: str = "split"
+) -> object:
     """Rows are split and kind of label, columns the metrics.
 
     With the scores at the `start`, each row stands under that of the network before training.
@@ -61,8 +85,8 @@ def split_table(scores: Mapping[str, float], start: Mapping[str, float] | None =
     ends, begins = _by_group(scores), _by_group(start or {})
     metrics = list(dict.fromkeys(m for row in ends.values() for m in row))
     both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
-    titles = (metric.replace("recall@", "R@") for metric in metrics)
-    table = Table("split", *["training"] * both, *titles)
+    titles = (_TITLES.get(m, m.replace("recall@", "R@").replace("tar@", "TAR@")) for m in metrics)
+    table = Table(head, *["training"] * both, *titles)
     for group, row in ends.items():
         moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
         for name, found in moments.items():

@@ -1,4 +1,4 @@
-"""`uncollapse search`: the nearest neighbours of images in a run, or of rows in any file."""
+"""`uncollapse search`: the nearest neighbours of images or texts in a run, or of a file's rows."""
 
 from __future__ import annotations
 
@@ -42,19 +42,24 @@ __all__ = ["search_command"]
 def search_command(
     source: Annotated[
         Path,
-        typer.Argument(metavar="RUN|FILE", help="A run directory, or a file of embeddings."),
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="A run directory or a file of embeddings; or a backbone for texts, sentence:NAME.",
+        ),
     ],
     queries: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Image files, or row numbers of the split; of a file: its rows by number or by "
-            "name, all of them by default.",
+            help="Image files, texts or files of texts, or row numbers of the split; of a file: "
+            "its rows by number or by name, all of them by default.",
             show_default=False,
         ),
     ] = None,
     gallery: Annotated[
         list[Path] | None,
-        typer.Option(help="Image files or folders, instead of a run's split."),
+        typer.Option(
+            help="Image files or folders, or a file or dataset of texts, instead of a run's split."
+        ),
     ] = None,
     like: Annotated[
         Path | None,
@@ -81,11 +86,12 @@ def search_command(
     id_: IdOption = None,
     ignore: IgnoreOption = None,
 ) -> None:
-    """Find the nearest neighbours of images or of a file's rows, as a table or a contact sheet."""
+    """Find the nearest neighbours of images, texts or a file's rows: a table or a contact sheet."""
     from uncollapse._base.check import InputError
+    from uncollapse.cli.text_choice import is_text_backbone
 
     check_ending(out)
-    if is_run(source):
+    if is_text_backbone(source) or is_run(source):
         of_files = {
             "--like": like,
             "--images": images,
@@ -98,7 +104,12 @@ def search_command(
         }
         only_for("a run directory", "embed the run into a file, and search that", of_files)
         if not queries:
-            raise InputError("queries", "nothing", "image files, or row numbers of the split")
+            allowed = "image files, texts, or row numbers of the split"
+            raise InputError("queries", "nothing", allowed)
+        if is_text_backbone(source):
+            only_for("a backbone", "it is of a run", {"--best": best, "--trust": trust})
+            _search_plainly(source, queries, gallery, split, k, out, data_root)
+            return
         _search_run(source, queries, gallery, split, k, out, data_root, best, trust)
         return
     of_runs = {
@@ -135,10 +146,23 @@ def _search_run(
     from uncollapse.cli.network_choice import choose, said
     from uncollapse.metrics.nearest_rows import nearest
     from uncollapse.training.lookup import images_of_files
+    from uncollapse.training.sample_kinds import trains_on_texts
 
     opened = training.Run.open(run, trust=trust)
     chosen = choose(opened, best)
     model = chosen.model
+    if trains_on_texts(opened.config):
+        from uncollapse.cli.text_choice import GivenTexts, given_texts
+        from uncollapse.cli.text_search import search_texts
+
+        if gallery:
+            words = given_texts(gallery, split, data_root)
+        else:
+            name = split or usual_split(opened)
+            words = GivenTexts(split_images(opened, None, name, data_root), known=True)
+        numbers = _row_numbers(queries, len(words.data))
+        search_texts(model, said(chosen), words, queries, numbers, k, out)
+        return
     split = split or usual_split(opened)
     shelf = split_images(opened, gallery, split, data_root)
     console = Console()
@@ -158,6 +182,28 @@ def _search_run(
         if out.suffix == ".png":
             pictures = list(asked.pixels()), [list(shelf.pixels(row)) for row in hits.rows]
         say(console, f"wrote {write_neighbours(out, found, pictures)}")
+
+
+def _search_plainly(
+    backbone: Path,
+    queries: list[str],
+    gallery: list[Path] | None,
+    split: str | None,
+    k: int,
+    out: Path | None,
+    data_root: Path | None,
+) -> None:
+    """Search texts with a backbone that nobody has trained further."""
+    from uncollapse._base.check import InputError
+    from uncollapse.cli.text_choice import given_texts, text_backbone
+    from uncollapse.cli.text_search import search_texts
+
+    if not gallery:
+        raise InputError("--gallery", "nothing", "a file or dataset of texts to search in")
+    words = given_texts(gallery, split, data_root)
+    rows = _row_numbers(queries, len(words.data))
+    said = f"{backbone} as it comes"
+    search_texts(text_backbone(backbone), said, words, queries, rows, k, out)
 
 
 def _row_numbers(queries: list[str], size: int) -> list[int] | None:

@@ -9,7 +9,7 @@ import typer
 
 from uncollapse.cli.embed import TrustOption
 from uncollapse.cli.plain_lines import say
-from uncollapse.cli.score_tables import split_table
+from uncollapse.cli.score_tables import split_tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +71,7 @@ def _show(run: Run, console: Console) -> None:
 
     summary, start = run.summary, start_scores(run)
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
-    console.print(split_table(scores, start))
+    console.print(*split_tables(scores, start))
     for line in ends_below(start, scores):
         say(console, line)
     said = f"{summary['status']} at step {summary['step']}: {run.path}"

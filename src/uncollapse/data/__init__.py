@@ -12,6 +12,7 @@ from uncollapse.data.augment import (
 from uncollapse.data.cache import CacheError, cache_folder
 from uncollapse.data.colours import colour_jitter, standardise
 from uncollapse.data.copies import CopyCheck, SplitCheck, Survey, check, survey
+from uncollapse.data.feature_cache import with_features
 from uncollapse.data.images import UnreadableImageError
 from uncollapse.data.listing import Counts, DatasetInfo
 from uncollapse.data.registry import DATASETS, OWN, describe, load, paper_transform
@@ -46,4 +47,5 @@ __all__ = [
     "random_resized_crop",
     "standardise",
     "survey",
+    "with_features",
 ]

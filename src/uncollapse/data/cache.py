@@ -26,7 +26,7 @@ from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.data.images import FileSource, Findings, decode_each
 from uncollapse.data.types import DataError
 
-__all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached"]
+__all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached", "explain_cache_error"]
 
 _FORMAT = 1
 _SIGN_OF_LIFE = 64  # images decoded between two of them
@@ -123,7 +123,7 @@ def cached(
                 _build(source, manifest, print_of, lock, progress, workers)
                 ready = _open(manifest, print_of)
     except OSError as error:
-        raise _explained(error, folder) from error
+        raise explain_cache_error(error, folder, "image") from error
     if ready is None:
         raise CacheError(f"the cache in {folder} was removed while it was being built")
     return ready
@@ -220,12 +220,13 @@ def _decode_all(
     return {"shape": [len(rows), *source.shape], "rows": rows} | asdict(findings)
 
 
-def _explained(error: OSError, folder: Path) -> CacheError:
+def explain_cache_error(error: OSError, folder: Path, what: str) -> CacheError:
+    """Say why a cache cannot be written, and what to do; `what` it holds."""
     if error.errno == errno.ENOSPC:
         why = f"the disk is full ({error.strerror})"
     else:
         why = f"it cannot be written ({error.strerror or error})"
+    instead = ", or pass cache=False to decode images each time" if what == "image" else ""
     return CacheError(
-        f"image cache in {folder}: {why}; set UNCOLLAPSE_CACHE to another folder, "
-        "or pass cache=False to decode images each time"
+        f"{what} cache in {folder}: {why}; set UNCOLLAPSE_CACHE to another folder{instead}"
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from uncollapse.data.listing import (
     Counts,
@@ -18,7 +20,7 @@ from uncollapse.data.listing import (
 )
 from uncollapse.data.types import DataError
 
-__all__ = ["INFO", "listing"]
+__all__ = ["INFO", "MAKES", "listing", "makes"]
 
 INFO = DatasetInfo(
     name="cars196",
@@ -31,7 +33,7 @@ or
 devkit/cars_train_annos.mat and cars_train/00001.jpg
 devkit/cars_test_annos_withlabels.mat (or beside devkit/) and cars_test/00001.jpg
 devkit/cars_meta.mat (names of the classes)""",
-    splits=("train", "test", "all"),
+    splits=("train", "fit", "val", "test", "all"),
     official={
         "train": Counts(8_054, 98),
         "test": Counts(8_131, 98),
@@ -42,13 +44,27 @@ devkit/cars_meta.mat (names of the classes)""",
     fit="cover",
     crop=224,
 )
-_CLASSES = {"train": range(1, 99), "test": range(99, 197), "all": range(1, 197)}
+MAKES = replace(
+    INFO,
+    name="cars196-makes",
+    title="Cars196 by make: the 196 models are fine labels",
+    official={"train": Counts(8_054, 14, 98), "test": Counts(8_131, 35, 98)},
+)
+_TWO_WORDS = ("AM General", "Aston Martin", "Land Rover")
+_CLASSES = {
+    "train": range(1, 99),
+    "fit": range(1, 79),
+    "val": range(79, 99),
+    "test": range(99, 197),
+    "all": range(1, 197),
+}
 _DEVKIT = "devkit/cars_train_annos.mat"
 
 
 def listing(root: Path | None, split: str) -> Listing:
     """`train`: classes 1-98, `test`: classes 99-196, or `all`; label = class number.
 
+    To choose settings without the test classes, `fit` is classes 1-78 and `val` classes 79-98.
     The dataset's own train and test folders play no part: both papers split by class.
     """
     base = find_root(INFO, root, ["cars_annos.mat", _DEVKIT])
@@ -58,6 +74,28 @@ def listing(root: Path | None, split: str) -> Listing:
     rows = [Row(ImageRef(path), label) for path, label in pairs if label in wanted]
     names = {number: name for number, name in names.items() if number in wanted}
     return list_rows(rows, class_names=names, origin=str(base))
+
+
+def makes(root: Path | None, split: str) -> Listing:
+    """The same splits; label = make, fine label = class number."""
+    found = listing(root, split)
+    if not found.class_names:
+        raise DataError(
+            f"{MAKES.name} in {found.origin}: no class names, which begin with the make"
+        )
+    make = {number: _make(name) for number, name in found.class_names.items()}
+    places = {name: place for place, name in enumerate(sorted(set(make.values())))}
+    return replace(
+        found,
+        labels=torch.tensor([places[make[number]] for number in found.labels.tolist()]),
+        fine_labels=found.labels,
+        class_names={place: name for name, place in places.items()},
+        fine_names=found.class_names,
+    )
+
+
+def _make(name: str) -> str:
+    return next((two for two in _TWO_WORDS if name.startswith(two)), name.split()[0])
 
 
 def _single(path: Path) -> tuple[list[tuple[Path, int]], dict[int, str]]:

@@ -12,6 +12,7 @@ from uncollapse._base.progress import ProgressOption
 from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import Counts, DatasetInfo, Listing
 from uncollapse.data.registry import DATASETS, OWN, describe, list_split
+from uncollapse.data.text_source import TextSource
 from uncollapse.data.types import DataError, LoadReport
 
 __all__ = ["CopyCheck", "SplitCheck", "Survey", "check", "survey"]
@@ -137,7 +138,7 @@ def _split(
 
 def _decoded(info: DatasetInfo, listing: Listing, progress: ProgressOption) -> LoadReport:
     """Decode every image as `load` would and keep only what was odd."""
-    if isinstance(listing.images, Tensor):
-        return LoadReport()
+    if isinstance(listing.images, Tensor | TextSource):
+        return LoadReport(converted=listing.converted)
     source = FileSource(listing.images, Decoding((8, 8), info.channels))
     return inspect_files(source, progress)

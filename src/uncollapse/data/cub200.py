@@ -28,7 +28,7 @@ images.txt              <image id> <path below images/>
 image_class_labels.txt  <image id> <class id>
 classes.txt             <class id> <class name>
 images/001.Black_footed_Albatross/Black_Footed_Albatross_0001_796111.jpg""",
-    splits=("train", "test", "all"),
+    splits=("train", "fit", "val", "test", "all"),
     official={
         "train": Counts(5_864, 100),
         "test": Counts(5_924, 100),
@@ -39,11 +39,20 @@ images/001.Black_footed_Albatross/Black_Footed_Albatross_0001_796111.jpg""",
     fit="cover",
     crop=224,
 )
-_CLASSES = {"train": range(1, 101), "test": range(101, 201), "all": range(1, 201)}
+_CLASSES = {
+    "train": range(1, 101),
+    "fit": range(1, 81),
+    "val": range(81, 101),
+    "test": range(101, 201),
+    "all": range(1, 201),
+}
 
 
 def listing(root: Path | None, split: str) -> Listing:
-    """`train`: classes 1-100, `test`: classes 101-200, or `all`; label = class number."""
+    """`train`: classes 1-100, `test`: classes 101-200, or `all`; label = class number.
+
+    To choose settings without the test classes, `fit` is classes 1-80 and `val` classes 81-100.
+    """
     base = find_root(INFO, root, ["images.txt"])
     paths = _table(base / "images.txt")
     labels = {

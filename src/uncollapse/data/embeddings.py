@@ -33,7 +33,7 @@ _ROLES = {
     "embeddings": ("embeddings", "features", "x", "X"),
     "labels": ("labels", "label", "y"),
     "fine_labels": ("fine_labels", "fine_label"),
-    "names": ("names", "name", "path", "paths", "id", "ids"),
+    "names": ("texts", "text", "names", "name", "path", "paths", "id", "ids"),
 }
 
 
@@ -190,7 +190,8 @@ def _by_role(path: Path, arrays: dict[str, Array], choice: Choice) -> dict[str, 
             raise DataError(f"--features: arrays {', '.join(asked)}; choose one")
     chosen = {"embeddings": asked[0] if asked else None, "labels": choice.label, "names": choice.id}
     for role, usual in _ROLES.items():
-        name = chosen.get(role) or next((n for n in usual if n in arrays), None)
+        flat = [n for n in usual if n in arrays and (role != "names" or arrays[n].ndim == 1)]
+        name = chosen.get(role) or next(iter(flat), None)
         if name is not None:
             arrays = {role: arrays[name]} | {
                 n: v for n, v in arrays.items() if n not in (role, name)

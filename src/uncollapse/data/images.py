@@ -57,19 +57,20 @@ class UnreadableImageError(DataError):
     """A file that is there but cannot be decoded."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Decoding:
     """How images are decoded: to `size` (height, width), `channels` 1 or 3.
 
     `fit`: `"cover"` scales until the box is covered and cuts the middle, `"contain"` scales until
     it fits and pads with black, `"stretch"` changes the aspect ratio. `invert` makes dark ink
-    bright.
+    bright. Of the height and width the share `middle` is kept before that, what is outside cut off.
     """
 
     size: tuple[int, int]
     channels: int = 3
     fit: str = "stretch"
     invert: bool = False
+    middle: float = 1.0
 
     def __post_init__(self) -> None:
         for length in self.size:
@@ -77,6 +78,14 @@ class Decoding:
         if self.channels not in (1, 3):
             raise InputError("channels", self.channels, "1 or 3")
         check_choice("fit", self.fit, FITS)
+        if not 0 < self.middle <= 1:
+            raise InputError("middle", self.middle, "a share above 0, at most 1")
+
+    def __repr__(self) -> str:
+        """Its fields; `middle` only where it cuts: caches of earlier versions are known by this."""
+        shown = {name: value for name, value in vars(self).items() if name != "middle"}
+        shown |= {"middle": self.middle} if self.middle < 1 else {}
+        return f"Decoding({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def decode(data: bytes | Path, how: Decoding) -> tuple[Array, str | None]:
@@ -229,6 +238,10 @@ def _convert(image: Image.Image, channels: int) -> tuple[Image.Image, str | None
 
 def _resize(image: Image.Image, how: Decoding) -> Image.Image:
     height, width = how.size
+    if how.middle < 1:
+        inner = max(1, round(image.width * how.middle)), max(1, round(image.height * how.middle))
+        left, top = (image.width - inner[0]) // 2, (image.height - inner[1]) // 2
+        image = image.crop((left, top, left + inner[0], top + inner[1]))
     if (image.width, image.height) == (width, height):
         return image
     if how.fit == "stretch":

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from uncollapse.data.text_source import TextSource
 from uncollapse.data.types import DataError
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "find_root",
     "is_image",
     "list_rows",
+    "no_folder",
 ]
 
 _IMAGE_SUFFIXES = {
@@ -65,9 +67,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """A split: images (files or a tensor in memory), their labels, and what was left out."""
+    """A split: images (files or a tensor in memory) or texts, labels, and what was left out."""
 
-    images: tuple[ImageRef, ...] | Tensor
+    images: tuple[ImageRef, ...] | Tensor | TextSource
     labels: Tensor
     fine_labels: Tensor | None = None
     cameras: Tensor | None = None
@@ -75,6 +77,7 @@ class Listing:
     fine_names: Mapping[int, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    converted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origin: str = ""
     split: str = ""
 
@@ -82,9 +85,15 @@ class Listing:
         """These rows only."""
         chosen = torch.as_tensor(rows, dtype=torch.int64)
         images = self.images
+        if isinstance(images, Tensor):
+            images = images[chosen]
+        elif isinstance(images, TextSource):
+            images = images.select(rows)
+        else:
+            images = tuple(images[row] for row in rows)
         return replace(
             self,
-            images=images[chosen] if isinstance(images, Tensor) else tuple(images[r] for r in rows),
+            images=images,
             labels=self.labels[chosen],
             fine_labels=None if self.fine_labels is None else self.fine_labels[chosen],
             cameras=None if self.cameras is None else self.cameras[chosen],
@@ -93,29 +102,32 @@ class Listing:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many images, classes and fine classes a split has."""
+    """How many samples (`kind`: images or texts), classes and fine classes a split has."""
 
     images: int
     classes: int
     fine_classes: int | None = None
+    kind: str = field(default="images", compare=False)
 
     @classmethod
     def of(cls, listing: Listing) -> Counts:
         """Count what a listing holds."""
         fine = None if listing.fine_labels is None else len(torch.unique(listing.fine_labels))
-        return cls(len(listing.labels), len(torch.unique(listing.labels)), fine)
+        kind = "texts" if isinstance(listing.images, TextSource) else "images"
+        return cls(len(listing.labels), len(torch.unique(listing.labels)), fine, kind)
 
     def __str__(self) -> str:
         fine = "" if self.fine_classes is None else f", {self.fine_classes:,} fine"
-        return f"{self.images:,} images, {self.classes:,} classes{fine}"
+        return f"{self.images:,} {self.kind}, {self.classes:,} classes{fine}"
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
     """What there is to know about a dataset; sizes and crops are the papers'.
 
-    `size`, `fit`, `channels` and `invert` say how its images are decoded unless the user says
-    otherwise; `crop` is the network's input cut from them.
+    `size`, `fit`, `middle`, `channels` and `invert` say how its images are decoded unless the user
+    says otherwise; `crop` is the network's input cut from them. `texts` says that there are none,
+    and that samples are texts.
     """
 
     name: str
@@ -128,9 +140,11 @@ class DatasetInfo:
     folders: tuple[str, ...] = ()
     size: tuple[int, int] | None = None
     fit: str = "stretch"
+    middle: float = 1.0
     channels: int = 3
     invert: bool = False
     crop: int | None = None
+    texts: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -151,17 +165,23 @@ def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Pa
     `root` may be the dataset's own folder or one that holds it under its official name.
     """
     wanted = list(marker)
+    if root is not None:
+        for folder in (root, *(root / name for name in info.folders)):
+            if any((folder / name).exists() for name in wanted):
+                return folder
+    raise no_folder(info, root, wanted)
+
+
+def no_folder(info: DatasetInfo, root: Path | None, wanted: Iterable[str]) -> DataError:
+    """What to say where none of the `wanted` files or folders was found."""
     if root is None:
         shared = os.environ.get("UNCOLLAPSE_DATA")
         why = f"none of {', '.join(info.folders)} in {shared}" if shared else "no folder given"
-        raise DataError(
+        return DataError(
             f"{info.name}: {why}; pass root= or set UNCOLLAPSE_DATA to a folder that holds one "
             f"folder per dataset. Get it from {info.home}"
         )
-    for folder in (root, *(root / name for name in info.folders)):
-        if any((folder / name).exists() for name in wanted):
-            return folder
-    raise DataError(
+    return DataError(
         f"{info.name}: none of {', '.join(wanted)} in {root}"
         + (f" or its folders {', '.join(info.folders)}" if info.folders else "")
         + f"; expected layout:\n{info.layout}"

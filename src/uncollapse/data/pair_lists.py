@@ -98,16 +98,19 @@ def read_scored_pairs(path: Path) -> ScoredPairs | None:
             raise DataError(f"column {score!r} holds what is no number ({error})") from None
 
 
-def match_pairs(pairs: PairList, found: Embeddings, path: Path) -> tuple[Array, Array]:
+def match_pairs(
+    pairs: PairList, found: Embeddings, path: Path, *, folders: bool = False
+) -> tuple[Array, Array]:
     """Rows `[P, 2]` of the file that the pairs name, and which pairs it has both samples of.
 
     Words are names of the file, whole or without folders and ending, else row numbers; a person's
-    n-th picture is the name `person_000n`, or without names the n-th row of that label. Where the
-    file lacks a sample both rows are -1. Raises `DataError` for a name that several rows have.
+    n-th picture is the name `person_000n`, or without names the n-th row of that label. With
+    `folders` names that both have folders must agree in them, from the last one up. Where the file
+    lacks a sample both rows are -1. Raises `DataError` for a name that several rows have.
     """
     by_number = isinstance(pairs.first[0], tuple)
     if found.names is not None:
-        known = _by_name(found.names)
+        known = _by_path(found.names) if folders else _by_name(found.names)
     elif by_number:
         known = _by_label(found, path)
     else:
@@ -115,7 +118,10 @@ def match_pairs(pairs: PairList, found: Embeddings, path: Path) -> tuple[Array, 
     rows = np.full((len(pairs), 2), -1)
     for side, names in enumerate((pairs.first, pairs.second)):
         for place, name in enumerate(names):
-            row = known.get(_written(name), known.get(_stem(_written(name)), -1))
+            word = _written(name)
+            row = known.get(word, -1)
+            if row == -1 and not (folders and "/" in word):
+                row = known.get(_stem(word), -1)
             if row == -2:
                 raise DataError(f"{path}: several rows are named {_written(name)!r}")
             rows[place, side] = row
@@ -183,6 +189,19 @@ def _by_name(names: Array) -> dict[str, int]:
     for row, name in enumerate(names):
         whole[str(name)] = -2 if str(name) in whole else row
     return known | whole
+
+
+def _by_path(names: Array) -> dict[str, int]:
+    """`_by_name`, and by the last folders of a path: `b/c.jpg` and `b/c` for `a/b/c.jpg`."""
+    known: dict[str, int] = {}
+    for row, name in enumerate(names):
+        parts = PurePosixPath(str(name).replace("\\", "/")).parts
+        for cut in range(1, len(parts) - 1):
+            above = "/".join(parts[cut:-1])
+            for last in {parts[-1], _stem(parts[-1])}:
+                key = f"{above}/{last}"
+                known[key] = -2 if key in known else row
+    return known | _by_name(names)
 
 
 def _by_label(found: Embeddings, path: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Files that hold arrays or tables, of any origin: npz, npy, safetensors, parquet, csv."""
+"""Files that hold arrays or tables, of any origin: npz, npy, safetensors, parquet, csv, jsonl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.extras import import_extra
-from uncollapse._base.files import DamagedFileError, read_csv
+from uncollapse._base.files import DamagedFileError, read_csv, read_jsonl
 from uncollapse.data.origin import NOTE
 from uncollapse.data.types import DataError
 
@@ -38,12 +38,14 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 
 def read_table(path: Path, *, fill: bool = False) -> dict[str, list[Any]]:
-    """The columns of a .csv or .parquet file by name.
+    """The columns of a .csv, .parquet or .jsonl file by name.
 
-    A CSV row shorter than the header is an error, or with `fill` ends in empty cells. `DataError`
-    where the file cannot be read or a column's name occurs twice; its ending must be one of
-    `TABLE_FILES`.
+    A CSV row shorter than the header, or a JSON object without a key that others have, is an error,
+    or with `fill` has empty cells. `DataError` where the file cannot be read or a column's name
+    occurs twice; its ending must be one of `TABLE_FILES`, or `.jsonl`.
     """
+    if path.suffix == ".jsonl":
+        return _guarded(path, partial(_jsonl, fill=fill), ": not JSON lines")
     if path.suffix == ".parquet":
         return _guarded(path, _parquet, ": not a Parquet file")
     return _guarded(path, partial(_csv, fill=fill), ": not a CSV file in UTF-8")
@@ -122,6 +124,16 @@ def _csv(path: Path, fill: bool) -> dict[str, list[Any]]:
         raise DataError(f"its columns are separated by {other!r}; save it with commas")
     _check_unique(header)
     return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+
+
+def _jsonl(path: Path, fill: bool) -> dict[str, list[Any]]:
+    rows = list(read_jsonl(path, whole=True))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for place, row in enumerate(rows):
+        lost = [name for name in names if name not in row]
+        if lost and not fill:
+            raise DataError(f"object {place + 1} has no {lost[0]!r}")
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _npz_note(path: Path) -> object:

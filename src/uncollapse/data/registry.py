@@ -15,19 +15,23 @@ from uncollapse._base.progress import ProgressOption
 from uncollapse.data import (
     array_files,
     cars196,
+    clinc150,
     cub200,
     digits,
     folder,
+    lfw,
     manifest,
     market1501,
     mnist,
     omniglot,
     sop,
+    texts,
 )
 from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
 from uncollapse.data.cache import cached
 from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import DatasetInfo, Listing
+from uncollapse.data.text_source import TextSource
 from uncollapse.data.types import (
     DataError,
     ImageSource,
@@ -37,7 +41,7 @@ from uncollapse.data.types import (
     Transform,
 )
 
-__all__ = ["DATASETS", "OWN", "describe", "list_split", "load", "paper_transform"]
+__all__ = ["DATASETS", "OWN", "describe", "find_pairs", "list_split", "load", "paper_transform"]
 
 # Typed loosely: only your own datasets take None for "the usual split".
 _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
@@ -49,12 +53,16 @@ _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "market1501": (market1501.INFO, market1501.listing),
     "cub200": (cub200.INFO, cub200.listing),
     "cars196": (cars196.INFO, cars196.listing),
+    "cars196-makes": (cars196.MAKES, cars196.makes),
     "sop": (sop.INFO, sop.listing),
+    "lfw": (lfw.INFO, lfw.listing),
+    "clinc150": (clinc150.INFO, clinc150.listing),
 }
 _OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "folder": (folder.INFO, folder.listing),
     "manifest": (manifest.INFO, manifest.listing),
     "arrays": (array_files.INFO, array_files.listing),
+    "texts": (texts.INFO, texts.listing),
 }
 
 DATASETS = tuple(_LISTERS)
@@ -69,18 +77,20 @@ def load(
     size: int | tuple[int, int] | None = None,
     channels: int | None = None,
     fit: str | None = None,
+    middle: float | None = None,
     cache: bool = True,
     strict: bool = False,
     transform: Transform | None = None,
     progress: ProgressOption = None,
 ) -> LabelledImages:
-    """Load a split of a dataset: one of `DATASETS`, or your own as `folder`, `manifest`, `arrays`.
+    """Load a split of a dataset: one of `DATASETS`, or your own (`OWN`).
 
     `root` is the dataset's folder (or your file), or a folder that holds it under its usual name;
     by default that is `UNCOLLAPSE_DATA`. `split` is `train` unless said otherwise; `describe` lists
     the others. Image files are decoded to `size` (height, width; one number is square), `channels`
     and `fit` (`"cover"`, `"contain"`, `"stretch"`), the papers' by default, once, into a
-    memory-mapped cache; `cache=False` decodes them at every access. What had to be left out or
+    memory-mapped cache; `cache=False` decodes them at every access. Of height and width the share
+    `middle` is kept before that, 0.6 of lfw's, whose faces are there. What had to be left out or
     converted is in `.report`; `strict` makes it an error. `transform` takes and gives batches.
 
     >>> data = load("digits", split="test")
@@ -89,16 +99,19 @@ def load(
     """
     info = describe(name)
     listing = list_split(name, root, split)
-    report = LoadReport(missing=listing.missing, ignored=listing.ignored)
+    report = LoadReport(
+        missing=listing.missing, ignored=listing.ignored, converted=listing.converted
+    )
     source: ImageSource
-    if isinstance(listing.images, Tensor):
-        asked = {"size": size, "channels": channels, "fit": fit}
+    if isinstance(listing.images, Tensor | TextSource):
+        asked = {"size": size, "channels": channels, "fit": fit, "middle": middle}
         for option, value in asked.items():
             if value is not None:
                 raise InputError(option, value, f"nothing: {name} is not decoded from image files")
-        source = TensorSource(listing.images)
+        held = listing.images
+        source = held if isinstance(held, TextSource) else TensorSource(held)
     else:
-        files = FileSource(listing.images, _decoding(info, size, channels, fit))
+        files = FileSource(listing.images, _decoding(info, size, channels, fit, middle))
         source = files
         if cache and len(files):
             place = f"{listing.origin} {listing.split}"
@@ -111,7 +124,8 @@ def load(
     if strict and not report.clean:
         raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
     if len(source) == 0:
-        raise DataError(f"{name} in {listing.origin}: no usable images ({report.summary()})")
+        kind = "texts" if info.texts else "images"
+        raise DataError(f"{name} in {listing.origin}: no usable {kind} ({report.summary()})")
     return LabelledImages(
         source=source,
         labels=listing.labels,
@@ -124,7 +138,7 @@ def load(
         origin=listing.origin,
         report=report,
         transform=transform,
-        files=None if isinstance(listing.images, Tensor) else tuple(map(str, listing.images)),
+        files=tuple(map(str, listing.images)) if isinstance(listing.images, tuple) else None,
     )
 
 
@@ -152,6 +166,15 @@ def list_split(name: str, root: str | Path | None = None, split: str | None = No
         split = "train"
     listing = (_LISTERS | _OWN)[name][1](_resolve(info, root), split)
     return listing if listing.split else replace(listing, split=split or "all")
+
+
+def find_pairs(name: str, root: str | Path | None = None) -> Path | None:
+    """The list of pairs that a dataset comes with, to verify; None where there is none.
+
+    >>> find_pairs("digits") is None
+    True
+    """
+    return lfw.find_pairs(_resolve(describe(name), root)) if name == "lfw" else None
 
 
 def paper_transform(name: str, *, train: bool, seed: int = 0) -> Compose:
@@ -188,6 +211,8 @@ def _decoding(
     size: int | tuple[int, int] | None,
     channels: int | None,
     fit: str | None,
+    middle: float | None,
 ) -> Decoding:
     chosen = (size, size) if isinstance(size, int) else size or info.size or (224, 224)
-    return Decoding(chosen, channels or info.channels, fit or info.fit, info.invert)
+    share = info.middle if middle is None else middle
+    return Decoding(chosen, channels or info.channels, fit or info.fit, info.invert, share)

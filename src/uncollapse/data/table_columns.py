@@ -64,9 +64,13 @@ def table_arrays(
     choice.check(list(columns))
     kept = {n: v for n, v in columns.items() if n not in _matching(list(columns), choice.ignore)}
     chosen = {"labels": choice.label, "names": choice.id}
+    lists = {name for name in kept if any(isinstance(v, list | np.ndarray) for v in kept[name])}
+    named = [
+        name for name in roles.get("names", ()) if name not in lists
+    ]  # `text` may hold vectors
     found = {
         role: next((name for name in (chosen.get(role), *usual) if name in kept), None)
-        for role, usual in roles.items()
+        for role, usual in {**roles, "names": named}.items()
     }
     arrays = {
         role: (_words if role == "names" else label_values)(kept[name], name)
@@ -75,14 +79,11 @@ def table_arrays(
     }
     arrays |= {name: label_values(columns[name], name) for name in choice.others.values()}
     # A second column of names is no dimension; a second one of labels (x, y, label) may be.
-    spare = {*found.values(), *roles.get("names", ()), *choice.others.values()}
+    spare = {*found.values(), *named, *choice.others.values()}
     rest = [name for name in kept if name not in spare]
     dimensions = _matching(list(kept), choice.features) if choice.features else rest
-    lists = [
-        name for name in dimensions if any(isinstance(v, list | np.ndarray) for v in kept[name])
-    ]
-    if lists:
-        return arrays | {"embeddings": _of_lists(kept, lists)}
+    if vectors := [name for name in dimensions if name in lists]:
+        return arrays | {"embeddings": _of_lists(kept, vectors)}
     series = _series(dimensions)
     doubts = {name: why for name in dimensions if (why := _text(kept[name]))}
     numbers = {name: _numbers(kept[name], name) for name in dimensions if name not in doubts}

@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError
+from uncollapse._base.text_rows import texts_of_rows
+from uncollapse.data.text_source import TextSource
 
 __all__ = [
     "DataError",
@@ -134,13 +136,15 @@ class LabelledImages(Dataset[Batch]):
     """Samples with labels: indexing by a list, slice or tensor gives a batch `(images, labels)`.
 
     Images come as float32 in [0, 1], `[B, C, H, W]`; `pixels` gives them as they are stored, in
-    uint8. Feature vectors come as they are. `transform` is applied to whole batches. Works in a
-    `DataLoader` with any batch sampler, and, faster because nothing is copied twice, in `loader`.
+    uint8. Feature vectors come as they are, texts as rows of bytes (`texts` gives the words).
+    `transform` is applied to whole batches. Works in a `DataLoader` with any batch sampler, and,
+    faster because nothing is copied twice, in `loader`.
 
     `labels` is what training sees; `fine_labels` the finer classes kept for evaluation; `cameras`
     for re-identification. Labels are the dataset's own numbers where it has numbers; `class_names`
     and `fine_names` map them to names. `origin` says where the samples were found, `files` the path
-    of each where they are image files (`archive.zip/member` for one in an archive).
+    of each where they are image files (`archive.zip/member` for one in an archive). `features` are
+    what a frozen network has made of the samples: batches then hold them instead, untransformed.
 
     >>> data = LabelledImages(TensorSource(torch.full((3, 1, 2, 2), 255, dtype=torch.uint8)),
     ...                       labels=torch.tensor([7, 7, 9]))
@@ -163,6 +167,7 @@ class LabelledImages(Dataset[Batch]):
     report: LoadReport = field(default_factory=LoadReport)
     transform: Transform | None = None
     files: tuple[str, ...] | None = None
+    features: ImageSource | None = None
 
     def __post_init__(self) -> None:
         for kind in ("labels", "fine_labels", "cameras"):
@@ -202,12 +207,29 @@ class LabelledImages(Dataset[Batch]):
         """The samples as stored, before scaling and `transform`."""
         return self.source.read(self._rows(indices))
 
+    @property
+    def holds_texts(self) -> bool:
+        """Whether samples are texts, as rows of bytes."""
+        source = self.source
+        while isinstance(source, SubsetSource):
+            source = source.source
+        return isinstance(source, TextSource)
+
+    def texts(self, indices: Any = slice(None)) -> list[str] | None:
+        """The samples as texts; None where they are none.
+
+        >>> LabelledImages(TextSource(("yes", "no")), torch.tensor([0, 1])).texts([1])
+        ['no']
+        """
+        return texts_of_rows(self.pixels(indices)) if self.holds_texts else None
+
     def subset(self, indices: ArrayLike) -> LabelledImages:
         """These samples only, without copying images; `indices` may be a boolean mask."""
         rows = self._rows(indices)
         return replace(
             self,
             source=SubsetSource(self.source, rows),
+            features=None if self.features is None else SubsetSource(self.features, rows),
             labels=self.labels[rows],
             fine_labels=None if self.fine_labels is None else self.fine_labels[rows],
             cameras=None if self.cameras is None else self.cameras[rows],
@@ -251,6 +273,8 @@ class LabelledImages(Dataset[Batch]):
             images, labels = self[[int(index)]]
             return images[0], int(labels[0])
         rows = self._rows(index)
+        if self.features is not None:
+            return self.features.read(rows), self.labels[rows]
         samples = self.source.read(rows)
         if samples.dtype == torch.uint8:
             samples = _scaled(samples)

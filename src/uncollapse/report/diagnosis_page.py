@@ -15,7 +15,7 @@ from uncollapse.report.health_tables import (
     distance_chart,
     verdict_content,
 )
-from uncollapse.report.neighbours import name_table, sheet_picture
+from uncollapse.report.neighbours import sheet_picture, word_lists
 from uncollapse.report.page import Page
 from uncollapse.report.projection import projection_name
 from uncollapse.report.scores import MULTIPLIER
@@ -137,12 +137,12 @@ def _neighbours(found: Diagnosis) -> dict[str, Any] | None:
     near = found.neighbourhood
     if near is None or (found.images is None and found.names is None):
         return None
-    content: dict[str, Any] = {"judged": near.right is not None, "sheets": [], "names": None}
+    content: dict[str, Any] = {"judged": near.right is not None, "sheets": [], "lists": []}
     if found.images is not None:
         content["sheets"] = [sheet_picture(near, found.images)]
         if found.fine_labels is not None:
             fine = near.by(found.fine_labels)
             content["sheets"].append(sheet_picture(fine, found.images, kind="fine label"))
     elif found.names is not None:
-        content |= {"names": name_table(near, found.names), "words": near.words()}
+        content["lists"] = [word_lists(near, found.names, found.labels, found.fine_labels)]
     return content

@@ -42,9 +42,13 @@ _NAMES = {
     "nmi": "NMI",
     "nc1": "NC1",
     "cdnv": "CDNV",
+    "auc": "AUC",
+    "eer": "EER",
+    "fold_accuracy": "Accuracy over folds",
+    "tar@": "TAR at FAR",
 }
 
-_GROUPS = {"fine": "fine labels", "share": "share of identities"}
+_GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
 
 
 @dataclass
@@ -112,9 +116,12 @@ def key_name(key: str) -> str:
 
     >>> key_name("test/fine/recall@1"), key_name("train/map@r"), key_name("my_thing")
     ('R@1, fine labels, test', 'MAP@R, train', 'My thing')
+    >>> key_name("test/verification/tar@0.01")
+    'TAR@0.01, pairs, test'
     """
     *groups, metric = key.split("/")
-    name = _NAMES.get(metric) or metric.replace("recall@", "R@").replace("_", " ")
+    name = metric.replace("recall@", "R@").replace("tar@", "TAR@").replace("_", " ")
+    name = _NAMES.get(metric, name)
     name = name if "@" in name else name[:1].upper() + name[1:]
     said = [_GROUPS.get(group, group) for group in reversed(groups)]
     return ", ".join([name, *said])

@@ -1,4 +1,4 @@
-"""Some queries and what lies nearest to them: as pictures, or as names where there are none."""
+"""Some queries and what lies nearest to them: as pictures, or as texts or names without them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from uncollapse.health.sample import balanced_rows
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.pictures import Images, data_uri
-from uncollapse.report.tables import Table
 
-__all__ = ["Neighbourhood", "name_table", "neighbourhood", "sheet_picture"]
+__all__ = ["Neighbourhood", "neighbourhood", "sheet_picture", "word_lists"]
+
+_LONGEST = 240  # characters of a text on a page
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,36 @@ def sheet_picture(
     }
 
 
-def name_table(found: Neighbourhood, names: Array) -> Table:
-    """Names instead of pictures, for embeddings of what is not a picture."""
-    rows = []
-    for q, row in enumerate(found.rows):
-        marks = [""] * len(row)
-        if found.right is not None:
-            marks = ["✓ " if right else "✗ " for right in found.right[q]]
-        near = " · ".join(f"{mark}{names[r]}" for mark, r in zip(marks, row, strict=True))
-        rows.append([names[found.queries[q]], near])
-    return Table(["query", "nearest first"], rows)
+def word_lists(
+    found: Neighbourhood,
+    words: Array | Mapping[int, str],
+    *labels: Array | None,
+    kind: str = "label",
+    title: str = "",
+) -> dict[str, object]:
+    """Texts or names for a page instead of pictures: each query with what lies nearest to it.
+
+    `words` and `labels` (coarse, fine; those that are known) are by row.
+    """
+    known = [one for one in labels if one is not None]
+
+    def shown(row: int, right: bool | None) -> dict[str, str]:
+        return {
+            "text": _short(str(words[row])),
+            "label": " / ".join(str(one[row]) for one in known),
+            "glyph": {None: "", True: "✓", False: "✗"}[right],
+            "tone": {None: "", True: "good", False: "bad"}[right],
+        }
+
+    asked = []
+    for q, row in enumerate(found.rows.tolist()):
+        marks = [None] * len(row) if found.right is None else found.right[q].tolist()
+        near = [shown(r, mark) for r, mark in zip(row, marks, strict=True)]
+        asked.append(shown(int(found.queries[q]), None) | {"near": near})
+    return {"title": title, "words": found.words(kind), "asked": asked}
+
+
+def _short(text: str) -> str:
+    """One line, its beginning where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

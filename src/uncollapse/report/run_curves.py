@@ -20,8 +20,13 @@ _SHARES = (
     "agreement",
     "within_share",
     "mrr",
+    "accuracy",
+    "fold_accuracy",
+    "auc",
+    "eer",
+    "tar@",
 )
-_HIDDEN = ("verdict",)
+_HIDDEN = ("verdict", "fold_standard_error")
 _FLAGS = 40  # events that are marked in the curves; the list holds all
 
 
@@ -41,7 +46,11 @@ def curve_charts(named: Mapping[str, History], events: Sequence[Sequence[Event]]
     """One run: a chart for each metric, its k's together. Several: a chart for each key."""
     marked = [event for part in events for event in part][:_FLAGS]
     keys = sorted({key for one in named.values() for key in one.curves}, key=key_order)
-    keys = [key for key in keys if key not in _HIDDEN and not _constant_rate(key, named)]
+    keys = [
+        key
+        for key in keys
+        if key.rpartition("/")[2] not in _HIDDEN and not _constant_rate(key, named)
+    ]
     charts = []
     if len(named) == 1:
         history = next(iter(named.values()))
@@ -77,10 +86,11 @@ def _families(keys: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for key in keys:
         stem, at, k = key.rpartition("@")
-        found.setdefault(stem + at if at and k.isdigit() else key, []).append(key)
+        numbered = k.replace(".", "", 1).isdigit()  # of recall@10, tar@0.01
+        found.setdefault(stem + at if at and numbered else key, []).append(key)
     for stem, members in found.items():
         if stem.endswith("@"):
-            members.sort(key=lambda key: int(key.rpartition("@")[2]))
+            members.sort(key=lambda key: float(key.rpartition("@")[2]))
     return found
 
 

@@ -14,7 +14,7 @@ from uncollapse.report.health_tables import (
     distance_chart,
     verdict_content,
 )
-from uncollapse.report.neighbours import sheet_picture
+from uncollapse.report.neighbours import sheet_picture, word_lists
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project, projection_name
 from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
@@ -24,6 +24,15 @@ from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_cell, verdict_text
 
 __all__ = ["make_run_page", "run_content", "run_figures"]
+
+_FOLDS = "verification accuracy"
+_PAIRS = {
+    _FOLDS: "fold_accuracy",
+    "best verification accuracy": "accuracy",
+    "EER": "eer",
+    "TAR at FAR 1e-2": "tar@0.01",
+    "TAR at FAR 1e-3": "tar@0.001",
+}
 
 
 def make_run_page(views: Sequence[RunView]) -> Page:
@@ -68,6 +77,7 @@ def run_figures(view: RunView) -> dict[str, object]:
         figures[f"{name} on {view.split}"] = percent(value)
         if start in view.start_scores:
             figures[f"{name}, before training"] = percent(view.start_scores[start])
+    figures |= _pair_figures(view)
     health = view.health
     if health is None:
         return figures
@@ -80,6 +90,18 @@ def run_figures(view: RunView) -> dict[str, object]:
         if rate is not None:
             figures[f"mode drift at the {name}"] = f"{rate:+.2f}"
     return figures
+
+
+def _pair_figures(view: RunView) -> dict[str, object]:
+    """Of pairs that were verified: accuracy with its standard error, EER, TAR at FAR."""
+    last = view.history.last
+    of = f"{view.split}/verification"
+    known = {name: last(f"{of}/{key}") for name, key in _PAIRS.items()}
+    figures: dict[str, object] = {k: percent(v) for k, v in known.items() if v is not None}
+    error = last(f"{of}/fold_standard_error")
+    if error is not None and _FOLDS in figures:
+        figures[_FOLDS] = f"{figures[_FOLDS]} ± {100 * error:.1f}"
+    return {f"{name} on {view.split}": value for name, value in figures.items()}
 
 
 def _warnings(views: Sequence[RunView]) -> list[str]:
@@ -155,18 +177,21 @@ def _classes(view: RunView, several: bool) -> dict[str, Any]:
 
 
 def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
-    sheets, missing = [], []
+    sheets, lists, missing = [], [], []
     for view in views:
         found = view.snapshot
         if not isinstance(found, Snapshot) or not found.finite:
             missing.append(f"{view.name}: no embedding to search in.")
-        elif found.neighbours is None or found.pictures is None:
-            missing.append(f"{view.name}: the samples of {found.facts.data} are not pictures.")
+            continue
+        kind = "label" if found.fine_labels is None else "fine label"
+        named = {"kind": kind, "title": view.name if len(views) > 1 else ""}
+        if found.neighbours is not None and found.pictures is not None:
+            sheets.append(sheet_picture(found.neighbours, found.pictures, **named))
+        elif found.neighbours is not None and found.texts is not None:
+            lists.append(word_lists(found.neighbours, found.texts, found.finest, **named))
         else:
-            kind = "label" if found.fine_labels is None else "fine label"
-            title = view.name if len(views) > 1 else ""
-            sheets.append(sheet_picture(found.neighbours, found.pictures, kind=kind, title=title))
-    return {"sheets": sheets, "missing": missing, "judged": True, "names": None}
+            missing.append(f"{view.name}: the samples of {found.facts.data} are not pictures.")
+    return {"sheets": sheets, "lists": lists, "missing": missing, "judged": True}
 
 
 def _made(views: Sequence[RunView]) -> Table:

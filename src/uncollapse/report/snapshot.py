@@ -84,6 +84,11 @@ class Snapshot:
             return None
         return dict(zip(self.samples.shown.tolist(), self.samples.pixels, strict=True))
 
+    @property
+    def texts(self) -> Mapping[int, str] | None:
+        """The texts of queries and neighbours, by row; None where samples are no texts."""
+        return None if self.samples is None else self.samples.texts_by_place()
+
 
 def take_snapshot(run: Run, split: str) -> Snapshot | str:
     """What was measured on a split; a sentence that says why where nothing was."""

@@ -17,7 +17,9 @@ from uncollapse.losses import Loss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
+from uncollapse.training.frozen_features import uses_features, with_frozen_features
 from uncollapse.training.loss_sections import TrainingSize
+from uncollapse.training.sample_kinds import check_samples
 from uncollapse.training.sample_transforms import evaluation_transform, size_pair
 
 __all__ = [
@@ -50,10 +52,12 @@ def load_data(config: Config, split: str) -> LabelledImages:
         split,
         size=size_pair(c.size),
         fit=c.fit,
+        middle=c.middle,
         channels=c.channels,
         strict=c.strict,
     )
-    return found.by_fine_labels() if c.labels == "fine" else found
+    found = found.by_fine_labels() if c.labels == "fine" else found
+    return _with_features(config, found) if uses_features(config) else found
 
 
 def load_eval_data(config: Config, split: str) -> LabelledImages:
@@ -61,9 +65,17 @@ def load_eval_data(config: Config, split: str) -> LabelledImages:
     return replace(load_data(config, split), transform=evaluation_transform(config.data))
 
 
+def _with_features(config: Config, found: LabelledImages) -> LabelledImages:
+    plain = replace(found, transform=evaluation_transform(config.data))
+    front = build_model(config, plain[:1][0].shape[1:]).front
+    assert front is not None  # `uses_features` says that something is frozen
+    return with_frozen_features(plain, front, config, pick_device(config.train.device))
+
+
 def build_model(config: Config, shape: Iterable[int]) -> Embedder:
     """The network for samples of this shape."""
     c = config.model
+    check_samples(config)
     return backbones.build(
         c.backbone,
         c.dim,
@@ -71,7 +83,9 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
         normalize=c.normalize,
         hidden=c.hidden,
         weights=c.weights,
+        freeze=c.freeze,
         freeze_bn=c.freeze_bn,
+        head=c.head,
         init=c.init,
         generator=seeded(config, "model"),
     )
@@ -108,7 +122,12 @@ def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformB
 def build_optimiser(config: Config, model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
     """The optimiser over the network and the loss's own parameters (β, proxies)."""
     c = config.optimiser
-    groups: list[dict[str, object]] = [{"params": list(model.parameters()), "lr": c.lr}]
+    groups: list[dict[str, object]] = [{"params": _trained(model), "lr": c.lr}]
+    if c.trunk_lr is not None and isinstance(model, Embedder):
+        groups = [{"params": _trained(model.head), "lr": c.lr}]
+        groups += [
+            {"params": below, "lr": c.trunk_lr} for below in [_trained(model.trunk)] if below
+        ]
     own = [p for p in loss.parameters() if p.requires_grad]
     if own:
         groups.append({"params": own, "lr": c.loss_lr or c.lr, "weight_decay": 0.0})
@@ -116,6 +135,10 @@ def build_optimiser(config: Config, model: nn.Module, loss: nn.Module) -> torch.
         return torch.optim.SGD(groups, lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay)
     kind = torch.optim.AdamW if c.name == "adamw" else torch.optim.Adam
     return kind(groups, lr=c.lr, weight_decay=c.weight_decay)
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.requires_grad]
 
 
 def learning_rate(config: Config, step: int) -> float:

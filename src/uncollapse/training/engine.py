@@ -36,6 +36,7 @@ from uncollapse.training.gallery_search import find_searches
 from uncollapse.training.keeping import last_saved, restore, save
 from uncollapse.training.log import Log
 from uncollapse.training.measurer import Measurer
+from uncollapse.training.pair_check import find_checks
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
 from uncollapse.training.signals import requests_to_stop
@@ -116,8 +117,10 @@ def _train(
     splits = {split: load_eval_data(config, split) for split in config.data.eval_splits}
     session = Session(config, load_data(config, config.data.train_split), ranks)
     searches, unsearched = find_searches(config, splits)
+    checks, unchecked = find_checks(config, splits, searches)
     train_split = as_evaluated(session.data, config)
-    measurer = Measurer(run.path, config, train_split, splits, searches)
+    measurer = Measurer(run.path, config, train_split, splits, searches, checks)
+    warnings = [*warnings, *unsearched, *unchecked]
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
     with (
@@ -127,7 +130,7 @@ def _train(
         for name, data in _splits(session, measurer).items():
             if data.report.skipped:
                 line.note(f"warning: {name}: {data.report.skipped_summary()}")
-        for warning in [*warnings, *unsearched, *restore(session, run, measurer)]:
+        for warning in [*warnings, *restore(session, run, measurer)]:
             line.note(f"warning: {warning}")
         ranks.on_first(lambda: _begin(run, config))
         session.check_ranks()
@@ -193,13 +196,20 @@ def _begin_measures(session: Session, measurer: Measurer, log: Log) -> None:
     """Log and measure the state before training, to compare with."""
     network, batches = measurer.settled(session.model, session.loss)
     settings = session.config.evaluate
-    searches = measurer.searches
+    searches, checks = measurer.searches, measurer.checks
     seen = evaluate_splits(
-        network, measurer.evaluated, settings, searches=searches, ranks=session.ranks
+        network,
+        measurer.evaluated,
+        settings,
+        searches=searches,
+        checks=checks,
+        ranks=session.ranks,
     )
     _write(session, log, seen.flat())
     for split, search in searches.items():
         log.write(session.step, {"event": f"{split}: {search.describe(settings)}"})
+    for split, check in checks.items():
+        log.write(session.step, {"event": f"{split}: {check.describe()}"})
     session.ranks.on_first(lambda: measurer.take_before(network, batches, seen))
     _tidy(session.config)
 
@@ -229,6 +239,7 @@ def _evaluate(
                     splits,
                     settings,
                     searches=measurer.searches,
+                    checks=measurer.checks,
                     whole=whole,
                     ranks=session.ranks,
                 )

@@ -15,6 +15,7 @@ from uncollapse.metrics import clustering
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
 from uncollapse.training.gallery_search import SHARE, GallerySearch
+from uncollapse.training.pair_check import PairCheck
 from uncollapse.training.run_sections import EvaluateConfig
 from uncollapse.training.sample_transforms import evaluation_transform
 
@@ -67,6 +68,7 @@ def evaluate_splits(
     settings: EvaluateConfig | None = None,
     *,
     searches: Mapping[str, GallerySearch] | None = None,
+    checks: Mapping[str, PairCheck] | None = None,
     whole: bool = True,
     ranks: Ranks = ALONE,
 ) -> Evaluated:
@@ -74,19 +76,28 @@ def evaluate_splits(
 
     The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
     and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
-    training; without `whole` of that share alone. Several ranks share the work, and each gets the
-    whole.
+    training; without `whole` of that share alone. The pairs of `checks` are verified as well:
+    `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several ranks share
+    the work, and each gets the whole.
     """
     settings = settings or EvaluateConfig()
-    scores, embeddings = {}, {}
+    scores: dict[str, dict[str, float]] = {}
+    embeddings: dict[str, Tensor] = {}
     for name, data in splits.items():
         if searches is not None and name in searches:
             found = _search(model, searches[name], settings, whole, ranks)
             scores[name], embeddings[name] = found
             continue
-        judged = data.subset(evenly_spaced(len(data), settings.max_samples))
-        embeddings[name] = embed(model, judged, batch=settings.batch, ranks=ranks)
-        scores[name] = evaluate(embeddings[name], judged, settings, ranks=ranks)
+        rows = taken = evenly_spaced(len(data), settings.max_samples)
+        check = (checks or {}).get(name)
+        if check is not None:
+            taken = torch.unique(torch.cat([rows, check.needed]))
+        z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
+        embeddings[name] = z[torch.searchsorted(taken, rows)]
+        scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
+        if check is not None:
+            _check_finite(z)
+            scores[name] |= ranks.on_first(partial(check.scores, z, taken))
     return Evaluated(scores, embeddings)
 
 

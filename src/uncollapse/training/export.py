@@ -38,6 +38,8 @@ def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> Exp
 
     The input is `images`, the output `embeddings`. Nothing is left behind when the outputs differ.
     """
+    if getattr(getattr(model, "trunk", None), "reads_texts", False):
+        raise ExportError("only networks for images are exported to ONNX: this one reads texts")
     for package in ("onnx", "onnxscript"):
         import_extra(package, extra="onnx")
     runtime = import_extra("onnxruntime", extra="onnx")

@@ -38,7 +38,8 @@ def settled_copy(
     """A copy of the network that has seen the first 8 batches of its training, and their figures.
 
     The batches are those of the run's own sampler, of `train` as it is given. The copy is in
-    evaluation mode, its batch norm (unless frozen) at the plain mean of the batches' statistics.
+    evaluation mode, batch norm that has seen nothing yet at the plain mean of the batches'
+    statistics; what is frozen, or was loaded with weights, keeps its own.
     Network, loss and random state are left as they are; every rank may do this for itself.
     """
     network, charge = copy.deepcopy(model), copy.deepcopy(loss).cpu()
@@ -61,7 +62,8 @@ def average_statistics(model: nn.Module) -> None:
     """Let batch norm remember the plain mean of all batches it sees from now on.
 
     Batch norm that has seen nothing would be evaluated with mean 0 and variance 1, which is another
-    network: a GoogLeNet's diameter is then 0. Frozen layers are left as they are.
+    network: a GoogLeNet's diameter is then 0. Layers that are frozen or know something are left as
+    they are.
 
     >>> norm = nn.BatchNorm1d(2)
     >>> average_statistics(norm)
@@ -69,9 +71,10 @@ def average_statistics(model: nn.Module) -> None:
     True
     """
     for layer in model.modules():
-        if isinstance(layer, _BatchNorm) and layer.training:
-            layer.reset_running_stats()
-            layer.momentum = None
+        if not isinstance(layer, _BatchNorm) or not layer.training:
+            continue
+        knows = layer.running_mean is not None and bool(layer.running_mean.any())
+        layer.momentum = 0.0 if knows else None
 
 
 @contextmanager

@@ -35,7 +35,8 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     info = describe(config.name)
     channels, *size = run.sample_shape
     side = size_pair(config.size) or info.size or (size[0], size[1])
-    how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert)
+    middle = info.middle if config.middle is None else config.middle
+    how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert, middle)
     transform = evaluation_transform(config)
     refs = [ImageRef(file) for file in files]
     labels = torch.zeros(len(refs), dtype=torch.long)

@@ -1,4 +1,4 @@
-"""The rows that a run was measured on: their embeddings before and after, and some as pictures.
+"""The rows that a run was measured on: their embeddings before and after, and some to be seen.
 
 `embeddings-before.safetensors`, `embeddings-after.safetensors` and `samples.safetensors` in the
 folder of a run hold, for each split, tensors named `split/rows`, `split/embeddings` and so on, with
@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from uncollapse._base.files import DamagedFileError, written_aside
+from uncollapse._base.text_rows import texts_of_rows
 
 __all__ = [
     "ROW_FILES",
@@ -57,13 +58,21 @@ class Samples:
     """Queries with their nearest neighbours after training, as places among the fixed rows.
 
     `shown` are the places that have a picture, ascending, and `pixels` those pictures, uint8
-    `[n, C, H, W]`, at most 96 pixels high and wide; None where samples are no pictures.
+    `[n, C, H, W]`, at most 96 pixels high and wide; None where samples are no pictures. Where they
+    are texts, `texts` are those of the same places, as rows of bytes.
     """
 
     queries: Tensor
     neighbours: Tensor
     shown: Tensor
-    pixels: Tensor | None
+    pixels: Tensor | None = None
+    texts: Tensor | None = None
+
+    def texts_by_place(self) -> dict[int, str] | None:
+        """The texts that are shown; None where samples are no texts."""
+        if self.texts is None:
+            return None
+        return dict(zip(self.shown.tolist(), texts_of_rows(self.texts), strict=True))
 
 
 def read_rows(folder: Path, when: When, split: str) -> SplitRows:
@@ -84,13 +93,13 @@ def write_rows(folder: Path, when: When, step: int, splits: Mapping[str, SplitRo
 
 
 def read_samples(folder: Path, split: str) -> Samples:
-    """The queries of a split, their neighbours, and their pictures.
+    """The queries of a split, their neighbours, and their pictures or texts.
 
     Raises `NotMeasuredError` where they were not taken.
     """
     found = _read(folder, "samples.safetensors", split, ("queries", "neighbours", "shown"))
-    pixels = found.get("pixels")
-    return Samples(found["queries"], found["neighbours"], found["shown"], pixels)
+    seen = found.get("pixels"), found.get("texts")
+    return Samples(found["queries"], found["neighbours"], found["shown"], *seen)
 
 
 def write_samples(folder: Path, step: int, splits: Mapping[str, Samples]) -> None:

@@ -18,7 +18,7 @@ from uncollapse.health import Health, measure
 from uncollapse.health.fine_modes import with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.losses import Loss
-from uncollapse.training.assemble import build_loss, build_model, load_eval_data
+from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import Evaluated, embed, evaluate_splits
 from uncollapse.training.first_batches import settled_copy, undisturbed
@@ -42,6 +42,8 @@ from uncollapse.training.measures import (
     read_measures,
     write_measures,
 )
+from uncollapse.training.network_start import first_network
+from uncollapse.training.pair_check import PairCheck, find_checks
 from uncollapse.training.run import Run, warn_user
 from uncollapse.training.sample_pictures import choose_samples
 from uncollapse.training.summary import reseal
@@ -61,6 +63,7 @@ class Measurer:
         train: the training split, as it is evaluated.
         splits: the evaluation splits, as they are evaluated; `train` stands in where there is none.
         searches: the splits that are queries, with their gallery.
+        checks: the splits with pairs to verify.
     """
 
     def __init__(
@@ -70,9 +73,10 @@ class Measurer:
         train: LabelledImages,
         splits: Mapping[str, LabelledImages],
         searches: Mapping[str, GallerySearch] | None = None,
+        checks: Mapping[str, PairCheck] | None = None,
     ) -> None:
         self.folder, self.config, self.train, self.evaluated = folder, config, train, splits
-        self.searches = dict(searches or {})
+        self.searches, self.checks = dict(searches or {}), dict(checks or {})
         self.splits = dict(splits) or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
 
@@ -130,7 +134,7 @@ class Measurer:
         `shape` is that of a sample as the network sees it.
         """
         with undisturbed(self.config.seed, torch.device("cpu")):
-            model = build_model(self.config, shape).train()
+            model = first_network(self.config, self.train, shape).train()
         return self.settled(model, build_loss(self.config, self.train))
 
     def rebuild_before(self, shape: Sequence[int]) -> Measures:
@@ -172,7 +176,9 @@ class Measurer:
     ) -> tuple[Moment, dict[str, SplitRows]]:
         settings = self.config.evaluate
         if seen is None:
-            seen = evaluate_splits(network, self.evaluated, settings, searches=self.searches)
+            seen = evaluate_splits(
+                network, self.evaluated, settings, searches=self.searches, checks=self.checks
+            )
         figures, embedded = {}, {}
         for name, data in self.splits.items():
             rows = self.rows[name]
@@ -210,9 +216,11 @@ def measure_run(
     train = load_eval_data(config, config.data.train_split)
     splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
     searches, unsearched = find_searches(config, splits)
-    measurer = Measurer(run.path, config, train, splits, searches)
+    checks, unchecked = find_checks(config, splits, searches)
+    measurer = Measurer(run.path, config, train, splits, searches, checks)
     chosen = run.choose()
-    for text in [*chosen.warnings, *unsearched, *filter(None, [measurer.drop_damaged()])]:
+    said = [*chosen.warnings, *unsearched, *unchecked]
+    for text in [*said, *filter(None, [measurer.drop_damaged()])]:
         warn(text)
     if measurer.known() is None:
         measurer.rebuild_before(chosen.checkpoint.state["shape"])

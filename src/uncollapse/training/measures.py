@@ -105,7 +105,8 @@ class SplitFigures:
 
     `health` is of the fixed rows; after training it is judged beside the health before. `scores`
     (`recall@1`, `map@r`, `nmi`, `nmi+`, `fine/recall@1`, ...) are of the samples that
-    `[evaluate]` asks for. There are none for a training split that stands in for others.
+    `[evaluate]` asks for, `verification/eer`, ... of pairs. There are none for a training split
+    that stands in for others.
     """
 
     health: Health

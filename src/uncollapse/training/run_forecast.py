@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -14,9 +14,10 @@ from uncollapse._base.files import write_csv
 from uncollapse.health.drift_forecast import forecast
 from uncollapse.health.forecast_result import Forecast
 from uncollapse.losses import TripletLoss
-from uncollapse.training.assemble import build_loss, build_model, load_eval_data
+from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.measured_rows import NotMeasuredError
+from uncollapse.training.network_start import first_network
 from uncollapse.training.run import Run
 
 __all__ = [
@@ -43,11 +44,11 @@ def forecast_run(
     loss = build_loss(config, data)
     if not isinstance(loss, TripletLoss):
         raise InputError("loss.name", repr(config.loss.name), "'triplet', untrimmed")
-    shape = tuple(data[:1][0].shape[1:])
+    shape = tuple(replace(data, features=None)[:1][0].shape[1:])
 
     def network(width: int) -> nn.Module:
         model = config.model.model_copy(update={"dim": width})
-        return build_model(config.model_copy(update={"model": model}), shape)
+        return first_network(config.model_copy(update={"model": model}), data, shape)
 
     return forecast(
         network,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 
 from torch import nn
 
 from uncollapse.health import NoiseProbe, noise_probe
-from uncollapse.training.assemble import build_model, load_eval_data
+from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import evenly_spaced
+from uncollapse.training.network_start import first_network
 from uncollapse.training.run import Run
+from uncollapse.training.trust import check_trusted
 
 __all__ = ["noise_probe_run"]
 
@@ -34,12 +36,13 @@ def noise_probe_run(
     data = load_eval_data(config, config.data.train_split)
     rows = evenly_spaced(len(data), max_samples)
     samples, labels = data[rows]
+    if isinstance(run, Run):
+        check_trusted(run.path, config, trust=run.trust)
 
     def network() -> nn.Module:
         if fine_tune and isinstance(run, Run):
             return run.load_model()
-        make = run.build_model if isinstance(run, Run) else partial(build_model, config)
-        return make(samples.shape[1:])
+        return first_network(config, data, replace(data, features=None)[:1][0].shape[1:])
 
     return noise_probe(
         network,

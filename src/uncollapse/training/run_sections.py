@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.mining.miner import KEEP
@@ -36,16 +37,19 @@ class DataConfig(Section):
     """`[data]`: which samples, and how images become them.
 
     `labels = "fine"` trains on the fine labels instead. `size` is `[height, width]`, or one number
-    for a square. `augment` is `"none"`, `"paper"` or a list of `AUGMENTATIONS`.
+    for a square; `middle` the share of height and width that is kept. `augment` is `"none"`,
+    `"paper"` or a list of `AUGMENTATIONS`. `pairs` is a file of pairs to verify.
     """
 
     name: str = "mnist-parity"
     root: str | None = None
     train_split: str = "train"
     eval_splits: list[str] = Field(["test"])
+    pairs: str | None = None
     labels: Literal["coarse", "fine"] = "coarse"
     size: int | list[int] | None = None
     fit: Annotated[str, OneOf(FITS)] | None = None
+    middle: float | None = Field(None, gt=0, le=1)
     channels: Literal[1, 3] | None = None
     mean: list[float] | None = None
     std: list[float] | None = None
@@ -94,14 +98,21 @@ class DataConfig(Section):
 
 
 class ModelConfig(Section):
-    """`[model]`: the network and its embedding dimension."""
+    """`[model]`: the network and its embedding dimension.
+
+    `freeze = true` trains the head alone, a stage's name all that comes after that stage. What is
+    frozen is computed once per sample and kept in the cache, unless samples are augmented.
+    `head = "pca"` starts at the principal axes of the training samples' features.
+    """
 
     backbone: str = "mnist-cnn"
     dim: int = Field(128, ge=1)
     normalize: bool = False
     hidden: list[int] = Field([512])
     weights: str | None = None
+    freeze: bool | str = False
     freeze_bn: bool = False
+    head: Annotated[str, OneOf(HEADS)] = "linear"
     init: Literal["hnm", "eps"] = "hnm"
 
 
@@ -163,10 +174,14 @@ class GuardConfig(Section):
 
 
 class OptimiserConfig(Section):
-    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping."""
+    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping.
+
+    `trunk_lr` is the rate of the backbone below the head, `loss_lr` that of the loss's parameters.
+    """
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
     lr: float = Field(1e-3, gt=0)
+    trunk_lr: float | None = Field(None, gt=0)
     loss_lr: float | None = Field(None, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)

@@ -1,4 +1,4 @@
-"""A few queries with their nearest neighbours, and their pictures, kept for a page: EPS Fig. 4."""
+"""A few queries with their nearest neighbours, as pictures or texts, for a page: EPS Fig. 4."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.text_rows import rows_of_texts
 from uncollapse.data import LabelledImages
 from uncollapse.health.sample import balanced_rows
 from uncollapse.metrics.nearest_rows import nearest
@@ -17,6 +18,7 @@ __all__ = ["choose_samples", "small_pictures"]
 
 _QUERIES, _NEIGHBOURS = 6, 6
 _SIDE = 96  # pixels; 42 colour pictures of this size are 1.2 MB
+_TEXT = 2_000  # bytes of a text; a page shows less
 
 
 def choose_samples(data: LabelledImages, labels: Array, embeddings: Tensor) -> Samples | None:
@@ -32,6 +34,8 @@ def choose_samples(data: LabelledImages, labels: Array, embeddings: Tensor) -> S
     k = min(_NEIGHBOURS, len(embeddings) - 1)
     near = nearest(embeddings[queries], embeddings, k, exclude=queries).rows
     shown = torch.unique(torch.cat([queries, near.flatten()]))
+    if data.holds_texts:
+        return Samples(queries, near, shown, texts=_short_texts(data.texts(shown) or []))
     pixels = small_pictures(data.pixels(shown)) if len(data.shape) == 3 else None
     return Samples(queries, near, shown, pixels)
 
@@ -57,3 +61,8 @@ def small_pictures(pixels: Tensor, side: int = _SIDE) -> Tensor:
         size = [max(1, round(length * scale)) for length in pixels.shape[2:]]
         values = interpolate(values, size, mode="bilinear", antialias=True)
     return values.round().clamp(0, 255).to(torch.uint8)
+
+
+def _short_texts(texts: list[str]) -> Tensor:
+    rows = rows_of_texts(texts)
+    return rows if rows.shape[1] <= _TEXT else rows_of_texts(texts, _TEXT)

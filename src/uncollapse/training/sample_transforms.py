@@ -70,7 +70,7 @@ def _standardised(config: DataConfig) -> list[Callable[[Tensor], Tensor]]:
 def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
     for name, values in (("data.mean", mean), ("data.std", std)):
         if images.ndim != 4:
-            raise InputError(name, values, "no such key: these samples are features, not images")
+            raise InputError(name, values, "no such key: these samples are not images")
         if len(values) not in (1, images.shape[1]):
             allowed = f"one number, or one for each of the {images.shape[1]} channels"
             raise InputError(name, values, allowed)
@@ -79,5 +79,6 @@ def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
 
 def _images_only(images: Tensor) -> Tensor:
     if images.ndim != 4:
-        raise InputError("data.augment", "features", "'none': only images are augmented")
+        given = "samples that are not images"
+        raise InputError("data.augment", given, "'none': only images are augmented")
     return images

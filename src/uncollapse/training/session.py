@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import (
     build_loss,
-    build_model,
     build_optimiser,
     build_sampler,
     learning_rate,
@@ -37,7 +37,9 @@ from uncollapse.training.distributed import (
     synchronise_batch_norm,
 )
 from uncollapse.training.fitting import check_config, check_tensors
+from uncollapse.training.frozen_features import uses_features
 from uncollapse.training.identity import config_values
+from uncollapse.training.network_start import first_network
 from uncollapse.training.sample_transforms import training_transform
 from uncollapse.training.stream import BatchStream
 
@@ -64,13 +66,14 @@ class Session:
             given = f"'float16' on {self.device.type}"
             raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
         self.class_of = data.label_index
-        self.shape = tuple(_augment(config)(data[:1][0]).shape[1:])
+        self.shape = tuple(_augment(config)(replace(data, features=None)[:1][0]).shape[1:])
         self.augment = _augment(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
-        self.model = build_model(config, self.shape).to(self.device).train()
+        self.model = first_network(config, data, self.shape).to(self.device).train()
         synchronise_batch_norm(self.model, ranks)
         self.loss = build_loss(config, data).to(self.device)
         self.optimiser = build_optimiser(config, self.model, self.loss)
+        self.rates = [float(group["lr"]) for group in self.optimiser.param_groups]
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.train.precision == "float16"
         )
@@ -278,13 +281,11 @@ class Session:
         miner.pool = c.pool if self.step == c.pool_steps else min(grown, end)
 
     def _set_learning_rate(self) -> None:
-        c = self.config.optimiser
         factor = learning_rate(self.config, self.step)
         if self.guard is not None:
             factor *= self.guard.lr_factor
-        bases = (c.lr, c.loss_lr or c.lr)
-        for group, base in zip(self.optimiser.param_groups, bases, strict=False):
-            group["lr"] = base * factor
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
 
     def _set_randomness(self) -> None:
         """On several ranks, a stream for each: a function of the step, so that nothing is saved.
@@ -360,4 +361,7 @@ def _mixed(*numbers: int) -> int:
 
 
 def _augment(config: Config) -> Compose:
-    return training_transform(config.data, seeded(config, "augment").initial_seed())
+    seed = seeded(config, "augment").initial_seed()
+    if uses_features(config):  # made of samples that are transformed already
+        return Compose([], seed=seed)
+    return training_transform(config.data, seed)

@@ -42,7 +42,7 @@ def names_code(config: Config) -> bool:
     False
     """
     name = config.model.backbone
-    return name not in BACKBONES and not name.startswith("timm:") and ":" in name
+    return name not in BACKBONES and not name.startswith(("timm:", "sentence:")) and ":" in name
 
 
 def sign_run(folder: Path, config: Config) -> None:

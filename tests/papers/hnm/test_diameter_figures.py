@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,9 +24,11 @@ from uncollapse.papers.hnm._directions import (
     claims_of,
     margin_claims,
     threshold,
+    through_training,
 )
 from uncollapse.papers.hnm._point import Point, measure
 from uncollapse.papers.hnm._start import at_the_start
+from uncollapse.papers.hnm._where import below_start, where_bound
 from uncollapse.sweep import run_jobs
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.assemble import build_model
@@ -154,10 +157,46 @@ def test_collapse_is_counted_in_the_two_halves_of_the_axis():
 def test_the_bound_is_judged_where_it_says_something():
     points = [point(end=0.5, bound=0.4), point(end=0.5, bound=-1.0)]
     claim = bound_claim("b", points, lambda p: p.bound)
-    assert (claim.ours, claim.holds) == ("held in 1 of 1 runs; says nothing in 1", True)
+    assert (claim.ours, claim.holds) == ("held in 1 of 1 runs; vacuous in 1", True)
     broken = bound_claim("b", [*points, point(end=0.1, bound=0.2)], lambda p: p.bound)
-    assert (broken.ours, broken.holds) == ("held in 1 of 2 runs; says nothing in 1", False)
+    assert (broken.ours, broken.holds) == ("held in 1 of 2 runs; vacuous in 1", False)
     assert bound_claim("b", points[1:], lambda p: p.bound).holds is None
+
+
+def test_where_the_bound_held_is_told_value_by_value():
+    points = [
+        point(batch=4, end=0.5, bound=0.4, mean_bound=-1.0),
+        point(batch=4, end=0.5, bound=0.4, mean_bound=-1.0),
+        point(batch=16, end=0.1, bound=0.4, mean_bound=-1.0),
+        point(batch=16, end=0.5, bound=0.4, mean_bound=-1.0),
+        point(batch=64, end=0.1, bound=-0.4, mean_bound=-1.0),
+    ]
+    told = where_bound(points, "batch", "A")
+    assert "held in 3 (N = 4; 1 of 2 at 16)" in told
+    assert "violated in 1 (1 of 2 at N = 16)" in told
+    assert "vacuous in 1 (N = 64)" in told
+    assert "with the batch-hard mean held in 0, violated in 0, vacuous in 5." in told
+
+
+def test_a_direction_that_turns_on_the_way_is_told():
+    points = [
+        point(dim=2**n, batch_start=n, batch_quarter=n, batch_half=1.0, batch_end=-n)
+        for n in range(1, 5)
+    ]
+    told = through_training(points, "dim", "B")
+    assert "before +1.00, after a quarter +1.00, after half -, at the end -1.00." in told
+
+
+def test_a_run_that_retrieves_worse_than_untrained_is_named():
+    points = [
+        point(dim=4, recall_start=0.2, recall=0.1),
+        point(dim=4, recall_start=0.2, recall=0.3),
+        point(dim=64, recall_start=0.2, recall=0.3),
+    ]
+    told = below_start(points, "dim", "B")
+    assert "1 of 3 runs end below their own start in R@1 (1 of 2 at d = 4)." in told
+    assert "no run ends below its own start" in below_start(points[1:], "dim", "B")
+    assert below_start([point(recall=math.nan, recall_start=math.nan)], "dim", "B") == ""
 
 
 def test_margins_are_compared_run_by_run():
@@ -216,7 +255,15 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
         assert [p.name for p in paths] == [f"{name}{end}" for end in _ENDS]
         page = paths[0].read_text(encoding="utf-8")
         told = printed(made)
-        for words in ("reproduced?", "(17), hardest triplet", "Beyond the paper", "Rules."):
+        for words in (
+            "reproduced?",
+            "(17), hardest triplet",
+            "Where (17) held",
+            "Retrieval beside the untrained",
+            "Through training",
+            "Beyond the paper",
+            "Rules.",
+        ):
             assert words in page
             assert words in told
         assert f"uncollapse reproduce {name} --scale smoke" in page
@@ -232,6 +279,9 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
             # The hardest triplet costs at least what the mean of them costs.
             assert float(row["hardest"]) >= float(row["loss"]) >= 0.0
             assert row["collapsed"] == str(last < 0.01 * first)
+            assert 0.1 < float(row["recall_start"]) < 1.0  # digits tell themselves apart
+            for moment in ("start", "quarter", "half", "end"):
+                assert float(row[f"batch_{moment}"]) > 0.0
 
     # A run that fails is told of, and the others are drawn; when all fail there is no figure.
     def failing(broken):
@@ -358,6 +408,7 @@ def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_p
         assert found.start > 0.0
         assert (found.batch, found.dim, found.anchors) == (4, 128, 1.0)
         assert 0.0 < found.mean_ap <= 1.0  # queries against the gallery
+        assert 0.0 < found.mean_ap_start <= 1.0
 
 
 # What is missing.

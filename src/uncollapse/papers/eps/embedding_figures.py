@@ -137,7 +137,7 @@ def _sheet(seen: Embedded, seed: int) -> Image.Image:
     """Queries spread over the split, the same ones for every method."""
     step = max(1, len(seen.rows) // _QUERIES)
     queries = [(seed + place * step) % len(seen.rows) for place in range(_QUERIES)]
-    data = seen.data.subset(seen.rows)
+    data = replace(seen.data, features=None).subset(seen.rows)  # pictures, not what is made of them
     chosen = torch.tensor(queries)
     found = nearest(seen.embeddings[chosen], seen.embeddings, _NEIGHBOURS, exclude=chosen).rows
     right = data.labels[found] == data.labels[chosen][:, None]

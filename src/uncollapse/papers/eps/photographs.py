@@ -35,23 +35,37 @@ _SMOKE = Setup(
     differs="Smoke: scikit-learn's digits, a small perceptron and a few steps. It shows that the "
     "table is made, not what the paper says.",
 )
+_STEPS = 200
 
 
 def _laptop(name: str) -> Setup:
+    """A pretrained network of which the last block, the last convolution and the head train."""
     return Setup(
         config=_PROTOCOL
         | {
-            "data": {"name": name, "eval_splits": ["test"], "size": 64},
-            "model": {"backbone": "conv2", "dim": 128, "normalize": True},
+            "data": {"name": name, "eval_splits": ["test"], "size": 160},
+            "model": {
+                "backbone": "efficientnet-lite0",
+                "weights": "pretrained",
+                "freeze": "block14",
+                "freeze_bn": True,
+                "head": "pca",
+                "dim": 128,
+                "normalize": True,
+            },
             "batch": {"p": 10, "k": 8},
-            "optimiser": {"name": "adam", "lr": 3e-4},
-            "train": train_section(200),
+            "optimiser": {"name": "adam", "lr": 1e-4, "trunk_lr": 1e-5, "loss_lr": 5e-4},
+            "train": train_section(_STEPS),
         },
-        seeds=1,
-        words="two convolutions, 64 × 64, dim 128 on the sphere, batch 10 × 8, Adam 3e-4, 200 "
-        "steps",
-        differs="Two convolutions from scratch instead of ResNet-50 from ImageNet, 64 × 64 instead "
-        "of 224 × 224 without augmentation, 200 steps, 1 seed instead of 8.",
+        seeds=2,
+        words="EfficientNet-Lite0 from ImageNet, 160 × 160, dim 128 on the sphere from the "
+        "principal axes; the last block, the last convolution and the head train, batch norm "
+        f"fixed; batch 10 × 8, Adam 1e-4 (head) and 1e-5, {_STEPS} steps",
+        differs="No ImageNet weights of ResNet-50 come as a package, so EfficientNet-Lite0 (3.4 "
+        "million weights) stands in for it, at 160 × 160 instead of 224 × 224, without "
+        f"augmentation, most of it frozen, {_STEPS} steps, 2 seeds instead of 8. The rates were "
+        "chosen on classes 81-100 of CUB200, trained on classes 1-80, with seed 100 and the "
+        "losses without EPS (`sweeps/birds-rates.toml`); the test classes were not looked at.",
     )
 
 

@@ -8,8 +8,14 @@ from uncollapse.papers.hnm.claims import CLAIMS_HNM
 from uncollapse.papers.hnm.figures import DIAMETER_FIGURES
 from uncollapse.papers.hnm.isometry_figure import FIG3
 from uncollapse.papers.hnm.plane_figures import PLANE_FIGURES
+from uncollapse.papers.hnm.strategies import MARKET_STRATEGIES
 
 __all__ = ["HNM_ITEMS"]
 
 _DRAWN = sorted((*PLANE_FIGURES, FIG3), key=lambda item: item.name)
-HNM_ITEMS: tuple[Item, ...] = (*_DRAWN, CLAIMS_HNM, *map(figure_item, DIAMETER_FIGURES))
+HNM_ITEMS: tuple[Item, ...] = (
+    *_DRAWN,
+    CLAIMS_HNM,
+    *map(figure_item, DIAMETER_FIGURES),
+    MARKET_STRATEGIES,
+)

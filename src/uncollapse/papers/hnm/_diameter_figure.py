@@ -14,9 +14,10 @@ from uncollapse.papers._item import SCALES, Item, Made, Request
 from uncollapse.papers._page import Table
 from uncollapse.papers._study import Cells, Study, Trained
 from uncollapse.papers.hnm._diameter_plot import draw
-from uncollapse.papers.hnm._directions import RULES, beyond, claims_of
+from uncollapse.papers.hnm._directions import RULES, beyond, claims_of, through_training
 from uncollapse.papers.hnm._grid import Grid
 from uncollapse.papers.hnm._point import Point, measure
+from uncollapse.papers.hnm._where import STATES, below_start, bound_state, where_bound
 from uncollapse.training import TrainingError
 
 __all__ = ["DiameterFigure", "Panel", "figure_item"]
@@ -31,6 +32,7 @@ _HEADING = (
     "left",
     "collapsed",
     "(17)",
+    "(17) is",
     "drift",
     "R@1, %",
     "mAP, %",
@@ -108,7 +110,8 @@ def _make(figure: DiameterFigure, request: Request) -> Made:
     claims = [c for one in shown for c in claims_of(one.points, one.panel.axis, one.panel.short)]
     claims += figure.more(points) if figure.more is not None else []
     notes = [note for one in trained for note in one.notes]
-    notes += [beyond(one.points, one.panel.axis, one.panel.short) for one in shown]
+    for tell in (where_bound, below_start, through_training, beyond):
+        notes += [tell(one.points, one.panel.axis, one.panel.short) for one in shown]
     title = f"HNM {figure.title} ({request.scale})"
     rows = [[one.heading, *point.row()] for one in shown for point in one.points]
     runs = request.folder / f"{figure.name}-runs.csv"
@@ -118,7 +121,7 @@ def _make(figure: DiameterFigure, request: Request) -> Made:
         title,
         Comparison(claims=claims),
         about=_about(trained, request),
-        notes=[*dict.fromkeys(notes), RULES],
+        notes=[*filter(None, dict.fromkeys(notes)), RULES],
         more=[_cell_table(one) for one in shown],
         figure=draw([one.plot for one in shown], title),
     )
@@ -174,17 +177,34 @@ def _cell_table(shown: _Shown) -> Table:
                 _percent(_mean([one.left for one in mine])),
                 f"{sum(one.collapsed for one in mine)} of {len(mine)}",
                 f"{_mean([one.bound for one in mine]):.3g}",
+                _states(mine),
                 f"{_mean([one.drift for one in mine]):+.3f}",
-                _score([one.recall for one in mine]),
-                _score([one.mean_ap for one in mine]),
+                _score([one.recall_start for one in mine], [one.recall for one in mine]),
+                _score([one.mean_ap_start for one in mine], [one.mean_ap for one in mine]),
             ]
         )
-    return Table(_HEADING, rows, f"{shown.heading} (means over the runs of a cell)")
+    return Table(
+        _HEADING,
+        rows,
+        f"{shown.heading} (means over the runs of a cell; scores untrained → trained)",
+    )
 
 
-def _score(values: Sequence[float]) -> str:
-    mean = _mean(values)  # NaN where nothing was evaluated, or not so
-    return f"{100 * mean:.1f}" if math.isfinite(mean) else "-"
+def _score(before: Sequence[float], after: Sequence[float]) -> str:
+    """From the untrained network to the trained one; NaN where nothing was evaluated, or not so."""
+    start, end = _mean(before), _mean(after)
+    if not math.isfinite(end):
+        return "-"
+    return f"{100 * start:.1f} → {100 * end:.1f}" if math.isfinite(start) else f"{100 * end:.1f}"
+
+
+def _states(points: Sequence[Point]) -> str:
+    """What (17) with the hardest triplet was in the runs of a cell."""
+    found = [bound_state(one.end, one.bound) for one in points]
+    counts = {state: found.count(state) for state in STATES if state in found}
+    if len(counts) == 1:
+        return found[0]
+    return ", ".join(f"{state} {count} of {len(found)}" for state, count in counts.items())
 
 
 def _percent(share: float) -> str:

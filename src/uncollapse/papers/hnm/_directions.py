@@ -5,6 +5,7 @@ The paper shows curves, no numbers, so what can be compared is the direction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "outlier_claims",
     "threshold",
     "threshold_claims",
+    "through_training",
 ]
 
 _LEVEL = 0.05
@@ -30,7 +32,8 @@ RULES = (
     "paper's and p < 0.05, otherwise not. A run has collapsed if its diameter fell below 1 % of "
     "the one before training; that collapse goes with one end of the axis is Fisher's exact test "
     "between the two halves of the axis, one-sided, p < 0.05. (17) is counted over the runs where "
-    "it says anything, that is where it is above 0. No correction for testing several claims."
+    "it says anything, that is where it is above 0; elsewhere it is vacuous. No "
+    "correction for testing several claims."
 )
 _WORDS = {"batch": "batch size", "dim": "dimension"}
 _SAYS = {
@@ -78,11 +81,29 @@ def beyond(points: Sequence[Point], axis: str, title: str) -> str:
     )
 
 
+def through_training(points: Sequence[Point], axis: str, title: str) -> str:
+    """The trend at the start, on the way and at the end: a direction may turn."""
+    moments: tuple[tuple[str, Callable[[Point], float]], ...] = (
+        ("before", lambda p: p.batch_start),
+        ("after a quarter", lambda p: p.batch_quarter),
+        ("after half", lambda p: p.batch_half),
+        ("at the end", lambda p: p.batch_end),
+    )
+    told = []
+    for words, value in moments:
+        rho = _rank_correlation(points, axis, value)
+        told.append(f"{words} {'-' if rho is None else f'{rho:+.2f}'}")
+    return (
+        f"Through training, {title}: rank correlation of the diameter of a training batch with "
+        f"the {_WORDS[axis]}, {', '.join(told)}."
+    )
+
+
 def bound_claim(what: str, points: Sequence[Point], bound: Callable[[Point], float]) -> Claim:
     """Whether the diameter stayed above HNM (17) wherever that is above 0."""
     telling = [p for p in points if bound(p) > 0.0]
     held = sum(p.end >= bound(p) for p in telling)
-    ours = f"held in {held} of {len(telling)} runs; says nothing in {len(points) - len(telling)}"
+    ours = f"held in {held} of {len(telling)} runs; vacuous in {len(points) - len(telling)}"
     return Claim(what, "appears to hold", ours, held == len(telling) if telling else None)
 
 
@@ -135,13 +156,23 @@ def _trend(
     value: Callable[[Point], float],
     sign: float,
 ) -> Claim:
-    x, y = [_at(p, axis) for p in points], [value(p) for p in points]
-    if len(set(x)) < 2 or len(set(y)) < 2:
+    if _rank_correlation(points, axis, value) is None:
         return Claim(what, says, "one value only", None)
+    x, y = [_at(p, axis) for p in points], [value(p) for p in points]
     found = scipy.stats.spearmanr(x, y)
     rho, p_value = float(found.statistic), float(found.pvalue)
     ours = f"ρ = {rho:+.2f} over {len(points)} runs ({_p(p_value)})"
     return Claim(what, says, ours, sign * rho > 0 and p_value < _LEVEL)
+
+
+def _rank_correlation(
+    points: Sequence[Point], axis: str, value: Callable[[Point], float]
+) -> float | None:
+    """Spearman's, over all runs; None where one side has one value only, or one unknown."""
+    x, y = [_at(p, axis) for p in points], [value(p) for p in points]
+    if len(set(x)) < 2 or len(set(y)) < 2 or not all(map(math.isfinite, y)):
+        return None
+    return float(scipy.stats.spearmanr(x, y).statistic)
 
 
 def _collapse(what: str, says: str, points: Sequence[Point], axis: str) -> Claim:

@@ -34,7 +34,9 @@ class Grid(Setup):
             shapes = [(self.batch, dim) for dim in self.dims]
         data, model, train = self.config["data"], self.config["model"], self.config["train"]
         hidden = "x".join(map(str, model.get("hidden", ())))
-        what = f"{data['name']}{data.get('size', '')}-{model['backbone']}{hidden}-{train['steps']}"
+        size = data.get("size", "")
+        side = "x".join(map(str, size)) if isinstance(size, list) else size
+        what = f"{data['name']}{side}-{model['backbone']}{hidden}-{train['steps']}"
         what += f"-lr{self.config['optimiser']['lr']:g}-m{margin:g}"
         found: dict[str, Sections] = {}
         for batch, dim in shapes:

@@ -23,7 +23,9 @@ class Point:
     `bound` is (17) with the first and `mean_bound` with the second, both with c = 2. `drift` is
     the radial drift at initialisation, in neither paper. `anchors` is the share of a batch's
     samples that have a positive in it. `recall` is R@1; where queries search a gallery it is by the
-    protocol of Market-1501, and `mean_ap` its mAP.
+    protocol of Market-1501, and `mean_ap` its mAP; `recall_start` and `mean_ap_start` are those of
+    the untrained network. `batch_start`, `batch_quarter`, `batch_half` and `batch_end` are
+    diameters of training batches, before training (a mean of 8) and after these shares of it.
     """
 
     run: str
@@ -45,6 +47,11 @@ class Point:
     loss_end: float
     recall: float
     mean_ap: float = math.nan
+    recall_start: float = math.nan
+    mean_ap_start: float = math.nan
+    batch_start: float = math.nan
+    batch_quarter: float = math.nan
+    batch_half: float = math.nan
 
     @property
     def left(self) -> float:
@@ -96,4 +103,17 @@ def measure(run: Run) -> Point:
         loss_end=float(found["loss"]),
         recall=float(found.get(f"{split}/recall@1", "nan")),
         mean_ap=float(found.get(f"{split}/mAP", "nan")),
+        recall_start=start.scores.get("recall@1", math.nan),
+        mean_ap_start=start.scores.get("mAP", math.nan),
+        batch_start=start.batch,
+        batch_quarter=_batch_at(run, 0.25),
+        batch_half=_batch_at(run, 0.5),
     )
+
+
+def _batch_at(run: Run, share: float) -> float:
+    """Diameter of the training batch logged nearest to this share of the steps."""
+    wanted = share * run.config.train.steps
+    logged = [line for line in run.metrics() if "diameter" in line]
+    nearest = min(logged, key=lambda line: abs(line["step"] - wanted), default=None)
+    return math.nan if nearest is None else float(nearest["diameter"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from uncollapse.training import NotMeasuredError, Run
@@ -13,7 +14,8 @@ __all__ = ["Start", "at_the_start"]
 class Start:
     """Means over batches of the run's own shape, and the diameter of the evaluation images.
 
-    `end` is that diameter after training.
+    `end` is that diameter after training; `scores` are of the untrained network, `batch` is
+    the mean diameter of a batch.
     """
 
     diameter: float
@@ -22,6 +24,8 @@ class Start:
     loss: float
     drift: float
     anchors: float
+    scores: Mapping[str, float]
+    batch: float
 
 
 def at_the_start(run: Run) -> Start:
@@ -40,4 +44,6 @@ def at_the_start(run: Run) -> Start:
         loss=batches.loss,
         drift=batches.drift,
         anchors=batches.anchors,
+        scores=measures.before.splits[measures.split].scores,
+        batch=batches.diameter,
     )

@@ -1,0 +1,93 @@
+"""CLINC150 (Larson et al. 2019): requests to an assistant; label = domain, fine label = intent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from uncollapse._base.files import DamagedFileError, read_json
+from uncollapse.data.listing import Counts, DatasetInfo, Listing, find_root
+from uncollapse.data.texts import list_texts
+from uncollapse.data.types import DataError
+
+__all__ = ["INFO", "listing"]
+
+INFO = DatasetInfo(
+    name="clinc150",
+    title="CLINC150: 22,500 requests, 150 intents of 10 domains (Larson et al. 2019)",
+    home="https://github.com/clinc/oos-eval",
+    licence="CC BY 3.0",
+    layout="""\
+data_full.json  (the requests of each split, with their intents)
+domains.json    (the intents of each domain)""",
+    splits=("train", "val", "test", "oos", "all"),
+    official={
+        "train": Counts(15_000, 10, 150, "texts"),
+        "val": Counts(3_000, 10, 150, "texts"),
+        "test": Counts(4_500, 10, 150, "texts"),
+        "oos": Counts(1_200, 1, 1, "texts"),
+        "all": Counts(22_500, 10, 150, "texts"),
+    },
+    folders=("clinc150", "clinc_oos", "oos-eval/data"),
+    texts=True,
+    aliases={"validation": "val"},
+)
+_FILES = ("data_full.json", "domains.json")
+# Which parts of the file a split has: those out of scope have no domain, and are in no other split.
+_PARTS = {
+    "train": ("train",),
+    "val": ("val",),
+    "test": ("test",),
+    "oos": ("oos_train", "oos_val", "oos_test"),
+    "all": ("train", "val", "test"),
+}
+_OUTSIDE = "oos"
+
+
+def listing(root: Path | None, split: str) -> Listing:
+    """`train`, `val`, `test` or `all` three; or `oos`, the requests that are out of scope."""
+    base = find_root(INFO, root, _FILES)
+    rows, domains = _read(base / _FILES[0]), _read(base / _FILES[1])
+    domain_of = {intent: name for name, intents in domains.items() for intent in intents}
+    groups, intents = [*sorted(domains), _OUTSIDE], [*sorted(domain_of), _OUTSIDE]
+    domain_of[_OUTSIDE] = _OUTSIDE
+    found = [row for part in _PARTS[split] for row in _part(base, rows, part)]
+    unknown = next((intent for _, intent in found if intent not in domain_of), None)
+    if unknown is not None:
+        raise DataError(f"clinc150: no domain of {base / _FILES[1]} has the intent {unknown!r}")
+    number, fine = ({name: place for place, name in enumerate(one)} for one in (groups, intents))
+    return list_texts(
+        [text for text, _ in found],
+        [number[domain_of[intent]] for _, intent in found],
+        [fine[intent] for _, intent in found],
+        class_names=dict(enumerate(groups)),
+        fine_names=dict(enumerate(intents)),
+        origin=str(base),
+        split=split,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = read_json(path)
+    except FileNotFoundError:
+        raise DataError(f"clinc150: no file {path}; expected layout:\n{INFO.layout}") from None
+    except DamagedFileError as error:
+        raise DataError(f"clinc150: {error}") from None
+    wrong = next((key for key, value in found.items() if not isinstance(value, list)), None)
+    if wrong is not None:
+        raise DataError(f"clinc150: {path} is not as published: {wrong!r} holds no list")
+    return found
+
+
+def _part(base: Path, rows: dict[str, Any], part: str) -> list[tuple[str, str]]:
+    found = []
+    for place, row in enumerate(rows.get(part, ())):
+        words = isinstance(row, list) and len(row) == 2 and all(isinstance(w, str) for w in row)
+        if not words:
+            what = f"row {place + 1} of {part!r} is no request with its intent"
+            raise DataError(f"clinc150: {base / _FILES[0]} is not as published: {what}")
+        found.append((row[0], row[1]))
+    if not found:
+        raise DataError(f"clinc150: {base / _FILES[0]} has no rows of {part!r}")
+    return found

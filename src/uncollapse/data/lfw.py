@@ -1,0 +1,131 @@
+"""Labelled Faces in the Wild (Huang et al. 2007): a folder per person, and pairs in ten folds."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from uncollapse._base.arrays import Array
+from uncollapse.data.listing import (
+    Counts,
+    DatasetInfo,
+    ImageRef,
+    Listing,
+    Row,
+    is_image,
+    list_rows,
+    no_folder,
+)
+from uncollapse.data.pair_lists import PairList, read_pairs
+from uncollapse.data.types import DataError
+
+__all__ = ["INFO", "find_pairs", "listing"]
+
+# What the archives unpack to, and what people call it.
+_IMAGES = (
+    "images_deepfunneled",
+    "lfw-deepfunneled",
+    "lfw_funneled",
+    "images_funneled",
+    "lfw-funneled",
+    "lfw-a",
+    "lfw2",
+    "lfw",
+    "images",
+)
+_ENDINGS = (".jpg", ".png", ".jpeg", ".bmp")
+
+INFO = DatasetInfo(
+    name="lfw",
+    title="Labelled Faces in the Wild: 13,233 faces of 5,749 people (Huang et al. 2007)",
+    home="http://vis-www.cs.umass.edu/lfw/",
+    licence="free for research; no licence is stated",
+    layout="""\
+pairs.txt              6,000 pairs in ten folds, here or one folder up
+images_deepfunneled/   or lfw-deepfunneled/, lfw_funneled/, lfw/, images/
+    Abel_Pacheco/Abel_Pacheco_0001.jpg""",
+    splits=("train", "test", "all"),
+    official={
+        "train": Counts(6_922, 3_554),
+        "test": Counts(6_311, 2_195),
+        "all": Counts(13_233, 5_749),
+    },
+    folders=("lfw", "LFW", "lfw_home", *_IMAGES[:-2]),
+    size=(112, 112),
+    fit="cover",
+    middle=0.6,  # faces are in the middle 150 of 250 pixels; around them are backgrounds
+)
+
+
+def listing(root: Path | None, split: str) -> Listing:
+    """`train`, `test` or `all`; label = person, numbered by name.
+
+    `test` has the people of the second half of the folds (6 to 10), whose pairs it is judged by;
+    `train` everyone else: nobody is in both. `all` needs no pairs.txt.
+    """
+    images = _find_images(root)
+    people = {path.name: path for path in sorted(images.iterdir()) if path.is_dir()}
+    source = find_pairs(root)
+    pairs = None if source is None else read_pairs(source)
+    named: set[tuple[str, int]] = set()
+    if pairs is not None:
+        both = itertools.chain(pairs.first, pairs.second)
+        named = {name for name in both if isinstance(name, tuple)}
+    numbers = {name: place for place, name in enumerate(sorted({*people, *(n for n, _ in named)}))}
+    kept = set(numbers)
+    if split != "all":
+        if source is None or pairs is None:
+            places = " or ".join(map(str, _places(images)))
+            why = f"lfw: no pairs.txt in {places}, by which people are split into train and test"
+            raise DataError(f"{why}; split 'all' needs none. Get it from {INFO.home}")
+        tested = _tested(pairs, source)
+        kept = tested if split == "test" else kept - tested
+    rows, ignored = [], []
+    for name in sorted(kept & set(people)):
+        for path in sorted(people[name].iterdir()):
+            if is_image(path.name):
+                rows.append(Row(ImageRef(path), numbers[name]))
+            else:
+                ignored.append(f"{name}/{path.name}")
+    there = {row.image.path.stem for row in rows}
+    for name, number in sorted(named):  # pictures that a pair is of, and that are not there
+        if name in kept and f"{name}_{number:04d}" not in there:
+            lost = images / name / f"{name}_{number:04d}.jpg"
+            rows.append(Row(ImageRef(lost), numbers[name]))
+    names = {number: name for name, number in numbers.items() if name in kept}
+    return list_rows(rows, class_names=names, ignored=ignored, origin=str(images))
+
+
+def find_pairs(root: Path | None) -> Path | None:
+    """The list of pairs of a copy; None where there is none."""
+    places = [place / "pairs.txt" for place in _places(_find_images(root))]
+    return next((path for path in places if path.is_file()), None)
+
+
+def _places(images: Path) -> tuple[Path, ...]:
+    """Beside the folder of images, in it, or one up."""
+    return images.parent, images, images.parent.parent
+
+
+def _find_images(root: Path | None) -> Path:
+    """The folder of people: `root`, a usual folder below it, or the images' folder in one."""
+    if root is not None:
+        for base in (root, *(root / name for name in INFO.folders)):
+            for folder in (base, *(base / name for name in _IMAGES)):
+                if folder.is_dir() and any(map(_is_person, folder.iterdir())):
+                    return folder
+    raise no_folder(INFO, root, _IMAGES)
+
+
+def _is_person(folder: Path) -> bool:
+    return any((folder / f"{folder.name}_0001{ending}").is_file() for ending in _ENDINGS)
+
+
+def _tested(pairs: PairList, source: Path) -> set[str]:
+    """The people of the second half of the folds."""
+    folds: Array | None = pairs.folds
+    if folds is None:
+        raise DataError(f"{source}: one fold of pairs; people are split by folds, two at least")
+    first = (int(folds.max()) + 1) // 2
+    later = [place for place, fold in enumerate(folds) if fold >= first]
+    return {str(side[place][0]) for side in (pairs.first, pairs.second) for place in later}

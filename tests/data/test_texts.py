@@ -1,0 +1,218 @@
+import json
+
+import pytest
+import torch
+
+from uncollapse._base.check import InputError
+from uncollapse.data import DataError, check, describe, load
+from uncollapse.data.text_source import TextSource
+from uncollapse.data.texts import read_texts
+from uncollapse.data.types import LabelledImages, TensorSource
+
+CSV = """text,label,fine_label,split
+"freeze my card, please",cards,freeze,train
+"a new
+card",cards,order,train
+wie ist das Wetter in Köln?,weather,rain,test
+"""
+ROWS = [
+    {"text": "freeze my card, please", "label": "cards", "fine_label": "freeze", "split": "train"},
+    {"text": "a new\ncard", "label": "cards", "fine_label": "order", "split": "train"},
+    {"text": "wie ist das Wetter in Köln?", "label": "weather", "fine_label": "rain",
+     "split": "test"},
+]  # fmt: skip
+
+
+def write(folder, ending):
+    path = folder / f"requests{ending}"
+    if ending == ".csv":
+        path.write_text("\ufeff" + CSV, encoding="utf-8")
+    elif ending == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_pylist(ROWS), path)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_every_kind_of_file_gives_the_same(tmp_path, ending):
+    path = write(tmp_path, ending)
+    train, test = load("texts", path), load("texts", path, "test")
+    assert (train.split, train.labels.tolist(), train.fine_labels.tolist()) == (
+        "train",
+        [0, 0],
+        [0, 1],
+    )
+    assert train.texts() == ["freeze my card, please", "a new\ncard"]
+    assert test.texts() == ["wie ist das Wetter in Köln?"]
+    assert test.class_names[int(test.labels[0])] == "weather"
+    assert test.fine_names[int(test.fine_labels[0])] == "rain"
+    assert test.files is None
+    assert len(load("texts", path, "all")) == 3
+
+
+def test_a_text_is_a_row_of_bytes_that_is_not_scaled(tmp_path):
+    data = load("texts", write(tmp_path, ".csv"), "all")
+    assert data.shape == (len("wie ist das Wetter in Köln?".encode()),)
+    samples, labels = data[[1, 2]]
+    assert samples.dtype == torch.int16
+    assert bytes(samples[0, :5].tolist()) == b"a new"
+    assert labels.tolist() == [0, 1]
+
+
+def test_subsets_and_fine_labels_keep_the_texts(tmp_path):
+    data = load("texts", write(tmp_path, ".csv"), "all").by_fine_labels()
+    assert data.subset([2, 0]).subset([1]).texts() == ["freeze my card, please"]
+    assert data.subset([2]).holds_texts
+
+
+def test_samples_that_are_no_texts_have_none():
+    data = LabelledImages(TensorSource(torch.zeros(2, 4)), torch.tensor([0, 1]))
+    assert data.texts() is None
+    assert not data.holds_texts
+
+
+def test_whole_numbers_stay_and_no_split_is_all(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a", "label": 7}\n{"text": "b", "label": -3}')
+    data = load("texts", path)
+    assert (data.split, data.labels.tolist(), data.fine_labels) == ("all", [7, -3], None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "words,label\na,1\n", "no column 'text'; its columns are words, label"),
+        ("a.csv", "text,mark\na,1\n", "no column 'label'"),
+        ("a.csv", "text,label\n,1\n", "column 'text' is empty in row 1"),
+        ("a.csv", 'text,label\nb,1\n" \n",1\n', "column 'text' is empty in row 2"),
+        ("a.csv", "text,label\na,\n", "column 'label' is empty in row 1"),
+        ("a.csv", "text,label\n", "no usable texts"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "'label' is empty in row 2"),
+        ("a.jsonl", '{"text": ["a"], "label": 1}\n', "column 'text' holds a list in row 1"),
+        ("a.jsonl", '{"text": "a", "label": 1}\nno\n', "line 2 is not JSON"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "la', "line 2 is not JSON"),
+        ("a.jsonl", "[1]\n", "line 1 is not a JSON object"),
+        ("a.txt", "a\n", r"expected a \.csv, \.jsonl or \.parquet file, got a\.txt"),
+    ],
+)
+def test_files_that_cannot_be_understood_are_refused(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        load("texts", tmp_path / name)
+
+
+def test_a_missing_file_and_an_unknown_split_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"texts: root must be a \.csv, \.jsonl or \.parquet file"):
+        load("texts", tmp_path / "none.csv")
+    with pytest.raises(DataError, match="no rows of split 'val'; there is: test, train, all"):
+        load("texts", write(tmp_path, ".csv"), "val")
+    with pytest.raises(InputError, match="split: expected one of"):
+        load("texts", write(tmp_path, ".csv"), "dev")
+
+
+@pytest.mark.parametrize("option", [{"size": 32}, {"channels": 1}, {"fit": "cover"}])
+def test_what_is_for_images_is_refused(tmp_path, option):
+    with pytest.raises(InputError, match="texts is not decoded from image files"):
+        load("texts", write(tmp_path, ".csv"), **option)
+
+
+def test_a_very_long_text_is_cut_and_reported(tmp_path):
+    path = tmp_path / "long.jsonl"
+    rows = [{"text": "a", "label": 0}, {"text": "b" * 70_000, "label": 0}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    data = load("texts", path)
+    assert data.shape == (65_536,)
+    assert data.report.converted == {"texts above 65,536 bytes": ("row 2",)}
+    with pytest.raises(DataError, match="strict: 1 converted from texts above 65,536 bytes"):
+        load("texts", path, strict=True)
+
+
+def test_unlabelled_files_give_their_texts(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\n  two \n")
+    assert read_texts(tmp_path / "a.txt") == ["one", "  two "]
+    assert read_texts(write(tmp_path, ".jsonl"))[1] == "a new\ncard"
+    for name, content, message in [
+        ("b.txt", "\n", "no texts in it"),
+        ("b.csv", "x\n1\n", "no column 'text'; its columns are x"),
+        ("b.pdf", "", "expected a file of texts, ending in .txt, .csv"),
+    ]:
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match=message):
+            read_texts(tmp_path / name)
+    with pytest.raises(DataError, match="no such file"):
+        read_texts(tmp_path / "c.csv")
+
+
+CLINC = {
+    "train": [["freeze it", "freeze_account"], ["rain today", "weather"]],
+    "val": [["is it cold", "weather"]],
+    "test": [["how warm is it", "weather"], ["block my account", "freeze_account"]],
+    "oos_train": [["who am i", "oos"]],
+    "oos_val": [["why", "oos"]],
+    "oos_test": [["what is love", "oos"]],
+}
+DOMAINS = {"utility": ["weather"], "banking": ["freeze_account"]}
+
+
+@pytest.fixture
+def clinc(tmp_path):
+    folder = tmp_path / "clinc150"
+    folder.mkdir()
+    (folder / "data_full.json").write_text(json.dumps(CLINC))
+    (folder / "domains.json").write_text(json.dumps(DOMAINS))
+    return folder
+
+
+def test_clinc_has_domains_as_labels_and_intents_as_fine_labels(clinc):
+    data = load("clinc150", clinc.parent, "test")
+    assert data.texts() == ["how warm is it", "block my account"]
+    assert [data.class_names[label] for label in data.labels.tolist()] == ["utility", "banking"]
+    assert [data.fine_names[label] for label in data.fine_labels.tolist()] == [
+        "weather",
+        "freeze_account",
+    ]
+    assert [len(load("clinc150", clinc, s)) for s in ("train", "validation", "all")] == [2, 1, 5]
+
+
+def test_requests_out_of_scope_are_a_split_of_their_own(clinc):
+    data = load("clinc150", clinc, "oos")
+    assert data.texts() == ["who am i", "why", "what is love"]
+    assert {data.class_names[label] for label in data.labels.tolist()} == {"oos"}
+    inside = load("clinc150", clinc, "all")
+    assert not set(inside.labels.tolist()) & set(data.labels.tolist())
+
+
+def test_a_copy_of_clinc_is_held_to_the_official_counts(clinc):
+    found = check("clinc150", clinc)
+    assert not found.ok
+    assert str(found.splits[0].found) == "2 texts, 2 classes, 2 fine"
+    assert str(describe("clinc150").official["train"]) == "15,000 texts, 10 classes, 150 fine"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data_full.json", "[]", "expected a dict, found list"),
+        ("data_full.json", '{"train": 3}', "'train' holds no list"),
+        ("data_full.json", '{"train": [["only one"]]}', "row 1 of 'train' is no request"),
+        ("data_full.json", '{"test": []}', "has no rows of 'train'"),
+        ("domains.json", '{"banking": ["freeze_account"]}', "has the intent 'weather'"),
+    ],
+)
+def test_files_of_clinc_that_are_not_as_published_are_refused(clinc, name, content, message):
+    (clinc / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        load("clinc150", clinc, "train")
+
+
+def test_a_file_of_clinc_that_is_missing_is_named(clinc):
+    (clinc / "domains.json").unlink()
+    with pytest.raises(DataError, match=r"no file .*domains\.json"):
+        load("clinc150", clinc)
+
+
+def test_a_source_of_texts_is_selected_by_rows():
+    assert TextSource(("a", "b", "c")).select([2, 0]).texts == ("c", "a")

@@ -1,0 +1,91 @@
+"""`market-strategies`: the strategies, and the table of what became of each."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+
+from uncollapse.data import DataError
+from uncollapse.papers import get_item
+from uncollapse.papers._item import Request
+from uncollapse.papers.hnm.strategies import _STRATEGIES, _STUDY, _below, _Result, _table
+
+ITEM = "market-strategies"
+SCORES = ("R@1", "R@5", "R@10", "mAP", "mINP")
+
+
+@pytest.fixture(autouse=True)
+def no_data_from_outside(monkeypatch, tmp_path):
+    monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
+    monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache"))
+
+
+def result(method, before, after, *, seed=0, end=1.0, verdict="healthy"):
+    one, other = (dict.fromkeys(SCORES, value) for value in (before, after))
+    return _Result(method, seed, one, other, 1.0, end, verdict, 0)
+
+
+def test_batch_hard_runs_with_and_without_a_guard_and_the_others_without(tmp_path):
+    setup = _STUDY.setups["laptop"][0]
+    jobs = setup.jobs(_STRATEGIES, Request(ITEM, tmp_path, "laptop"))
+    configs = {name: mine[0].config for name, mine in jobs.items()}
+    mined = {n: (c.mining.positives, c.mining.negatives) for n, c in configs.items()}
+    assert mined["batch-hard"] == mined["batch-hard, rescued"] == ("hard", "hard")
+    assert mined["easy × semi-hard"] == ("easy", "semihard")
+    guards = {n: c.guard.action for n, c in configs.items()}
+    assert guards.pop("batch-hard, rescued") == "rescue"
+    assert set(guards.values()) == {"off"}
+    free = {n for n, c in configs.items() if c.loss.scale_free}
+    assert free == {"scale-free hard × hard", "scale-free easy × hard"}
+    # The whole gallery, at the end as before.
+    assert {c.evaluate.max_samples for c in configs.values()} == {None}
+    assert {len(mine) for mine in jobs.values()} == {2}
+
+
+def test_the_table_has_the_untrained_network_first_and_the_best_in_bold():
+    table = _table(
+        {
+            "batch-hard": [
+                result("batch-hard", 0.10, 0.0, end=0.001, verdict="network-collapse"),
+                result("batch-hard", 0.12, 0.0, seed=1, end=0.003, verdict="network-collapse"),
+            ],
+            "easy × hard": [result("easy × hard", 0.1, 0.3), result("easy × hard", 0.12, 0.34)],
+        }
+    )
+    untrained, hard, easy = table.rows
+    assert untrained[:2] == ["untrained", "11.0 ± 1.4"]
+    assert hard[1] == "0.0 ± 0.0"
+    assert hard[-4:] == ["-11.0", "0.002", "0.2 %", "network-collapse"]
+    assert easy[-4:] == ["+21.0", "1", "100 %", "healthy"]
+    assert table.strong == [2]
+
+
+def test_runs_that_end_below_their_start_are_named():
+    told = _below([result("batch-hard", 0.1, 0.02), result("easy × hard", 0.1, 0.3)])
+    assert told == (
+        "1 of 2 runs end below their own start in mAP: batch-hard, seed 0 (10.0 → 2.0)."
+    )
+    assert "All 1 runs" in _below([result("easy × hard", 0.1, 0.3)])
+
+
+def test_the_item_is_made_of_digits(tmp_path):
+    made = get_item(ITEM).run(tmp_path, 0, "smoke", processes=1)
+    assert [path.name for path in made.files] == [
+        f"{ITEM}{end}" for end in (".md", ".csv", "-runs.csv", ".png", ".svg")
+    ]
+    page = made.files[0].read_text(encoding="utf-8")
+    assert "| untrained | " in page
+    assert f"uncollapse reproduce {ITEM} --scale smoke" in page
+    rows = list(csv.DictReader(made.files[2].read_text(encoding="utf-8").splitlines()))
+    assert [row["strategy"] for row in rows] == list(_STRATEGIES)
+    # One seed, one untrained network; what is trained differs.
+    assert len({row["R@1 before"] for row in rows}) == 1
+    assert len({row["diameter after"] for row in rows}) == len(rows)
+    assert all(math.isnan(float(row["mINP after"])) for row in rows)  # no gallery
+
+
+def test_without_market_it_says_what_to_get(tmp_path):
+    with pytest.raises(DataError, match=r"laptop needs data\. market1501.*zheng-lab"):
+        get_item(ITEM).run(tmp_path, 0, "laptop", data_root=tmp_path)
