@@ -56,6 +56,8 @@ def test_the_table_has_a_row_a_run_with_what_was_measured(made):
     sizes = diameters(run)
     assert float(first["bound"]) == sizes["diameter_init"] - 2 * sizes["hard_loss_init"]
     assert sizes["diameter"] != sizes["diameter_init"]
+    assert float(first["recall_init"]) == next(run.metrics())["test/recall@1"]
+    assert "fine_recall_init" not in first  # there are no fine labels
     table = pyarrow.parquet.read_table(out / "results.parquet").to_pylist()
     assert table[0]["diameter"] == sizes["diameter"]
     assert table[2]["error"] == rows[2]["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -14,10 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["listing_notes", "listing_table", "show_page"]
 
-# Columns of the listing. "what it makes" takes what the others leave of a narrow terminal; each is
-# as wide as the longest word in it.
-_COLUMNS = {"name": 10, "what it makes": 17, "needs": 15, "scale": 6, "took": 6}
-_COLUMNS |= {"data used": 12, "real": 4}
+# Columns of the listing; what stands in the first group is never folded.
+_WHOLE, _FOLDED = ("name", "took"), "what it makes"
+_COLUMNS = ("name", _FOLDED, "needs", "scale", "took", "data used", "real")
 _WIDE = 130
 
 _COLOURS = {
@@ -47,22 +47,31 @@ def listing_table(width: int = 80) -> Shown:
     from uncollapse.papers import ITEMS, SCALES, read_recorded
 
     recorded, wide = read_recorded(), width >= _WIDE
-    table = Shown(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    spare = max(0, width - sum(_COLUMNS.values()) - len(_COLUMNS) + 1)
-    for heading, least in _COLUMNS.items():
-        taken = least + spare * (heading == "what it makes")
-        table.add_column(heading, width=None if wide else taken, overflow="fold")
-    for scale in SCALES if wide else ():
-        table.add_column(f"about, {scale}")
+    rows = []
     for item in ITEMS.values():
         last = recorded.get(item.name)
         facts = ["–"] * 4
         if last is not None:
             facts = [last.scale, last.time, last.data or "none", last.real or "–"]
-        times = (item.time_at(scale) or "–" for scale in SCALES) if wide else ()
-        name = f"[bold]{item.name}[/bold]"
-        table.add_row(name, item.summary, item.needs, *map(escape, facts), *times)
+        times = [item.time_at(scale) or "–" for scale in SCALES] if wide else []
+        rows.append([item.name, item.summary, item.needs, *facts, *times])
+    table = Shown(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    least = [_least(name, [row[i] for row in rows]) for i, name in enumerate(_COLUMNS)]
+    spare = max(0, width - sum(least) - len(least) + 1)
+    for name, room in zip(_COLUMNS, least, strict=True):
+        taken = None if wide else room + spare * (name == _FOLDED)
+        table.add_column(name, width=taken, overflow="fold", style="bold" if name == "name" else "")
+    for scale in SCALES if wide else ():
+        table.add_column(f"about, {scale}")
+    for row in rows:
+        table.add_row(*map(escape, row))
     return table
+
+
+def _least(name: str, cells: Sequence[str]) -> int:
+    """How wide a column must be so that no word in it is cut."""
+    texts = [name, *cells]
+    return max(len(word) for text in texts for word in ([text] if name in _WHOLE else text.split()))
 
 
 def listing_notes() -> str:

@@ -47,7 +47,7 @@ class Recorded:
             return f"{self.seconds:.1f} s" if self.seconds < 10 else f"{self.seconds:.0f} s"
         return (
             f"{self.seconds / 60:.0f} min"
-            if self.seconds < 6000
+            if self.seconds < 5940
             else f"{self.seconds / 3600:.1f} h"
         )
 
