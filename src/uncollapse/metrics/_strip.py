@@ -161,8 +161,9 @@ def _guess(
         q = useful[block::blocks]  # spread over all classes
         rows = torch.from_numpy(low + q).to(device)
         values = short_squares(x, rows, sample).cpu().numpy()
-        own = [np.searchsorted(chosen, bound[low + q]) for bound in (task.own_low, task.own_high)]
-        there = torch.from_numpy(_at_rank(values, *own, rank[q])).to(device) + x.norms[rows]
+        first, last = (np.searchsorted(chosen, b[low + q]) for b in (task.own_low, task.own_high))
+        there = torch.from_numpy(_at_rank(values, first, last, rank[q])).to(device)
+        there += x.norms[rows]
         at = torch.from_numpy(q).to(device)
         place = first_at_least(threshold, start[:-1][at], start[1:][at], there.double())
         most[at] = (place - start[:-1][at] - 1).clamp(min=0)
@@ -181,7 +182,8 @@ def _at_rank(values: Array, first: Array, last: Array, rank: Array) -> Array:
     place = np.arange(values.shape[1])
     values[(place >= first[:, None]) & (place < last[:, None])] = np.inf
     values.partition(np.unique(rank), axis=1)
-    return values[np.arange(len(values)), rank]
+    found = values[np.arange(len(values)), rank]
+    return found
 
 
 def first_at_least(values: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
