@@ -58,7 +58,8 @@ def test_a_transformer_is_trained_resumed_and_searched(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"head": "linear", "dim": 4}, {"head": "pca", "dim": 2}, {"head": "none", "dim": 16}]
+    "changes",
+    [{"head": "linear", "dim": 4}, {"head": "pca", "dim": 2}, {"head": "none", "dim": 16}],
 )
 def test_a_frozen_transformer_gives_features_and_is_searched_with_texts(
     folder, tmp_path, monkeypatch, changes
