@@ -66,7 +66,7 @@ class Point:
 
         Evaluated, less than a fifth of the share is left that batches in training mode keep.
         """
-        return self.left < 0.2 * self.batch_after / self.batch_start
+        return self.left * self.batch_start < 0.2 * self.batch_after
 
     @property
     def collapsed(self) -> bool:
