@@ -28,7 +28,7 @@ from uncollapse.papers.hnm._directions import (
 )
 from uncollapse.papers.hnm._point import Point, measure
 from uncollapse.papers.hnm._start import at_the_start
-from uncollapse.papers.hnm._where import below_start, where_bound
+from uncollapse.papers.hnm._where import below_start, unsettled, where_bound
 from uncollapse.sweep import run_jobs
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.assemble import build_model
@@ -187,6 +187,17 @@ def test_a_direction_that_turns_on_the_way_is_told():
     assert "before +1.00, after a quarter +1.00, after half -, at the end -1.00." in told
 
 
+def test_a_run_too_short_for_its_batch_norm_is_told():
+    # Found with a GoogLeNet of 40 steps: 0.3 % of the diameter left, and batches as large as ever.
+    points = [
+        point(batch=4, end=0.003, batch_start=5.0, batch_after=7.0),
+        point(batch=16, end=0.003, batch_start=5.0, batch_after=0.015),
+    ]
+    assert [p.unsettled for p in points] == [True, False]
+    assert "in 1 of 2 runs (N = 4) the images keep" in unsettled(points, "batch", "A")
+    assert unsettled(points[1:], "batch", "A") == ""
+
+
 def test_a_run_that_retrieves_worse_than_untrained_is_named():
     points = [
         point(dim=4, recall_start=0.2, recall=0.1),
@@ -280,7 +291,7 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
             assert float(row["hardest"]) >= float(row["loss"]) >= 0.0
             assert row["collapsed"] == str(last < 0.01 * first)
             assert 0.1 < float(row["recall_start"]) < 1.0  # digits tell themselves apart
-            for moment in ("start", "quarter", "half", "end"):
+            for moment in ("start", "quarter", "half", "end", "after"):
                 assert float(row[f"batch_{moment}"]) > 0.0
 
     # A run that fails is told of, and the others are drawn; when all fail there is no figure.

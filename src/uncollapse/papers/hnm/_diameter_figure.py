@@ -17,7 +17,7 @@ from uncollapse.papers.hnm._diameter_plot import draw
 from uncollapse.papers.hnm._directions import RULES, beyond, claims_of, through_training
 from uncollapse.papers.hnm._grid import Grid
 from uncollapse.papers.hnm._point import Point, measure
-from uncollapse.papers.hnm._where import STATES, below_start, bound_state, where_bound
+from uncollapse.papers.hnm._where import STATES, below_start, bound_state, unsettled, where_bound
 from uncollapse.training import TrainingError
 
 __all__ = ["DiameterFigure", "Panel", "figure_item"]
@@ -110,7 +110,7 @@ def _make(figure: DiameterFigure, request: Request) -> Made:
     claims = [c for one in shown for c in claims_of(one.points, one.panel.axis, one.panel.short)]
     claims += figure.more(points) if figure.more is not None else []
     notes = [note for one in trained for note in one.notes]
-    for tell in (where_bound, below_start, through_training, beyond):
+    for tell in (where_bound, below_start, unsettled, through_training, beyond):
         notes += [tell(one.points, one.panel.axis, one.panel.short) for one in shown]
     title = f"HNM {figure.title} ({request.scale})"
     rows = [[one.heading, *point.row()] for one in shown for point in one.points]

@@ -25,7 +25,8 @@ class Point:
     samples that have a positive in it. `recall` is R@1; where queries search a gallery it is by the
     protocol of Market-1501, and `mean_ap` its mAP; `recall_start` and `mean_ap_start` are those of
     the untrained network. `batch_start`, `batch_quarter`, `batch_half` and `batch_end` are
-    diameters of training batches, before training (a mean of 8) and after these shares of it.
+    diameters of training batches, before training (a mean of 8) and after these shares of it;
+    `batch_after` is that of the first 8 batches again.
     """
 
     run: str
@@ -52,11 +53,20 @@ class Point:
     batch_start: float = math.nan
     batch_quarter: float = math.nan
     batch_half: float = math.nan
+    batch_after: float = math.nan
 
     @property
     def left(self) -> float:
         """The share of the first diameter that is left."""
         return self.end / self.start
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the diameter is that of batch norm's running statistics, not of the network.
+
+        Evaluated, less than a fifth of the share is left that batches in training mode keep.
+        """
+        return self.left * self.batch_start < 0.2 * self.batch_after
 
     @property
     def collapsed(self) -> bool:
@@ -108,6 +118,7 @@ def measure(run: Run) -> Point:
         batch_start=start.batch,
         batch_quarter=_batch_at(run, 0.25),
         batch_half=_batch_at(run, 0.5),
+        batch_after=start.batch_end,
     )
 
 

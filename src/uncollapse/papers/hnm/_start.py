@@ -15,7 +15,7 @@ class Start:
     """Means over batches of the run's own shape, and the diameter of the evaluation images.
 
     `end` is that diameter after training; `scores` are of the untrained network, `batch` is
-    the mean diameter of a batch.
+    the mean diameter of a batch and `batch_end` that after training, both in training mode.
     """
 
     diameter: float
@@ -26,6 +26,7 @@ class Start:
     anchors: float
     scores: Mapping[str, float]
     batch: float
+    batch_end: float
 
 
 def at_the_start(run: Run) -> Start:
@@ -46,4 +47,5 @@ def at_the_start(run: Run) -> Start:
         anchors=batches.anchors,
         scores=measures.before.splits[measures.split].scores,
         batch=batches.diameter,
+        batch_end=after.batches.diameter,
     )

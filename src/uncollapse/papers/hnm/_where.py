@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from uncollapse.papers.hnm._point import Point
 
-__all__ = ["STATES", "below_start", "bound_state", "where_bound"]
+__all__ = ["STATES", "below_start", "bound_state", "unsettled", "where_bound"]
 
 STATES = ("held", "violated", "vacuous")
 _BOUNDS: tuple[tuple[str, Callable[[Point], float]], ...] = (
@@ -53,6 +53,19 @@ def below_start(points: Sequence[Point], axis: str, title: str) -> str:
         return f"{start} no run ends below its own start in R@1."
     where = _places(lost, scored, axis)
     return f"{start} {len(lost)} of {len(scored)} runs end below their own start in R@1{where}."
+
+
+def unsettled(points: Sequence[Point], axis: str, title: str) -> str:
+    """Runs too short for batch norm: what is evaluated is not yet what was trained; '' if none."""
+    lost = [p for p in points if p.unsettled]
+    if not lost:
+        return ""
+    return (
+        f"Batch norm, {title}: in {len(lost)} of {len(points)} runs{_places(lost, points, axis)} "
+        "the images keep less than a fifth of the share of their diameter that training batches "
+        "keep. The running statistics have not caught up, so their diameter and their collapse "
+        "say little."
+    )
 
 
 def _places(mine: Sequence[Point], every: Sequence[Point], axis: str) -> str:

@@ -120,12 +120,12 @@ def _uniform(data: str) -> Study[Grid]:
     laptop = grid(
         {"name": data, "size": 32, "fit": "stretch", "eval_splits": ["train"]},
         {"backbone": "resnet18"},
-        steps=40,
+        steps=60,
         seeds=2,
         batches=(16, 64, 128),
         dims=(4, 64, 1024),
         batch=64,
-        differs="Laptop: 32 × 32 pixels, stretched and uncropped, 40 steps instead of 40,000, 2 "
+        differs="Laptop: 32 × 32 pixels, stretched and uncropped, 60 steps instead of 40,000, 2 "
         "repeats instead of 3, batches of 16, 64 and 128 and 64 for the dimensions. Diameters "
         "and R@1 are of 2,000 training images, searched among each other. "
         f"{note}",
@@ -156,11 +156,11 @@ _RESNET18 = _market(
 )
 # Appendix C: the same with margins; on a laptop shorter, and the ends and the middle of the axes.
 _FEW = [(2, 2), (8, 4), (18, 8)]
-_MARGINS = _market("resnet18", _Small((32, 16), 40, _FEW, (4, 128, 1024)))
+_MARGINS = _market("resnet18", _Small((32, 16), 60, _FEW, (4, 128, 1024)))
 # Appendix E: as Fig. 5, other networks from scratch; Fig. 12 "a simple 2-layer convolutional
 # network".
-_RESNET50 = _market("resnet50", _Small((32, 16), 30, [(2, 2), (4, 4), (8, 4)], (4, 128, 1024)))
-_GOOGLENET = _market("googlenet", _Small((32, 16), 40, _FEW, (4, 128, 1024)))
+_RESNET50 = _market("resnet50", _Small((32, 16), 60, [(2, 2), (4, 4), (8, 4)], (4, 128, 1024)))
+_GOOGLENET = _market("googlenet", _Small((32, 16), 100, _FEW, (4, 128, 1024)))
 _LARGE = [(2, 2), (4, 4), (8, 4), (8, 8), (18, 8)]
 _CONV2 = _market("conv2", _Small((48, 24), 200, _LARGE, (4, 16, 128, 1024)), _LETTERS)
 # Appendix D: "a fixed batch size without the same-class guarantees".
