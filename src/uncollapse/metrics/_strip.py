@@ -182,8 +182,7 @@ def _at_rank(values: Array, first: Array, last: Array, rank: Array) -> Array:
     place = np.arange(values.shape[1])
     values[(place >= first[:, None]) & (place < last[:, None])] = np.inf
     values.partition(np.unique(rank), axis=1)
-    found = values[np.arange(len(values)), rank]
-    return found
+    return values[np.arange(len(values)), rank]
 
 
 def first_at_least(values: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:

@@ -16,7 +16,13 @@ from uncollapse.data import DataError
 from uncollapse.papers import get_item
 from uncollapse.papers._item import Request
 from uncollapse.papers._made import read_made
-from uncollapse.papers.eps import EPS_ITEMS, mnist_tables, omniglot_tables, photographs
+from uncollapse.papers.eps import (
+    EPS_ITEMS,
+    coarse_to_fine,
+    mnist_tables,
+    omniglot_tables,
+    photographs,
+)
 from uncollapse.papers.eps.methods import METHODS
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.measurer import start_network
@@ -61,7 +67,8 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path, mon
         starts[name] = len(rebuilt)
         assert all(path.stat().st_size > 100 for path in made[name])
         assert {path.parent for path in made[name]} == {out / name / "smoke"}
-    assert {*made, "claims-eps", "fig-noise"} == {item.name for item in EPS_ITEMS}
+    others = {"claims-eps", "fig-noise", "coarse-to-fine"}
+    assert {*made, *others} == {item.name for item in EPS_ITEMS}
 
     rows = rows_of(made["table3"][1])
     assert len(rows) == len(METHODS) * 10
@@ -215,3 +222,29 @@ def test_each_protocol_parses_for_every_method_at_every_scale(name, tmp_path):
             config = setup.run_config(sections, 7, request)
             assert config.seed == 7
             assert (config.model.weights is not None) == setup.pretrained
+
+
+def test_coarse_to_fine_is_made_at_smoke_scale_with_a_test_over_pairs(tmp_path, monkeypatch):
+    pytest.importorskip("mlxtend")
+    some = ("Trip. + SH", "SupCon")
+    names = [*some, *(f"EPS + {name}" for name in some)]
+    monkeypatch.setattr(coarse_to_fine, "_LOSSES", some)
+    monkeypatch.setattr(coarse_to_fine, "_METHODS", {n: coarse_to_fine._METHODS[n] for n in names})
+    made = get_item("coarse-to-fine").run(tmp_path, scale="smoke", processes=1)
+    rows = rows_of(next(path for path in made.files if path.suffix == ".csv"))
+    scores = {(row["what"], row["metric"]): row for row in rows if row["metric"]}
+    assert {what for what, _ in scores} == set(names)
+    assert {metric for _, metric in scores} == {"digit R@1", "parity R@1"}
+    assert all(len(row["by seed"].split()) == 2 for row in scores.values())
+    assert all(row["before training"] for row in scores.values())
+    judged = [row for row in rows if not row["metric"]]
+    assert [row["what"].split(":")[0] for row in judged][-1] == "the four losses together"
+    assert all("p = " in row["ours"] for row in judged)
+
+
+def test_every_set_of_coarse_to_fine_has_a_config_that_holds():
+    for one in coarse_to_fine._SETS:
+        setup = one.study.setups["laptop"][0]
+        for cell in coarse_to_fine._METHODS.values():
+            config = setup.run_config(cell, 0, Request("coarse-to-fine", None, "laptop"))
+            assert one.split in config.data.eval_splits

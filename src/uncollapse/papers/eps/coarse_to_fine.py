@@ -30,8 +30,8 @@ _METHODS: Cells = {**METHODS, **_SUP_CON}
 _LOSSES = ("Trip. + SH", "Dist-Margin", "MS", "SupCon")
 _LEVEL = 0.05
 _NOTE = (
-    "This table is not in the paper. The test of the four losses together takes their pairs of runs "
-    "(with and without EPS, same seed) as independent."
+    "This table is not in the paper. The test of the four losses together takes their pairs of "
+    "runs (with and without EPS, same seed) as independent."
 )
 
 
