@@ -30,10 +30,10 @@ def scores_before(
     from uncollapse.data import DataError
     from uncollapse.training import CheckpointError
     from uncollapse.training.assemble import load_eval_data
+    from uncollapse.training.below_start import start_scores
     from uncollapse.training.evaluation import evaluate_splits
     from uncollapse.training.gallery_search import find_searches
     from uncollapse.training.measurer import start_network
-    from uncollapse.training.start_scores import start_scores
 
     known = start_scores(run)
     missing = list(dict.fromkeys(key.partition("/")[0] for key in scores if key not in known))

@@ -67,7 +67,7 @@ def train_command(
 
 
 def _show(run: Run, console: Console) -> None:
-    from uncollapse.training.start_scores import ends_below, start_scores
+    from uncollapse.training.below_start import ends_below, start_scores
 
     summary, start = run.summary, start_scores(run)
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}

@@ -19,7 +19,7 @@ from uncollapse.report.history import read_history
 from uncollapse.report.page import Page
 from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.training import Run
-from uncollapse.training.start_scores import start_scores
+from uncollapse.training.below_start import start_scores
 
 __all__ = ["Comparison", "compare", "write_comparison"]
 

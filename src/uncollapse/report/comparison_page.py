@@ -16,7 +16,7 @@ from uncollapse.report.run_curves import curve_charts, event_table, numbered_eve
 from uncollapse.report.snapshot import Snapshot
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_cell
-from uncollapse.training.start_scores import ends_below
+from uncollapse.training.below_start import ends_below
 
 if TYPE_CHECKING:
     from uncollapse.report.comparison import Comparison

@@ -14,7 +14,7 @@ from uncollapse.health import Health
 from uncollapse.report.history import History, read_history
 from uncollapse.report.snapshot import Snapshot, take_snapshot
 from uncollapse.training import Run
-from uncollapse.training.start_scores import ends_below, start_scores
+from uncollapse.training.below_start import ends_below, start_scores
 from uncollapse.training.summary import find_damage
 
 __all__ = ["RunView", "view_runs"]

@@ -15,7 +15,7 @@ from uncollapse.health import Thresholds
 from uncollapse.sweep.job import Job, Outcome
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
-from uncollapse.training.start_scores import start_scores
+from uncollapse.training.below_start import start_scores
 
 __all__ = [
     "Results",
