@@ -132,11 +132,17 @@ def test_a_diameter_that_falls_with_the_batch_is_reproduced_and_one_that_rises_i
     falling = [0.9, 0.8, 0.5, 0.2, 0.1, 0.05]
     trend, *_ = claims_of(line(falling), "batch", "A")
     assert trend.holds is True
-    assert "ρ = -1.00 over 6 runs (p < 0.001)" in trend.ours
+    assert "ρ = -1.00 over 6 runs (p = 0.0028)" in trend.ours  # 2 of 720 orders
     assert claims_of(line(falling[::-1]), "batch", "A")[0].holds is False
     # The same numbers along the dimension are the other way round.
     assert claims_of(line(falling, "dim"), "dim", "B")[0].holds is False
     assert claims_of(line(falling[::-1], "dim"), "dim", "B")[0].holds is True
+
+
+def test_three_runs_in_order_are_no_trend():
+    trend = claims_of(line([0.9, 0.5, 0.1]), "batch", "A")[0]
+    assert trend.ours == "ρ = -1.00 over 3 runs (p = 0.33)"  # 2 of 6 orders
+    assert trend.holds is False
 
 
 def test_a_trend_that_chance_explains_is_a_miss():
