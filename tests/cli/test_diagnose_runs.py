@@ -66,10 +66,13 @@ tensorboard = "off"
 def shrunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("shrunk")
     rng = np.random.default_rng(0)
+    labels = np.arange(400) % 4
+    # In their first order R@1 is 33.5 on some processors: by chance more than noise should have.
+    labels[204:] = np.random.default_rng(0).permutation(labels[204:])
     np.savez(
         home / "noise.npz",
         features=rng.normal(size=(400, 16)).astype(np.float32),
-        labels=np.arange(400) % 4,
+        labels=labels,
         split=np.repeat(["train", "test"], 200),
     )
     (home / "run.toml").write_text(CONFIG.format(root=home / "noise.npz"))

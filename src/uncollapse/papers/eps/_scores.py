@@ -16,6 +16,7 @@ from uncollapse.papers._study import Trained
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.evaluation import evenly_spaced
+from uncollapse.training.measured_rows import When
 from uncollapse.training.measurer import start_network
 
 __all__ = [
@@ -67,10 +68,11 @@ def columns(
 
 
 def measure(run: Run, columns: Sequence[Column]) -> dict[str, float]:
-    """The scores by the columns' titles."""
+    """The scores by the columns' titles; what was measured when the run ended is taken as it is."""
     step = run.summary["step"]
     kept = _kept(run)
     known: dict[str, float] = kept["scores"] if kept.get("step") == step else {}
+    known = known | _measured(run, "after")
     before = kept.get("before", {})
     for split in dict.fromkeys(column.split for column in columns):
         missing = [c for c in columns if c.split == split and c.key not in known]
@@ -88,7 +90,7 @@ def measure_before(
     What was measured when the run began is taken as it is, and what is known of a run in `like`
     that began alike; for the rest the network is built again.
     """
-    known = _measured_before(run)
+    known = _measured(run, "before")
     for other in [run, *(one for one in like if _start_of(one) == _start_of(run))]:
         known = _kept(other).get("before", {}) | known
     missing = [column for column in columns if column.key not in known]
@@ -166,16 +168,17 @@ def _start_of(run: Run) -> tuple[object, ...]:
     return config.seed, config.data, config.model, config.batch
 
 
-def _measured_before(run: Run) -> dict[str, float]:
-    """Recall of the network before training, by the columns' keys, of splits measured whole."""
+def _measured(run: Run, when: When) -> dict[str, float]:
+    """Recall before or after training, by the columns' keys, of splits measured whole."""
     try:
         measures = run.measures()
     except NotMeasuredError:
         return {}
+    moment = measures.before if when == "before" else measures.after
     most = run.config.evaluate.max_samples
     return {
         f"{split}/{name}": 100.0 * value
-        for split, figures in measures.before.splits.items()
+        for split, figures in ({} if moment is None else moment.splits).items()
         if most is None or measures.splits[split].total <= most
         for name, value in figures.scores.items()
         if "recall@" in name and "map@r" in figures.scores  # searched in itself

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from uncollapse.data import DataError
-from uncollapse.metrics import compare_seeds
-from uncollapse.papers._before import spread
-from uncollapse.papers._compare import Claim, Comparison, Score, publish
+from uncollapse.papers._compare import Comparison, Score, publish
 from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Cells, Setup, Study, Trained
+from uncollapse.papers.eps._gain import gain_claim
 from uncollapse.papers.eps._scores import Column, measure, measure_all_before
 from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import METHODS, train_section, with_mining
@@ -28,7 +27,7 @@ _SUP_CON: Cells = {
 }
 _METHODS: Cells = {**METHODS, **_SUP_CON}
 _LOSSES = ("Trip. + SH", "Dist-Margin", "MS", "SupCon")
-_LEVEL = 0.05
+_SAID = "EPS is better"
 _NOTE = (
     "This table is not in the paper. The test of the four losses together takes their pairs of "
     "runs (with and without EPS, same seed) as independent."
@@ -174,10 +173,13 @@ def _make_set(one: _Set, request: Request) -> Made:
     columns = [Column(c.title, split, c.fine, c.k) for c in one.columns]
     scores = _scores(trained, columns)
     fine = {s.method: s for s in scores if s.metric == columns[0].title}
-    easy, plain = ([fine[start + loss] for loss in _LOSSES] for start in ("EPS + ", ""))
-    pairs = zip(_LOSSES, easy, plain, strict=True)
-    claims = [_gain(f"{loss} → EPS + {loss}", [mine], [other]) for loss, mine, other in pairs]
-    claims.append(_gain("the four losses together", easy, plain))
+    easy, plain = ([fine[start + loss].ours for loss in _LOSSES] for start in ("EPS + ", ""))
+    claims = [
+        gain_claim(f"{loss} → EPS + {loss}", _SAID, mine, other)
+        for loss, mine, other in zip(_LOSSES, easy, plain, strict=True)
+    ]
+    together = ([value for one in some for value in one] for some in (easy, plain))
+    claims.append(gain_claim("the four losses together", _SAID, *together))
     return publish(
         request,
         f"Coarse to fine, beyond the paper. {one.title}",
@@ -199,18 +201,6 @@ def _scores(trained: Trained, columns: Sequence[Column]) -> list[Score]:
             other = than if than != method and column.fine else None
             found.append(Score(method, column.title, None, end, other, start))
     return found
-
-
-def _gain(what: str, mine: Sequence[Score], theirs: Sequence[Score]) -> Claim:
-    """A paired test over the seeds of one loss, which five are too few for, or of several."""
-    first, second = ([value for one in some for value in one.ours] for some in (mine, theirs))
-    mean = f"{spread(second)[0]:.1f} → {spread(first)[0]:.1f}"
-    result = compare_seeds(first, second)
-    least = 2.0 ** (1 - len(first))  # what so many pairs can give at all
-    said = f"{mean} ({result.difference:+.1f}), p = {result.p_value:.2g}, {result.test}"
-    said += f"; {len(first)} pairs cannot give less than {least:.2g}" if least > _LEVEL else ""
-    holds = None if least > _LEVEL else result.p_value < _LEVEL and result.difference > 0
-    return Claim(f"{what}: gain in R@1", "EPS is better", said, holds)
 
 
 COARSE_TO_FINE = Item(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from uncollapse.data import DataError, describe
-from uncollapse.metrics import compare_seeds
 from uncollapse.papers._before import Course, before_table, spread
 from uncollapse.papers._compare import Claim, Comparison, Score, publish
 from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
 from uncollapse.papers._study import Setup, Study, Trained, about_together
+from uncollapse.papers.eps._gain import gain_claim
 from uncollapse.papers.eps._scores import Column, courses
 from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import some_methods
@@ -18,8 +18,6 @@ from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
 from uncollapse.papers.eps.photographs import CARS, CUB
 
 __all__ = ["TABLE5"]
-
-_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,8 @@ def _make(request: Request) -> Made:
             ):
                 std = spread(found[method])[1]
                 scores.append(Score(f"{title}, {loss}", f"std {word} EPS", theirs, [std]))
-            claims.append(_gain(f"{title}, EPS + {loss}", found[f"EPS + {loss}"], found[loss]))
+            name = f"EPS + {loss}"
+            claims.append(gain_claim(f"{title}, {name}", "significant", found[name], found[loss]))
     if not trained:
         raise missing
     return publish(
@@ -89,18 +88,6 @@ def _make(request: Request) -> Made:
         notes=[*dict.fromkeys(note for one in trained for note in one.notes), *notes],
         more=[before_table(shown, "R@1 before training and at the end")],
     )
-
-
-def _gain(what: str, mine: Sequence[float], theirs: Sequence[float]) -> Claim:
-    """Whether the gain is significant: the exact sign-flip test over the seeds."""
-    if len(mine) < 2:
-        return Claim(f"{what}: gain in R@1", "significant", "one seed only", None)
-    result = compare_seeds(mine, theirs)
-    least = 2.0 ** (1 - len(mine))  # what so many seeds can give at all
-    said = f"{result.difference:+.1f}, p = {result.p_value:.3f} ({result.test}"
-    said += f"; {len(mine)} seeds cannot give less than {least:.3f})" if least > _LEVEL else ")"
-    holds = None if least > _LEVEL else result.p_value < _LEVEL and result.difference > 0
-    return Claim(f"{what}: gain in R@1", "significant", said, holds)
 
 
 TABLE5 = Item(

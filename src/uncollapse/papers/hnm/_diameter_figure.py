@@ -12,7 +12,7 @@ from uncollapse._base.files import write_csv
 from uncollapse.papers._compare import Claim, Comparison, publish, spread
 from uncollapse.papers._item import SCALES, Item, Made, Request
 from uncollapse.papers._page import Table
-from uncollapse.papers._study import Cells, Study, Trained
+from uncollapse.papers._study import Cells, Study, Trained, about_together
 from uncollapse.papers.hnm._diameter_plot import draw
 from uncollapse.papers.hnm._directions import RULES, beyond, claims_of, through_training
 from uncollapse.papers.hnm._grid import Grid
@@ -120,7 +120,7 @@ def _make(figure: DiameterFigure, request: Request) -> Made:
         request,
         title,
         Comparison(claims=claims),
-        about=_about(trained, request),
+        about=about_together(trained, request),
         notes=[*filter(None, dict.fromkeys(notes)), RULES],
         more=[_cell_table(one) for one in shown],
         figure=draw([one.plot for one in shown], title),
@@ -148,13 +148,6 @@ def _train(panels: Sequence[Panel], request: Request) -> tuple[list[_Shown], lis
             raise TrainingError(f"no run of {panel.heading(grid)!r} finished{why}")
         shown.append(_Shown(panel, panel.heading(grid), found))
     return shown, trained
-
-
-def _about(trained: Sequence[Trained], request: Request) -> dict[str, str]:
-    """Of several studies the time in all, and what differs between them side by side."""
-    seconds = sum(one.seconds for one in trained)
-    found = [replace(one, seconds=seconds).about(request) for one in trained]
-    return {name: "; ".join(dict.fromkeys(one[name] for one in found)) for name in found[0]}
 
 
 def _cell_table(shown: _Shown) -> Table:
