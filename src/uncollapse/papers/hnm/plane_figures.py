@@ -155,10 +155,10 @@ def _moves(axes: Axes, title: str, x: Array, z: Array, ids: Array) -> Chart:
 PLANE_FIGURES = tuple(
     Item(name, summary, "nothing more", "seconds", make)
     for name, summary, make in (
-        ("fig1", "HNM Fig. 1: a triplet and the triplet-separated boundary of a class", _triplet),
+        ("fig1", "HNM Fig. 1: a triplet and the boundary of a separated class", _triplet),
         (
             "fig2",
-            "HNM Fig. 2: five points and the nearest triplet-separated ones (d_haus)",
+            "HNM Fig. 2: five points and the nearest separated ones (d_haus)",
             _nearest,
         ),
         (
