@@ -33,7 +33,8 @@ def printed(made) -> str:
 @pytest.mark.parametrize("name", ["fig1", "fig2", "fig3", "fig4"])
 def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
     made = get_item(name).run(tmp_path / "new", 0)
-    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [f"{name}.png", f"{name}.svg"]
+    names = [f"{name}{end}" for end in ("-made.json", ".png", ".svg")]
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == names
     assert sorted(p.suffix for p in made.files) == [".png", ".svg"]
     picture = np.asarray(Image.open(tmp_path / "new" / f"{name}.png").convert("RGB"))
     assert min(picture.shape[:2]) > 800
@@ -73,7 +74,8 @@ def test_the_truth_table_is_printed_and_saved(tmp_path):
     for part in (told, text):
         assert "violated" in part
         assert "random draws of 5 points" in part
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["claims-hnm.csv", "claims-hnm.md"]
+    names = [f"claims-hnm{end}" for end in ("-made.json", ".csv", ".md")]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
 
 
 def test_the_registry_lists_what_exists_when_asked_for_what_does_not():
