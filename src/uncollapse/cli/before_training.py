@@ -34,8 +34,13 @@ def scores_before(
     from uncollapse.training.evaluation import evaluate_splits
     from uncollapse.training.gallery_search import find_searches
     from uncollapse.training.measurer import start_network
+    from uncollapse.training.measures import measures_file
+    from uncollapse.training.summary import find_damage
 
-    known = start_scores(run)
+    damage = [text for text in find_damage(run) if text.startswith(str(measures_file(run.path)))]
+    for text in damage:
+        warn(f"{text}; the scores before training are made again")
+    known = {} if damage else start_scores(run)
     missing = list(dict.fromkeys(key.partition("/")[0] for key in scores if key not in known))
     if missing:
         try:
