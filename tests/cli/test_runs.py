@@ -14,6 +14,7 @@ from uncollapse.data import DataError
 from uncollapse.data.embeddings import read_embeddings
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
+from uncollapse.training.summary import reseal
 
 CONFIG = """
 [data]
@@ -113,6 +114,11 @@ def test_start_and_end_stand_beside_each_other_and_a_fall_is_said(trained, tmp_p
     better = replace(before, scores={**before.scores, "recall@1": 0.999})
     better = replace(scores.before, splits={"test": better})
     write_measures(tmp_path / "run", replace(scores, before=better))
+    assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr()
+    assert "measures.json was changed since the run ended" in " ".join(told.err.split())
+    assert "ends below" not in told.out  # made again
+    reseal(Run(tmp_path / "run"))
     assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "R@1 on test ends below the network before training: " in said
