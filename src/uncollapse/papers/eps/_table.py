@@ -11,7 +11,7 @@ from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
 from uncollapse.papers._study import Cells, Setup, Study, Trained
 from uncollapse.papers.eps._scores import Column, measure, measure_all_before
 
-__all__ = ["TIMES", "Part", "table_item"]
+__all__ = ["TIMES", "Part", "method_scores", "table_item"]
 
 TIMES = {"smoke": "seconds", "laptop": "minutes", "paper": "hours, GPU"}
 
@@ -56,21 +56,25 @@ def _make_part(title: str, methods: Cells, part: Part, request: Request) -> Made
     return publish(
         request,
         f"{title}, {part.heading}" if part.heading else title,
-        Comparison(_scores(trained, part)),
+        Comparison(method_scores(trained, part.columns, part.paper)),
         about=trained.about(request),
         notes=trained.notes,
         file=part.file,
     )
 
 
-def _scores(trained: Trained, part: Part) -> list[Score]:
-    """A method called "EPS + X" is compared with X."""
+def method_scores(
+    trained: Trained,
+    columns: Sequence[Column],
+    paper: Mapping[str, Sequence[float | None]],
+) -> list[Score]:
+    """The scores of the paper's methods; one called "EPS + X" is compared with X."""
     rows = []
-    before = measure_all_before(trained, part.columns)
-    for method, paper in part.paper.items():
-        found = [measure(run, part.columns) for run in trained.runs[method]]
+    before = measure_all_before(trained, columns)
+    for method, theirs in paper.items():
+        found = [measure(run, columns) for run in trained.runs[method]]
         than = method.removeprefix("EPS + ")
-        for column, value in zip(part.columns, paper, strict=True):
+        for column, value in zip(columns, theirs, strict=True):
             ours, start = (
                 [one[column.title] for one in scores] for scores in (found, before[method])
             )

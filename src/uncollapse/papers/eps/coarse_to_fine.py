@@ -6,17 +6,16 @@ the fine ones (digit, letter, intent, model), beside the network before training
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from uncollapse.data import DataError
-from uncollapse.papers._compare import Comparison, Score, publish
+from uncollapse.papers._compare import Comparison, publish
 from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._study import Cells, Setup, Study, Trained
+from uncollapse.papers._study import Cells, Setup, Study
 from uncollapse.papers.eps._gain import gain_claim
-from uncollapse.papers.eps._scores import Column, measure, measure_all_before
-from uncollapse.papers.eps._table import TIMES
+from uncollapse.papers.eps._scores import Column
+from uncollapse.papers.eps._table import TIMES, method_scores
 from uncollapse.papers.eps.methods import METHODS, train_section, with_mining
 
 __all__ = ["COARSE_TO_FINE"]
@@ -171,7 +170,11 @@ def _make_set(one: _Set, request: Request) -> Made:
     trained = one.study.train(request, _METHODS)
     split = "test" if request.scale == "smoke" else one.split
     columns = [Column(c.title, split, c.fine, c.k) for c in one.columns]
-    scores = _scores(trained, columns)
+    nothing = dict.fromkeys(trained.runs, [None] * len(columns))  # the paper has no such table
+    scores = [
+        score if score.metric == columns[0].title else replace(score, than=None)
+        for score in method_scores(trained, columns, nothing)
+    ]
     fine = {s.method: s for s in scores if s.metric == columns[0].title}
     easy, plain = ([fine[start + loss].ours for loss in _LOSSES] for start in ("EPS + ", ""))
     claims = [
@@ -188,19 +191,6 @@ def _make_set(one: _Set, request: Request) -> Made:
         notes=[*trained.notes, _NOTE],
         file=f"{request.item}-{one.study.name.removeprefix('coarse-')}",
     )
-
-
-def _scores(trained: Trained, columns: Sequence[Column]) -> list[Score]:
-    before = measure_all_before(trained, columns)
-    found = []
-    for method, runs in trained.runs.items():
-        ours = [measure(run, columns) for run in runs]
-        than = method.removeprefix("EPS + ")
-        for column in columns:
-            end, start = ([one[column.title] for one in many] for many in (ours, before[method]))
-            other = than if than != method and column.fine else None
-            found.append(Score(method, column.title, None, end, other, start))
-    return found
 
 
 COARSE_TO_FINE = Item(
