@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from uncollapse.losses import (
         ContrastiveLoss,
+        IdentityLoss,
         Loss,
         MarginLoss,
         MultiSimilarityLoss,
@@ -82,8 +83,8 @@ _HOMES = {
     "isometric_error nearest_separated separation thickness",
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
-    "losses": "ContrastiveLoss Loss MarginLoss MultiSimilarityLoss NPairLoss ProxyNCALoss "
-    "SupConLoss TrimmedLoss TripletLoss as_pml",
+    "losses": "ContrastiveLoss IdentityLoss Loss MarginLoss MultiSimilarityLoss NPairLoss "
+    "ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

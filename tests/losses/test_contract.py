@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
     ContrastiveLoss,
+    IdentityLoss,
     Loss,
     MarginLoss,
     MultiSimilarityLoss,
@@ -39,9 +40,13 @@ LOSSES = {
     "sup-con": SupConLoss,
     "proxy-nca": lambda **k: ProxyNCALoss(num_classes=4, dim=6, **k),
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
+    "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
+    "identity, neck": lambda **k: IdentityLoss(
+        TripletLoss(**k), num_classes=4, dim=6, neck="batch-norm"
+    ),
 }
 EVERY = pytest.mark.parametrize("name", LOSSES)
-NEEDS_LABELS = ("n-pair", "proxy-nca", "margin per class")
+NEEDS_LABELS = ("n-pair", "proxy-nca", "margin per class", "identity", "identity, neck")
 LABELS = torch.arange(12) % 4
 
 
@@ -143,6 +148,10 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (TrimmedLoss(triplet, fraction=0.5), "fraction", 2, r"in \[0, 1\]"),
         (TrimmedLoss(triplet, fraction=0.5), "margin", -1, "a finite number"),
         (TrimmedLoss(triplet, fraction=0.5), "reduction", "men", "'mean', 'nonzero', 'max'"),
+        (IdentityLoss(triplet, num_classes=2, dim=2), "weight", -1, "a finite number"),
+        (IdentityLoss(triplet, num_classes=2, dim=2), "label_smoothing", 2, r"in \[0, 1\]"),
+        (IdentityLoss(triplet, num_classes=2, dim=2), "neck", "bn", "'none', 'batch-norm'"),
+        (IdentityLoss(triplet, num_classes=2, dim=2), "margin", -1, "a finite number"),
         (SupConLoss(), "temperature", 0, "a finite number"),
         (MarginLoss(), "nu", -1, "a finite number"),
         (MultiSimilarityLoss(), "beta", 0, "a finite number"),

@@ -9,6 +9,7 @@ from torch.autograd import gradgradcheck
 from losses.loss_oracles import distances, unit
 from uncollapse.losses import (
     ContrastiveLoss,
+    IdentityLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
@@ -59,6 +60,10 @@ OTHERS = {
     "sup-con": lambda m: SupConLoss(temperature=0.5, miner=m),
     "proxy-nca": lambda m: ProxyNCALoss(num_classes=3, dim=3, miner=m).double(),
     "trimmed": lambda m: TrimmedLoss(TripletLoss(miner=m, soft=True), fraction=0.7),
+    "identity": lambda m: IdentityLoss(TripletLoss(miner=m), num_classes=3, dim=3).double(),
+    "neck": lambda m: IdentityLoss(
+        TripletLoss(miner=m), num_classes=3, dim=3, label_smoothing=0.1, neck="batch-norm"
+    ).double(),
 }  # fmt: skip
 
 

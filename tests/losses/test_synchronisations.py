@@ -10,6 +10,7 @@ import torch
 from losses.synchronisations import device_step
 from uncollapse.losses import (
     ContrastiveLoss,
+    IdentityLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
@@ -137,6 +138,13 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         ),
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
+        lambda miner: IdentityLoss(
+            TripletLoss(miner=miner),
+            num_classes=4,
+            dim=6,
+            neck="batch-norm",
+            generator=torch.Generator().manual_seed(0),
+        ),
     ],
     ids=[
         "contrastive",
@@ -149,6 +157,7 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "proxy-nca",
         "trimmed-triplet",
         "trimmed-contrastive",
+        "identity",
     ],
 )
 def test_every_other_loss_waits_once(make, mined):

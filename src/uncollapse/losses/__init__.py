@@ -6,6 +6,7 @@ a `miner`.
 
 from uncollapse.losses.base import Elements, Loss
 from uncollapse.losses.contrastive import ContrastiveLoss
+from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.n_pair import NPairLoss
@@ -18,6 +19,7 @@ from uncollapse.losses.triplet import TripletLoss
 __all__ = [
     "ContrastiveLoss",
     "Elements",
+    "IdentityLoss",
     "Loss",
     "MarginLoss",
     "MultiSimilarityLoss",

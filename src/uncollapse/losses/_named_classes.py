@@ -1,4 +1,4 @@
-"""Which row of a parameter belongs to which class, where classes have names."""
+"""Parameters with a row per class: whose row is which, and how many columns it has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError
 
-__all__ = ["NamedClasses"]
+__all__ = ["NamedClasses", "check_columns"]
 
 
 class NamedClasses(nn.Module):
@@ -57,3 +57,18 @@ class NamedClasses(nn.Module):
         """Take over the names of a saved loss."""
         names = json.loads(bytes(state.tolist())) if len(state) else []
         self.known = {name: number for number, name in enumerate(names)}
+
+
+def check_columns(given: int, dim: int, classes: int, of: str) -> None:
+    """Raise unless embeddings have as many columns as the parameter.
+
+    >>> check_columns(10, 4, 10, "the proxies have")
+    Traceback (most recent call last):
+    uncollapse._base.check.InputError: embeddings: expected 4 as the proxies have (dim), got 10
+    columns (logits, one per class? the loss takes what comes before them)
+    """
+    if given != dim:
+        hint = " (logits, one per class? the loss takes what comes before them)" * (
+            given == classes
+        )
+        raise InputError("embeddings", f"{given} columns{hint}", f"{dim} as {of} (dim)")

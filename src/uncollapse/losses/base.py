@@ -25,6 +25,7 @@ __all__ = [
     "attach",
     "cosines",
     "graph_rows",
+    "innermost",
     "mean_or_zero",
     "nonzero_mean",
     "on_sphere",
@@ -225,7 +226,7 @@ class Wrapper(Loss):
         self.inner = loss
 
     def __getattr__(self, name: str) -> Any:
-        if name[:1] == "_" or name == "inner":
+        if name[:1] == "_" or name in self.own:
             return super().__getattr__(name)
         return getattr(super().__getattr__("inner"), name)
 
@@ -252,6 +253,13 @@ class Wrapper(Loss):
     def reduce(self, elements: Elements) -> Tensor:
         """As the inner loss does."""
         return self.inner.reduce(elements)
+
+
+def innermost(loss: object) -> object:
+    """The loss inside all wrappers; anything else is itself."""
+    while isinstance(loss, Wrapper):
+        loss = loss.inner
+    return loss
 
 
 def _labels_of(batch: Batch, found: Triplets | Pairs | None) -> tuple[Tensor | None, Tensor | None]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
-from uncollapse.losses.base import Loss, Wrapper
+from uncollapse.losses.base import Loss, innermost
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Triplets, Tuples
 
@@ -33,11 +33,10 @@ def as_pml(module: Loss | Miner) -> nn.Module:
     """
     if not isinstance(module, Loss | Miner):
         raise InputError("module", type(module).__name__, "a loss or a miner of uncollapse")
-    inner: nn.Module = module
-    while isinstance(inner, Wrapper):
-        inner = inner.inner
     made: nn.Module = (
-        _miner_class() if isinstance(module, Miner) else _loss_class(type(inner).__name__)
+        _miner_class()
+        if isinstance(module, Miner)
+        else _loss_class(type(innermost(module)).__name__)
     )()
     made.wrapped = module
     return made

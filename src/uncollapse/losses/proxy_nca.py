@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.check import check_int
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.pairwise import known_distances
-from uncollapse.losses._named_classes import NamedClasses
+from uncollapse.losses._named_classes import NamedClasses, check_columns
 from uncollapse.losses.base import Elements, Loss, graph_rows, on_sphere
 from uncollapse.losses.margin import parameter_rows
 from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
@@ -100,11 +100,7 @@ class ProxyNCALoss(Loss):
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
         classes, per_class, dim = self.proxies.shape
-        if batch.frame.dim != dim:
-            logits = batch.frame.dim == classes
-            hint = " (logits, one per class? the loss takes what comes before them)" * logits
-            given = f"{batch.frame.dim} columns{hint}"
-            raise InputError("embeddings", given, f"{dim} as the proxies have (dim)")
+        check_columns(batch.frame.dim, dim, classes, "the proxies have")
         own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
         anchor = self._anchors(batch, tuples)
         rows = graph_rows(batch, sphere=True)[anchor]
