@@ -9,7 +9,13 @@ from uncollapse.health.drift_forecast import embedded_batches, forecast
 from uncollapse.health.modal_drift import mode_drift
 from uncollapse.health.mode_choice import keeps_modes
 from uncollapse.health.trial_steps import Probe, probe
-from uncollapse.losses import TripletLoss
+from uncollapse.losses import (
+    ContrastiveLoss,
+    IdentityLoss,
+    ProxyNCALoss,
+    TrimmedLoss,
+    TripletLoss,
+)
 from uncollapse.mining import Miner
 
 
@@ -219,3 +225,69 @@ def test_a_probe_overrules_the_mode_drift_at_the_start():
     none = replace(cell, probe=replace(cell.probe, modes=(math.nan,) * 12))
     assert none.mode_drift == cell.modes.value
     assert math.isnan(none.probe.mode_drift)
+
+
+def hard_triplets():
+    return TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+
+
+def with_identity(loss, **options):
+    generator = torch.Generator().manual_seed(0)
+    return IdentityLoss(loss, num_classes=12, dim=8, generator=generator, **options)
+
+
+def noise_batches():
+    data, generator = Noise(), torch.Generator().manual_seed(3)
+    while True:
+        yield data[torch.randint(0, len(data.labels), (24,), generator=generator)]
+
+
+def test_a_triplet_loss_may_be_asked_about_in_its_wrappers():
+    asked = {"p": [4], "k": [4], "probe_steps": 10}
+    plain = forecast(network(8), Noise(), loss_fn=hard_triplets(), **asked)
+    whole = TrimmedLoss(hard_triplets(), fraction=1.0)
+    alone = with_identity(hard_triplets(), weight=0.0)
+    for loss in (whole, alone):
+        found = forecast(network(8), Noise(), loss_fn=loss, **asked)
+        assert [str(c.strategy) for c in found.alternatives] == [
+            str(c.strategy) for c in plain.alternatives
+        ]
+        for one, other in zip(found.to_rows(), plain.to_rows(), strict=True):
+            words = {key for key, value in other.items() if isinstance(value, str)}
+            assert all(one[key] == other[key] for key in words)
+            numbers = {key: value for key, value in other.items() if key not in words}
+            ours = {key: one[key] for key in numbers}
+            assert ours == pytest.approx(numbers, rel=1e-4, abs=1e-5, nan_ok=True)
+    both = forecast(network(8), Noise(), loss_fn=with_identity(hard_triplets()), **asked)
+    assert both.cells[0].bound == plain.cells[0].bound
+    assert both.cells[0].relative_loss > plain.cells[0].relative_loss + 1.0  # log 12 more
+    with pytest.raises(ValueError, match="loss_fn: expected a TripletLoss, also in an Identity"):
+        forecast(network(8), Noise(), loss_fn=with_identity(ContrastiveLoss()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: with_identity(hard_triplets()), lambda: ProxyNCALoss(num_classes=12, dim=8)],
+    ids=["identity", "proxies"],
+)
+def test_a_probe_trains_a_copy_of_what_the_loss_learns(make):
+    loss = make()
+    before = {k: v.clone() for k, v in loss.state_dict().items()}
+    found = probe(network(8), loss, noise_batches(), 20, lr=1e-2)
+    assert all(torch.equal(before[k], v) for k, v in loss.state_dict().items())
+    assert all(p.grad is None for p in loss.parameters())
+    fixed = make()
+    fixed.load_state_dict(before)
+    fixed.requires_grad_(False)
+    kept = probe(network(8), fixed, noise_batches(), 20, lr=1e-2)
+    assert found.relative_losses[0] == kept.relative_losses[0]
+    assert found.relative_losses[-1] != kept.relative_losses[-1]
+
+
+def test_a_probe_moves_the_generator_of_a_loss_that_learns_nothing_and_takes_functions():
+    loss = TripletLoss(miner=Miner("random", "random", generator=torch.Generator().manual_seed(0)))
+    first, second = (probe(network(8), loss, noise_batches(), 10) for _ in range(2))
+    assert first.relative_losses[0] != second.relative_losses[0]
+    plain = hard_triplets()
+    named = probe(network(8), lambda z, labels: plain(z, labels), noise_batches(), 10)
+    assert named == probe(network(8), plain, noise_batches(), 10)

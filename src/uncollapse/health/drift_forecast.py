@@ -20,6 +20,7 @@ from uncollapse.health.radial_drift import drift, has_unit_rows
 from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
 from uncollapse.health.trial_steps import probe
 from uncollapse.losses import TripletLoss
+from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
@@ -45,7 +46,7 @@ def forecast(
     k: Sequence[int] = (2, 4, 8, 16, 32),
     dim: Sequence[int] | None = None,
     *,
-    loss_fn: TripletLoss | None = None,
+    loss_fn: TripletLoss | Wrapper | None = None,
     alternatives: bool = True,
     c: float = 2.0,
     batches: int = 8,
@@ -71,8 +72,9 @@ def forecast(
         check_int("batches", batches),
         check_int("probe_steps", probe_steps, 0),
     )
-    if not isinstance(loss_fn, TripletLoss):
-        raise InputError("loss_fn", type(loss_fn).__name__, "a TripletLoss, or None for batch-hard")
+    if not isinstance(innermost(loss_fn), TripletLoss):
+        allowed = "a TripletLoss, also in an IdentityLoss or TrimmedLoss, or None for batch-hard"
+        raise InputError("loss_fn", type(loss_fn).__name__, allowed)
     if not hasattr(data, "labels"):
         allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"
         raise InputError("data", type(data).__name__, allowed)
@@ -163,7 +165,7 @@ def embedded_batches(
 
 
 def _cell(
-    loss_fn: TripletLoss,
+    loss_fn: TripletLoss | Wrapper,
     embedded: list[tuple[Tensor, Tensor]],
     shape: tuple[int, int],
     width: int | None,

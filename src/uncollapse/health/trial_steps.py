@@ -104,13 +104,16 @@ def probe(
 ) -> Probe:
     """Train a copy of the network for `steps` with Adam; the network itself is left alone.
 
-    `normalized` as for `drift`: the embeddings that count have length 1.
+    So is a loss with parameters of its own (proxies, a classifier): a copy of it is trained along,
+    at the same rate. `normalized` as for `drift`: the embeddings that count have length 1.
     """
     check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
     keep_memory()
     trial = copy.deepcopy(model).train()
     device = next(trial.parameters(), torch.empty(0)).device
-    optimiser = torch.optim.Adam(trial.parameters(), lr=lr)
+    if _learned(loss_fn):
+        loss_fn = copy.deepcopy(loss_fn)
+    optimiser = torch.optim.Adam([*trial.parameters(), *_learned(loss_fn)], lr=lr)
     seen: list[tuple[float, float, float]] = []
     modes: list[float] = []
     for _, (samples, labels) in zip(range(steps), batches, strict=False):
@@ -124,3 +127,9 @@ def probe(
         optimiser.step()
     drifts, relative, scales = zip(*seen, strict=True)
     return Probe(scales, relative, drifts, tuple(modes))
+
+
+def _learned(loss_fn: object) -> list[nn.Parameter]:
+    """What a loss learns; nothing of a function."""
+    every = loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ()
+    return [p for p in every if p.requires_grad]
