@@ -63,6 +63,9 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "ProxyNCALoss": _proxies,
     "TrimmedLoss": lambda: uc.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
     "TrimmedLoss of proxies": lambda: uc.TrimmedLoss(_proxies(), fraction=0.5),
+    "IdentityLoss": lambda: uc.IdentityLoss(
+        uc.TripletLoss(margin=0.5), num_classes=3, dim=3, generator=_generator()
+    ),
     "as_pml": lambda: uc.as_pml(uc.TripletLoss(margin=0.5)),
 }
 
@@ -70,7 +73,7 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
 def _losses() -> Iterator[tuple[str, Entry]]:
     for name, make in LOSSES.items():
         yield name, lambda x, y, make=make: make()(x, y)
-        if "pml" not in name:
+        if "pml" not in name and "Identity" not in name:  # which has none
             yield f"{name}.elements", lambda x, y, make=make: make().elements(x, y)
         if "Proxy" not in name and "proxies" not in name and "as_pml" not in name:
             yield (

@@ -47,6 +47,8 @@ LOSSES = {
     "n-pair": {"name": "n-pair"},
     "sup-con": {"name": "sup-con"},
     "trimmed": {"name": "triplet", "trim": 0.5, "trim_on": "positives"},
+    "identity": {"name": "triplet", "id_weight": 1.0, "label_smoothing": 0.1},
+    "identity neck": {"name": "margin", "trim": 0.6, "id_weight": 0.5, "id_neck": "batch-norm"},
     "trimmed β a sample": {"name": "margin", "beta_per": "sample", "trim": 0.6},
 }
 ALL = list(itertools.product(POSITIVES, NEGATIVES))
@@ -200,7 +202,7 @@ def mean_of_shares(config, data, size):
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_scope_rank_is_the_mean_of_shares_mined_alone(size):
-    names = ("triplet", "triplet soft", "margin, β a class", "proxies", "sup-con")
+    names = ("triplet", "triplet soft", "margin, β a class", "proxies", "sup-con", "identity")
     hard, easy = ("hard", "hard"), ("easy", "semihard")
     configs = [case(LOSSES[n], m, p=8, scope="rank") for n in names for m in (hard, easy)]
     data = samples()

@@ -200,6 +200,7 @@ def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
         {"name": "sup-con", "temperature": 0.2},
         {"name": "margin", "beta_per": "sample"},
         {"name": "triplet", "trim": 0.5, "trim_on": "positives"},
+        {"name": "triplet", "id_weight": 1.0, "label_smoothing": 0.1},
     ],
 )
 def test_every_loss_trains_from_a_config(loss, tmp_path):

@@ -8,8 +8,9 @@ from pydantic import ValidationError
 
 from uncollapse import losses
 from uncollapse._base.check import InputError
-from uncollapse.losses import Loss, TrimmedLoss
+from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss
 from uncollapse.mining import Miner
+from uncollapse.training.config import parse_config
 from uncollapse.training.loss_sections import LOSSES, LossConfig, TrainingSize
 from uncollapse.training.section_base import OneOf
 
@@ -26,7 +27,7 @@ def test_every_loss_has_a_section():
     built_on = {section.kind for section in LOSSES.values()}
     public = {getattr(losses, name) for name in losses.__all__}
     concrete = {x for x in public if isinstance(x, type) and issubclass(x, Loss)}
-    assert built_on == concrete - {Loss, TrimmedLoss}
+    assert built_on == concrete - {Loss, TrimmedLoss, IdentityLoss}
 
 
 @EVERY
@@ -45,7 +46,7 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
         words = words or tuple(w for w in get_args(field.annotation) if isinstance(w, str))
         if not words or key == "name":
             continue
-        name = {"trim_on": "on"}.get(key, key)
+        name = {"trim_on": "on", "id_neck": "neck"}.get(key, key)
         size = {k: v for k, v in section().sized(SIZE).items() if k != name}
         if key == "beta_per":
             size["size"] = 3
@@ -53,6 +54,8 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
         def made(word, key=key, name=name, size=size, section=section):
             if key == "trim_on":
                 return TrimmedLoss(section.kind(**size), fraction=0.5, on=word)
+            if key == "id_neck":
+                return IdentityLoss(section.kind(**size), num_classes=3, dim=2, neck=word)
             return section.kind(**{name: word}, **size)
 
         with pytest.raises(InputError) as caught:
@@ -105,6 +108,61 @@ def test_every_loss_can_be_trimmed(section):
     assert isinstance(loss, TrimmedLoss)
     assert type(loss.inner) is section.kind
     assert (loss.fraction, loss.on) == (0.5, "positives")
+
+
+@EVERY
+def test_every_loss_can_have_a_classifier_beside_it_trimmed_or_not(section):
+    keys = {"id_weight": 0.5, "label_smoothing": 0.1, "id_neck": "batch-norm"}
+    for trim in ({}, {"trim": 0.5}):
+        miner = Miner("easy", "hard")
+        loss = section(**keys, **trim).build(miner, SIZE)
+        assert type(loss) is IdentityLoss
+        assert (loss.weight, loss.label_smoothing, loss.neck) == (0.5, 0.1, "batch-norm")
+        assert tuple(loss.classifier.shape) == (3, 2)
+        assert type(loss.inner) is (TrimmedLoss if trim else section.kind)
+        assert loss.miner is miner
+
+
+def test_the_classifier_is_drawn_from_the_generator():
+    def drawn() -> torch.Tensor:
+        size = TrainingSize(3, 12, 2, torch.Generator().manual_seed(7))
+        return LOSSES["triplet"](id_weight=1.0).build(None, size).classifier
+
+    assert torch.equal(drawn(), drawn())
+
+
+def test_what_the_sections_accept_of_a_classifier_the_loss_accepts():
+    plain = LOSSES["triplet"]().build(None, SIZE)
+    tried = (-1.0, -1e-9, 1e-9, 0.5, 1.0, 1.0 + 1e-9, 3.0, float("inf"), float("nan"))
+    for key, name in {"id_weight": "weight", "label_smoothing": "label_smoothing"}.items():
+        for value in tried:
+            accepted = True
+            try:
+                LOSSES["triplet"](**({"id_weight": 1.0} | {key: value}))
+            except ValidationError:
+                accepted = False
+            try:
+                IdentityLoss(plain, num_classes=3, dim=2, **{name: value})
+            except InputError:
+                assert not accepted, (key, value)
+            else:
+                assert accepted, (key, value)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [("label_smoothing", 0.1, "0.0"), ("id_neck", "batch-norm", "'none'")],
+)
+def test_keys_of_the_classifier_without_one_are_refused(section, key, value, allowed):
+    name = section.model_fields["name"].default
+    message = rf"loss\.{key}: expected {allowed} where loss\.id_weight is 0, got {value!r}"
+    for off in ({}, {"id_weight": 0}):
+        with pytest.raises(InputError, match=message):
+            parse_config({"loss": {"name": name, key: value, **off}})
+    assert parse_config({"loss": {"name": name, key: value, "id_weight": 1}})
+    with pytest.raises(InputError, match=r"^loss\.id_weight: expected a number of at least 0"):
+        parse_config({"loss": {"name": name, key: value, "id_weight": -1}})
 
 
 def test_options_arrive_at_the_loss():

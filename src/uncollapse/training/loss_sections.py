@@ -13,7 +13,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from torch import Generator, nn
 
 from uncollapse import losses
-from uncollapse.losses import Loss, TrimmedLoss
+from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss
+from uncollapse.losses.identity import NECKS
 from uncollapse.training.section_base import OneOf, Section
 
 __all__ = [
@@ -46,7 +47,8 @@ class TrainingSize:
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
 
-    `trim_on` says which tuples are trimmed.
+    `trim_on` says which tuples are trimmed. `id_weight` adds so much of the cross-entropy of a
+    classifier, `losses.IdentityLoss`, over all samples.
     """
 
     kind: ClassVar[type[Loss]]
@@ -54,12 +56,35 @@ class LossConfig(Section):
     name: str
     trim: float | None = Field(None, gt=0, le=1)
     trim_on: Literal["all", "positives"] = "all"
+    id_weight: float = Field(0.0, ge=0)
+    id_neck: Annotated[str, OneOf(NECKS)] = "none"
+    label_smoothing: float = Field(0.0, ge=0, le=1)
+
+    @field_validator("id_neck", "label_smoothing")
+    @classmethod
+    def _of_a_classifier(cls, value: str | float, info: ValidationInfo) -> str | float:
+        off = cls.model_fields[str(info.field_name)].default
+        if value != off and info.data.get("id_weight") == 0:
+            raise ValueError(f"{off!r} where loss.id_weight is 0")
+        return value
 
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
-        """The loss, trimmed if asked."""
+        """The loss, trimmed and with a classifier if asked."""
         options = self.model_dump(exclude=set(LossConfig.model_fields))
         loss = self.kind(**options, **self.sized(size), miner=miner)
-        return loss if self.trim is None else TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+        if self.trim is not None:
+            loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+        if self.id_weight == 0:
+            return loss
+        return IdentityLoss(
+            loss,
+            num_classes=size.classes,
+            dim=size.dim,
+            weight=self.id_weight,
+            label_smoothing=self.label_smoothing,
+            neck=self.id_neck,
+            generator=size.generator,
+        )
 
     def sized(self, size: TrainingSize) -> dict[str, Any]:
         """The arguments of the loss that are no keys: they follow from the training data."""

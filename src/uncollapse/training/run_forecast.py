@@ -5,15 +5,19 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 from torch import nn
 
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_csv
+from uncollapse.data import LabelledImages
 from uncollapse.health.drift_forecast import forecast
 from uncollapse.health.forecast_result import Forecast
 from uncollapse.losses import TripletLoss
+from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.measured_rows import NotMeasuredError
@@ -28,6 +32,8 @@ __all__ = [
     "save_forecast",
 ]
 
+Progress = Callable[[int, int], None]
+
 
 def forecast_run(
     config: Config,
@@ -37,32 +43,69 @@ def forecast_run(
     *,
     c: float = 2.0,
     probe_steps: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Forecast:
     """Ask `health.forecast` about a config's own data, network and triplet loss."""
     data = load_eval_data(config, config.data.train_split)
-    loss = build_loss(config, data)
-    if not isinstance(loss, TripletLoss):
-        raise InputError("loss.name", repr(config.loss.name), "'triplet', untrimmed")
+    data = replace(data, labels=data.label_index)  # as training numbers them
+    ask = partial(_forecast, config, data, p, k, c=c, probe_steps=probe_steps)
+    widths = list(dim or [config.model.dim])
+    if not config.loss.id_weight:
+        return ask(widths, progress=progress)
+    # A classifier is as wide as the embedding: each width has a loss of its own.
+    found = [
+        ask([width], progress=_part(progress, number, len(widths)))
+        for number, width in enumerate(widths)
+    ]
+    cells = tuple(cell for one in found for cell in one.cells)
+    others = tuple(cell for one in found for cell in one.alternatives)
+    return replace(found[0], cells=cells, alternatives=others)
+
+
+def _forecast(
+    config: Config,
+    data: LabelledImages,
+    p: Sequence[int],
+    k: Sequence[int],
+    widths: Sequence[int],
+    *,
+    c: float,
+    probe_steps: int,
+    progress: Progress | None,
+) -> Forecast:
+    """The forecast of widths that share a loss: that of the first."""
     shape = tuple(replace(data, features=None)[:1][0].shape[1:])
 
-    def network(width: int) -> nn.Module:
+    def of_width(width: int) -> Config:
         model = config.model.model_copy(update={"dim": width})
-        return first_network(config.model_copy(update={"model": model}), data, shape)
+        return config.model_copy(update={"model": model})
 
+    def network(width: int) -> nn.Module:
+        return first_network(of_width(width), data, shape)
+
+    loss = build_loss(of_width(widths[0]), data)
+    if not isinstance(innermost(loss), TripletLoss):
+        raise InputError("loss.name", repr(config.loss.name), "'triplet'")
     return forecast(
         network,
         data,
         p,
         k,
-        dim or [config.model.dim],
-        loss_fn=loss,
+        widths,
+        loss_fn=cast("TripletLoss | Wrapper", loss),
         c=c,
         probe_steps=probe_steps,
         probe_lr=config.optimiser.lr,
         seed=config.seed,
         progress=progress,
     )
+
+
+def _part(progress: Progress | None, number: int, parts: int) -> Progress | None:
+    """Progress in one of several equal parts, as progress in the whole."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(number * total + done, parts * total)
 
 
 def save_forecast(found: Forecast, folder: Path) -> list[Path]:
