@@ -137,5 +137,7 @@ class IdentityLoss(Wrapper):
         rows = batch.rows[: batch.count]
         if self.neck == "batch-norm":  # near a collapse float32 has no digits left for it
             rows = standardised(graph_rows(batch, sphere=False)[: batch.count]).to(rows.dtype)
+        if rows.is_inference():  # autograd keeps no such tensor for the classifier's gradient
+            rows = rows.clone()
         logits = rows @ self.classifier.to(rows.device, rows.dtype).T
         return smoothed_cross_entropy(logits, own, self.label_smoothing).mean()
