@@ -21,6 +21,7 @@ from uncollapse.health.forecast_result import DANGEROUS
 Array = np.ndarray[Any, Any]
 
 RESAMPLES = 1000
+LARGE_BATCH = 100.0  # a person's rule of thumb: batch-hard collapses in batches above this
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ SCORES = (
         -math.log(Thresholds().shrink_ratio),
     ),
     Score("bound (17), c = 2", lambda one: -one.result["bound"] / one.result["diameter"], 0.0),
+    Score("batch size P x K", lambda one: float(one.setting.p * one.setting.k), LARGE_BATCH),
 )
 OUTCOMES: dict[str, Callable[[Outcome], bool]] = {
     "verdict": lambda one: one.collapsed,
@@ -115,22 +117,16 @@ def _auc_of(truth: Array, values: Array) -> float:
 
 def summary(runs: Sequence[Outcome]) -> str:
     """The tables, as Markdown."""
-    groups = {
-        "all": list(runs),
-        "all, only hard x hard": [one for one in runs if one.setting.is_batch_hard],
-    }
-    for one in runs:
-        name = f"{one.setting.data}, {one.setting.backbone}"
-        groups.setdefault(name, []).append(one)
     lines = [
         f"{len(runs)} runs, {sum(r.collapsed for r in runs)} collapsed (verdict at the end "
-        f"`network-collapse` {sum(r.to_a_point for r in runs)}, the others `shrinking`); "
+        f"`network-collapse` {sum(r.to_a_point for r in runs)}, the others `shrinking`), "
+        f"{sum(r.collapsed and r.setting.has_batch_norm for r in runs)} of them with batch norm; "
         f"{sum(r.harmed for r in runs)} ended with less than 90 % of the R@1 before training.",
         "",
         "| data | runs | collapsed | " + " | ".join(f"{s.name}: AUC" for s in SCORES) + " |",
         "|---" * (3 + len(SCORES)) + "|",
     ]
-    for name, members in groups.items():
+    for name, members in _groups(runs).items():
         truth = [one.collapsed for one in members]
         cells = [_auc(members, truth, score) for score in SCORES]
         lines.append(f"| {name} | {len(members)} | {sum(truth)} | " + " | ".join(cells) + " |")
@@ -143,6 +139,23 @@ def summary(runs: Sequence[Outcome]) -> str:
     lines += ["", "| alarm | hit | missed | false alarm | rightly quiet |", "|---|---|---|---|---|"]
     lines += [_counts(runs, score) for score in SCORES]
     return "\n".join([*lines, "", *_bound(runs)])
+
+
+def _groups(runs: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The runs together, and by what may matter."""
+    kinds: dict[str, Callable[[Setting], bool]] = {
+        "all": lambda s: True,
+        "only hard x hard": lambda s: s.is_batch_hard,
+        "batch norm": lambda s: s.has_batch_norm,
+        "batch norm, only hard x hard": lambda s: s.has_batch_norm and s.is_batch_hard,
+        "no batch norm": lambda s: not s.has_batch_norm,
+        "free": lambda s: not s.unit,
+        "unit": lambda s: s.unit,
+    }
+    groups = {name: [one for one in runs if kind(one.setting)] for name, kind in kinds.items()}
+    for one in sorted(runs, key=lambda one: (one.setting.data, one.setting.backbone)):
+        groups.setdefault(f"{one.setting.data}, {one.setting.backbone}", []).append(one)
+    return {name: members for name, members in groups.items() if members}
 
 
 def _auc(runs: Sequence[Outcome], truth: list[bool], score: Score) -> str:
@@ -181,7 +194,7 @@ def write_csv(runs: Iterable[Outcome], path: Path) -> None:
     """One line a run."""
     rows = []
     for one in runs:
-        kept = {k: v for k, v in one.result.items() if k not in ("probe", "changes")}
+        kept = {k: v for k, v in one.result.items() if k not in _NOT_IN_CSV}
         rows.append(
             asdict(one.setting)
             | {key: f"{v:.5g}" if isinstance(v, float) else v for key, v in kept.items()}
@@ -202,7 +215,7 @@ def picture(runs: Sequence[Outcome], path: Path) -> None:
     """Each score against the scale that was left; its alarm as a line."""
     kinds = {True: ("collapsed", "cross", "bad"), False: ("did not collapse", "circle", "s0")}
     across, up = area(400.0, 300.0, y_label=True)
-    y = Scale.around([max(one.result["scale"], 1e-5) for one in runs], *up, log=True)
+    y = Scale.around([_left(one) for one in runs], *up, log=True)
     plots = []
     for number, score in enumerate(SCORES):
         values = [score.of(one) for one in runs]
@@ -214,7 +227,7 @@ def picture(runs: Sequence[Outcome], path: Path) -> None:
         marks.append(axes.upright(score.alarm, "soft", (6, 4)))
         for fell, (_, kind, colour) in kinds.items():
             mine = [one for one in runs if one.collapsed == fell]
-            left = [max(one.result["scale"], 1e-5) for one in mine]
+            left = [_left(one) for one in mine]
             places = [score.of(one) for one in mine]
             marks.append(axes.points(places, left, kind, colour, size=0.9, opacity=0.6))
         found = f"AUC {auc([one.collapsed for one in runs], values):.3f}"
@@ -223,11 +236,18 @@ def picture(runs: Sequence[Outcome], path: Path) -> None:
         Entry(name, (Points(((15, 7),), kind, colour),)) for name, kind, colour in kinds.values()
     ]
     title = "Each score against the scale that was left; dashed: its alarm"
-    save(panels(title, plots, columns=len(plots), legend=legend), path)
+    save(panels(title, plots, columns=2, legend=legend), path)
+
+
+def _left(one: Outcome) -> float:
+    """The share of the scale at the end, above 0 for a logarithmic axis."""
+    return max(one.result["scale"] or 0.0, 1e-5)
 
 
 _WORDS = {
     "drift at init": "radial drift before training",
     "drift + probe": "-log of the predicted share of the scale",
     "bound (17), c = 2": "(c · loss - diameter) / diameter",
+    "batch size P x K": "P x K",
 }
+_NOT_IN_CSV = ("probe", "changes", "events", "final_strategy")

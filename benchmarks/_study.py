@@ -1,4 +1,4 @@
-"""Many short runs: settings, their data, and a cache so that a study that was killed goes on."""
+"""Many short runs: settings, the cache by which a killed study goes on, and its command line."""
 
 from __future__ import annotations
 
@@ -10,36 +10,23 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from uncollapse.data import DataError, LabelledImages, load
-from uncollapse.metrics import retrieval
+from _study_data import DATA, available, channels
 from uncollapse.mining import NoTripletsWarning
 from uncollapse.training import Config, parse_config
-from uncollapse.training.evaluation import embed
-from uncollapse.training.session import Session
 
 S = TypeVar("S")
-LETTERS = 60  # unseen letters that recall is measured on
-MOST = 1200  # and at most so many samples
-NOISE = 0.3  # share of labels drawn anew in the noisy digits
-
-# name: (dataset, options, labels to train on, whether it comes with the packages)
-DATA: dict[str, tuple[str, dict[str, Any], str, bool]] = {
-    "digits": ("digits", {}, "coarse", True),
-    "noisy digits": ("digits", {}, "coarse", True),
-    "mnist parity": ("mnist-parity", {}, "coarse", True),
-    "letters": ("omniglot", {"size": 16}, "fine", False),
-}
+CACHE = Path("out/study/runs.jsonl")  # of the forecast and the rescue: the runs are the same
+RESNETS = {1: "_small_resnet:grey_resnet", 3: "_small_resnet:small_resnet"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One run of a study."""
+    """One run of a study. `unit` puts the embeddings on the sphere."""
 
     data: str
     backbone: str
@@ -50,6 +37,8 @@ class Setting:
     negatives: str
     scale_free: bool = False
     margin: float = 0.2
+    soft: bool = False
+    unit: bool = False
     lr: float = 1e-3
     steps: int = 200
     seed: int = 0
@@ -59,24 +48,52 @@ class Setting:
     def strategy(self) -> str:
         """In words."""
         words = f"{self.positives} x {self.negatives}" + ", scale-free" * self.scale_free
-        return words + f", margin {self.margin:g}" * (self.margin != 0.2)
+        words += ", soft" * self.soft
+        return words + f", margin {self.margin:g}" * (self.margin != 0.2 and not self.soft)
 
     @property
     def is_batch_hard(self) -> bool:
         """Hard positives and hard negatives at the embedding's own scale: HNM's case."""
         return (self.positives, self.negatives, self.scale_free) == ("hard", "hard", False)
 
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether its network does."""
+        return self.backbone == "resnet"
+
+    @property
+    def place(self) -> Setting:
+        """The same for all runs with one network on one dataset that differ in strategy alone."""
+        return replace(
+            self,
+            positives="",
+            negatives="",
+            scale_free=False,
+            margin=0.0,
+            soft=False,
+            guard="",
+        )
+
     def config(self) -> Config:
-        """The same as a run's config."""
-        name, options, labels, _ = DATA[self.data]
+        """The same as a run's config; features of a frozen network are samples like others."""
+        backbone = RESNETS[channels(self.data)] if self.has_batch_norm else self.backbone
+        source = DATA[self.data.removeprefix("noisy ")]
+        mining = {"positives": self.positives, "negatives": self.negatives}
+        loss = {"margin": self.margin, "scale_free": self.scale_free, "soft": self.soft}
         return parse_config(
             {
                 "seed": self.seed,
-                "data": {"name": name, "labels": labels, **options},
-                "model": {"backbone": self.backbone, "dim": self.dim},
+                "data": {} if source.frozen else {"name": source.name},
+                "model": {
+                    "backbone": backbone,
+                    "dim": self.dim,
+                    "normalize": self.unit,
+                    # A linear head on frozen features starts at what these know.
+                    "head": "pca" if backbone == "linear" else "linear",
+                },
                 "batch": {"p": self.p, "k": self.k},
-                "mining": {"positives": self.positives, "negatives": self.negatives},
-                "loss": {"margin": self.margin, "scale_free": self.scale_free},
+                "mining": mining,
+                "loss": loss,
                 "guard": {"action": self.guard},
                 "optimiser": {"lr": self.lr},
                 "train": {"steps": self.steps},
@@ -84,51 +101,20 @@ class Setting:
         )
 
 
-@cache
-def splits(name: str) -> tuple[LabelledImages, LabelledImages]:
-    """What a run trains on, and what its recall is measured on."""
-    dataset, options, labels, _ = DATA[name]
-    train, test = (load(dataset, split=split, **options) for split in ("train", "test"))
-    if labels == "fine":
-        train, test = train.by_fine_labels(), test.by_fine_labels()
-        test = test.subset(test.labels < test.classes[LETTERS])
-    test = test.subset(torch.arange(0, len(test), -(-len(test) // MOST)))
-    return (_noisy(train) if name.startswith("noisy") else train), test
-
-
-def available(names: Sequence[str]) -> list[str]:
-    """Those of the data that can be read here; says which cannot."""
-    found = []
-    for name in names:
-        try:
-            splits(name)
-        except DataError as error:
-            print(f"left out {name}: {error}")
-        else:
-            found.append(name)
-    return found
-
-
-def asked(description: str, name: str) -> argparse.Namespace:
+def asked(description: str, *flags: str) -> argparse.Namespace:
     """The command line of a study: `names` of its data, `cache`, `jobs` (0: no new run), `out`."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="only data that needs no download")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--cache", type=Path, default=Path(f"out/{name}/runs.jsonl"))
+    parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--finished", action="store_true", help="tell of the runs made so far")
     parser.add_argument("--out", type=Path, help="folder for the table, the text and any picture")
+    for flag in flags:
+        parser.add_argument(f"--{flag}", action="store_true")
     chosen = parser.parse_args()
     quiet()
-    names = [name for name, (*_, embedded) in DATA.items() if embedded or not chosen.quick]
-    chosen.names = names if chosen.finished else available(names)
+    chosen.names = list(DATA) if chosen.finished else available(list(DATA))
     chosen.jobs = 0 if chosen.finished else chosen.jobs
     return chosen
-
-
-def recall(session: Session, test: LabelledImages) -> float:
-    """R@1 of the network as it is; ties count against it."""
-    z = embed(session.model, test)
-    return float(retrieval(z, test.labels, ks=(1,), progress=False).recall[1])
 
 
 def cached(
@@ -173,10 +159,3 @@ def quiet() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", NoTripletsWarning)
-
-
-def _noisy(data: LabelledImages) -> LabelledImages:
-    generator = torch.Generator().manual_seed(7)
-    drawn = torch.rand(len(data), generator=generator) < NOISE
-    other = data.classes[torch.randint(len(data.classes), (len(data),), generator=generator)]
-    return replace(data, labels=torch.where(drawn, other, data.labels))

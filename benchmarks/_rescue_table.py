@@ -1,0 +1,262 @@
+"""What the guard saves: a case for each run that may collapse, its table, counts and picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from _study import Setting
+from _study_grid import BASES, by_hand
+from _study_run import FAR_TOO_HIGH
+from uncollapse.charts import Axes, Chart, Entry, Scale, area, panels, save
+from uncollapse.charts.marks import Points
+
+__all__ = ["Case", "best_where", "cases_of", "counts", "picture", "table"]
+
+Results = Mapping[Setting, Mapping[str, Any]]
+ALARMS = ("shrinking", "network-collapse", "diverging")
+HEALTHY, MEDIAN, LEAST, FALSE, TIME = 0.95, 0.98, 0.93, 0.01, 0.12  # what is asked of the guard
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run that may collapse, the same with a rescue, and the strategies chosen by hand there."""
+
+    setting: Setting
+    alone: Mapping[str, Any]
+    saved: Mapping[str, Any]
+    hand: Mapping[Setting, Mapping[str, Any]]
+
+    @property
+    def collapsed(self) -> bool:
+        """The verdict at the end of the run without a rescue."""
+        return self.alone["verdict"] in ALARMS
+
+    @property
+    def diverges(self) -> bool:
+        """Whether it is one of the runs whose learning rate is far too high."""
+        return self.setting.lr >= FAR_TOO_HIGH
+
+    @property
+    def best(self) -> Setting | None:
+        """The strategy chosen by hand with the best R@1."""
+        return max(self.hand, key=lambda one: float(self.hand[one]["recall"]), default=None)
+
+    @property
+    def best_recall(self) -> float:
+        """Its R@1; NaN where none was tried."""
+        return float("nan") if self.best is None else float(self.hand[self.best]["recall"])
+
+    @property
+    def ratio(self) -> float:
+        """R@1 with rescue over that."""
+        return float(self.saved["recall"]) / self.best_recall
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the guarded run ended so."""
+        return bool(self.saved["verdict"] == "healthy")
+
+    @property
+    def slower(self) -> float:
+        """Time of the guarded run over the mean of the unguarded ones there, less 1."""
+        others = [self.alone, *self.hand.values()]
+        return float(self.saved["seconds"]) / fmean(one["seconds"] for one in others) - 1.0
+
+    def row(self) -> dict[str, Any]:
+        """One line of the file."""
+        s, rescues = self.setting, [e for e in self.saved["events"] if e[1] == "rescue"]
+        place = {
+            "data": s.data,
+            "network": s.backbone,
+            "unit": s.unit,
+            "P": s.p,
+            "K": s.k,
+            "dim": s.dim,
+            "lr": s.lr,
+            "seed": s.seed,
+            "strategy": s.strategy,
+        }
+        return place | {
+            "untrained": f"{self.alone['recall_before']:.4f}",
+            "no_guard": f"{self.alone['recall']:.4f}",
+            "no_guard_verdict": self.alone["verdict"],
+            "first_alarm": _first_alarm(self.alone) or "",
+            "rescued": f"{self.saved['recall']:.4f}",
+            "rescued_verdict": self.saved["verdict"],
+            "rescues_at": " ".join(str(e[0]) for e in rescues),
+            "final_strategy": self.saved["final_strategy"],
+            "best_by_hand": f"{self.best_recall:.4f}",
+            "best_strategy": "" if self.best is None else self.best.strategy,
+            "ratio": f"{self.ratio:.4f}",
+            "slower": f"{self.slower:.4f}",
+        }
+
+
+def cases_of(found: Results) -> list[Case]:
+    """Those whose runs are all there."""
+    cases = []
+    for setting, alone in found.items():
+        saved = replace(setting, guard="rescue")
+        asked = by_hand(setting)
+        if not setting.is_batch_hard or setting.guard != "warn" or saved not in found:
+            continue
+        if all(one in found for one in asked):
+            cases.append(Case(setting, alone, found[saved], {one: found[one] for one in asked}))
+    order = {name: place for place, name in enumerate(_words(base) for base in BASES)}
+    return sorted(cases, key=lambda c: (*_place(c.setting), c.setting.seed, order[_base(c)]))
+
+
+def counts(cases: Sequence[Case]) -> str:
+    """How the guard did beside what is asked of it, as Markdown."""
+    usual = [case for case in cases if not case.diverges]
+    bad = [case for case in usual if case.collapsed]
+    if not bad:
+        return f"{len(cases)} cases, none collapsed."
+    ratios = [case.ratio for case in bad]
+    well = [case for case in usual if not case.collapsed]
+    hand = {one: result for case in usual for one, result in case.hand.items()}
+    quiet = {one: r for one, r in hand.items() if r["verdict"] == "healthy"}
+    false = [one for one, r in quiet.items() if r["events"] or _first_alarm(r)]
+    lost = [case for case in cases if case.diverges and case.collapsed]
+    saved = sum(case.healthy for case in bad)
+    slower = fmean(case.saved["seconds"] for case in usual) / fmean(
+        fmean(one["seconds"] for one in (case.alone, *case.hand.values())) for case in usual
+    )
+    lines = [
+        f"{len(usual)} cases at {len({case.setting.place for case in usual})} places; "
+        f"{len(bad)} collapsed without a guard, "
+        f"{sum(case.setting.has_batch_norm for case in bad)} of them with batch norm.",
+        "",
+        "| of the runs that collapse | asked | found |",
+        "|---|---|---|",
+        f"| end healthy with rescue | {HEALTHY:.0%} | {saved / len(bad):.1%} ({saved} of "
+        f"{len(bad)}) |",
+        f"| R@1 over the best by hand, median | {MEDIAN} | {median(ratios):.3f} |",
+        f"| the same, smallest | {LEAST} | {min(ratios):.3f} |",
+        f"| the same, at least {LEAST} | all | {sum(r >= LEAST for r in ratios)} of {len(bad)} |",
+        f"| false alarms, of runs by hand that end healthy | {FALSE:.0%} | "
+        f"{len(false)} of {len(quiet)} |",
+        f"| time over unguarded, all cases together | {TIME:.0%} | {slower - 1:+.1%} |",
+        f"| the same, median of those that collapse | {TIME:.0%} | "
+        f"{median(case.slower for case in bad):+.1%} |",
+    ]
+    if well:
+        kept = median(case.saved["recall"] / case.alone["recall"] for case in well)
+        acted = sum(any(e[1] == "rescue" for e in case.saved["events"]) for case in well)
+        lines += [
+            f"| where nothing collapsed ({len(well)} cases): rescued all the same | - | {acted} |",
+            f"| the same: R@1 with the guard over without, median | 1 | {kept:.3f} |",
+        ]
+    if lost:
+        healthy = sum(case.healthy for case in lost)
+        lines.append(f"| learning rate far too high: end healthy | - | {healthy} of {len(lost)} |")
+    for one in false:
+        at, verdict = next((c for c in quiet[one]["changes"] if c[1] != "healthy"), (0, "event"))
+        lines += [
+            "",
+            f"False alarm: {verdict} at step {at}: {_words_of_place(one)} {one.strategy}.",
+        ]
+    return "\n".join(lines)
+
+
+def table(cases: Sequence[Case]) -> str:
+    """One line for each place and base strategy, the mean of its seeds, as Markdown."""
+    groups: dict[tuple[Any, ...], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((*_place(case.setting), _base(case)), []).append(case)
+    lines = [
+        "| place | strategy | collapsed | untrained | no guard | rescued | best by hand | ratio | "
+        "smallest | goes on with | best was |",
+        "|---" * 11 + "|",
+    ]
+    for members in groups.values():
+        first = members[0].setting
+        cells = [
+            _words_of_place(first),
+            first.strategy,
+            f"{sum(case.collapsed for case in members)} of {len(members)}",
+            _mean([case.alone["recall_before"] for case in members]),
+            _mean([case.alone["recall"] for case in members]),
+            _mean([case.saved["recall"] for case in members]),
+            _mean([case.best_recall for case in members]),
+            _mean([case.ratio for case in members]),
+            f"{min(case.ratio for case in members):.3f}",
+            "; ".join(dict.fromkeys(str(case.saved["final_strategy"]) for case in members)),
+            "; ".join(dict.fromkeys(c.best.strategy for c in members if c.best is not None)),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def best_where(found: Results) -> str:
+    """Mean R@1 of each strategy on each data and network, free and on the sphere, as Markdown."""
+    scores: dict[str, dict[str, list[float]]] = {}
+    whole = {s.place for s in found if s.lr < FAR_TOO_HIGH}
+    runs = {s: r for s, r in found.items() if s.guard == "warn" and s.place in whole}
+    names = list(dict.fromkeys(s.strategy for s in sorted(runs, key=lambda s: -s.is_batch_hard)))
+    for s, result in runs.items():
+        if s.lr < FAR_TOO_HIGH:
+            row = f"{s.data}, {s.backbone}, {'unit' if s.unit else 'free'}"
+            scores.setdefault(row, {}).setdefault(s.strategy, []).append(result["recall"])
+    lines = [
+        "| data, network | runs | " + " | ".join(names) + " |",
+        "|---" * (2 + len(names)) + "|",
+    ]
+    for row in sorted(scores):
+        means = {name: fmean(values) for name, values in scores[row].items()}
+        top = max(means.values())
+        cells = [_bold(means[name], top) if name in means else "-" for name in names]
+        count = sum(len(values) for values in scores[row].values())
+        lines.append(f"| {row} | {count} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def picture(cases: Sequence[Case], path: Path) -> None:
+    """R@1 with a rescue, and without a guard, against the best by hand; on the line: as good."""
+    bad = [case for case in cases if case.collapsed and not case.diverges]
+    best = [case.best_recall for case in bad]
+    kinds = {"rescued": ("circle", "s0"), "no guard": ("cross", "bad")}
+    across, up = area(460.0, 400.0, y_label=True)
+    x, y = Scale(0.0, 1.0, *across), Scale(0.0, 1.0, *up)
+    axes = Axes(x, y)
+    marks = [*axes.frame("best R@1 of six strategies chosen by hand", "R@1 of batch-hard")]
+    marks.append(axes.line([0.0, 1.0], [0.0, 1.0], "soft"))
+    for name, (kind, colour) in kinds.items():
+        got = [(c.saved if name == "rescued" else c.alone)["recall"] for c in bad]
+        marks.append(axes.points(best, got, kind, colour, size=0.9, opacity=0.6))
+    said = f"{len(bad)} runs that collapse: with rescue and without"
+    legend = [Entry(n, (Points(((15, 7),), kind, c),)) for n, (kind, c) in kinds.items()]
+    save(panels(said, [Chart(said, said, marks, 460.0, 400.0)], columns=1, legend=legend), path)
+
+
+def _first_alarm(result: Mapping[str, Any]) -> int | None:
+    return next((step for step, verdict in result["changes"] if verdict != "healthy"), None)
+
+
+def _place(s: Setting) -> tuple[Any, ...]:
+    return s.lr >= FAR_TOO_HIGH, s.data, s.backbone, s.unit, s.p, s.k, s.dim, s.lr
+
+
+def _words_of_place(s: Setting) -> str:
+    sphere = "unit" if s.unit else "free"
+    return f"{s.data}, {s.backbone}, {sphere}, P{s.p} K{s.k}, dim {s.dim}, lr {s.lr:g}"
+
+
+def _words(base: Mapping[str, Any]) -> str:
+    return Setting("", "", 2, 2, 1, **base).strategy
+
+
+def _base(case: Case) -> str:
+    return case.setting.strategy
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{fmean(values):.3f}"
+
+
+def _bold(value: float, top: float) -> str:
+    return f"**{value:.3f}**" if value == top else f"{value:.3f}"
