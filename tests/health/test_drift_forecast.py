@@ -55,7 +55,9 @@ def test_alternatives_that_do_not_shrink_are_found_and_recommended():
     assert abs(by_name["hard x hard, scale-free"].drift) < 1e-5
     assert by_name["easy x semihard"].drift < 0
     assert found.recommended.risk == "none"
-    assert "every shape shrinks" in found.reason
+    assert found.recommended.k == 8  # what is mined is changed, not the batch
+    assert "hard x hard shrinks the embedding (drift +" in found.reason
+    assert "; try positives = inside with scale_free = true, or" in found.reason
     assert "forecast, not a guarantee" in str(found)
 
 
@@ -203,10 +205,13 @@ def test_classes_known_to_have_several_modes_get_a_strategy_that_keeps_them():
     assert "modes" not in one.reason
 
 
-def test_an_own_strategy_of_unknown_modes_is_kept():
-    known = asked_of(TwoModes(fine=True))
+def test_a_smaller_batch_is_recommended_only_where_nothing_is_safe_at_the_largest():
+    known = asked_of(TwoModes(fine=False))
     risky = [replace(cell, drift=0.5) if cell.k == 16 else cell for cell in known.cells]
     found = replace(known, cells=tuple(risky))
+    assert (found.recommended.k, found.recommended.strategy.positives) == (16, "inside")
+    none = [replace(cell, drift=0.5) if cell.k == 16 else cell for cell in known.alternatives]
+    found = replace(found, alternatives=tuple(none))
     assert (found.recommended.k, str(found.recommended.strategy)) == (4, "hard x semihard")
     assert "nan" not in found.reason
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from uncollapse.health import CollapseMonitor
 from uncollapse.health.guard import Guard
-from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
+from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
 from uncollapse.losses import MarginLoss, ProxyNCALoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
@@ -87,7 +87,7 @@ def test_a_saved_guard_goes_on_as_if_nothing_had_happened():
 
 
 def test_the_first_choice_returns_when_its_drift_is_safe():
-    model, optimiser, loss, guard = parts("rescue", probation=5)
+    model, optimiser, loss, guard = parts("rescue", probation=5, race=False)
     run(model, optimiser, loss, guard, 60)
     assert guard.strategy != guard.first
     centres = 10 * torch.randn(12, 8, generator=torch.Generator().manual_seed(9))
@@ -99,24 +99,10 @@ def test_the_first_choice_returns_when_its_drift_is_safe():
     assert not loss.scale_free
 
 
-def test_the_ladder_starts_nearest_and_never_repeats_the_first():
-    rungs = ladder(Strategy("hard", "hard", None, False))
-    assert rungs[0] == Strategy("hard", "hard", None, True)
-    assert rungs[-1].lr_factor == pytest.approx(1 / 3)
-    assert len(set(rungs)) == len(rungs)
-    easy = Strategy("easy", "semihard", 8, True)
-    assert ladder(easy) == [Strategy("easy", "semihard", 8, True, 1 / 3)]
-
-
-def test_losses_without_mining_can_only_be_slowed():
-    for loss in (ProxyNCALoss(num_classes=3, dim=4), MarginLoss()):
-        assert [rung.lr_factor for rung in ladder(strategy_of(loss))] == [pytest.approx(1 / 3)]
-
-
 def test_a_trimmed_loss_is_changed_inside():
     loss = TrimmedLoss(TripletLoss(margin=0.2, miner=Miner("hard", "hard")), fraction=0.5)
     apply_strategy(loss, Strategy("easy", "hard", 16, True))
-    assert strategy_of(loss) == Strategy("easy", "hard", 16, True)
+    assert strategy_of(loss) == Strategy("easy", "hard", 16, True, 0.2, False)
 
 
 def test_an_unknown_action_is_refused():
@@ -146,7 +132,7 @@ def test_an_embedding_that_shrinks_without_drift_is_left_alone():
 
 
 def test_each_wrong_return_doubles_the_wait_for_the_next():
-    model, optimiser, loss, guard = parts("rescue", probation=5)
+    model, optimiser, loss, guard = parts("rescue", probation=5, race=False)
     centres = 10 * torch.randn(12, 8, generator=torch.Generator().manual_seed(9))
     for _ in range(2):
         run(model, optimiser, loss, guard, 60)

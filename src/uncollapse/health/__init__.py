@@ -1,6 +1,6 @@
 """Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
-from uncollapse.health.advice import RunSettings
+from uncollapse.health.advice import Advice, RunSettings, advise_on, rank_strategies
 from uncollapse.health.drift_forecast import forecast
 from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.guard import Guard, GuardEvent
@@ -8,6 +8,7 @@ from uncollapse.health.measuring import measure
 from uncollapse.health.modal_drift import ModeDrift, mode_drift
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
+from uncollapse.health.race import Lap, Race
 from uncollapse.health.radial_drift import Drift, drift
 from uncollapse.health.records import (
     VERDICTS,
@@ -20,7 +21,7 @@ from uncollapse.health.records import (
     Reference,
 )
 from uncollapse.health.statistics import cdnv, effective_rank, nc1, principal_axes
-from uncollapse.health.strategy import Strategy, ladder, strategy_of
+from uncollapse.health.strategy import Strategy, strategy_of
 from uncollapse.health.strategy_drifts import DriftRow, drift_table
 from uncollapse.health.thresholds import Thresholds
 from uncollapse.health.trial_steps import Probe, predict_scale, probe
@@ -28,6 +29,7 @@ from uncollapse.health.verdict import judge
 
 __all__ = [
     "VERDICTS",
+    "Advice",
     "Cell",
     "ClassHealth",
     "CollapseMonitor",
@@ -39,22 +41,24 @@ __all__ = [
     "GuardEvent",
     "Health",
     "Histogram",
+    "Lap",
     "ModeDrift",
     "NearestLabels",
     "NoiseProbe",
     "Norms",
     "Probe",
+    "Race",
     "Reference",
     "RunSettings",
     "Strategy",
     "Thresholds",
+    "advise_on",
     "cdnv",
     "drift",
     "drift_table",
     "effective_rank",
     "forecast",
     "judge",
-    "ladder",
     "measure",
     "mode_drift",
     "nc1",
@@ -62,5 +66,6 @@ __all__ = [
     "predict_scale",
     "principal_axes",
     "probe",
+    "rank_strategies",
     "strategy_of",
 ]

@@ -1,4 +1,7 @@
-"""What to change, in words, from a run's own settings and what was seen in it."""
+"""The one adviser: what to change in a situation, best first, with the evidence for it.
+
+Monitor, guard, forecast, `diagnose` and the docs all ask here, so that they say the same.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from uncollapse.health.records import Health
+from uncollapse.health.strategy import Strategy, changed_keys
 
-__all__ = ["RunSettings", "advise", "lower_rate"]
+__all__ = ["Advice", "RunSettings", "advise", "advise_on", "lower_rate", "rank_strategies"]
 
 # What the miners of pytorch-metric-learning choose, in our two words.
 _PML_MINERS = {
@@ -19,11 +23,17 @@ _PML_MINERS = {
 }
 _GENTLE = ("easy", "inside")
 _USUAL_LR = 1e-2  # above it few networks train
+_SLOWER = 1.0 / 3.0
+_MARGIN = {"margin": 0.2, "soft": False}  # for a loss that charges nothing beyond a tie
+_ALARMS = ("network-collapse", "shrinking")
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """What is known of a run: None where it is not. `margin` only for losses in distances.
+
+    `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
+    `kept` the share of the scale that a probe predicts to be left.
 
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
@@ -40,6 +50,9 @@ class RunSettings:
     normalize: bool | None = None
     batch_size: int | None = None
     lr: float | None = None
+    k: int | None = None
+    several_modes: bool | None = None
+    kept: float | None = None
 
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
@@ -73,6 +86,14 @@ class RunSettings:
         return replace(self, **filled)
 
     @property
+    def strategy(self) -> Strategy:
+        """The part of them that a guard may change."""
+        form = (None, None, None)
+        if self.scale_free is not None:
+            form = (self.scale_free, self.margin, self.soft)
+        return Strategy(self.positives, self.negatives, self.pool, *form)
+
+    @property
     def collapsed_loss(self) -> tuple[float, str] | None:
         """What a triplet loss is when all embeddings coincide, and what that value is called."""
         if self.margin is None:
@@ -83,6 +104,49 @@ class RunSettings:
         return (self.margin, "the margin") if self.margin > 0 else None
 
 
+@dataclass(frozen=True)
+class Advice:
+    """Why it happened, in a few words or none, and the one sentence that says what to change."""
+
+    cause: str
+    sentence: str
+
+
+def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[Strategy]:
+    """The alternatives to a strategy that shrinks the embedding, best first.
+
+    The order is that of the study on real data (docs/choosing.md). A loss without margin, or a soft
+    one, gets the margin 0.2 as well: it charges nothing, or everything, once classes are apart.
+    Last comes the same strategy at a third of the learning rate.
+
+    >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
+    >>> [str(one) for one in rank_strategies(first)][:3]
+    ['inside x hard, scale-free', 'easy x hard, scale-free', 'inside x hard']
+    """
+    known = settings or RunSettings()
+    slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
+    if own.positives is None:
+        free = [replace(own, scale_free=True, **_better_margin(own))]
+        return [*free * (own.scale_free is False), slower]
+    # With two samples of a class there is one positive, whatever it is called.
+    gentle = [] if known.k == 2 else ["easy", "inside"] if known.several_modes else _GENTLE[::-1]
+    mined = [replace(own, positives=p, **_better_margin(own)) for p in gentle]
+    free, found = [], list(mined)
+    if own.scale_free is not None:
+        free = [replace(one, scale_free=True) for one in mined]
+        if known.several_modes:  # modes come first: easy positives in both forms
+            found = [free[0], *mined[:1], *free[1:], *mined[1:]] if mined else []
+        else:
+            found = free + mined
+    elif "easy" in gentle:  # other packages have no inside positives
+        found = [replace(own, positives="easy")]
+    calm = [own.positives, *["easy"] * ("easy" in gentle)]
+    found += [replace(own, positives=p, negatives="semihard", **_better_margin(own)) for p in calm]
+    if own.scale_free is not None:
+        found.append(replace(own, scale_free=True, **_better_margin(own)))
+    return [one for one in dict.fromkeys([*found, slower]) if one != own]
+
+
 def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -> str:
     """Causes, what was seen, and what to try; empty for a healthy embedding.
 
@@ -91,12 +155,24 @@ def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -
     >>> settings = RunSettings(positives="hard", negatives="hard", batch_size=144, margin=0.2)
     >>> advise(measure(torch.ones(4, 2)), settings, ("diameter fell to 0.3 % of its start",))
     'hard positives mined over 144 samples; diameter fell to 0.3 % of its start; try positives =
-    easy, scale_free = true, or pool = 16'
+    easy or negatives = semihard'
     """
     if health.verdict == "healthy":
         return ""
-    cause, remedies = _ADVICE[health.verdict](settings, health)
-    return "; ".join([*filter(None, (cause, *facts)), f"try {_either(remedies)}"])
+    found = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)
+    return "; ".join(filter(None, (found.cause, *facts, found.sentence)))
+
+
+def advise_on(
+    verdict: str, settings: RunSettings, *, dim: int | None = None, axes: int | None = None
+) -> Advice:
+    """What to change in a run of these settings under this verdict, seen or predicted.
+
+    >>> settings = RunSettings("hard", "hard", margin=0.2, scale_free=False)
+    >>> advise_on("network-collapse", settings).sentence
+    'try positives = inside with scale_free = true, or positives = easy with scale_free = true'
+    """
+    return _ADVICE[verdict](settings, dim, axes)
 
 
 def lower_rate(lr: float) -> float:
@@ -108,69 +184,74 @@ def lower_rate(lr: float) -> float:
     return min(lr / 10, _USUAL_LR)
 
 
-def _network(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
-    cause, remedies = "", []
+def _better_margin(own: Strategy) -> dict[str, float | bool]:
+    none = own.scale_free is not None and (own.soft or own.margin == 0)
+    return dict(_MARGIN) if none else {}
+
+
+def _network(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+    own, cause = settings.strategy, ""
     over = min(settings.pool or math.inf, settings.batch_size or math.inf)
     mined = f" mined over {over:.0f} samples" if math.isfinite(over) else ""
-    mining = settings.positives is not None
-    if mining and settings.positives not in _GENTLE and settings.negatives != "semihard":
+    shrinks = settings.positives not in (*_GENTLE, None) and settings.negatives != "semihard"
+    if shrinks:
         cause = f"{settings.positives} positives{mined}"
-    if settings.positives not in _GENTLE:
-        remedies.append("positives = easy")
-    elif settings.negatives not in ("semihard", None):
-        remedies.append("negatives = semihard")
-    if not settings.scale_free:
-        remedies.append("scale_free = true")
-    if over > 16:
-        remedies.append("pool = 16")
-    if not remedies or (settings.positives in _GENTLE and settings.lr):
-        remedies.append(_slower(settings))
-    return cause, remedies
+    if own.positives is None and own.scale_free is None:  # not known, or no miner yet
+        return Advice(cause, _try(["positives = easy", _slower(settings)]))
+    ranked = [one for one in rank_strategies(own, settings) if one.lr_factor == 1.0]
+    if not shrinks and settings.positives is not None:  # it is not the positives
+        ranked = [one for one in ranked if one.positives == own.positives] or ranked
+    words = [_in_words(own, one) for one in ranked[:2]]
+    return Advice(cause, _try(words if shrinks and words else [*words, _slower(settings)]))
 
 
-def _class(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
+def _in_words(own: Strategy, then: Strategy) -> str:
+    changed = {key.split(".")[1]: value for key, value in changed_keys(own, then).items()}
+    said = [
+        f"{key} = {str(value).lower() if value in (True, False) else value}"
+        for key, value in changed.items()
+        if key != "soft" or value
+    ]
+    return " with ".join([said[0], " and ".join(said[1:])] if len(said) > 1 else said)
+
+
+def _class(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
     if settings.positives in _GENTLE:
         smaller = f"margin = {settings.margin / 2:g}" if settings.margin else "a smaller margin"
-        return "", [
-            "stopping earlier",
-            smaller,
-            "augmentation that keeps the modes of a class apart",
-        ]
-    cause = f"{settings.positives} positives pull all of a class together" * bool(
-        settings.positives
-    )
-    return cause, ["positives = easy"]
+        modes = "augmentation that keeps the modes of a class apart"
+        return Advice("", _try(["stopping earlier", smaller, modes]))
+    cause = f"{settings.positives} positives pull all of a class together"
+    return Advice(cause * bool(settings.positives), _try(["positives = easy"]))
 
 
-def _dimensional(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
+def _dimensional(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
     remedies = ["more classes per batch", "a lower weight decay"]
-    if health.dim > 4 * health.axes:
-        remedies.append(f"dim = {max(2, 4 * health.axes)} if quality does not fall")
-    return f"{health.dim} dimensions, {health.axes} in use", remedies
+    if dim is None or axes is None:
+        return Advice("", _try(remedies))
+    if dim > 4 * axes:
+        remedies.append(f"dim = {max(2, 4 * axes)} if quality does not fall")
+    return Advice(f"{dim} dimensions, {axes} in use", _try(remedies))
 
 
-def _diverging(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
+def _diverging(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
     slower = f"lr = {lower_rate(settings.lr):.1g}" if settings.lr else "a lower learning rate"
-    remedies = [slower, "gradient clipping"]
-    if not settings.normalize:
-        remedies.append("normalize = true")
-    return "", remedies
+    remedies = [slower, "gradient clipping", *["normalize = true"] * (not settings.normalize)]
+    return Advice("", _try(remedies))
 
 
-def _cone(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
-    cause, remedies = _network(settings, health)
-    return cause, [*remedies, "subtracting the mean before rows are normalised"]
+def _cone(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+    found = _network(settings, dim, axes)
+    return replace(
+        found, sentence=f"{found.sentence}, and subtract the mean before rows are normalised"
+    )
 
 
-def _uninformative(settings: RunSettings, health: Health) -> tuple[str, list[str]]:
-    return "", [
-        "checking that labels belong to their rows",
-        "training for longer",
-        _slower(settings),
-    ]
+def _uninformative(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+    checks = ["checking that labels belong to their rows", "training for longer"]
+    return Advice("", _try([*checks, _slower(settings)]))
 
 
-_ADVICE: dict[str, Callable[[RunSettings, Health], tuple[str, list[str]]]] = {
+_ADVICE: dict[str, Callable[[RunSettings, int | None, int | None], Advice]] = {
     "network-collapse": _network,
     "shrinking": _network,
     "class-collapse": _class,
@@ -185,11 +266,9 @@ def _slower(settings: RunSettings) -> str:
     return f"lr = {settings.lr / 3:.1g}" if settings.lr else "a lower learning rate"
 
 
-def _either(words: list[str]) -> str:
-    if len(words) < 2:
-        return "".join(words)
-    comma = "," if len(words) > 2 else ""
-    return f"{', '.join(words[:-1])}{comma} or {words[-1]}"
+def _try(words: list[str]) -> str:
+    comma = "," * (len(words) > 2 or " with " in "".join(words))
+    return "try " + (f"{', '.join(words[:-1])}{comma} or " if words[1:] else "") + words[-1]
 
 
 def _number(value: object) -> float | None:

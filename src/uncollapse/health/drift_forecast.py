@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
+from uncollapse.health.advice import RunSettings, rank_strategies
 from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.modal_drift import mode_drift
 from uncollapse.health.mode_choice import finer_classes
 from uncollapse.health.radial_drift import drift, has_unit_rows
-from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
+from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
 from uncollapse.health.trial_steps import probe
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
@@ -80,7 +81,10 @@ def forecast(
         raise InputError("data", type(data).__name__, allowed)
     shapes = _shapes(data, p, k)
     first = strategy_of(loss_fn)
-    others = [rung for rung in ladder(first) if rung.lr_factor == 1.0] if alternatives else []
+    several = finer_classes(data) if several_modes is None else several_modes
+    settings = replace(RunSettings.of(loss_fn), several_modes=several)
+    ranked = rank_strategies(first, settings) if alternatives else []
+    others = [one for one in ranked if one.lr_factor == 1.0]
     cells: list[Cell] = []
     extra: list[Cell] = []
     networks = list(_networks(model, dim))
@@ -112,8 +116,7 @@ def forecast(
             apply_strategy(loss_fn, first)
         if progress is not None:
             progress(done + 1, len(networks) * len(shapes))
-    several = finer_classes(data) if several_modes is None else several_modes
-    return Forecast(tuple(cells), tuple(extra), c, several)
+    return Forecast(tuple(cells), tuple(extra), c, several, settings)
 
 
 def _shapes(data: LabelledData, p: Sequence[int], k: Sequence[int]) -> list[tuple[int, int]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from uncollapse.health.advice import RunSettings, advise_on
 from uncollapse.health.modal_drift import ModeDrift
 from uncollapse.health.mode_choice import keeps_modes, merges_modes, merging_words
-from uncollapse.health.strategy import Strategy
+from uncollapse.health.strategy import Strategy, changed_keys
 from uncollapse.health.thresholds import Thresholds
 from uncollapse.health.trial_steps import NO_DRIFT, Probe
 
@@ -72,27 +73,26 @@ class Forecast:
     alternatives: tuple[Cell, ...]
     c: float
     several_modes: bool | None = None
+    settings: RunSettings = field(default_factory=RunSettings)
 
     @property
     def recommended(self) -> Cell:
-        """The largest batch and dimension of the own strategy with the least risk.
+        """The largest batch and dimension, with the own strategy if that is safe there.
 
-        Where every cell of it is risky, the best cell of the nearest alternative that is not; of
-        those, one whose mode drift keeps the modes of a class comes first. Where classes are known
-        to have several modes, a safe cell that keeps them is preferred to the own strategy too.
+        If it is not, with the adviser's first choice (`rank_strategies`) that is: changing what is
+        mined keeps the batch. Where classes are known to have several modes, a safe strategy that
+        keeps them is preferred, the own one first; `several_modes=False` lets modes count for
+        nothing. Smaller shapes come in only where nothing is safe at the largest.
         """
-        own, others = (
-            [cell for cell in found if cell.risk == "none"]
-            for found in (self.cells, self.alternatives)
-        )
-        keeping = [] if self.several_modes is False else [c for c in others if keeps_modes(c)]
-        first: list[Cell] = []
-        if self.several_modes:
-            merging = any(merges_modes(c) for c in own)
-            first = [c for c in own if keeps_modes(c)] or (keeping if merging else [])
-        for safe in (first, own, keeping, others):
-            if safe:
-                return max(safe, key=lambda cell: (cell.p * cell.k, cell.dim))
+        every = (*self.cells, *self.alternatives)
+        shapes = {(cell.p * cell.k, cell.dim): (cell.p, cell.k, cell.dim) for cell in every}
+        for key in sorted(shapes, reverse=True):
+            shape = shapes[key]
+            here = [one for one in every if (one.p, one.k, one.dim) == shape]
+            safe = [one for one in here if one.risk == "none"]
+            kept = [one for one in safe if keeps_modes(one)] if self.several_modes else []
+            if kept or safe:
+                return (kept or safe)[0]
         return min(self.cells, key=lambda cell: cell.drift)
 
     @property
@@ -100,19 +100,21 @@ class Forecast:
         """Why that one, in words."""
         cell = self.recommended
         shape = f"P={cell.p}, K={cell.k}, dim={cell.dim} with {cell.strategy}"
-        own = [one for one in self.cells if one.risk == "none" and merges_modes(one)]
-        if cell.risk == "none" and cell in self.cells:
+        if cell.risk != "none":
+            return f"{shape}: drift {cell.drift:+.3f} is the smallest; every strategy tried shrinks"
+        if cell in self.cells:
             said = f"{shape}: {_why(cell)}, and more samples teach more"
             return said + ("" if self.several_modes is False else self._other_modes(cell))
-        if cell.risk == "none" and own:
-            return f"{shape}: {merging_words(own, cell)}, and classes here have several modes"
-        if cell.risk == "none":
-            worst = min(self.cells, key=lambda one: one.drift)
-            return (
-                f"{shape}: drift {cell.drift:+.3f}; under {worst.strategy} every shape shrinks "
-                f"(at best {worst.drift:+.3f}, P={worst.p}, K={worst.k}, dim={worst.dim})"
-            )
-        return f"{shape}: drift {cell.drift:+.3f} is the smallest; every strategy tried shrinks"
+        own = next(
+            one for one in self.cells if (one.p, one.k, one.dim) == (cell.p, cell.k, cell.dim)
+        )
+        if own.risk == "none":
+            return f"{shape}: {merging_words([own], cell)}, and classes here have several modes"
+        known = replace(self.settings, k=cell.k, batch_size=cell.p * cell.k)
+        sentence = advise_on("network-collapse", known).sentence
+        return (
+            f"{shape}: {own.strategy} {_shrinks(own)}; {sentence} (drift {cell.drift:+.3f} there)"
+        )
 
     def _other_modes(self, cell: Cell) -> str:
         """What keeps the modes of a class, where the cell merges them."""
@@ -124,7 +126,8 @@ class Forecast:
         kept = [one for one in same if keeps_modes(one)]
         if not merges_modes(cell) or not kept:
             return ""
-        return f"; {merging_words([cell], kept[0])}, if your classes have several"
+        nearest = min(kept, key=lambda one: len(changed_keys(cell.strategy, one.strategy)))
+        return f"; {merging_words([cell], nearest)}, if your classes have several"
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One flat dict a cell, own strategy first: for tables and files."""
@@ -152,6 +155,13 @@ def _why(cell: Cell) -> str:
         return f"drift {cell.drift:+.3f} does not shrink"
     steps, left = len(cell.probe.scales), cell.probe.predicted
     return f"{steps} steps of training predict that {left:.2g} times the scale is left"
+
+
+def _shrinks(cell: Cell) -> str:
+    if cell.probe is None:
+        return f"shrinks the embedding (drift {cell.drift:+.3f})"
+    steps, left = len(cell.probe.scales), cell.probe.predicted
+    return f"is predicted to keep {left:.2g} of its scale ({steps} steps of training)"
 
 
 def _row(cell: Cell) -> dict[str, Any]:

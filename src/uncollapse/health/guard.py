@@ -1,4 +1,4 @@
-"""Cure a collapse while training: roll back, and go on with a strategy that does not shrink.
+"""Cure a collapse while training: roll back, and go on with the strategy that wins a short race.
 
 Or, where it diverged, at a lower learning rate.
 """
@@ -14,13 +14,16 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse.health.advice import rank_strategies
+from uncollapse.health.loop_trial import LoopTrial
 from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.race import Race, Trial, plan_race, run_race
 from uncollapse.health.radial_drift import LossFn, drift, has_unit_rows
 from uncollapse.health.records import Health
 from uncollapse.health.scale import spread
 from uncollapse.health.shares import percent
 from uncollapse.health.snapshots import Snapshots
-from uncollapse.health.strategy import Strategy, apply_strategy, ladder, strategy_of
+from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
 from uncollapse.health.trial_steps import predict_scale
 
 __all__ = ["ACTIONS", "Guard", "GuardEvent"]
@@ -32,6 +35,8 @@ _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two looks ahead once less is left
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
 _ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
+_RACE_SHARE = 0.1  # of a run's steps that its races may cost
+_USUAL_STEPS = 800  # of a run that does not say how many it has
 
 
 @dataclass(frozen=True)
@@ -41,23 +46,43 @@ class GuardEvent:
     step: int
     kind: str  # "warning", "stop", "rescue" or "return"
     text: str
+    race: Race | None = None  # what a rescue chose by
 
     def __str__(self) -> str:
         return f"step {self.step}: {self.text}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        race = {} if self.race is None else {"race": self.race.to_dict()}
+        return {"step": self.step, "kind": self.kind, "text": self.text, **race}
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> GuardEvent:
+        """The inverse of `to_dict`."""
+        race = given.get("race")
+        known = {"race": None if race is None else Race.from_dict(race)}
+        return cls(given["step"], given["kind"], given["text"], **known)
 
 
 class Guard:
     """Watches a training loop and acts on collapse. Call `after_step` once a step.
 
     `warn` says it once a verdict; `stop` also asks the loop to end (`guard.stopped`). `rescue`
-    restores the last healthy network and optimiser, then changes the loss to the nearest strategy
-    of a ladder (`health.strategy.ladder`) whose drift, measured on the monitor's reservoir, does
-    not shrink the embedding; a strategy under which it collapsed again is not tried twice. It does
-    not wait for the verdict: once half of the scale is gone, it looks ahead (`health.probe.
-    predict_scale`), and acts if the drift will shrink the rest to what the monitor calls shrinking.
-    After `probation` healthy steps it goes back to the first choice, if its drift has become safe;
-    each time that was wrong, the next return waits twice as long. A `shrinking` embedding is
+    restores the last healthy network and optimiser and changes the loss. It does not wait for the
+    verdict: once half of the scale is gone, it looks ahead (`health.predict_scale`), and acts if
+    the drift will shrink the rest to what the monitor calls shrinking. A `shrinking` embedding is
     rescued only if the present strategy's measured drift is what shrinks it.
+
+    **The choice.** Of the strategies the adviser ranks (`health.rank_strategies`), those whose
+    drift on the monitor's reservoir does not shrink **race** from the restored state, on the same
+    batches, for a few dozen steps: successive halving, judged by R@1 of rows held out of them. The
+    winner goes on from where the race left it. Races cost at most a tenth of `steps`. The batches
+    are the last ones, which the guard keeps references to (at most 32, or 512 MB): the
+    embeddings given to `after_step` must be what `model` returned, or its rows over their norms.
+    Where they are something else, or several processes train together, the adviser's first choice
+    is taken, and `probation` healthy steps later the first strategy again, if its drift has become
+    safe; each time that was wrong, the next return waits twice as long. A strategy under which it
+    collapsed is not tried twice.
 
     **Divergence.** Embeddings or a loss that are NaN or infinite, and embeddings a thousand times
     the scale of their start and of the margin, are rolled back too, and the run goes on at a tenth
@@ -74,7 +99,11 @@ class Guard:
         action: `"warn"`, `"stop"` or `"rescue"`.
         tolerance: drifts up to this count as not shrinking.
         snapshot_every: steps between copies of a healthy state.
-        probation: healthy steps before the first choice is tried again.
+        probation: healthy steps before the first choice is tried again, where no race was run.
+        steps: steps of the whole run, of which races may take a tenth; 800 if it is not given.
+        race: whether rescues race at all.
+        trial: trains and judges in races, where that takes more than `loss_fn(model(inputs),
+            labels)`.
 
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
@@ -96,6 +125,9 @@ class Guard:
         tolerance: float = 0.02,
         snapshot_every: int = 20,
         probation: int = 200,
+        steps: int | None = None,
+        race: bool = True,
+        trial: Trial | None = None,
     ) -> None:
         check_choice("action", action, ACTIONS)
         _check_parts(model, optimiser, loss_fn)
@@ -117,8 +149,13 @@ class Guard:
         self._rate = 1.0  # what divergence has left of the learning rate
         self._rollbacks = 0
         self._snapshots = Snapshots(model, optimiser, loss_fn)
+        self._race_left = _RACE_SHARE * check_int("steps", steps or _USUAL_STEPS)
+        self._raced = False  # whether the present strategy was chosen by a race
+        self._trial: Trial | None = None
         if action == "rescue":
             self._take_snapshot()
+            if race and self.first != Strategy():
+                self._trial = trial or LoopTrial(model, optimiser, loss_fn)
 
     @property
     def lr_factor(self) -> float:
@@ -133,6 +170,8 @@ class Guard:
         step: int | None = None,
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
+        if isinstance(self._trial, LoopTrial):
+            self._trial.tape.keep(embeddings, labels)
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
         if health.diameter < _SNAPSHOT_GROWTH * self._most:  # not of NaN
@@ -155,7 +194,7 @@ class Guard:
             "monitor": self.monitor.state_dict(),
             "strategy": asdict(self.strategy),
             "failed": [asdict(strategy) for strategy in self._failed],
-            "events": [asdict(event) for event in self.events],
+            "events": [event.to_dict() for event in self.events],
             "stopped": self.stopped,
             "since": self._since,
             "returns": self._returns,
@@ -163,6 +202,8 @@ class Guard:
             "said": self._said,
             "rate": self._rate,
             "rollbacks": self._rollbacks,
+            "race_left": self._race_left,
+            "raced": self._raced,
             "snapshots": self._snapshots.state_dict(),
         }
 
@@ -171,12 +212,14 @@ class Guard:
         self.monitor.load_state_dict(state["monitor"])
         self.strategy = Strategy(**state["strategy"])
         self._failed = [Strategy(**strategy) for strategy in state["failed"]]
-        self.events = [GuardEvent(**event) for event in state["events"]]
+        self.events = [GuardEvent.from_dict(event) for event in state["events"]]
         self.stopped, self._since = state["stopped"], state["since"]
         self._returns, start = state["returns"], state["start"]
         self._start = None if start is None else (start[0], start[1])
         self._said, self._rate = state["said"], state["rate"]
         self._rollbacks = state["rollbacks"]
+        self._race_left = state.get("race_left", self._race_left)  # earlier versions had no races
+        self._raced = state.get("raced", False)
         self._snapshots.load_state_dict(state["snapshots"])
         apply_strategy(self.loss_fn, self.strategy)
 
@@ -229,7 +272,7 @@ class Guard:
         if step % self.snapshot_every == 0 and scale >= _SNAPSHOT_ROOM and grown < _SNAPSHOT_GROWTH:
             self._take_snapshot()
             self._rollbacks = 0
-        if self.strategy == self.first:
+        if self.strategy == self.first or self._raced:
             return
         self._since += 1
         if self._since % (self.probation << self._returns) == 0:
@@ -255,19 +298,40 @@ class Guard:
     def _rescue(self, health: Health, now: float) -> None:
         if self.strategy not in self._failed:
             self._failed.append(self.strategy)
-        rungs = [rung for rung in ladder(self.first) if rung not in self._failed]
-        drifts = [(rung, self._drift(rung)) for rung in rungs]
-        chosen = next(((r, d) for r, d in drifts if d <= self.tolerance), None)
-        if chosen is None:  # none is safe: the one that shrinks least, or what is left to try
-            fallback = [(self.strategy, now)]
-            chosen = min(drifts or fallback, key=lambda pair: pair[1])
-        before = self.strategy
-        step = self._roll_back(chosen[0])
+        ranked = rank_strategies(self.first, self.monitor.settings)
+        drifts = {one: self._drift(one) for one in ranked if one not in self._failed}
+        safe = [one for one, drift in drifts.items() if drift <= self.tolerance]
+        before, size = self.strategy, self.monitor.settings.batch_size or 1
+        step, race = self._roll_back(self.strategy), None
+        if safe:
+            chosen, race = self._raced_choice(safe, size)
+        else:  # none is safe: the one that shrinks least, or what is left to try
+            chosen = min(drifts, key=drifts.__getitem__, default=before)
+        self._change(chosen, self.lr_factor)
+        self._raced = race is not None
+        how = f"drift {drifts.get(chosen, now):+.3f}" if race is None else str(race)
         text = (
             f"{_words(health)} Drift of {before} {now:+.3f}. Rolled back to step {step}; "
-            f"going on with {chosen[0]} (drift {chosen[1]:+.3f})"
+            f"going on with {chosen} ({how})"
         )
-        self._record(health, "rescue", text)
+        self._record(health, "rescue", text, race)
+
+    def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
+        """The winner of a race of strategies, in whose state the run then is; or the first."""
+        runners = [one for one in safe if one.lr_factor == self.first.lr_factor]
+        plan = plan_race(len(runners), self._race_left, size)
+        if self._trial is None or plan is None:
+            return safe[0], None
+        random = torch.get_rng_state()
+        race = run_race(self._trial, runners, self._apply, plan, size)
+        torch.set_rng_state(random)
+        if race is None:
+            return safe[0], None
+        self._race_left -= race.spent
+        return next(one for one in runners if str(one) == race.chosen), race
+
+    def _apply(self, strategy: Strategy) -> None:
+        apply_strategy(self.loss_fn, strategy)
 
     def _roll_back(self, strategy: Strategy, *, confirmed: bool = False) -> int:
         """Restore a snapshot and go on with a strategy; returns the snapshot's step."""
@@ -281,9 +345,9 @@ class Guard:
         apply_strategy(self.loss_fn, strategy)
         for group in self.optimiser.param_groups:
             group["lr"] *= self.lr_factor / factor
-        known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor"}
+        known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor" and v is not None}
         known["lr"] = None if self._lr is None else self._lr * self.lr_factor
-        self.monitor.settings = replace(self.monitor.settings, **known)
+        self.monitor.change_settings(**known)
 
     def _drift(self, strategy: Strategy) -> float:
         """Drift of a strategy on the reservoir; the loss and its generator stay as they were."""
@@ -319,8 +383,8 @@ class Guard:
         step = 0 if self.monitor.health is None else self.monitor.health.step or 0
         self._snapshots.take(self.monitor, step, self.lr_factor)
 
-    def _record(self, health: Health, kind: str, text: str) -> None:
-        self.events.append(GuardEvent(health.step or 0, kind, text))
+    def _record(self, health: Health, kind: str, text: str, race: Race | None = None) -> None:
+        self.events.append(GuardEvent(health.step or 0, kind, text, race))
 
 
 def _check_parts(model: object, optimiser: object, loss_fn: object) -> None:

@@ -88,7 +88,7 @@ class CollapseMonitor:
     network-collapse
       diameter 0.00658: the embedding fell to 0.1 % of its reference scale
       hard positives mined over 32 samples; diameter fell to 0.1 % of its start in 5 steps; try
-      positives = easy, scale_free = true, or pool = 16
+      positives = easy or negatives = semihard
     """
 
     def __init__(
@@ -179,6 +179,13 @@ class CollapseMonitor:
         full = self._measured()
         self._full, self._full_at = full, self._updates
         return self._settle(self._judged(light, full), step, structural=True)
+
+    def change_settings(self, **known: Any) -> None:
+        """Go on with other settings: a loss of another margin sits elsewhere when it is stuck."""
+        before = self.settings.collapsed_loss
+        self.settings = replace(self.settings, **known)
+        if self.settings.collapsed_loss != before:
+            self.loss = LossWatch(*self.settings.collapsed_loss or (None, ""))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything seen so far, and the run's settings, in plain values and tensors.

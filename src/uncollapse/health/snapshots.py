@@ -1,16 +1,44 @@
-"""Copies of a healthy training state, to go back to: network, optimiser, loss and monitor."""
+"""Copies of a training state, to go back to: network, optimiser, loss and monitor."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from uncollapse.health.monitor import CollapseMonitor
 
-__all__ = ["Snapshots"]
+__all__ = ["Snapshots", "State", "copy_state", "put_back"]
+
+
+class State(NamedTuple):
+    """The network's weights and buffers, what the loss learns, and the optimiser's state."""
+
+    model: dict[str, Tensor]
+    loss: list[Tensor]
+    optimiser: dict[str, Any]
+
+
+def copy_state(model: nn.Module, optimiser: torch.optim.Optimizer, loss_fn: object) -> State:
+    """A copy of all three as they are now."""
+    return State(
+        {k: v.detach().clone() for k, v in model.state_dict().items()},
+        [tensor.detach().clone() for tensor in _learned(loss_fn)],
+        copy.deepcopy(optimiser.state_dict()),
+    )
+
+
+def put_back(
+    state: State, model: nn.Module, optimiser: torch.optim.Optimizer, loss_fn: object
+) -> None:
+    """Make all three what they were; the copy stays as it is."""
+    model.load_state_dict(state.model)
+    with torch.no_grad():
+        for tensor, then in zip(_learned(loss_fn), state.loss, strict=True):
+            tensor.copy_(then)
+    optimiser.load_state_dict(copy.deepcopy(state.optimiser))
 
 
 class Snapshots:
@@ -37,12 +65,11 @@ class Snapshots:
     def take(self, monitor: CollapseMonitor, step: int, lr_factor: float) -> None:
         """Copy the state as it is now."""
         self.before = self.newest
+        state = copy_state(self.model, self.optimiser, self.loss_fn)
         self.newest = {
             "step": step,
             "lr_factor": lr_factor,
-            "model": {k: v.detach().clone() for k, v in self.model.state_dict().items()},
-            "loss": [tensor.detach().clone() for tensor in self._learned()],
-            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
+            **state._asdict(),
             "monitor": copy.deepcopy(monitor.state_dict()),
         }
 
@@ -60,11 +87,8 @@ class Snapshots:
         kept = self.newest
         if kept is None:
             return 0, 1.0
-        self.model.load_state_dict(kept["model"])
-        with torch.no_grad():
-            for tensor, then in zip(self._learned(), kept["loss"], strict=True):
-                tensor.copy_(then)
-        self.optimiser.load_state_dict(copy.deepcopy(kept["optimiser"]))
+        state = State(kept["model"], kept["loss"], kept["optimiser"])
+        put_back(state, self.model, self.optimiser, self.loss_fn)
         monitor.load_state_dict(copy.deepcopy(kept["monitor"]))
         return kept["step"], kept["lr_factor"]
 
@@ -76,6 +100,7 @@ class Snapshots:
         """Go on with the copies of `state`."""
         self.newest, self.before = state["newest"], state["before"]
 
-    def _learned(self) -> list[torch.Tensor]:
-        """What the loss learns (β, proxies); its miner's random state goes on."""
-        return list(self.loss_fn.parameters()) if isinstance(self.loss_fn, nn.Module) else []
+
+def _learned(loss_fn: object) -> list[Tensor]:
+    """What the loss learns (β, proxies); its miner's random state goes on."""
+    return list(loss_fn.parameters()) if isinstance(loss_fn, nn.Module) else []

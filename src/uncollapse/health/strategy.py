@@ -1,21 +1,28 @@
-"""Ways to mine and charge, ordered from the one in use to the gentlest: the guard's ladder."""
+"""Ways to mine and charge: what a guard may change in a loss, and how a config spells it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from uncollapse.mining import Miner
 
-__all__ = ["Strategy", "apply_strategy", "ladder", "strategy_of"]
+__all__ = ["Strategy", "apply_strategy", "changed_keys", "strategy_of"]
 
-_SMALL_POOL = 16
-_SLOWER = 1.0 / 3.0
+# Where a config has each of them.
+_KEYS = {
+    "positives": "mining.positives",
+    "negatives": "mining.negatives",
+    "pool": "mining.pool",
+    "scale_free": "loss.scale_free",
+    "margin": "loss.margin",
+    "soft": "loss.soft",
+}
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """What the guard may change: mining, its pool, the scale-free form, the learning rate.
+    """Mining, its pool, the form of a triplet loss, and a factor on the learning rate.
 
     None means that the loss has no such choice.
     """
@@ -24,18 +31,22 @@ class Strategy:
     negatives: str | None = None
     pool: int | None = None
     scale_free: bool | None = None
+    margin: float | None = None
+    soft: bool | None = None
     lr_factor: float = 1.0
 
     def __str__(self) -> str:
         words = [f"{self.positives} x {self.negatives}"] if self.positives else ["same tuples"]
         words += ["scale-free"] if self.scale_free else []
+        words += ["soft"] if self.soft else []
+        words += ["margin 0"] if self.margin == 0 and not self.soft else []
         words += [f"pool {self.pool}"] if self.pool else []
         words += [f"lr x {self.lr_factor:.2g}"] if self.lr_factor != 1.0 else []
         return ", ".join(words)
 
 
 def strategy_of(loss_fn: object) -> Strategy:
-    """What a loss does now.
+    """What a loss does now; margin and softness only of triplet losses.
 
     >>> from uncollapse.losses import TripletLoss
     >>> str(strategy_of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))))
@@ -43,43 +54,37 @@ def strategy_of(loss_fn: object) -> Strategy:
     """
     loss: Any = loss_fn
     miner = getattr(loss, "miner", None)
-    scale_free = getattr(loss, "scale_free", None)
+    form: dict[str, Any] = {}
+    if (scale_free := getattr(loss, "scale_free", None)) is not None:
+        form = {"scale_free": scale_free, "margin": loss.margin, "soft": loss.soft}
     if not isinstance(miner, Miner):
-        return Strategy(scale_free=scale_free)
-    return Strategy(miner.positives, miner.negatives, miner.pool, scale_free)
-
-
-def ladder(first: Strategy) -> list[Strategy]:
-    """The alternatives to a strategy, the nearest first.
-
-    Scale-free with the same mining; easy positives; semi-hard negatives; both; a smaller pool; and
-    at last the same again at a third of the learning rate.
-
-    >>> [str(rung) for rung in ladder(Strategy("hard", "hard", scale_free=False))][:2]
-    ['hard x hard, scale-free', 'easy x hard']
-    """
-    rungs = []
-    if first.scale_free is False:
-        rungs.append(replace(first, scale_free=True))
-    if first.positives is not None:
-        rungs.append(replace(first, positives="easy"))
-        rungs.append(replace(first, negatives="semihard"))
-        rungs.append(replace(first, positives="easy", negatives="semihard"))
-        if first.pool is None or first.pool > _SMALL_POOL:
-            rungs.append(replace(first, pool=_SMALL_POOL))
-    rungs.append(replace(first, lr_factor=first.lr_factor * _SLOWER))
-    unique = dict.fromkeys(rungs)
-    return [rung for rung in unique if rung != first]
+        return Strategy(**form)
+    return Strategy(miner.positives, miner.negatives, miner.pool, **form)
 
 
 def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     """Make a loss do it, in place; its miner keeps its random generator."""
     loss: Any = loss_fn
     if strategy.positives is not None:
-        loss.miner = loss.miner.changed(
-            positives=strategy.positives,
-            negatives=strategy.negatives,
-            pool=strategy.pool,
-        )
-    if strategy.scale_free is not None:
-        loss.scale_free = strategy.scale_free
+        mined: dict[str, Any] = {
+            "positives": strategy.positives,
+            "negatives": strategy.negatives,
+            "pool": strategy.pool,
+        }
+        if strategy.margin is not None and loss.miner.margin == loss.margin:
+            mined["margin"] = strategy.margin  # one margin for both, as a config has it
+        loss.miner = loss.miner.changed(**mined)
+    for name in ("scale_free", "margin", "soft"):
+        if (value := getattr(strategy, name)) is not None:
+            setattr(loss, name, value)
+
+
+def changed_keys(first: Strategy, then: Strategy) -> dict[str, Any]:
+    """The keys of a config in which two strategies differ, with the second's values.
+
+    >>> changed_keys(Strategy("hard", "hard", None, False), Strategy("easy", "hard", None, True))
+    {'mining.positives': 'easy', 'loss.scale_free': True}
+    """
+    names = [field.name for field in fields(Strategy) if field.name in _KEYS]
+    pairs = {name: (getattr(first, name), getattr(then, name)) for name in names}
+    return {_KEYS[name]: new for name, (old, new) in pairs.items() if new != old}

@@ -165,12 +165,16 @@ class MiningConfig(Section):
 
 
 class GuardConfig(Section):
-    """`[guard]`: what to do about collapse: nothing, `warn`, `stop` the run, or `rescue` it."""
+    """`[guard]`: what to do about collapse: nothing, `warn`, `stop` the run, or `rescue` it.
+
+    A rescue lets strategies race for at most a tenth of `train.steps`, unless `race = false`.
+    """
 
     action: Literal["off", "warn", "stop", "rescue"] = "warn"
     every: int = Field(50, ge=1)
     tolerance: float = Field(0.02, ge=0)
     probation: int = Field(200, ge=1)
+    race: bool = True
 
 
 class OptimiserConfig(Section):

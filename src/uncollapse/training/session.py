@@ -17,6 +17,7 @@ from uncollapse.data import Compose, LabelledImages
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, RunSettings
 from uncollapse.health.guard import Guard, GuardEvent
+from uncollapse.health.mode_choice import finer_classes
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import (
     build_loss,
@@ -40,6 +41,7 @@ from uncollapse.training.fitting import check_config, check_tensors
 from uncollapse.training.frozen_features import uses_features
 from uncollapse.training.identity import config_values
 from uncollapse.training.network_start import first_network
+from uncollapse.training.race_trial import SessionTrial
 from uncollapse.training.sample_transforms import training_transform
 from uncollapse.training.stream import BatchStream
 
@@ -94,20 +96,16 @@ class Session:
         self._set_learning_rate()
         self._set_pool()
         self._set_randomness()
-        images, rows = next(self.stream)
-        images = self.augment(images).to(self.device, non_blocking=True)
-        labels = self.class_of[rows]
-        dtype = _DTYPES.get(self.config.train.precision)
-        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
-            z = self.model(images)
-        z, loss = self._charged(z.float(), labels, rows)
-        value = math.nan if loss is None else self._descend(loss)
+        images, rows = self.take_batch()
+        z, value = self.train_on(images, rows)
         self.step += 1
         lost = not math.isfinite(value)
-        events = self._guarded(z, labels, None if loss is None else value)
+        events = self._guarded(z, self.class_of[rows], value if _finite(z) else None)
         values: dict[str, Any] = {"loss": value}
         if events:
             values["event"] = "; ".join(event.text for event in events)
+            races = [event.race.to_dict() for event in events if event.race is not None]
+            values |= {"race": races[-1]} if races else {}
         if lost:
             if any(event.kind == "rescue" for event in events):
                 del values["loss"]
@@ -115,6 +113,27 @@ class Session:
         if self.step % self.config.train.log_every == 0:
             values |= self._figures(z)
         return values
+
+    def take_batch(self) -> tuple[Tensor, Tensor]:
+        """The next batch of the run as it is trained on: this rank's images, and all rows."""
+        images, rows = next(self.stream)
+        return self.augment(images).to(self.device, non_blocking=True), rows
+
+    def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
+        """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost."""
+        z, loss = self._charged(self.forward(images).float(), self.class_of[rows], rows)
+        return z, math.nan if loss is None else self._descend(loss)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images through the network, in the run's precision."""
+        dtype = _DTYPES.get(self.config.train.precision)
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
+            return self.model(images)  # type: ignore[no-any-return]
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a batch, on all ranks together."""
+        return _mined(self.config, self.ranks, apart=False)
 
     def rescue_lost(self) -> str | None:
         """Roll back a network whose embeddings are not finite; what was done, None if nothing."""
@@ -321,7 +340,13 @@ def _guard(session: Session) -> Guard | None:
         given = "'rescue' with loss.beta_per = 'sample'"
         raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")
     mined = _mined(session.config, session.ranks, session.apart)
-    settings = RunSettings(lr=session.config.optimiser.lr, batch_size=mined)
+    batch = session.config.batch
+    settings = RunSettings(
+        lr=session.config.optimiser.lr,
+        batch_size=mined,
+        k=batch.k if batch.sampler == "pk" else None,
+        several_modes=finer_classes(session.data),
+    )
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
     return Guard(
         session.model,
@@ -331,6 +356,9 @@ def _guard(session: Session) -> Guard | None:
         action=c.action,
         tolerance=c.tolerance,
         probation=c.probation,
+        steps=session.config.train.steps,
+        race=c.race,
+        trial=SessionTrial(session),
     )
 
 
