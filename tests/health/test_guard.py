@@ -7,7 +7,7 @@ from torch import nn
 from uncollapse.health import CollapseMonitor
 from uncollapse.health.guard import Guard
 from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
-from uncollapse.losses import MarginLoss, ProxyNCALoss, TrimmedLoss, TripletLoss
+from uncollapse.losses import TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
 LABELS = torch.arange(12).repeat_interleave(6)

@@ -21,11 +21,10 @@ _PML_MINERS = {
     "DistanceWeightedMiner": ("all", "distance"),
     "MultiSimilarityMiner": ("multi_similarity", "multi_similarity"),
 }
-_GENTLE = ("easy", "inside")
+_GENTLE = ("inside", "easy")
 _USUAL_LR = 1e-2  # above it few networks train
 _SLOWER = 1.0 / 3.0
-_MARGIN = {"margin": 0.2, "soft": False}  # for a loss that charges nothing beyond a tie
-_ALARMS = ("network-collapse", "shrinking")
+_MARGIN = 0.2
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,10 @@ class RunSettings:
     @property
     def strategy(self) -> Strategy:
         """The part of them that a guard may change."""
-        form = (None, None, None)
-        if self.scale_free is not None:
-            form = (self.scale_free, self.margin, self.soft)
-        return Strategy(self.positives, self.negatives, self.pool, *form)
+        mined = Strategy(self.positives, self.negatives, self.pool)
+        if self.scale_free is None:
+            return mined
+        return replace(mined, scale_free=self.scale_free, margin=self.margin, soft=self.soft)
 
     @property
     def collapsed_loss(self) -> tuple[float, str] | None:
@@ -125,26 +124,24 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
     """
     known = settings or RunSettings()
     slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
+    base = own if own.scale_free is None else _with_margin(own)
+    free = [] if own.scale_free is None else [replace(base, scale_free=True)]
     if own.positives is None:
-        free = [replace(own, scale_free=True, **_better_margin(own))]
-        return [*free * (own.scale_free is False), slower]
+        return [one for one in (*free, slower) if one != own]
     # With two samples of a class there is one positive, whatever it is called.
-    gentle = [] if known.k == 2 else ["easy", "inside"] if known.several_modes else _GENTLE[::-1]
-    mined = [replace(own, positives=p, **_better_margin(own)) for p in gentle]
-    free, found = [], list(mined)
-    if own.scale_free is not None:
-        free = [replace(one, scale_free=True) for one in mined]
-        if known.several_modes:  # modes come first: easy positives in both forms
-            found = [free[0], *mined[:1], *free[1:], *mined[1:]] if mined else []
-        else:
-            found = free + mined
-    elif "easy" in gentle:  # other packages have no inside positives
-        found = [replace(own, positives="easy")]
+    gentle = list(_GENTLE) if known.k != 2 else []
+    if own.scale_free is None:
+        gentle = gentle[-1:]  # other packages have no inside positives
+    elif known.several_modes:
+        gentle = gentle[::-1]
+    by_positive = [[replace(one, positives=p) for one in (*free, base)] for p in gentle]
+    if known.several_modes:  # modes come first: both forms of easy positives
+        found = [one for forms in by_positive for one in forms]
+    else:
+        found = [one for forms in zip(*by_positive, strict=True) for one in forms]
     calm = [own.positives, *["easy"] * ("easy" in gentle)]
-    found += [replace(own, positives=p, negatives="semihard", **_better_margin(own)) for p in calm]
-    if own.scale_free is not None:
-        found.append(replace(own, scale_free=True, **_better_margin(own)))
-    return [one for one in dict.fromkeys([*found, slower]) if one != own]
+    found += [replace(base, positives=p, negatives="semihard") for p in calm]
+    return [one for one in dict.fromkeys([*found, *free, slower]) if one != own]
 
 
 def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -> str:
@@ -184,9 +181,8 @@ def lower_rate(lr: float) -> float:
     return min(lr / 10, _USUAL_LR)
 
 
-def _better_margin(own: Strategy) -> dict[str, float | bool]:
-    none = own.scale_free is not None and (own.soft or own.margin == 0)
-    return dict(_MARGIN) if none else {}
+def _with_margin(own: Strategy) -> Strategy:
+    return replace(own, margin=_MARGIN, soft=False) if own.soft or own.margin == 0 else own
 
 
 def _network(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:

@@ -201,7 +201,7 @@ def _chosen(candidates: Sequence[Strategy], count: int) -> list[Strategy]:
 
 def _best(runners: list[Strategy], seen: dict[Strategy, Tensor], count: int) -> list[Strategy]:
     """The best of them, as they were ordered; those named first win what chance could decide."""
-    left, kept = list(runners), []
+    left, kept = list(runners), list[Strategy]()
     while len(kept) < count:
         top = max(left, key=lambda one: float(seen[one].mean()))
         chosen = next(one for one in left if _as_good(seen[one], seen[top]))

@@ -62,7 +62,7 @@ class SessionTrial:
         """Held-out rows through the network, in blocks as large as a batch."""
         s = self.session
         with as_judged(s.model):
-            parts = [s.forward(part).float().cpu() for part in held.split(s.batch_size)]
+            parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
         z = torch.cat(parts)
         return torch.nn.functional.normalize(z, dim=1) if s.loss.normalize else z
 
