@@ -82,9 +82,9 @@ def _people(source: Source) -> Pair:
 
 
 def _faces(source: Source) -> Pair:
-    """People with four pictures or more; at most five of each are judged."""
+    """People with four pictures or more; those with eight are judged, by at most 14 of each."""
     train, test = (load(source.name, split=s, **source.options) for s in ("train", "test"))
-    return _at_least(train, 4), _first_classes(_at_most(_at_least(test, 4), 5))
+    return _at_least(train, 4), _first_classes(_at_most(_at_least(test, 8), 14))
 
 
 def _letters(source: Source) -> Pair:

@@ -41,18 +41,20 @@ class Places:
     hand: tuple[dict[str, Any], ...] = BY_HAND
 
 
-FREE, BOTH = (False,), (False, True)
+FREE, UNIT, BOTH = (False,), (True,), (False, True)
 PLACES: tuple[Places, ...] = (
     Places("people", "conv2", ((18, 8, 64),), BOTH, lr=3e-4),
     Places("people", "conv2", ((4, 4, 64),), FREE, seeds=1, lr=3e-4),
-    Places("people", "resnet", ((18, 8, 64),), BOTH),
-    Places("noisy people", "resnet", ((18, 8, 64),), BOTH, seeds=1),
+    Places("people", "resnet", ((18, 8, 64),), BOTH, steps=300),
     Places("faces", "conv2", ((18, 8, 64),), FREE, lr=3e-4),
-    Places("faces", "resnet", ((18, 8, 64),), BOTH),
+    Places("faces", "resnet", ((18, 8, 64),), UNIT, steps=300),
     Places("letters", "conv2", ((18, 8, 64), (36, 4, 8)), FREE),
-    Places("letters", "resnet", ((18, 8, 64),), BOTH, seeds=1),
+    Places("letters", "conv2", ((4, 4, 64),), FREE, seeds=1),
+    Places("letters", "resnet", ((18, 8, 64),), UNIT, seeds=1),
+    Places("letters", "resnet", ((4, 4, 64),), FREE, seeds=1),
+    Places("noisy letters", "resnet", ((18, 8, 64),), BOTH),
     Places("cars", "linear", ((18, 8, 64),), BOTH),
-    Places("cars", "mlp", ((18, 8, 64),), BOTH),
+    Places("cars", "mlp", ((18, 8, 128),), BOTH),
     Places("intents", "mlp", ((18, 8, 64),), FREE, seeds=1),
     Places("noisy intents", "mlp", ((18, 8, 64),), BOTH),
     # A learning rate far too high: what is lost here is not lost to mining.
