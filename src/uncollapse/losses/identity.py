@@ -22,7 +22,6 @@ from uncollapse.mining.tuples import Pairs, Triplets
 __all__ = ["NECKS", "IdentityLoss", "smoothed_cross_entropy", "standardised"]
 
 NECKS = ("none", "batch-norm")
-_START = 0.01  # standard deviation of a new classifier's entries, as in torchreid
 _EPSILON = 1e-5  # of batch norm, as torch has it
 
 
@@ -72,8 +71,10 @@ class IdentityLoss(Wrapper):
     Collapse: when all embeddings are one z, the cross-entropy pushes each along
     Wᵀ(q - softmax(Wz)), q its smoothed label: two classes are moved apart along the difference of
     their rows of the classifier W, as long as these differ, so a collapsed batch is no stationary
-    point, and it costs more than the inner loss's margin. The samples of one class are moved alike:
-    against class collapse it does nothing. A new classifier is nearly 0, and so is its pull.
+    point, and costs more than the inner loss's margin. No guarantee: the push is as long as those
+    differences times `weight`, and batch-hard mining, whose pull is about 1, wins over a much
+    shorter one (on noise it collapses with `weight=0.1`, and with 1 it does not). The samples of
+    one class are moved alike: against class collapse it does nothing.
 
     Args:
         loss: any of the other losses.
@@ -83,7 +84,7 @@ class IdentityLoss(Wrapper):
         label_smoothing: share ε of the label that is spread over all classes, in [0, 1]; 0.1 is
             common.
         neck: what stands between embedding and classifier: `"none"` or `"batch-norm"`.
-        generator: source of the starting classifier, normal with standard deviation 0.01.
+        generator: source of the starting classifier: normal, rows of length about 1.
 
     >>> from uncollapse.losses.triplet import TripletLoss
     >>> loss = IdentityLoss(TripletLoss(margin=0.2), num_classes=2, dim=2)
@@ -113,7 +114,8 @@ class IdentityLoss(Wrapper):
         super().__init__(loss)
         shape = check_int("num_classes", num_classes, 2), check_int("dim", dim)
         self.weight, self.label_smoothing, self.neck = weight, label_smoothing, neck
-        self.classifier = nn.Parameter(_START * torch.randn(shape, generator=generator))
+        rows = torch.randn(shape, generator=generator) / math.sqrt(dim)
+        self.classifier = nn.Parameter(rows)
         self.names = NamedClasses(shape[0])
 
     def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:

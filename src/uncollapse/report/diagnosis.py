@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import check_int
 from uncollapse.charts.numbers import percent
-from uncollapse.health import Health, Reference, Thresholds, measure
+from uncollapse.health import Health, Reference, RunSettings, Thresholds, measure
+from uncollapse.health.advice import advise
 from uncollapse.health.fine_modes import COUNTED, with_modes
 from uncollapse.health.sample import balanced_rows
 from uncollapse.health.statistics import spectrum
@@ -108,6 +109,7 @@ def diagnose(
     seed: int = 0,
     modes: bool = True,
     cosine: bool = True,
+    settings: RunSettings | None = None,
 ) -> Diagnosis:
     """Measure embeddings of any origin, `[N, dim]`, and say whether and how they have collapsed.
 
@@ -119,7 +121,8 @@ def diagnose(
     rows up to `max_rows`, beyond that so many with classes as even as they allow; the map
     `map_rows`. Text and page say how many beside the figures. The verdict looks at all rows.
     `modes=False` leaves out the modes of each class, which take the most time. `cosine=False` says
-    that rows are compared by Euclidean distance alone (see `measure`).
+    that rows are compared by Euclidean distance alone (see `measure`). `settings` are those of the
+    training, where they are known: the advice is for them.
 
     >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
@@ -147,6 +150,7 @@ def diagnose(
         seed=seed,
         cosine=cosine,
     )
+    health = replace(health, advice=advise(health, settings or RunSettings()))
     finite = math.isfinite(health.diameter)
     wide = z.double().numpy()
     ids = _ids(coarse if coarse is not None else fine, len(z))

@@ -9,7 +9,8 @@ import numpy as np
 
 from uncollapse.charts import Chart, histogram
 from uncollapse.charts.numbers import number, percent
-from uncollapse.health import ClassHealth, Health
+from uncollapse.health import ClassHealth, Health, RunSettings
+from uncollapse.health.advice import advise
 from uncollapse.health.verdict import cosine_text
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_text
@@ -17,10 +18,12 @@ from uncollapse.report.verdict_texts import verdict_text
 __all__ = ["all_figures", "class_figures", "class_table", "distance_chart", "verdict_content"]
 
 
-def verdict_content(health: Health) -> dict[str, Any]:
-    """Headline, reasons, and what helps."""
+def verdict_content(health: Health, settings: RunSettings | None = None) -> dict[str, Any]:
+    """Headline, reasons, and what helps: the adviser's sentence for a run of these settings."""
     text = verdict_text(health.verdict, health.reasons)
-    return text._asdict() | {"reasons": health.reasons, "helps": health.advice or text.helps}
+    advice = health.advice or advise(health, settings or RunSettings())
+    helps = " ".join(filter(None, (text.helps, f"Advice: {advice}." if advice else "")))
+    return text._asdict() | {"reasons": health.reasons, "helps": helps}
 
 
 def class_figures(health: Health) -> dict[str, object]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from uncollapse.health import Reference
 from uncollapse.report.diagnosis import MAX_ROWS, Diagnosis, diagnose
 from uncollapse.training import NotMeasuredError, Run
+from uncollapse.training.assemble import run_settings
 from uncollapse.training.measures import name_labels
 
 __all__ = ["diagnose_run"]
@@ -45,6 +46,7 @@ def diagnose_run(
         tsne=tsne,
         max_rows=max_rows,
         cosine=found.config.loss.normalizes,
+        settings=run_settings(found.config),
     )
     start = measures.start(split) if reference is None else None
     return result if start is None else replace(result, compared_with=str(start))

@@ -22,6 +22,7 @@ from uncollapse.report.run_view import RunView
 from uncollapse.report.snapshot import Snapshot
 from uncollapse.report.tables import Cell, Table
 from uncollapse.report.verdict_texts import verdict_cell, verdict_text
+from uncollapse.training.assemble import run_settings
 
 __all__ = ["make_run_page", "run_content", "run_figures"]
 
@@ -112,7 +113,7 @@ def _warnings(views: Sequence[RunView]) -> list[str]:
 def _verdict(view: RunView) -> dict[str, Any]:
     found = view.snapshot
     if isinstance(found, Snapshot):
-        judged = verdict_content(found.health)
+        judged = verdict_content(found.health, run_settings(view.run.config))
         figures = {"figures": run_figures(view), "step": f"{found.step:,}"}
         return judged | figures | {"sampled": found.sampled, "missing": ""}
     text = verdict_text(view.verdict)._asdict()

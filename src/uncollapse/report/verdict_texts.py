@@ -1,4 +1,4 @@
-"""What a page says about each verdict: a headline, and what helps."""
+"""What a page says about each verdict: a headline, and what it means; the adviser adds a cure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["VerdictText", "verdict_cell", "verdict_text"]
 
 
 class VerdictText(NamedTuple):
-    """How a verdict is shown: a glyph, a tone of the page, a headline, and what helps."""
+    """How a verdict is shown: a glyph, a tone of the page, a headline, and what it means."""
 
     glyph: str
     tone: str
@@ -25,46 +25,41 @@ _TEXTS = {
         "▼",
         "warn",
         "Shrinking: the embedding is losing its scale",
-        "It is not a point yet. Hard positives with hard negatives pull all embeddings together. "
-        "What helps: easy positives, semi-hard negatives, a scale-free loss, or fewer samples to "
-        "mine from.",
+        "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
     ),
     "network-collapse": VerdictText(
         "✗",
         "bad",
         "Network collapse: all embeddings have gone to one point",
-        "What helps: easy positives or semi-hard negatives instead of hard positives with hard "
-        "negatives; a scale-free loss; fewer samples to mine from; a lower learning rate.",
+        "Hard positives with hard negatives pull all embeddings together.",
     ),
     "class-collapse": VerdictText(
         "✗",
         "bad",
         "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. What helps: easy positives, which "
-        "pull a sample only towards the nearest one of its class, so that a class can keep "
-        "several modes.",
+        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
+        "towards the nearest one of its class, so that a class can keep several modes.",
     ),
     "dimensional-collapse": VerdictText(
         "✗",
         "bad",
         "Dimensional collapse: few of the axes are used",
-        "A smaller embedding dimension would hold the same information. To use more axes: less "
-        "weight decay, a lower learning rate, more classes per batch.",
+        "A smaller embedding dimension would hold the same information.",
     ),
     "diverging": VerdictText(
         "✗",
         "bad",
         "Diverging: the embedding grows without bound",
-        "What helps: a lower learning rate, gradient clipping, normalised embeddings.",
+        "",
     ),
     "cone": VerdictText(
         "✗",
         "bad",
         "Cone: all embeddings point nearly the same way",
-        "This concerns comparison by cosine: what tells rows apart is in the last digits. What "
-        "helps: subtract the mean of the embeddings from each before cosines are taken (and from "
-        "each query), or whiten them; in training, a loss that pushes negatives apart. Compared "
-        "by Euclidean distance, rows that are not normalised lose nothing by it.",
+        "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
+        "search time, subtract the mean of the embeddings from each, and from each query, before "
+        "cosines are taken. Compared by Euclidean distance, rows that are not normalised lose "
+        "nothing by it.",
     ),
     "uninformative": VerdictText(
         "✗",

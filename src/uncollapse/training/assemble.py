@@ -13,6 +13,7 @@ from uncollapse import backbones, data
 from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.data import LabelledImages
+from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
@@ -31,6 +32,7 @@ __all__ = [
     "load_data",
     "load_eval_data",
     "pick_device",
+    "run_settings",
     "seeded",
 ]
 
@@ -97,6 +99,16 @@ def build_loss(config: Config, train: LabelledImages) -> Loss:
         len(train.classes), len(train), config.model.dim, generator=seeded(config, "loss")
     )
     return config.loss.build(_build_miner(config), size)
+
+
+def run_settings(config: Config) -> RunSettings:
+    """What the adviser must know of a run; it is read off its config, without its data."""
+    some = TrainingSize(2, 2, config.model.dim, generator=seeded(config, "loss"))
+    known = RunSettings.of(config.loss.build(_build_miner(config), some))
+    batch = config.batch
+    size = batch.p * batch.k if batch.sampler == "pk" else batch.size
+    k = batch.k if batch.sampler == "pk" else None
+    return replace(known, lr=config.optimiser.lr, batch_size=size, k=k)
 
 
 def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformBatchSampler:

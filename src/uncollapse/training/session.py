@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from uncollapse._base.check import InputError
 from uncollapse.data import Compose, LabelledImages
 from uncollapse.geometry import diameter
-from uncollapse.health import CollapseMonitor, RunSettings
+from uncollapse.health import CollapseMonitor
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.mode_choice import finer_classes
 from uncollapse.mining import Miner
@@ -25,6 +25,7 @@ from uncollapse.training.assemble import (
     build_sampler,
     learning_rate,
     pick_device,
+    run_settings,
     seeded,
 )
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError
@@ -340,12 +341,8 @@ def _guard(session: Session) -> Guard | None:
         given = "'rescue' with loss.beta_per = 'sample'"
         raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")
     mined = _mined(session.config, session.ranks, session.apart)
-    batch = session.config.batch
-    settings = RunSettings(
-        lr=session.config.optimiser.lr,
-        batch_size=mined,
-        k=batch.k if batch.sampler == "pk" else None,
-        several_modes=finer_classes(session.data),
+    settings = replace(
+        run_settings(session.config), batch_size=mined, several_modes=finer_classes(session.data)
     )
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
     return Guard(
