@@ -17,10 +17,11 @@ from uncollapse.health.strategy import Strategy
 
 __all__ = ["Course", "Lap", "Plan", "Race", "Trial", "found_first", "plan_race", "run_race"]
 
-_MOST = 4  # strategies that race
+_MOST = 4  # strategies that race, unless more are asked for
 _FEWEST_STEPS = 4  # of a strategy before it is judged for the first time
 _ROWS = (96, 384)  # held-out rows: at least, at most
 _FORWARD = 1 / 3  # of a training step
+_DOUBT = 1.5  # standard errors of a paired difference that leave the choice to the adviser's order
 
 
 class Course(NamedTuple):
@@ -105,7 +106,7 @@ class Plan(NamedTuple):
     rows: int
 
 
-def plan_race(candidates: int, budget: float, batch_size: int) -> Plan | None:
+def plan_race(candidates: int, budget: float, batch_size: int, *, most: int = _MOST) -> Plan | None:
     """The race of most strategies that a budget of training steps has room for; None without.
 
     Each rung gets an equal share of the budget, so that those which stay train for twice as long.
@@ -116,7 +117,7 @@ def plan_race(candidates: int, budget: float, batch_size: int) -> Plan | None:
     """
     rows = min(max(_ROWS[0], 2 * batch_size), _ROWS[1])
     judging = _FORWARD * rows / batch_size
-    for count in range(min(candidates, _MOST), 1, -1):
+    for count in range(min(candidates, most), 1, -1):
         running, sizes = count, []
         while running > 1:
             sizes.append(running)
@@ -136,7 +137,7 @@ def run_race(
 ) -> Race | None:
     """Successive halving of `candidates`, best guess first, from the state the trial is in.
 
-    The trial ends in the state of the winner. Of strategies that one standard error of the paired
+    The trial ends in the state of the winner. Of strategies that 1.5 standard errors of the paired
     difference cannot tell apart, the one named first wins. None where the trial has no rows to
     judge by; it is then as it was.
     """
@@ -213,4 +214,4 @@ def _best(runners: list[Strategy], seen: dict[Strategy, Tensor], count: int) -> 
 def _as_good(one: Tensor, top: Tensor) -> bool:
     gap = top - one
     error = float(gap.std()) / math.sqrt(len(gap)) if len(gap) > 1 else math.inf
-    return float(gap.mean()) <= error
+    return float(gap.mean()) <= _DOUBT * error

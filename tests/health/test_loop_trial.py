@@ -1,0 +1,206 @@
+"""Races in one's own loop: what the tape keeps, and that a race is made of the loop's own steps."""
+
+import copy
+import io
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from uncollapse.health import CollapseMonitor, Guard
+from uncollapse.health.loop_trial import LoopTrial
+from uncollapse.health.race import found_first
+from uncollapse.health.tape import Tape
+from uncollapse.losses import ProxyNCALoss, TripletLoss
+from uncollapse.mining import Miner
+
+LABELS = torch.arange(12).repeat_interleave(6)
+CENTRES = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
+
+
+def batch(step: int) -> torch.Tensor:
+    noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
+    return 0.5 * CENTRES[LABELS] + noise
+
+
+def network(*, norm: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    middle = [nn.BatchNorm1d(32)] if norm else []
+    return nn.Sequential(nn.Linear(8, 32), *middle, nn.ReLU(), nn.Linear(32, 8))
+
+
+def train(guard_of, *, steps: int = 60, norm: bool = False, use=lambda z: z, loss=None, lr=1e-2):
+    model = network(norm=norm)
+    loss = loss or TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    optimiser = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=lr)
+    guard = guard_of(model, optimiser, loss)
+    for step in range(steps):
+        z = use(model(batch(step)))
+        value = loss(z, LABELS)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+        guard.after_step(z, LABELS, value, step)
+    return model, guard
+
+
+def rescuing(model, optimiser, loss, **options):
+    monitor = CollapseMonitor(loss, every=10)
+    return Guard(model, optimiser, loss, monitor, **options)
+
+
+def test_a_rescue_in_a_plain_loop_races_and_says_so():
+    model, guard = train(rescuing)
+    (event,) = [event for event in guard.events if event.kind == "rescue"]
+    assert event.race is not None
+    assert str(guard.strategy) == event.race.chosen
+    assert f"going on with {event.race.chosen} (R@1 of" in event.text
+    assert len({lap.strategy for lap in event.race.laps}) > 1
+    assert model.training
+
+
+def test_races_cost_at_most_a_tenth_of_the_steps_that_are_announced():
+    _, guard = train(lambda *parts: rescuing(*parts, steps=300))
+    spent = sum(event.race.spent for event in guard.events if event.race is not None)
+    assert 0 < spent <= 30
+    _, short = train(lambda *parts: rescuing(*parts, steps=60))
+    assert all(event.race is None for event in short.events)  # six steps are no race
+    assert short.events[0].kind == "rescue"
+
+
+def test_embeddings_that_the_network_did_not_return_are_not_raced_on():
+    _, guard = train(rescuing, use=lambda z: z + 1.0)
+    rescues = [event for event in guard.events if event.kind == "rescue"]
+    assert rescues
+    assert all(event.race is None for event in rescues)
+    assert "(drift " in rescues[0].text
+
+
+def test_directions_of_the_output_are_raced_on_as_directions():
+    tape = Tape(model := network())
+    z = functional.normalize(model(batch(0)), dim=1)
+    tape.keep(z, LABELS)
+    (take,) = tape.takes
+    assert take.unit
+    trial = LoopTrial(model, torch.optim.SGD(model.parameters(), lr=0.1), None)
+    assert torch.allclose(trial._embedded(take), z)
+
+
+def test_the_tape_sees_training_only_and_forgets_the_oldest():
+    tape = Tape(model := network())
+    model.eval()
+    tape.keep(model(batch(0)), LABELS)
+    model.train()
+    with torch.no_grad():
+        tape.keep(model(batch(0)), LABELS)
+    assert not tape.takes
+    for step in range(40):
+        tape.keep(model(batch(step)), LABELS)
+    assert len(tape.takes) == 32
+    assert torch.equal(tape.takes[0].args[0], batch(8))
+    assert all(take.unchanged for take in tape.takes)
+
+
+def test_a_buffer_that_the_loop_fills_anew_is_not_used_again():
+    tape = Tape(model := network())
+    buffer = batch(0).clone()
+    tape.keep(model(buffer), LABELS)
+    assert tape.takes[0].unchanged
+    buffer.copy_(batch(1))
+    assert not tape.takes[0].unchanged
+
+
+def test_copies_and_files_of_the_network_leave_the_tape_behind():
+    tape = Tape(model := network())
+    copy.deepcopy(model)(batch(0))
+    assert tape._call is None
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    again(batch(0))
+    assert tape._call is None
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
+    )
+
+
+def taped(model: nn.Module, loss, steps: int = 9) -> LoopTrial:
+    own = [*model.parameters(), *(loss.parameters() if loss is not None else [])]
+    trial = LoopTrial(model, torch.optim.Adam(own, lr=1e-2), loss)
+    for step in range(steps):
+        trial.tape.keep(model(batch(step)), LABELS)
+    return trial
+
+
+def test_held_out_rows_are_in_no_batch_of_the_race_and_there_once():
+    trial = taped(network(), TripletLoss(margin=0.2, miner=Miner("easy", "hard")))
+    model = trial.model
+    trial.tape.keep(model(batch(0)), LABELS)  # seen before: nothing of it may be held out
+    course = trial.course(20, 144)
+    takes, keep = course.held
+    held = torch.cat([take.args[0] for take in takes])[keep]
+    seen = torch.cat([take.args[0] for take in course.batches])
+    assert len(held) == len(course.labels) >= 72
+    assert not (held[:, None] == seen[None]).all(2).any()
+    assert (held[:, None] == held[None]).all(2).sum() == len(held)
+
+
+def test_three_batches_are_too_few():
+    assert taped(network(), None, steps=3).course(20, 144) is None
+
+
+def test_a_trial_is_a_step_of_the_loop():
+    loss = TripletLoss(margin=0.2, miner=Miner("easy", "hard"))
+    trial = taped(network(), loss)
+    twin = network()
+    optimiser = torch.optim.Adam(twin.parameters(), lr=1e-2)
+    for take in list(trial.tape.takes)[:3]:
+        trial.train(take)
+        value = loss(twin(take.args[0]), LABELS)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+    pairs = zip(trial.model.parameters(), twin.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_what_is_put_back_is_what_was_kept_proxies_included():
+    loss = ProxyNCALoss(num_classes=12, dim=8)
+    trial = taped(network(norm=True), loss)
+    state = trial.keep()
+    before = copy.deepcopy([*trial.model.state_dict().values(), *loss.parameters()])
+    trial.train(trial.tape.takes[0])
+    assert not torch.equal(before[-1], list(loss.parameters())[-1])
+    trial.put_back(state)
+    after = [*trial.model.state_dict().values(), *loss.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_judging_moves_neither_statistics_nor_modes():
+    trial = taped(network(norm=True), TripletLoss(margin=0.2, miner=Miner("easy", "hard")))
+    before = copy.deepcopy(trial.model.state_dict())
+    trial.embed(trial.course(20, 144).held)
+    assert all(torch.equal(before[k], v) for k, v in trial.model.state_dict().items())
+    assert all(module.training for module in trial.model.modules())
+
+
+def test_a_race_does_not_move_the_loop_s_random_numbers():
+    torch.manual_seed(5)
+    train(rescuing)
+    torch.manual_seed(0)  # the network's
+    expected = torch.get_rng_state()
+    network()
+    drawn = torch.get_rng_state()
+    train(rescuing)
+    assert not torch.equal(expected, drawn)
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_a_raced_run_ends_healthy_and_better_than_it_began():
+    model, guard = train(rescuing, steps=120)
+    assert guard.monitor.verdict == "healthy"
+    assert any(event.race is not None for event in guard.events)
+    rows, labels = torch.cat([batch(1000 + i) for i in range(8)]), LABELS.repeat(8)
+    now, then = (found_first(one(rows), labels).mean() for one in (model, network()))
+    assert now > then
