@@ -94,9 +94,7 @@ class Session:
         Embeddings or a loss that are not finite change no weights. Where the guard then rolled the
         run back, the step has no loss; where it did not, its loss is NaN or infinite.
         """
-        self._set_learning_rate()
-        self._set_pool()
-        self._set_randomness()
+        self.begin_step()
         images, rows = self.take_batch()
         z, value = self.train_on(images, rows)
         self.step += 1
@@ -114,6 +112,12 @@ class Session:
         if self.step % self.config.train.log_every == 0:
             values |= self._figures(z)
         return values
+
+    def begin_step(self) -> None:
+        """Learning rate, mining pool and random streams, as they are at the present step."""
+        self._set_learning_rate()
+        self._set_pool()
+        self._set_randomness()
 
     def take_batch(self) -> tuple[Tensor, Tensor]:
         """The next batch of the run as it is trained on: this rank's images, and all rows."""
