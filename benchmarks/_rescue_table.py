@@ -1,20 +1,17 @@
-"""What the guard saves: a case for each run that may collapse, its table, counts and picture."""
+"""What the guard saves: a case for each run that may collapse, and counts over all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from _study import Setting
-from _study_grid import BASES, by_hand
+from _study_grid import by_hand
 from _study_run import FAR_TOO_HIGH
-from uncollapse.charts import Axes, Chart, Entry, Scale, area, panels, save
-from uncollapse.charts.marks import Points
 
-__all__ = ["Case", "best_where", "cases_of", "counts", "picture", "table"]
+__all__ = ["Case", "Results", "cases_of", "counts", "place_of", "place_words"]
 
 Results = Mapping[Setting, Mapping[str, Any]]
 ALARMS = ("shrinking", "network-collapse", "diverging")
@@ -100,15 +97,14 @@ class Case:
 def cases_of(found: Results) -> list[Case]:
     """Those whose runs are all there."""
     cases = []
-    for setting, alone in found.items():
+    for setting, alone in sorted(found.items(), key=lambda pair: pair[0].strategy):
         saved = replace(setting, guard="rescue")
         asked = by_hand(setting)
         if not setting.is_batch_hard or setting.guard != "warn" or saved not in found:
             continue
         if all(one in found for one in asked):
             cases.append(Case(setting, alone, found[saved], {one: found[one] for one in asked}))
-    order = {name: place for place, name in enumerate(_words(base) for base in BASES)}
-    return sorted(cases, key=lambda c: (*_place(c.setting), c.setting.seed, order[_base(c)]))
+    return sorted(cases, key=lambda case: (*place_of(case.setting), case.setting.seed))
 
 
 def counts(cases: Sequence[Case]) -> str:
@@ -161,106 +157,19 @@ def counts(cases: Sequence[Case]) -> str:
         at, verdict = next((c for c in quiet[one]["changes"] if c[1] != "healthy"), (0, "event"))
         lines += [
             "",
-            f"False alarm: {verdict} at step {at}: {_words_of_place(one)} {one.strategy}.",
+            f"False alarm: {verdict} at step {at}: {place_words(one)} {one.strategy}.",
         ]
     return "\n".join(lines)
-
-
-def table(cases: Sequence[Case]) -> str:
-    """One line for each place and base strategy, the mean of its seeds, as Markdown."""
-    groups: dict[tuple[Any, ...], list[Case]] = {}
-    for case in cases:
-        groups.setdefault((*_place(case.setting), _base(case)), []).append(case)
-    lines = [
-        "| place | strategy | collapsed | untrained | no guard | rescued | best by hand | ratio | "
-        "smallest | goes on with | best was |",
-        "|---" * 11 + "|",
-    ]
-    for members in groups.values():
-        first = members[0].setting
-        cells = [
-            _words_of_place(first),
-            first.strategy,
-            f"{sum(case.collapsed for case in members)} of {len(members)}",
-            _mean([case.alone["recall_before"] for case in members]),
-            _mean([case.alone["recall"] for case in members]),
-            _mean([case.saved["recall"] for case in members]),
-            _mean([case.best_recall for case in members]),
-            _mean([case.ratio for case in members]),
-            f"{min(case.ratio for case in members):.3f}",
-            "; ".join(dict.fromkeys(str(case.saved["final_strategy"]) for case in members)),
-            "; ".join(dict.fromkeys(c.best.strategy for c in members if c.best is not None)),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def best_where(found: Results) -> str:
-    """Mean R@1 of each strategy on each data and network, free and on the sphere, as Markdown."""
-    scores: dict[str, dict[str, list[float]]] = {}
-    whole = {s.place for s in found if s.lr < FAR_TOO_HIGH}
-    runs = {s: r for s, r in found.items() if s.guard == "warn" and s.place in whole}
-    names = list(dict.fromkeys(s.strategy for s in sorted(runs, key=lambda s: -s.is_batch_hard)))
-    for s, result in runs.items():
-        if s.lr < FAR_TOO_HIGH:
-            row = f"{s.data}, {s.backbone}, {'unit' if s.unit else 'free'}"
-            scores.setdefault(row, {}).setdefault(s.strategy, []).append(result["recall"])
-    lines = [
-        "| data, network | runs | " + " | ".join(names) + " |",
-        "|---" * (2 + len(names)) + "|",
-    ]
-    for row in sorted(scores):
-        means = {name: fmean(values) for name, values in scores[row].items()}
-        top = max(means.values())
-        cells = [_bold(means[name], top) if name in means else "-" for name in names]
-        count = sum(len(values) for values in scores[row].values())
-        lines.append(f"| {row} | {count} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def picture(cases: Sequence[Case], path: Path) -> None:
-    """R@1 with a rescue, and without a guard, against the best by hand; on the line: as good."""
-    bad = [case for case in cases if case.collapsed and not case.diverges]
-    best = [case.best_recall for case in bad]
-    kinds = {"rescued": ("circle", "s0"), "no guard": ("cross", "bad")}
-    across, up = area(460.0, 400.0, y_label=True)
-    x, y = Scale(0.0, 1.0, *across), Scale(0.0, 1.0, *up)
-    axes = Axes(x, y)
-    marks = [*axes.frame("best R@1 of six strategies chosen by hand", "R@1 of batch-hard")]
-    marks.append(axes.line([0.0, 1.0], [0.0, 1.0], "soft"))
-    for name, (kind, colour) in kinds.items():
-        got = [(c.saved if name == "rescued" else c.alone)["recall"] for c in bad]
-        marks.append(axes.points(best, got, kind, colour, size=0.9, opacity=0.6))
-    title = "R@1 with a rescue and without, against the best by hand"
-    said = f"{len(bad)} runs that collapse without a guard"
-    legend = [Entry(n, (Points(((15, 7),), kind, c),)) for n, (kind, c) in kinds.items()]
-    save(panels(title, [Chart(said, said, marks, 460.0, 400.0)], columns=1, legend=legend), path)
 
 
 def _first_alarm(result: Mapping[str, Any]) -> int | None:
     return next((step for step, verdict in result["changes"] if verdict != "healthy"), None)
 
 
-def _place(s: Setting) -> tuple[Any, ...]:
+def place_of(s: Setting) -> tuple[Any, ...]:
     return s.lr >= FAR_TOO_HIGH, s.data, s.backbone, s.unit, s.p, s.k, s.dim, s.lr
 
 
-def _words_of_place(s: Setting) -> str:
+def place_words(s: Setting) -> str:
     sphere = "unit" if s.unit else "free"
     return f"{s.data}, {s.backbone}, {sphere}, P{s.p} K{s.k}, dim {s.dim}, lr {s.lr:g}"
-
-
-def _words(base: Mapping[str, Any]) -> str:
-    return Setting("", "", 2, 2, 1, **base).strategy
-
-
-def _base(case: Case) -> str:
-    return case.setting.strategy
-
-
-def _mean(values: Sequence[float]) -> str:
-    return f"{fmean(values):.3f}"
-
-
-def _bold(value: float, top: float) -> str:
-    return f"**{value:.3f}**" if value == top else f"{value:.3f}"

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 
-from _forecast_table import Outcome, picture, summary, write_csv
+from _forecast_scores import Outcome
+from _forecast_table import picture, summary, write_csv
 from _study import asked, cached
 from _study_grid import grid
 from _study_run import FAR_TOO_HIGH, one_run

@@ -15,7 +15,8 @@ import sys
 from argparse import Namespace
 
 import _rescue_cases
-from _rescue_table import best_where, cases_of, counts, picture, table
+from _rescue_table import cases_of, counts
+from _rescue_views import best_where, picture, table
 from _study import asked, cached
 from _study_grid import grid
 from _study_run import one_run
