@@ -15,7 +15,14 @@ from uncollapse.health import CollapseMonitor, Health, RunSettings
 from uncollapse.health.advice import advise
 from uncollapse.health.plateau import LossWatch
 from uncollapse.health.reservoir import Reservoir
-from uncollapse.losses import ContrastiveLoss, MarginLoss, TrimmedLoss, TripletLoss
+from uncollapse.health.strategy import strategy_of
+from uncollapse.losses import (
+    ContrastiveLoss,
+    IdentityLoss,
+    MarginLoss,
+    TrimmedLoss,
+    TripletLoss,
+)
 from uncollapse.mining import Miner
 
 P, K, DIM = 8, 4, 16
@@ -334,3 +341,11 @@ def test_the_reservoir_stays_small_recent_and_balanced() -> None:
     assert float(rows.min()) >= 15
     assert names is not None
     assert np.bincount(names).tolist() == [44, 10, 10]
+
+
+def test_a_loss_with_an_identity_term_is_not_said_to_sit_at_the_margin() -> None:
+    inner = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    assert CollapseMonitor(inner).loss.level == 0.2
+    loss_fn = IdentityLoss(inner, num_classes=8, dim=4)
+    assert CollapseMonitor(loss_fn).loss.level is None
+    assert CollapseMonitor(loss_fn).settings.strategy == strategy_of(inner)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from uncollapse.health.records import Health
 from uncollapse.health.strategy import Strategy, changed_keys
+from uncollapse.losses import IdentityLoss
 
 __all__ = ["Advice", "RunSettings", "advise", "advise_on", "lower_rate", "rank_strategies"]
 
@@ -32,7 +33,7 @@ class RunSettings:
     """What is known of a run: None where it is not. `margin` only for losses in distances.
 
     `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
-    `kept` the share of the scale that a probe predicts to be left.
+    `id_weight` the weight of an identity term beside the loss.
 
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
@@ -51,7 +52,7 @@ class RunSettings:
     lr: float | None = None
     k: int | None = None
     several_modes: bool | None = None
-    kept: float | None = None
+    id_weight: float | None = None
 
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
@@ -77,6 +78,7 @@ class RunSettings:
             soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),
             scale_free=getattr(loss, "scale_free", None),
             normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
+            id_weight=loss.weight if isinstance(loss, IdentityLoss) else None,
         )
 
     def known(self, other: RunSettings) -> RunSettings:
@@ -95,7 +97,7 @@ class RunSettings:
     @property
     def collapsed_loss(self) -> tuple[float, str] | None:
         """What a triplet loss is when all embeddings coincide, and what that value is called."""
-        if self.margin is None:
+        if self.margin is None or self.id_weight:  # an identity term adds what it costs
             return None
         if self.soft:
             value = math.log1p(math.exp(self.margin))
