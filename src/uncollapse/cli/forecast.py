@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse.cli.embed import TrustOption
+from uncollapse.cli.forecast_race import check_room, race_strategies, tell_winner
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _COLOURS = {"none": "green", "some": "yellow", "high": "red"}
+_P, _K = "2,4,8,18", "2,4,8,16,32"
 
 
 def command(
@@ -27,8 +29,18 @@ def command(
     more: Annotated[
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="More runs for --fit-c.")
     ] = None,
-    p: Annotated[str, typer.Option("--p", help="Classes per batch.")] = "2,4,8,18",
-    k: Annotated[str, typer.Option("--k", help="Samples per class.")] = "2,4,8,16,32",
+    p: Annotated[
+        str | None,
+        typer.Option(
+            "--p", help=f"Classes per batch.  \\[default: {_P}; with --race the config's]"
+        ),
+    ] = None,
+    k: Annotated[
+        str | None,
+        typer.Option(
+            "--k", help=f"Samples per class.  \\[default: {_K}; with --race the config's]"
+        ),
+    ] = None,
     dim: Annotated[
         str | None, typer.Option(help="Embedding dimensions.  \\[default: the config's]")
     ] = None,
@@ -44,6 +56,20 @@ def command(
         Path | None,
         typer.Option("--fit-c", metavar="RUN...", help="Fit that constant from finished runs."),
     ] = None,
+    race: Annotated[
+        bool,
+        typer.Option(
+            "--race",
+            help="Let the run's strategy and its alternatives train for a few steps each, and "
+            "write the config of the best beside this one (run.better.toml).",
+        ),
+    ] = False,
+    race_steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Training steps of all of --race.  \\[default: a tenth of train.steps]", min=1
+        ),
+    ] = None,
     trust: TrustOption = False,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
@@ -51,29 +77,39 @@ def command(
     """Predict collapse at initialisation, for batch shapes, dimensions and strategies."""
     from rich.console import Console
 
+    from uncollapse._base.check import InputError
     from uncollapse._base.progress import progress_reporter
     from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.run_forecast import forecast_run, save_forecast
+    from uncollapse.training.strategy_race import save_race
     from uncollapse.training.trust import check_trusted
 
     settings = load_config(config, changes or []).with_root(data_root)
     check_trusted(config.parent, settings, trust=trust)
     console = Console()
+    if race_steps is not None and not race:
+        raise InputError("--race-steps", race_steps, "--race as well")
+    shape = _P, _K
+    if race:
+        check_room(config)
+        if settings.batch.sampler == "pk":
+            shape = str(settings.batch.p), str(settings.batch.k)
     if fit is not None or more:
         c = _fitted(fit, more or [], console)
     with progress_reporter(True, "forecasting") as report:
         found = forecast_run(
             settings,
-            _numbers("--p", p),
-            _numbers("--k", k),
+            _numbers("--p", shape[0] if p is None else p),
+            _numbers("--k", shape[1] if k is None else k),
             _numbers("--dim", dim) if dim else None,
             c=c,
             probe_steps=probe,
             progress=report,
         )
-    console.print(*_tables(found), sep="\n")
-    console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)
+    console.print(*_tables(found, alternatives=not race), sep="\n")
+    if not race:
+        console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)
     console.print(
         f"bound: HNM (17) with c = {c:.3g} is a forecast, not a guarantee: real training has "
         f"violated it. modes: mode drift{f' after {probe} steps' if probe else ''}; above 0.1 the "
@@ -81,11 +117,18 @@ def command(
         highlight=False,
     )
     written = [] if out is None else save_forecast(found, out)
+    raced = None
+    if race:
+        raced = race_strategies(settings, race_steps, console)
+        written += [] if out is None else save_race(raced, out)
     about = f"{found.cells[0].strategy} on {settings.data.name}, {settings.model.backbone}"
     for page in filter(None, (html, None if out is None else out / "forecast.html")):
-        written.append(save_forecast_page(found, page, f"Forecast of {config.name}", about))
+        title = f"Forecast of {config.name}"
+        written.append(save_forecast_page(found, page, title, about, raced))
     for path in written:
         say(console, f"wrote {path}")
+    if raced is not None:
+        tell_winner(raced, config, changes or [], data_root, console)
 
 
 def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
@@ -101,7 +144,7 @@ def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
     return fitted.c
 
 
-def _tables(found: Forecast) -> list[Table]:
+def _tables(found: Forecast, *, alternatives: bool) -> list[Table]:
     """The own strategy for each batch shape and dimension; then its alternatives, in short."""
     from rich.table import Table
 
@@ -125,7 +168,7 @@ def _tables(found: Forecast) -> list[Table]:
             *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
             f"[{colour}]{cell.risk}[/{colour}]",
         )
-    if not found.alternatives:
+    if not found.alternatives or not alternatives:
         return [own]
     others = Table(
         "strategy",

@@ -13,26 +13,36 @@ from uncollapse.health.forecast_result import Cell as Shape
 from uncollapse.health.forecast_result import Forecast
 from uncollapse.report.forecast_charts import RISKS, dimension_curves, risk_key, risk_map
 from uncollapse.report.page import Page
+from uncollapse.report.race_charts import RESULTS, race_chart
 from uncollapse.report.tables import Cell, Table
+from uncollapse.training.strategy_race import RaceResult
 
 __all__ = ["forecast_content", "make_forecast_page", "save_forecast_page"]
 
 _PROBES = 4  # whose curves are drawn
 
 
-def make_forecast_page(found: Forecast, title: str = "Forecast", about: str = "") -> Page:
-    """The page; `about` says in a sentence what was asked about."""
-    return Page("forecast.html.j2", {"title": title} | forecast_content(found, about))
+def make_forecast_page(
+    found: Forecast, title: str = "Forecast", about: str = "", race: RaceResult | None = None
+) -> Page:
+    """The page; `about` says in a sentence what was asked about. A race's winner is recommended."""
+    return Page("forecast.html.j2", {"title": title} | forecast_content(found, about, race))
 
 
 def save_forecast_page(
-    found: Forecast, path: str | Path, title: str = "Forecast", about: str = ""
+    found: Forecast,
+    path: str | Path,
+    title: str = "Forecast",
+    about: str = "",
+    race: RaceResult | None = None,
 ) -> Path:
     """Write the page as one self-contained HTML file."""
-    return make_forecast_page(found, title, about).save(path)
+    return make_forecast_page(found, title, about, race).save(path)
 
 
-def forecast_content(found: Forecast, about: str = "") -> dict[str, Any]:
+def forecast_content(
+    found: Forecast, about: str = "", race: RaceResult | None = None
+) -> dict[str, Any]:
     """What the template shows below the title."""
     strategy = found.cells[0].strategy
     risky = sum(one.risk == "high" for one in found.cells)
@@ -46,14 +56,17 @@ def forecast_content(found: Forecast, about: str = "") -> dict[str, Any]:
         "headline": f"{risky} of {len(found.cells)} shapes of {strategy} are at high risk",
         "tone": tone,
         "glyph": glyph,
-        "reason": found.reason,
-        "figures": {
+        "reason": found.reason if race is None else str(race.winner),
+        "figures": _race_figures(race)
+        if race is not None
+        else {
             "P": best.p,
             "K": best.k,
             "dimension": best.dim,
             "drift": _signed(best.drift),
             "mode drift": _modes(best.mode_drift),
         },
+        "races": [] if race is None else [_race(race)],
         "maps": [
             risk_map(f"Dimension {dim}", [c for c in found.cells if c.dim == dim], note=shows)
             for dim in dims
@@ -65,6 +78,33 @@ def forecast_content(found: Forecast, about: str = "") -> dict[str, Any]:
         "all_figures": _all_figures(found, probed),
         "c": found.c,
     }
+
+
+def _race_figures(found: RaceResult) -> dict[str, object]:
+    first, own = found.by_place[0], found.entrants[0]
+    return {
+        "R@1 in the race": percent(first.recall),
+        **({"R@1 of the own strategy": percent(own.recall)} if first != own else {}),
+        "R@1, untrained": percent(found.start),
+        "drift": _signed(first.drift),
+    }
+
+
+def _race(found: RaceResult) -> dict[str, Any]:
+    rows = [
+        [
+            Cell(str(one.strategy), note="the run's own" * (one.strategy == found.own)),
+            Cell(_signed(one.drift), one.drift),
+            one.steps,
+            Cell(percent(one.recall), one.recall),
+            Cell(percent(one.scale), one.scale),
+            RESULTS[one.result],
+        ]
+        for one in found.by_place
+    ]
+    head = ["strategy", "drift at the start", "steps", "R@1", "scale left", "result"]
+    chart = race_chart(found.race, "R@1 of held-out samples", start=found.start)
+    return {"chart": chart, "table": Table(head, rows)}
 
 
 def _probe_charts(cells: Sequence[Shape]) -> list[Chart]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from uncollapse._base.files import DamagedFileError
 from uncollapse.charts import Series
+from uncollapse.health.race import Race
 from uncollapse.training import Run
 
 __all__ = ["Curve", "History", "key_name", "key_order", "read_history"]
@@ -48,6 +49,7 @@ _NAMES = {
     "tar@": "TAR at FAR",
 }
 
+_LARGEST = 1e12  # number of steps or rows
 _GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
 
 
@@ -65,11 +67,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class History:
-    """`events` are (step, text), with each change of the logged verdict among them."""
+    """`events` are (step, text), with each change of the logged verdict among them.
+
+    `races` are those of strategies, with the step at which the guard ran them.
+    """
 
     curves: dict[str, Curve]
     events: Sequence[tuple[int, str]]
     verdict: str | None = None
+    races: Sequence[tuple[int, Race]] = ()
 
     def last(self, key: str) -> float | None:
         """The last finite value of a key."""
@@ -81,18 +87,24 @@ class History:
 def read_history(run: Run, complaints: list[str] | None = None) -> History:
     """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events.
 
-    A damaged line raises `DamagedFileError`; with `complaints` it is left out, and said there.
+    A damaged line or race raises `DamagedFileError`; with `complaints` it is left out, and said
+    there.
     """
     curves: dict[str, Curve] = {}
     events: list[tuple[int, str]] = []
+    races: list[tuple[int, Race]] = []
     verdict: str | None = None
+
+    def complain(why: str) -> None:
+        error = DamagedFileError(run.metrics_file, why)
+        if complaints is None:
+            raise error
+        complaints.append(str(error))
+
     for line in run.metrics(complaints):
         step = line.get("step", 0)
         if not isinstance(step, int):
-            error = DamagedFileError(run.metrics_file, f"a line of step {step!r}")
-            if complaints is None:
-                raise error
-            complaints.append(str(error))
+            complain(f"a line of step {step!r}")
             continue
         for key, value in line.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
@@ -101,6 +113,12 @@ def read_history(run: Run, complaints: list[str] | None = None) -> History:
                 curve.values.append(float(value))
         if isinstance(line.get("event"), str):
             events.append((step, line["event"]))
+        if "race" in line:
+            race = _race(line["race"])
+            if race is None:
+                complain(f"the race at step {step} is none")
+            else:
+                races.append((step, race))
         now = line.get("verdict")
         if isinstance(now, str):
             if now != verdict and (verdict is not None or now != "healthy"):
@@ -108,7 +126,7 @@ def read_history(run: Run, complaints: list[str] | None = None) -> History:
                     (step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}")
                 )
             verdict = now
-    return History(curves, events, verdict)
+    return History(curves, events, verdict, races)
 
 
 def key_name(key: str) -> str:
@@ -136,3 +154,25 @@ def key_order(key: str) -> tuple[int, str]:
     metric = key.rpartition("/")[2]
     place = next((i for i, word in enumerate(_ORDER) if word in metric), len(_ORDER))
     return place + (metric == "lr"), key
+
+
+def _race(value: object) -> Race | None:
+    """A race as it was logged; None for what is none."""
+    try:
+        race = Race.from_dict(value)  # type: ignore[arg-type]
+    except (TypeError, KeyError, AttributeError):
+        return None
+    numbers = [race.rows, race.spent, *(lap.steps for lap in race.laps)]
+    names = [race.chosen, *(lap.strategy for lap in race.laps)]
+    sound = (
+        all(isinstance(name, str) for name in names)
+        and all(_in(value, _LARGEST) for value in numbers)
+        and all(_in(lap.recall, 1.0) for lap in race.laps)
+        and race.chosen in names[1:]
+    )
+    return race if sound else None
+
+
+def _in(value: object, high: float) -> bool:
+    """Whether it is a number from 0 to `high`."""
+    return isinstance(value, int | float) and type(value) is not bool and 0 <= value <= high

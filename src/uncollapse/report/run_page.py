@@ -17,6 +17,7 @@ from uncollapse.report.health_tables import (
 from uncollapse.report.neighbours import sheet_picture, word_lists
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project, projection_name
+from uncollapse.report.race_charts import race_chart, race_table
 from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
 from uncollapse.report.run_view import RunView
 from uncollapse.report.snapshot import Snapshot
@@ -58,6 +59,7 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "skipped": [line for view in views for line in _skipped(view, several)],
         "curves": curve_charts(histories, events),
         "events": event_table(histories, events),
+        "races": [shown for view in views for shown in _races(view, several)],
         "maps": [_maps(view) for view in views],
         "classes": [_classes(view, several) for view in views if _drawable(view)],
         "neighbours": _neighbours(views),
@@ -150,6 +152,19 @@ def _skipped(view: RunView, several: bool) -> list[str]:
         of = f"{view.name}, {split}" if several else split
         lines.append(f"Left out of {of}: {'; '.join(said)}.")
     return lines
+
+
+def _races(view: RunView, several: bool) -> list[dict[str, Any]]:
+    """The races of a run's rescues: a chart and a table for each."""
+    of = f"{view.name}: race" if several else "Race"
+    return [
+        {
+            "chart": race_chart(race, f"{of} at step {step:,}"),
+            "table": race_table(race),
+            "chosen": race.chosen,
+        }
+        for step, race in view.history.races
+    ]
 
 
 def _drawable(view: RunView) -> bool:

@@ -1,0 +1,95 @@
+"""`uncollapse forecast --race`: the race on the terminal, and the better config."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uncollapse.cli.plain_lines import say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from uncollapse.training import Config
+    from uncollapse.training.strategy_race import RaceResult
+
+__all__ = ["check_room", "race_strategies", "tell_winner"]
+
+_COLOURS = {"wins": "green", "shrinks": "red"}
+
+
+def check_room(config: Path) -> None:
+    """Raise where the better config could not be written, before anything is computed."""
+    from uncollapse.training.better_config import better_path
+
+    better_path(config)
+
+
+def race_strategies(settings: Config, steps: int | None, console: Console) -> RaceResult:
+    """Run the race and print its table."""
+    from uncollapse._base.progress import progress_reporter
+    from uncollapse.training.strategy_race import race_run
+
+    with progress_reporter(True, "racing") as report:
+        found = race_run(settings, steps=steps, progress=report)
+    console.print(_table(found))
+    console.print(
+        f"R@1: of {found.race.rows} training samples in none of the race's batches; untrained "
+        f"{found.start:.1%}. left: their scale, over that of the untrained network. The race cost "
+        f"{found.race.spent:.0f} training steps.",
+        highlight=False,
+    )
+    return found
+
+
+def tell_winner(
+    found: RaceResult,
+    config: Path,
+    overrides: Sequence[str],
+    data_root: Path | None,
+    console: Console,
+) -> None:
+    """Write the config of the winner, and say what it changes and how to train it."""
+    from uncollapse.training.better_config import save_better_config
+
+    if not found.changes:
+        console.print(f"[bold]{found.own} wins[/bold]: {config.name} can stay as it is")
+        return
+    console.print(f"[bold]{found.winner} beats {found.own}[/bold]", highlight=False)
+    for key, value in found.changes.items():
+        was = getattr(found.own, key.rpartition(".")[2])
+        say(console, f"  {key} = {_toml(value)}  (was {_toml(was)})")
+    better = save_better_config(config, found.changes, overrides)
+    say(console, f"wrote {better}")
+    words = ["uncollapse", "train", str(better), "--out", f"runs/{better.stem}"]
+    words += [] if data_root is None else ["--data-root", str(data_root)]
+    say(console, f"train it: {shlex.join(words)}")
+
+
+def _table(found: RaceResult) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"race from the untrained network, best first; own: {found.own}")
+    table.add_column("strategy")
+    for name in ("drift", "steps", "R@1", "left"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("result", no_wrap=True)
+    for one in found.by_place:
+        colour = _COLOURS.get(one.result)
+        table.add_row(
+            str(one.strategy),
+            f"{round(one.drift, 3) + 0.0:+.3f}",  # no -0.000
+            "–" if one.steps is None else str(one.steps),
+            "–" if one.recall is None else f"{one.recall:.1%}",
+            "–" if one.scale is None else f"{one.scale:.2g}",
+            f"[{colour}]{one.result}[/{colour}]" if colour else one.result,
+        )
+    return table
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value)
