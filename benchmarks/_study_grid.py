@@ -54,9 +54,10 @@ PLACES: tuple[Places, ...] = (
     Places("letters", "resnet", ((4, 4, 64),), FREE, seeds=1),
     Places("noisy letters", "resnet", ((18, 8, 64),), BOTH),
     Places("cars", "linear", ((18, 8, 64),), BOTH),
-    Places("cars", "mlp", ((18, 8, 128),), BOTH),
+    Places("cars", "mlp", ((18, 8, 128),), BOTH, lr=3e-4),
     Places("intents", "mlp", ((18, 8, 64),), FREE, seeds=1),
     Places("noisy intents", "mlp", ((18, 8, 64),), BOTH),
+    Places("noisy intents", "mlp", ((4, 4, 64),), FREE, seeds=1),
     # A learning rate far too high: what is lost here is not lost to mining.
     Places("letters", "conv2", ((18, 8, 64),), FREE, lr=3.0, bases=BASES[:1], hand=()),
     Places("intents", "mlp", ((18, 8, 64),), FREE, lr=10.0, bases=BASES[:1], hand=()),
