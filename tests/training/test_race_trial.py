@@ -75,6 +75,13 @@ def test_a_run_saved_after_its_race_goes_on_as_it_would_have():
     assert again.guard.events == whole.guard.events
 
 
+def test_a_course_keeps_no_more_batches_than_memory_has_room_for(monkeypatch):
+    (size,) = {images.nbytes for images, _ in SessionTrial(session()).course(2, 96).batches}
+    for room, kept in ((3 * size + 1, 3), (size // 2, 1), (9 * size, 5)):
+        monkeypatch.setattr("uncollapse.training.race_trial._BYTES", room)
+        assert len(SessionTrial(session()).course(5, 96).batches) == kept
+
+
 def test_a_course_has_the_next_batches_and_rows_that_are_in_none_of_them():
     one, twin = session(), session()
     course = SessionTrial(one).course(3, 96)

@@ -22,6 +22,7 @@ __all__ = ["SessionTrial", "held_out"]
 
 _PER_CLASS = 4  # held-out rows of a class, where there are classes enough
 _FEWEST = 48
+_BYTES = 2**30  # of batches that are kept; a longer race goes over them again
 
 Batch = tuple[Tensor, Tensor]
 
@@ -35,7 +36,7 @@ class SessionTrial:
     def course(self, steps: int, rows: int) -> Course | None:
         """The next batches of the run, and rows of its training data that are not in them."""
         s = self.session
-        batches = [s.take_batch() for _ in range(steps)]
+        batches = self._batches(steps)
         seen = torch.cat([batch for _, batch in batches]).numpy()
         rng = np.random.default_rng((s.config.seed, s.step))
         held = held_out(s.class_of.numpy(), seen, rows, rng)
@@ -44,6 +45,12 @@ class SessionTrial:
         chosen = torch.from_numpy(held)
         images, _ = as_evaluated(s.data, s.config)[chosen]
         return Course(batches, images.to(s.device), s.class_of[chosen])
+
+    def _batches(self, steps: int) -> list[Batch]:
+        found = [self.session.take_batch()]
+        most = max(1, _BYTES // found[0][0].nbytes)
+        found += [self.session.take_batch() for _ in range(min(steps, most) - 1)]
+        return found
 
     def keep(self) -> State:
         """Network, optimiser and what the loss learns."""
