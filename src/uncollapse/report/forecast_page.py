@@ -46,14 +46,16 @@ def forecast_content(
     """What the template shows below the title."""
     strategy = found.cells[0].strategy
     risky = sum(one.risk == "high" for one in found.cells)
-    glyph, tone, _ = RISKS[max((one.risk for one in found.cells), key=list(RISKS).index)]
+    glyph, tone, meaning = RISKS[max((one.risk for one in found.cells), key=list(RISKS).index)]
     best = found.recommended
     dims = sorted({one.dim for one in found.cells})
-    probed = found.cells[0].probe is not None
+    several, probed = len(found.cells) > 1, found.cells[0].probe is not None
     shows = "predicted share of the scale kept" if probed else "drift at initialisation"
     return {
         "lead": about or f"{strategy}, before any training",
-        "headline": f"{risky} of {len(found.cells)} shapes of {strategy} are at high risk",
+        "headline": f"{risky} of {len(found.cells)} shapes of {strategy} are at high risk"
+        if several
+        else f"{strategy} {meaning}",
         "tone": tone,
         "glyph": glyph,
         "reason": found.reason if race is None else str(race.winner),
@@ -70,6 +72,7 @@ def forecast_content(
         "maps": [
             risk_map(f"Dimension {dim}", [c for c in found.cells if c.dim == dim], note=shows)
             for dim in dims
+            if several
         ],
         "risk_key": risk_key(),
         "dimensions": [dimension_curves(f"Drift of {strategy}", found.cells)] * (len(dims) > 1),
@@ -102,8 +105,8 @@ def _race(found: RaceResult) -> dict[str, Any]:
         ]
         for one in found.by_place
     ]
-    head = ["strategy", "drift at the start", "steps", "R@1", "scale left", "result"]
-    chart = race_chart(found.race, "R@1 of held-out samples", start=found.start)
+    head = ["strategy", "drift", "steps", "R@1", "scale left", "result"]
+    chart = race_chart(found.race, "Race from the untrained network", start=found.start)
     return {"chart": chart, "table": Table(head, rows)}
 
 
@@ -165,7 +168,7 @@ def _row(cell: Shape, probed: bool) -> list[object]:
 
 
 def _signed(drift: float) -> str:
-    return f"{drift:+.3f}"
+    return f"{round(drift, 3) + 0.0:+.3f}"  # no -0.000
 
 
 def _modes(drift: float) -> str:
