@@ -21,7 +21,7 @@ __all__ = ["NO_DRIFT", "Probe", "predict_scale", "probe"]
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 _LEAST = 10  # steps of a probe
 _LAST = 4  # of its batches whose mode drift is that after the probe
-_STEADY = 0.05  # a drift that fell by less than this share in the probe counts as not falling
+_STEADY = 0.2  # a drift that fell by less in the probe is taken to have fallen by this share
 _TINY = 1e-30
 
 
@@ -35,7 +35,7 @@ class Probe:
     >>> shrinks = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (2.0,) * 5, (0.3,) * 10)
     >>> learns = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (0.1,) * 5, (0.3,) * 5 + (0.1,) * 5)
     >>> f"{shrinks.predicted:.3g} {learns.predicted:.3g}"
-    '9.54e-07 0.354'
+    '0.0312 0.354'
     """
 
     scales: tuple[float, ...]
@@ -81,7 +81,8 @@ def predict_scale(left: float, drift_then: float, drift_now: float) -> float:
     Gradient flow shrinks log(scale) at a rate proportional to the drift. If that falls by the
     factor r while the share `left` stays, and so on for ever, then log(scale) falls by
     log(left)·(1 + r + r² + ...) = log(left) / (1 - r). A drift that is gone shrinks no further; one
-    that does not fall shrinks on, to nothing.
+    that falls little, or not at all, is taken to fall by a fifth, so that log(scale) falls five
+    times as far as it has: without end would be too sure of a few steps.
 
     >>> predict_scale(0.5, 0.4, 0.2), predict_scale(0.5, 0.4, 0.0), predict_scale(2.0, 0.4, 0.4)
     (0.25, 0.5, 2.0)
