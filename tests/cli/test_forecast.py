@@ -92,6 +92,98 @@ def test_a_batch_that_the_data_cannot_fill_is_refused_before_it_is_drawn(
     assert drawn == []
 
 
+@pytest.fixture
+def alone(folder, tmp_path):
+    """The config in a folder of its own."""
+    (tmp_path / "run.toml").write_text((folder / "run.toml").read_text())
+    return tmp_path
+
+
+def race(folder, *more):
+    return ["forecast", str(folder / "run.toml"), "--race", "--race-steps", "40", *more]
+
+
+def test_a_race_prints_its_table_and_leaves_nothing_but_the_better_config(
+    alone, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(alone)
+    assert run(app, ["forecast", "run.toml", "--race", "--race-steps", "40"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "…" not in said
+    shapes = [line for line in said.splitlines() if line.startswith("│ 5 │ 4 │")]
+    assert len(shapes) == 1  # the run's own
+    table = [line.split("│")[1:-1] for line in said.splitlines() if line.startswith("│")][1:]
+    results = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in table}
+    drift, steps, recall, left, result = results["hard x hard"]
+    assert float(drift) > 0.25
+    assert int(steps) > 0
+    assert recall.endswith("%")
+    assert float(left) > 0
+    assert result == "out"
+    assert [cells[-1] for cells in results.values()].count("wins") == 1
+    assert "recommended" not in said
+    assert "uncollapse train run.better.toml --out runs/run.better" in said
+    assert {path.name for path in alone.iterdir()} == {"run.toml", "run.better.toml"}
+
+
+def test_the_better_config_has_the_keys_that_were_told_and_trains(alone, capsys):
+    assert run(app, race(alone, "--set", "seed=1")) == 0
+    said = capsys.readouterr().out
+    first = load_config(alone / "run.toml", ["seed=1"])
+    then = load_config(alone / "run.better.toml")
+    keys = ["mining.positives", "mining.negatives", "loss.scale_free", "loss.margin", "loss.soft"]
+    changed = [key for key in keys if first.value(key) != then.value(key)]
+    assert changed
+    assert all((f"  {key} = " in said) == (key in changed) for key in keys)
+    for key in changed:
+        section, name = key.split(".")
+        first = first.with_changes({section: {name: then.value(key)}})
+    assert first.model_dump() == then.model_dump()
+    assert train(then, alone / "out").summary["status"] == "finished"
+
+
+def test_a_better_config_that_is_there_is_kept_and_nothing_is_run(alone, capsys, monkeypatch):
+    (alone / "run.better.toml").write_text("mine")
+    monkeypatch.setattr("uncollapse.training.run_forecast.forecast_run", None)
+    assert run(app, race(alone)) == 2
+    assert "expected no run.better.toml beside run.toml" in capsys.readouterr().err
+    assert (alone / "run.better.toml").read_text() == "mine"
+
+
+def test_an_own_strategy_that_wins_is_said_and_nothing_is_written(alone, capsys):
+    safe = ["mining.positives=easy", "mining.negatives=semihard", "optimiser.lr=1e-12"]
+    assert run(app, race(alone, *(word for key in safe for word in ("--set", key)))) == 0
+    assert "easy x semihard wins: run.toml can stay as it is" in capsys.readouterr().out
+    assert {path.name for path in alone.iterdir()} == {"run.toml"}
+
+
+def test_a_race_works_with_shapes_probe_and_files(alone, capsys):
+    out = alone / "out"
+    more = ["--p", "2,5", "--k", "4", "--probe", "10", "--out", str(out)]
+    assert run(app, race(alone, *more)) == 0
+    said = capsys.readouterr().out
+    assert len([line for line in said.splitlines() if line.startswith(("│ 2 │", "│ 5 │"))]) == 2
+    assert {path.name for path in out.iterdir()} == {"forecast.csv", "forecast.html", "race.csv"}
+    assert "Race from the untrained network" in (out / "forecast.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--race"], "--race-steps: expected at least 12, room for two strategies, got 0, a tenth"),
+        (["--race", "--race-steps", "9"], "room for two strategies, got 9"),
+        (["--race-steps", "40"], "--race-steps: expected --race as well, got 40"),
+    ],
+)
+def test_a_budget_without_room_names_its_option_at_once(alone, capsys, monkeypatch, more, told):
+    monkeypatch.setattr("uncollapse.training.run_forecast.forecast_run", None)
+    assert run(app, ["forecast", str(alone / "run.toml"), *more]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert {path.name for path in alone.iterdir()} == {"run.toml"}
+
+
 def test_runs_without_fit_c_are_refused(folder, capsys):
     assert run(app, [*words(folder), str(folder / "run0")]) == 2
     assert "runs after --fit-c" in capsys.readouterr().err

@@ -6,9 +6,11 @@ import pytest
 
 from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.modal_drift import ModeDrift
+from uncollapse.health.race import Lap, Race
 from uncollapse.health.strategy import Strategy
 from uncollapse.health.trial_steps import Probe
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
+from uncollapse.training.strategy_race import Entrant, RaceResult
 
 HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)
 
@@ -23,6 +25,18 @@ def found(probe: Probe | None = None, dims: tuple[int, ...] = (4, 64)) -> Foreca
     ]
     other = [cell(p, k, d, -0.1, EASY) for d in dims for p in (2, 8) for k in (2, 4)]
     return Forecast(tuple(own), tuple(other), 2.0)
+
+
+def forecast_of_one_shape() -> Forecast:
+    return Forecast((cell(8, 8, 4, 0.9),), (), 2.0)
+
+
+def raced() -> RaceResult:
+    laps = (Lap("easy x hard", 9, 0.5), Lap("hard x hard", 9, 0.2))
+    own = Entrant(HARD, 0.9, 9, 0.2, 0.042, "out")
+    free = Strategy("hard", "hard", scale_free=True)
+    others = Entrant(EASY, -0.1, 9, 0.5, 1.5, "wins"), Entrant(free, 0.0, *[None] * 3, "no room")
+    return RaceResult(Race(laps, "easy x hard", 96, 20.0), 0.3, (own, *others))
 
 
 def test_the_map_shows_every_shape_with_its_sign_and_drift():
@@ -67,6 +81,21 @@ def test_mode_drift_is_shown_at_the_start_and_after_the_probe():
     assert "mode drift, probed" not in without
 
 
+def test_a_race_is_drawn_and_its_winner_is_recommended():
+    one = forecast_of_one_shape()
+    page = make_forecast_page(one, race=raced()).render()
+    assert "Recommended: easy x hard." in page
+    assert "Race from the untrained network" in page
+    assert "hard x hard: 30\N{NO-BREAK SPACE}% after 0, 20\N{NO-BREAK SPACE}% after 9" in page
+    assert "easy x hard (chosen)" in page
+    assert "the run&#39;s own" in page
+    assert "4.2\N{NO-BREAK SPACE}%" in page  # of the scale is left
+    assert "no room" in page
+    assert "hard x hard shrinks towards a point" in page
+    assert 'id="shapes"' not in page  # a map of one shape says nothing
+    assert 'id="race"' not in make_forecast_page(one).render()
+
+
 @pytest.mark.parametrize("name", ["plain.html", "new/folder.html"])
 def test_the_page_is_one_file_that_fetches_nothing(tmp_path: Path, name: str):
     path = save_forecast_page(found(), tmp_path / name)
@@ -78,7 +107,7 @@ def test_the_page_is_one_file_that_fetches_nothing(tmp_path: Path, name: str):
 @pytest.mark.parametrize("width", [375, 1280])
 def test_the_page_opens_without_complaint_network_or_overflow(browser, tmp_path: Path, width: int):
     falling = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 10, (0.4,) * 5 + (0.2,) * 5)
-    path = save_forecast_page(found(falling), tmp_path / "forecast.html")
+    path = save_forecast_page(found(falling), tmp_path / "forecast.html", race=raced())
     visit = browser.open(path, width)
     assert visit.complaints == []
     fetched = [url for url in visit.requests if not url.startswith("data:")]

@@ -51,7 +51,10 @@ def hostile_run(easy_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("hostile") / NAME
     shutil.copytree(easy_run.path, folder)
     run = Run(folder)
-    lines = [{"step": 5, "event": TEXT}, {"step": 6, "verdict": TEXT, TEXT: 1.0}]
+    laps = [{"strategy": name, "steps": 4, "recall": 0.5} for name in (TEXT, "hard x hard")]
+    race = {"chosen": TEXT, "rows": 96, "spent": 10.0, "laps": laps}
+    lines: list[dict[str, object]] = [{"step": 5, "event": TEXT, "race": race}]
+    lines.append({"step": 6, "verdict": TEXT, TEXT: 1.0})
     with run.metrics_file.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
     config = run.config_file.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse.cli.embed import TrustOption
-from uncollapse.cli.forecast_race import check_room, race_strategies, tell_winner
+from uncollapse.cli.forecast_race import check_race, race_strategies, tell_winner
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def command(
         raise InputError("--race-steps", race_steps, "--race as well")
     shape = _P, _K
     if race:
-        check_room(config)
+        check_race(config, settings, race_steps)
         if settings.batch.sampler == "pk":
             shape = str(settings.batch.p), str(settings.batch.k)
     if fit is not None or more:

@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from uncollapse.training import Config
     from uncollapse.training.strategy_race import RaceResult
 
-__all__ = ["check_room", "race_strategies", "tell_winner"]
+__all__ = ["check_race", "race_strategies", "tell_winner"]
 
 _COLOURS = {"wins": "green", "shrinks": "red"}
 
 
-def check_room(config: Path) -> None:
-    """Raise where the better config could not be written, before anything is computed."""
+def check_race(config: Path, settings: Config, steps: int | None) -> None:
+    """Raise where there is no room for the race or its result, before anything is computed."""
     from uncollapse.training.better_config import better_path
+    from uncollapse.training.strategy_race import race_budget
 
     better_path(config)
+    race_budget(settings, steps)
 
 
 def race_strategies(settings: Config, steps: int | None, console: Console) -> RaceResult:

@@ -116,7 +116,7 @@ def read_history(run: Run, complaints: list[str] | None = None) -> History:
         if "race" in line:
             race = _race(line["race"])
             if race is None:
-                complain(f"the race at step {step} is none")
+                complain(f"the race of step {step} cannot be read")
             else:
                 races.append((step, race))
         now = line.get("verdict")

@@ -29,7 +29,7 @@ from uncollapse.training.config import Config
 from uncollapse.training.race_trial import SessionTrial
 from uncollapse.training.session import Session
 
-__all__ = ["Entrant", "RaceResult", "race_run", "save_race"]
+__all__ = ["Entrant", "RaceResult", "race_budget", "race_run", "save_race"]
 
 _SHARE = 0.1  # of a run's steps that a race may cost
 _BATCHES = 8  # that drift is measured on
@@ -105,7 +105,7 @@ def race_run(
     drift does not shrink. `steps` is what all of it may cost, in training steps, a tenth of
     `train.steps` by default. Nothing is written, and torch's random state stays as it was.
     """
-    budget = int(_SHARE * config.train.steps) if steps is None else check_int("steps", steps)
+    budget = race_budget(config, steps)
     with torch.random.fork_rng(devices=[]):
         session = _session(config)
         own = strategy_of(session.loss)
@@ -118,7 +118,9 @@ def race_run(
         if not safe:
             given = f"none of {len(others)} alternatives"
             raise InputError("--race", given, "an alternative that does not shrink the embedding")
-        plan = _plan(len(safe) + 1, budget, session.batch_size, asked=steps is not None)
+        count = len(safe) + 1
+        plan = plan_race(count, budget, session.batch_size, most=count)
+        assert plan is not None  # two have room
         some = safe[: plan.strategies - 1]
         runners = [own, *some] if drifts[own] <= NO_DRIFT else [*some, own]
         trial = _FirstSteps(session, plan, progress)
@@ -128,6 +130,18 @@ def race_run(
         allowed = "a split with 48 samples or more of classes that have several"
         raise InputError("data.train_split", repr(config.data.train_split), allowed)
     return RaceResult(race, trial.start, tuple(_entrants(race, drifts, runners, trial.scales)))
+
+
+def race_budget(config: Config, steps: int | None = None) -> int:
+    """The steps that a race may cost; `InputError` where two strategies have no room in them."""
+    budget = int(_SHARE * config.train.steps) if steps is None else check_int("steps", steps)
+    batch = config.batch
+    size = batch.p * batch.k if batch.sampler == "pk" else batch.size
+    if plan_race(2, budget, size) is None:
+        least = next(n for n in itertools.count(1) if plan_race(2, n, size))
+        given = f"{budget}{', a tenth of train.steps' if steps is None else ''}"
+        raise InputError("--race-steps", given, f"at least {least}, room for two strategies")
+    return budget
 
 
 def save_race(found: RaceResult, folder: Path) -> list[Path]:
@@ -151,15 +165,6 @@ def _ranked(session: Session, own: Strategy) -> list[Strategy]:
     batch = session.config.batch
     k = batch.k if batch.sampler == "pk" else None
     return rank_strategies(own, RunSettings(k=k, several_modes=finer_classes(session.data)))
-
-
-def _plan(candidates: int, budget: int, batch_size: int, *, asked: bool) -> Plan:
-    plan = plan_race(candidates, budget, batch_size, most=candidates)
-    if plan is None:
-        least = next(n for n in itertools.count(1) if plan_race(2, n, batch_size))
-        given = f"{budget}{'' if asked else ', a tenth of train.steps'}"
-        raise InputError("--race-steps", given, f"at least {least}, room for two strategies")
-    return plan
 
 
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:

@@ -1,0 +1,162 @@
+"""Races on pages: a line per strategy, who was chosen, and lines of a log that are no race."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from uncollapse._base.files import DamagedFileError
+from uncollapse.charts import png
+from uncollapse.health.race import Lap, Race
+from uncollapse.report import run_report, write_report
+from uncollapse.report.history import read_history
+from uncollapse.report.race_charts import race_chart, race_table
+from uncollapse.training import Run
+
+if TYPE_CHECKING:
+    from conftest import Browser
+
+LAPS = (
+    Lap("inside x hard, scale-free", 6, 0.5),
+    Lap("easy x hard", 6, 0.625),
+    Lap("hard x hard", 6, 0.0),
+    Lap("inside x hard, scale-free", 20, 0.75),
+    Lap("easy x hard", 20, 0.625),
+)
+RACE = Race(LAPS, "inside x hard, scale-free", 96, 57.0)
+LINE = RACE.to_dict()
+
+
+@pytest.fixture
+def copied(easy_run: Run, tmp_path: Path) -> Run:
+    """A run that a test may change."""
+    shutil.copytree(easy_run.path, tmp_path / "copied")
+    return Run(tmp_path / "copied")
+
+
+def log(run: Run, *races: object) -> None:
+    with run.metrics_file.open("a", encoding="utf-8") as file:
+        for step, race in enumerate(races, start=3):
+            file.write(json.dumps({"step": step, "loss": 0.5, "race": race}) + "\n")
+
+
+def test_each_strategy_is_a_line_that_ends_where_it_is_out():
+    chart = race_chart(RACE, "Race")
+    assert chart.description.replace("\N{NO-BREAK SPACE}", " ") == (
+        "inside x hard, scale-free: 50 % after 6, 75 % after 20. "
+        "easy x hard: 62.5 % after 6, 62.5 % after 20. hard x hard: 0 % after 6"
+    )
+    names = [entry.name for entry in chart.legend]
+    assert names == ["inside x hard, scale-free (chosen)", "easy x hard", "hard x hard"]
+    assert chart.note == "R@1 of 96 held-out samples; chosen: inside x hard, scale-free"
+
+
+def test_lines_begin_at_the_start_where_it_is_known():
+    chart = race_chart(RACE, "Race", start=0.25)
+    assert "hard x hard: 25\N{NO-BREAK SPACE}% after 0, 0\N{NO-BREAK SPACE}% after 6" in (
+        chart.description
+    )
+
+
+@pytest.mark.parametrize("recall", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("steps", [0, 1, 10**12])
+def test_a_race_of_one_round_or_of_equals_can_be_drawn(recall: float, steps: int):
+    laps = Lap("a", steps, recall), Lap("b", steps, recall)
+    chart = race_chart(Race(laps, "b", 96, 1.0), "Race")
+    assert png(chart)[:4] == b"\x89PNG"
+    assert "<svg" in chart.__html__()
+
+
+def test_the_table_has_the_last_lap_of_each_the_chosen_one_first():
+    rows = [[str(cell.text) for cell in line] for line in race_table(RACE).lines]
+    assert [row[0] for row in rows] == ["inside x hard, scale-free", "easy x hard", "hard x hard"]
+    assert [row[1] for row in rows] == ["20", "20", "6"]
+    assert [row[-1] for row in rows] == ["✓ chosen", "out", "out"]
+
+
+def test_the_page_of_a_run_shows_its_races_and_without_races_nothing(copied: Run):
+    assert 'id="races"' not in write_report(copied).read_text(encoding="utf-8")
+    log(copied, LINE, LINE)
+    assert [step for step, _ in read_history(copied).races] == [3, 4]
+    assert read_history(copied).races[0][1] == RACE
+    text = write_report(copied).read_text(encoding="utf-8")
+    for piece in ("Race at step 3", "Race at step 4", "chosen: inside x hard, scale-free"):
+        assert piece in text
+
+
+def test_races_of_several_runs_are_told_apart(copied: Run, hard_run: Run, tmp_path: Path):
+    log(copied, LINE)
+    text = run_report([copied, hard_run], tmp_path / "two.html").read_text(encoding="utf-8")
+    assert "copied: race at step 3" in text
+    assert "hard: race" not in text
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    return {**LINE, **values}
+
+
+def of_lap(**values: Any) -> dict[str, Any]:
+    return changed(laps=[{**LINE["laps"][0], **values}])
+
+
+DAMAGED = [
+    None,
+    "race",
+    7,
+    [],
+    {},
+    {"chosen": "a"},
+    changed(laps=[]),
+    changed(laps=None),
+    changed(laps={"a": 1}),
+    changed(laps=["a"]),
+    changed(laps=[None]),
+    changed(chosen="nobody"),
+    changed(chosen=["easy x hard"]),
+    changed(rows="many"),
+    changed(rows=True),
+    changed(rows=-1),
+    changed(spent=float("inf")),
+    of_lap(recall="high"),
+    of_lap(recall=float("nan")),
+    of_lap(recall=1.5),
+    of_lap(recall=None),
+    of_lap(steps=float("inf")),
+    of_lap(steps=10**400),
+    of_lap(steps=[6]),
+    of_lap(strategy={"a": 1}),
+    of_lap(strategy=None),
+    of_lap(more=1),
+]
+
+
+@pytest.mark.parametrize("race", DAMAGED, ids=[json.dumps(one)[:60] for one in DAMAGED])
+def test_what_is_no_race_is_named_and_the_rest_of_its_line_is_read(copied: Run, race: object):
+    log(copied, race, LINE)
+    with pytest.raises(DamagedFileError, match="step 3"):
+        read_history(copied)
+    complaints: list[str] = []
+    found = read_history(copied, complaints)
+    assert [step for step, _ in found.races] == [4]
+    assert any("step 3" in line for line in complaints)
+    assert 3 in found.curves["loss"].steps
+
+
+def test_the_page_of_a_run_with_damaged_races_is_still_written(copied: Run):
+    log(copied, *DAMAGED)
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert 'id="races"' not in text
+    assert "metrics.jsonl is damaged: the race of step 3" in text
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_races_open_without_complaint_or_overflow(browser: Browser, copied: Run, width: int):
+    log(copied, LINE)
+    visit = browser.open(write_report(copied), width)
+    assert visit.complaints == []
+    assert visit.value("document.querySelectorAll('#races svg').length") >= 1
+    assert visit.value("document.documentElement.scrollWidth") == width
