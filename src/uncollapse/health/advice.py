@@ -208,7 +208,6 @@ def _in_words(own: Strategy, then: Strategy) -> str:
     said = [
         f"{key} = {str(value).lower() if value in (True, False) else value}"
         for key, value in changed.items()
-        if key != "soft" or value
     ]
     return " with ".join([said[0], " and ".join(said[1:])] if len(said) > 1 else said)
 
