@@ -35,7 +35,7 @@ _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two looks ahead once less is left
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
 _ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
-_RACE_SHARE = 0.1  # of a run's steps that its races may cost
+_RACE_SHARE = 0.08  # of a run's steps that its races may cost: a tenth with all that goes with them
 _USUAL_STEPS = 800  # of a run that does not say how many it has
 
 
