@@ -158,6 +158,8 @@ def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -
     """
     if health.verdict == "healthy":
         return ""
+    if health.fine_agreement is not None:  # fine labels that divide a class are its modes
+        settings = settings.known(RunSettings(several_modes=True))
     found = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)
     return "; ".join(filter(None, (found.cause, *facts, found.sentence)))
 
