@@ -6,14 +6,22 @@ Monitor, guard, forecast, `diagnose` and the docs all ask here, so that they say
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from uncollapse.health.records import Health
 from uncollapse.health.strategy import Strategy, changed_keys
 from uncollapse.losses import IdentityLoss
 
-__all__ = ["Advice", "RunSettings", "advise", "advise_on", "lower_rate", "rank_strategies"]
+__all__ = [
+    "Advice",
+    "RunSettings",
+    "advise",
+    "advise_on",
+    "contenders",
+    "lower_rate",
+    "rank_strategies",
+]
 
 # What the miners of pytorch-metric-learning choose, in our two words.
 _PML_MINERS = {
@@ -144,6 +152,21 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
     calm = [own.positives, *["easy"] * ("easy" in gentle)]
     found += [replace(base, positives=p, negatives="semihard") for p in calm]
     return [one for one in dict.fromkeys([*found, *free, slower]) if one != own]
+
+
+def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
+    """Of ranked strategies those that a short race may choose from: other positives, no more.
+
+    Semi-hard negatives, and hard positives made scale-free, can look best after a few steps and end
+    far behind; they are for runs that have nothing else.
+
+    >>> first = Strategy("hard", "hard", scale_free=False, margin=0.2, soft=False)
+    >>> len(contenders(first, rank_strategies(first)))
+    4
+    """
+    plain = [one for one in ranked if one.lr_factor == own.lr_factor]
+    mined = [one for one in plain if one.positives != own.positives]
+    return [one for one in mined if one.negatives == own.negatives] or plain
 
 
 def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -> str:

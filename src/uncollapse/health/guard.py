@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse.health.advice import rank_strategies
+from uncollapse.health.advice import contenders, rank_strategies
 from uncollapse.health.loop_trial import LoopTrial
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Race, Trial, plan_race, run_race
@@ -299,8 +299,13 @@ class Guard:
         if self.strategy not in self._failed:
             self._failed.append(self.strategy)
         ranked = rank_strategies(self.first, self.monitor.settings)
-        drifts = {one: self._drift(one) for one in ranked if one not in self._failed}
-        safe = [one for one, drift in drifts.items() if drift <= self.tolerance]
+        left = [one for one in ranked if one not in self._failed]
+        runners = contenders(self.first, left)
+        drifts = {one: self._drift(one) for one in runners}
+        safe = [one for one in runners if drifts[one] <= self.tolerance]
+        if not safe:
+            drifts |= {one: self._drift(one) for one in left if one not in drifts}
+            safe = [one for one, drift in drifts.items() if drift <= self.tolerance]
         before, size = self.strategy, self.monitor.settings.batch_size or 1
         step, race = self._roll_back(self.strategy), None
         if safe:
@@ -318,17 +323,16 @@ class Guard:
 
     def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
         """The winner of a race of strategies, in whose state the run then is; or the first."""
-        runners = [one for one in safe if one.lr_factor == self.first.lr_factor]
-        plan = plan_race(len(runners), self._race_left, size)
+        plan = plan_race(len(safe), self._race_left, size)
         if self._trial is None or plan is None:
             return safe[0], None
         random = torch.get_rng_state()
-        race = run_race(self._trial, runners, self._apply, plan, size)
+        race = run_race(self._trial, safe, self._apply, plan, size)
         torch.set_rng_state(random)
         if race is None:
             return safe[0], None
         self._race_left -= race.spent
-        return next(one for one in runners if str(one) == race.chosen), race
+        return next(one for one in safe if str(one) == race.chosen), race
 
     def _apply(self, strategy: Strategy) -> None:
         apply_strategy(self.loss_fn, strategy)

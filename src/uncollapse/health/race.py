@@ -21,7 +21,7 @@ _MOST = 4  # strategies that race, unless more are asked for
 _FEWEST_STEPS = 4  # of a strategy before it is judged for the first time
 _ROWS = (96, 384)  # held-out rows: at least, at most
 _FORWARD = 1 / 3  # of a training step
-_DOUBT = 1.5  # standard errors of a paired difference that leave the choice to the adviser's order
+_DOUBT = 2.0  # standard errors of a paired difference that leave the choice to the adviser's order
 
 
 class Course(NamedTuple):
@@ -106,11 +106,18 @@ class Plan(NamedTuple):
     rows: int
 
 
-def plan_race(candidates: int, budget: float, batch_size: int, *, most: int = _MOST) -> Plan | None:
+def plan_race(
+    candidates: int,
+    budget: float,
+    batch_size: int,
+    *,
+    most: int = _MOST,
+    fewest: int = _FEWEST_STEPS,
+) -> Plan | None:
     """The race of most strategies that a budget of training steps has room for; None without.
 
     Each rung gets an equal share of the budget, so that those which stay train for twice as long.
-    Judging costs as much as the forward pass of its rows.
+    Judging costs as much as the forward pass of its rows, and comes after `fewest` steps or more.
 
     >>> plan_race(6, budget=80, batch_size=144), plan_race(6, budget=5, batch_size=144)
     (Plan(strategies=4, rungs=(9, 19), rows=288), None)
@@ -123,7 +130,7 @@ def plan_race(candidates: int, budget: float, batch_size: int, *, most: int = _M
             sizes.append(running)
             running = math.ceil(running / 2)
         rungs = tuple(int(budget / len(sizes) / size - judging) for size in sizes)
-        if rungs[0] >= _FEWEST_STEPS:
+        if rungs[0] >= fewest:
             return Plan(count, rungs, rows)
     return None
 
@@ -137,7 +144,7 @@ def run_race(
 ) -> Race | None:
     """Successive halving of `candidates`, best guess first, from the state the trial is in.
 
-    The trial ends in the state of the winner. Of strategies that 1.5 standard errors of the paired
+    The trial ends in the state of the winner. Of strategies that two standard errors of the paired
     difference cannot tell apart, the one named first wins. None where the trial has no rows to
     judge by; it is then as it was.
     """

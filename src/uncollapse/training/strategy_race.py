@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.health.advice import RunSettings, rank_strategies
+from uncollapse.health.advice import RunSettings, contenders, rank_strategies
 from uncollapse.health.judging import as_judged
 from uncollapse.health.mode_choice import finer_classes
 from uncollapse.health.race import Course, Plan, Race, found_first, plan_race, run_race
@@ -33,6 +33,7 @@ __all__ = ["Entrant", "RaceResult", "race_budget", "race_run", "save_race"]
 
 _SHARE = 0.1  # of a run's steps that a race may cost
 _BATCHES = 8  # that drift is measured on
+_SURE = 20  # steps before the first judgement, from which on every strategy may race
 
 Progress = Callable[[int, int], None]
 
@@ -118,8 +119,10 @@ def race_run(
         if not safe:
             given = f"none of {len(others)} alternatives"
             raise InputError("--race", given, "an alternative that does not shrink the embedding")
-        count = len(safe) + 1
-        plan = plan_race(count, budget, session.batch_size, most=count)
+        plan = _plan(len(safe) + 1, budget, session, fewest=_SURE)
+        if plan is None or plan.strategies <= len(safe):  # no room for all of them to show anything
+            safe = contenders(own, safe)
+            plan = _plan(len(safe) + 1, budget, session)
         assert plan is not None  # two have room
         some = safe[: plan.strategies - 1]
         runners = [own, *some] if drifts[own] <= NO_DRIFT else [*some, own]
@@ -130,6 +133,10 @@ def race_run(
         allowed = "a split with 48 samples or more of classes that have several"
         raise InputError("data.train_split", repr(config.data.train_split), allowed)
     return RaceResult(race, trial.start, tuple(_entrants(race, drifts, runners, trial.scales)))
+
+
+def _plan(count: int, budget: float, session: Session, fewest: int = 4) -> Plan | None:
+    return plan_race(count, budget, session.batch_size, most=count, fewest=fewest)
 
 
 def race_budget(config: Config, steps: int | None = None) -> int:
