@@ -52,7 +52,8 @@ def test_a_race_costs_no_more_than_a_tenth_of_the_run(raced):
     assert raced.race.spent <= 40
     asked = race_run(config(), steps=90)
     assert 40 < asked.race.spent <= 90
-    assert len(asked.race.last) > len(raced.race.last)
+    laps = [max(lap.steps for lap in one.race.laps) for one in (raced, asked)]
+    assert laps[0] < laps[1]
 
 
 def test_strategies_that_shrink_do_not_race_except_the_own(raced):
@@ -67,9 +68,15 @@ def test_strategies_that_shrink_do_not_race_except_the_own(raced):
 
 
 def test_all_that_do_not_shrink_race_where_the_budget_has_room():
-    found = race_run(config(), steps=150)
+    found = race_run(config(), steps=600)
     assert {one.result for one in found.entrants} == {"wins", "out", "shrinks"}
     assert len(found.race.last) > 4
+
+
+def test_a_short_race_is_run_by_strategies_with_other_positives_only(raced):
+    ran = [one.strategy for one in raced.entrants[1:] if one.steps is not None]
+    assert all((one.positives, one.negatives) != ("hard", "hard") for one in ran)
+    assert all(one.negatives == "hard" for one in ran)
 
 
 def test_the_own_strategy_wins_what_chance_could_decide_if_it_does_not_shrink():
