@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from uncollapse.health.records import Health
 from uncollapse.health.strategy import Strategy, changed_keys
-from uncollapse.losses import IdentityLoss
+from uncollapse.losses import IdentityLoss, MultipleLosses
 
 __all__ = [
     "Advice",
@@ -41,7 +41,7 @@ class RunSettings:
     """What is known of a run: None where it is not. `margin` only for losses in distances.
 
     `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
-    `id_weight` the weight of an identity term beside the loss.
+    `summed` whether other losses are added to this one.
 
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
@@ -60,7 +60,7 @@ class RunSettings:
     lr: float | None = None
     k: int | None = None
     several_modes: bool | None = None
-    id_weight: float | None = None
+    summed: bool | None = None
 
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
@@ -86,7 +86,7 @@ class RunSettings:
             soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),
             scale_free=getattr(loss, "scale_free", None),
             normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
-            id_weight=loss.weight if isinstance(loss, IdentityLoss) else None,
+            summed=isinstance(loss, IdentityLoss | MultipleLosses) or None,
         )
 
     def known(self, other: RunSettings) -> RunSettings:
@@ -105,7 +105,7 @@ class RunSettings:
     @property
     def collapsed_loss(self) -> tuple[float, str] | None:
         """What a triplet loss is when all embeddings coincide, and what that value is called."""
-        if self.margin is None or self.id_weight:  # an identity term adds what it costs
+        if self.margin is None or self.summed:  # what else is added has its own value there
             return None
         if self.soft:
             value = math.log1p(math.exp(self.margin))

@@ -9,6 +9,7 @@ from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
+from uncollapse.losses.multiple import MultipleLosses
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_nca import ProxyNCALoss
@@ -23,6 +24,7 @@ __all__ = [
     "Loss",
     "MarginLoss",
     "MultiSimilarityLoss",
+    "MultipleLosses",
     "NPairLoss",
     "ProxyNCALoss",
     "SupConLoss",
