@@ -1,15 +1,17 @@
 """Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
-from uncollapse.health.advice import Advice, RunSettings, advise_on, rank_strategies
+from uncollapse.health.advice import Advice, advise_on
 from uncollapse.health.drift_forecast import forecast
 from uncollapse.health.forecast_result import Cell, Forecast
-from uncollapse.health.guard import Guard, GuardEvent
+from uncollapse.health.guard import Guard
+from uncollapse.health.guard_event import GuardEvent
 from uncollapse.health.measuring import measure
 from uncollapse.health.modal_drift import ModeDrift, mode_drift
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
 from uncollapse.health.race import Lap, Race
 from uncollapse.health.radial_drift import Drift, drift
+from uncollapse.health.ranking import rank_strategies
 from uncollapse.health.records import (
     VERDICTS,
     ClassHealth,
@@ -20,6 +22,7 @@ from uncollapse.health.records import (
     Norms,
     Reference,
 )
+from uncollapse.health.run_settings import RunSettings
 from uncollapse.health.statistics import cdnv, effective_rank, nc1, principal_axes
 from uncollapse.health.strategy import Strategy, strategy_of
 from uncollapse.health.strategy_drifts import DriftRow, drift_table

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
-from uncollapse.health.advice import RunSettings, rank_strategies
 from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.modal_drift import mode_drift
 from uncollapse.health.mode_choice import finer_classes
 from uncollapse.health.radial_drift import drift, has_unit_rows
+from uncollapse.health.ranking import rank_strategies
+from uncollapse.health.run_settings import RunSettings
 from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
 from uncollapse.health.trial_steps import probe
 from uncollapse.losses import TripletLoss

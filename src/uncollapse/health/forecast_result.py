@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from uncollapse.health.advice import RunSettings, advise_on
+from uncollapse.health.advice import advise_on
 from uncollapse.health.modal_drift import ModeDrift
 from uncollapse.health.mode_choice import keeps_modes, merges_modes, merging_words
+from uncollapse.health.run_settings import RunSettings
 from uncollapse.health.strategy import Strategy, changed_keys
 from uncollapse.health.thresholds import Thresholds
 from uncollapse.health.trial_steps import NO_DRIFT, Probe
@@ -111,9 +112,10 @@ class Forecast:
         if own.risk == "none":
             return f"{shape}: {merging_words([own], cell)}, and classes here have several modes"
         known = replace(self.settings, k=cell.k, batch_size=cell.p * cell.k)
-        sentence = advise_on("network-collapse", known).sentence
+        advice = advise_on("network-collapse", known)
         return (
-            f"{shape}: {own.strategy} {_shrinks(own)}; {sentence} (drift {cell.drift:+.3f} there)"
+            f"{shape}: {own.strategy} {_shrinks(own)}; {advice.sentence} (drift {cell.drift:+.3f} "
+            f"there): {advice.evidence}"
         )
 
     def _other_modes(self, cell: Cell) -> str:

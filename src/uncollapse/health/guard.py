@@ -6,7 +6,7 @@ Or, where it diverged, at a lower learning rate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -14,19 +14,20 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse.health.advice import contenders, rank_strategies
+from uncollapse.health.guard_event import GuardEvent
 from uncollapse.health.loop_trial import LoopTrial
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import Race, Trial, plan_race, run_race
-from uncollapse.health.radial_drift import LossFn, drift, has_unit_rows
+from uncollapse.health.race import Race, Trial
+from uncollapse.health.radial_drift import LossFn
 from uncollapse.health.records import Health
 from uncollapse.health.scale import spread
 from uncollapse.health.shares import percent
 from uncollapse.health.snapshots import Snapshots
 from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
+from uncollapse.health.strategy_choice import StrategyChoice
 from uncollapse.health.trial_steps import predict_scale
 
-__all__ = ["ACTIONS", "Guard", "GuardEvent"]
+__all__ = ["ACTIONS", "Guard"]
 
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking")
@@ -35,33 +36,6 @@ _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two looks ahead once less is left
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
 _ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
-_RACE_SHARE = 0.08  # of a run's steps that its races may cost: a tenth with all that goes with them
-_USUAL_STEPS = 800  # of a run that does not say how many it has
-
-
-@dataclass(frozen=True)
-class GuardEvent:
-    """Something the guard saw or did, in words."""
-
-    step: int
-    kind: str  # "warning", "stop", "rescue" or "return"
-    text: str
-    race: Race | None = None  # what a rescue chose by
-
-    def __str__(self) -> str:
-        return f"step {self.step}: {self.text}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a file."""
-        race = {} if self.race is None else {"race": self.race.to_dict()}
-        return {"step": self.step, "kind": self.kind, "text": self.text, **race}
-
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> GuardEvent:
-        """The inverse of `to_dict`."""
-        race = given.get("race")
-        known = {"race": None if race is None else Race.from_dict(race)}
-        return cls(given["step"], given["kind"], given["text"], **known)
 
 
 class Guard:
@@ -149,13 +123,13 @@ class Guard:
         self._rate = 1.0  # what divergence has left of the learning rate
         self._rollbacks = 0
         self._snapshots = Snapshots(model, optimiser, loss_fn)
-        self._race_left = _RACE_SHARE * check_int("steps", steps or _USUAL_STEPS)
         self._raced = False  # whether the present strategy was chosen by a race
-        self._trial: Trial | None = None
         if action == "rescue":
             self._take_snapshot()
-            if race and self.first != Strategy():
-                self._trial = trial or LoopTrial(model, optimiser, loss_fn)
+            if race and trial is None and self.first != Strategy():
+                trial = LoopTrial(model, optimiser, loss_fn)
+        trial = trial if race and action == "rescue" else None
+        self._choice = StrategyChoice(loss_fn, trial, tolerance=self.tolerance, steps=steps)
 
     @property
     def lr_factor(self) -> float:
@@ -170,8 +144,8 @@ class Guard:
         step: int | None = None,
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
-        if isinstance(self._trial, LoopTrial):
-            self._trial.tape.keep(embeddings, labels)
+        if isinstance(self._choice.trial, LoopTrial):
+            self._choice.trial.tape.keep(embeddings, labels)
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
         if health.diameter < _SNAPSHOT_GROWTH * self._most:  # not of NaN
@@ -202,7 +176,7 @@ class Guard:
             "said": self._said,
             "rate": self._rate,
             "rollbacks": self._rollbacks,
-            "race_left": self._race_left,
+            "race_left": self._choice.left,
             "raced": self._raced,
             "snapshots": self._snapshots.state_dict(),
         }
@@ -218,7 +192,7 @@ class Guard:
         self._start = None if start is None else (start[0], start[1])
         self._said, self._rate = state["said"], state["rate"]
         self._rollbacks = state["rollbacks"]
-        self._race_left = state.get("race_left", self._race_left)  # earlier versions had no races
+        self._choice.left = state.get("race_left", self._choice.left)  # earlier: no races
         self._raced = state.get("raced", False)
         self._snapshots.load_state_dict(state["snapshots"])
         apply_strategy(self.loss_fn, self.strategy)
@@ -298,18 +272,11 @@ class Guard:
     def _rescue(self, health: Health, now: float) -> None:
         if self.strategy not in self._failed:
             self._failed.append(self.strategy)
-        ranked = rank_strategies(self.first, self.monitor.settings)
-        left = [one for one in ranked if one not in self._failed]
-        runners = contenders(self.first, left)
-        drifts = {one: self._drift(one) for one in runners}
-        safe = [one for one in runners if drifts[one] <= self.tolerance]
-        if not safe:
-            drifts |= {one: self._drift(one) for one in left if one not in drifts}
-            safe = [one for one, drift in drifts.items() if drift <= self.tolerance]
         before, size = self.strategy, self.monitor.settings.batch_size or 1
-        step, race = self._roll_back(self.strategy), None
+        drifts, safe = self._choice.measured(self.first, before, self._failed, self.monitor)
+        step, race = self._roll_back(before), None
         if safe:
-            chosen, race = self._raced_choice(safe, size)
+            chosen, race = self._choice.raced(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
             chosen = min(drifts, key=drifts.__getitem__, default=before)
         self._change(chosen, self.lr_factor)
@@ -320,22 +287,6 @@ class Guard:
             f"going on with {chosen} ({how})"
         )
         self._record(health, "rescue", text, race)
-
-    def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
-        """The winner of a race of strategies, in whose state the run then is; or the first."""
-        plan = plan_race(len(safe), self._race_left, size)
-        if self._trial is None or plan is None:
-            return safe[0], None
-        random = torch.get_rng_state()
-        race = run_race(self._trial, safe, self._apply, plan, size)
-        torch.set_rng_state(random)
-        if race is None:
-            return safe[0], None
-        self._race_left -= race.spent
-        return next(one for one in safe if str(one) == race.chosen), race
-
-    def _apply(self, strategy: Strategy) -> None:
-        apply_strategy(self.loss_fn, strategy)
 
     def _roll_back(self, strategy: Strategy, *, confirmed: bool = False) -> int:
         """Restore a snapshot and go on with a strategy; returns the snapshot's step."""
@@ -354,23 +305,7 @@ class Guard:
         self.monitor.change_settings(**known)
 
     def _drift(self, strategy: Strategy) -> float:
-        """Drift of a strategy on the reservoir; the loss and its generator stay as they were."""
-        rows, labels = self.monitor.reservoir.rows()
-        if labels is None:
-            return 0.0
-        inner: Any = self.loss_fn
-        own = inner.parameters() if isinstance(inner, nn.Module) else iter(())
-        device = next(own, rows).device
-        generator = getattr(getattr(inner, "miner", None), "generator", None)
-        state = None if generator is None else generator.get_state()
-        apply_strategy(self.loss_fn, strategy)
-        try:
-            unit = has_unit_rows(rows)
-            return drift(self.loss_fn, rows.to(device), labels, normalized=unit).value
-        finally:
-            apply_strategy(self.loss_fn, self.strategy)
-            if generator is not None:
-                generator.set_state(state)
+        return self._choice.drift(strategy, self.strategy, self.monitor)
 
     @property
     def _most(self) -> float:

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, as_rows, scalar
 from uncollapse._base.check import InputError, check_int
-from uncollapse.health.advice import RunSettings, advise
+from uncollapse.health.advice import advise
 from uncollapse.health.class_watch import tight_share
 from uncollapse.health.measuring import figures
 from uncollapse.health.mode_choice import mode_facts
 from uncollapse.health.plateau import LossWatch
 from uncollapse.health.records import VERDICTS, Health, Reference
 from uncollapse.health.reservoir import Reservoir
+from uncollapse.health.run_settings import RunSettings
 from uncollapse.health.scale import scale_figures
 from uncollapse.health.shares import percent
 from uncollapse.health.thresholds import Thresholds

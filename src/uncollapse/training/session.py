@@ -16,7 +16,8 @@ from uncollapse._base.check import InputError
 from uncollapse.data import Compose, LabelledImages
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor
-from uncollapse.health.guard import Guard, GuardEvent
+from uncollapse.health.guard import Guard
+from uncollapse.health.guard_event import GuardEvent
 from uncollapse.health.mode_choice import finer_classes
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import (

@@ -16,11 +16,12 @@ from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.health.advice import RunSettings, contenders, rank_strategies
 from uncollapse.health.judging import as_judged
 from uncollapse.health.mode_choice import finer_classes
 from uncollapse.health.race import Course, Plan, Race, found_first, plan_race, run_race
 from uncollapse.health.radial_drift import drift, has_unit_rows
+from uncollapse.health.ranking import contenders, rank_strategies
+from uncollapse.health.run_settings import RunSettings
 from uncollapse.health.scale import spread
 from uncollapse.health.strategy import Strategy, apply_strategy, changed_keys, strategy_of
 from uncollapse.health.trial_steps import NO_DRIFT
