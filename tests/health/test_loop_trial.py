@@ -2,6 +2,7 @@
 
 import copy
 import io
+import weakref
 
 import torch
 from torch import nn
@@ -123,6 +124,15 @@ def test_copies_and_files_of_the_network_leave_the_tape_behind():
     assert all(
         torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
     )
+
+
+def test_a_tape_that_is_gone_is_not_kept_alive_by_the_network():
+    tape = Tape(model := network())
+    gone = weakref.ref(tape)
+    tape.keep(model(batch(0)), LABELS)
+    del tape
+    assert gone() is None
+    model(batch(1))
 
 
 def taped(model: nn.Module, loss, steps: int = 9) -> LoopTrial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -34,15 +35,15 @@ class Take(NamedTuple):
         """Whether the tensors still are what they were: a loop may fill its buffers anew."""
         return self.versions == _versions(self.args, self.kwargs)
 
-    def row_keys(self) -> list[bytes]:
+    def row_keys(self) -> list[int]:
         """What tells a row of the batch from others: its input; none is like it if that is odd."""
         n = len(self.labels)
         rows = next((one for one in _tensors(self.args, self.kwargs) if len(one) == n), None)
         if rows is None:
-            return [f"{id(self)} {number}".encode() for number in range(n)]
+            return [hash((id(self), number)) for number in range(n)]
         flat = rows.detach().reshape(n, -1).cpu()
         flat = flat.float() if flat.dtype == torch.bfloat16 else flat
-        return [row.tobytes() for row in flat.numpy()]
+        return [hash(row.tobytes()) for row in flat.numpy()]
 
 
 class Tape:
@@ -80,14 +81,18 @@ class Tape:
 
 
 class _Hook:
-    """Copied or pickled with a network, it is one that does nothing: the tape is the loop's."""
+    """Tells a tape what it sees, as long as there is one.
+
+    Copied or pickled with a network, it does nothing: the tape is the loop's.
+    """
 
     def __init__(self, tape: Tape | None = None) -> None:
-        self.tape = tape
+        self.tape = None if tape is None else weakref.ref(tape)
 
     def __call__(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if self.tape is not None and model.training and torch.is_grad_enabled():
-            self.tape.seen(args, kwargs, output)
+        tape = None if self.tape is None else self.tape()
+        if tape is not None and model.training and torch.is_grad_enabled():
+            tape.seen(args, kwargs, output)
 
     def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
         return _Hook, ()
