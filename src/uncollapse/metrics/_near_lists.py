@@ -18,7 +18,8 @@ from uncollapse.metrics._ranked_set import equal_rows, narrow_dtype
 __all__ = ["NearLists", "near_lists", "pieces"]
 
 _GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
-_TILE = 2048  # columns converted at a time where no copy is kept
+_TILE = 256  # rows converted at a time where no copy is kept, at least
+_VALUES = 1 << 20  # values of them: 8 MB
 _PAIRS = 1 << 20  # pairs sorted together
 
 
@@ -58,7 +59,7 @@ def _of_different(
     dtype = narrow_dtype()
     item = torch.finfo(dtype).bits // 8
     frame = Frame.of(x, sphere=sphere, dtype=dtype, resident=4 * item * n * width <= max_memory)
-    tile = n if frame.z is not None else _TILE
+    tile = n if frame.z is not None else max(_TILE, _VALUES // width)
     groups = min(n, max(_GROUPS, 4 * k))
     padded = -(-n // groups) * groups
     step = min(n, max(16, max_memory // (8 * item * padded)))

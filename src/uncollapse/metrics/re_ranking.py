@@ -29,7 +29,8 @@ from uncollapse.metrics.nearest_rows import Neighbours, first_columns
 
 __all__ = ["ReRanked", "ReRanking", "rerank", "reranked_ranks"]
 
-_TILE = 2048  # gallery rows converted at a time
+_TILE = 256  # gallery rows converted at a time, at least
+_VALUES = 1 << 20  # values of them: 8 MB
 _TIE = 1e-12  # re-ranked distances, which are at most 1, that differ by less are equal
 
 
@@ -76,10 +77,9 @@ class ReRanked:
         """
         chosen = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
         weight = self.settings.lambda_value
-        shared = min_sums(self._queries[chosen], self._columns)
-        mixed = 1 - shared / (2 - shared)  # (10): the Jaccard distance of two encodings
+        mixed = _jaccard(min_sums(self._queries[chosen], self._columns))
         mixed *= 1 - weight
-        mixed += self._original(chosen) * weight  # (12)
+        mixed += self._original(chosen, weight)  # (12)
         return torch.from_numpy(mixed)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -101,16 +101,18 @@ class ReRanked:
                 report(part.stop, len(self))
         return Neighbours(rows, distances)
 
-    def _original(self, rows: Array) -> Array:
-        """Squared distances to the gallery over the row's largest to any query or gallery row."""
+    def _original(self, rows: Array, weight: float) -> Array:
+        """`weight` times the squared distances to the gallery over each row's `_farthest`."""
         frame, first = self._frame, len(self)
         i = torch.from_numpy(rows).to(frame.norms.device)
+        scale = weight / self._farthest[rows][:, None]
         found = np.empty((len(rows), self.gallery_size))
-        for low in range(first, len(frame), _TILE):
-            part = slice(low, min(low + _TILE, len(frame)))
+        tile = max(_TILE, _VALUES // frame.dim)
+        for low in range(first, len(frame), tile):
+            part = slice(low, min(low + tile, len(frame)))
             square = short_squares(frame, i, j=part).add_(frame.norms[i][:, None])
-            found[:, low - first : part.stop - first] = square.clamp_(min=0.0).cpu().numpy()
-        found /= self._farthest[rows][:, None]
+            some = square.clamp_(min=0.0).cpu().numpy()
+            np.multiply(some, scale, out=found[:, low - first : part.stop - first])
         return found
 
 
@@ -166,7 +168,7 @@ def rerank(
     v = weighted(sets, frame, farthest)
     if k2 > 1:
         v = neighbour_means(v, lists[:, :k2])
-    rows = max(1, min(len(x), budget // (10 * 8 * len(y))))
+    rows = max(1, min(len(x), budget // (16 * 8 * len(y))))
     return ReRanked(settings, len(y), rows, frame, farthest, v[: len(x)], v[len(x) :].tocsc())
 
 
@@ -189,6 +191,13 @@ def reranked_ranks(
             start = np.concatenate([[0], np.cumsum([len(ranks) for ranks in found])])
             yield low, high, start, np.concatenate(found)
             report(high, len(ranked))
+
+
+def _jaccard(shared: Array) -> Array:
+    """1 - Σmin/Σmax of two encodings, each of which adds up to 1, from Σmin (10); in place."""
+    total = np.subtract(2.0, shared)
+    shared /= total
+    return np.subtract(1.0, shared, out=shared)
 
 
 def _ranks(task: Task, q: int, row: Array, slack: float) -> Array:
