@@ -80,8 +80,8 @@ def peak_megabytes(setup: str, call: str, warm: str = "") -> float:
     """
     if not Path("/proc/self/clear_refs").exists():
         return float("nan")
-    here = str(Path(__file__).parent)
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=here)
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(paths))
     code = _PROBE.format(setup=setup, warm=warm, call=call)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False

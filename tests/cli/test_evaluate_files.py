@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import uncollapse as uc
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
-from uncollapse.metrics import fine_evaluation
+from uncollapse.metrics import ReRanking, fine_evaluation
 
 
 @pytest.fixture
@@ -124,6 +124,44 @@ def test_cameras_mean_the_protocol_of_market_1501(tmp_path, rows, capsys, words)
     assert alone["label", "nmi"]["value"] == pytest.approx(nmi)
 
 
+def two_files(tmp_path, rows) -> list[str]:
+    for part, keep in (("q", rows["cam"] == 0), ("g", rows["cam"] > 0)):
+        some = {name: rows[name][keep] for name in ("embeddings", "labels", "cam")}
+        np.savez(tmp_path / f"{part}.npz", **some)
+    return [str(tmp_path / "q.npz"), "--gallery", str(tmp_path / "g.npz"), "--cameras", "cam"]
+
+
+def test_re_ranked_figures_stand_beside_the_plain_ones(tmp_path, rows, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    files = two_files(tmp_path, rows)
+    found = evaluated(tmp_path, *files, "--rerank", "--k1", "7", "--lambda", "0.2", "-k", "1,5")
+    said = capsys.readouterr().out
+    x, y, cam = rows["embeddings"].astype(float), rows["labels"], rows["cam"]
+    q, g = cam == 0, cam > 0
+    sides = (x[q], y[q], cam[q], x[g], y[g], cam[g])
+    how = ReRanking(k1=7, lambda_value=0.2)
+    for prefix, settings in (("", None), ("reranked/", how)):
+        expected = uc.reid(*sides, ks=(1, 5), rerank=settings)
+        for name in ("mAP", "cmc@1", "cmc@5", "mINP"):
+            line = found["label", prefix + name]
+            assert line["value"] == pytest.approx(expected.to_dict()[name])
+            interval = uc.confidence(expected, name)
+            assert (line["low"], line["high"]) == pytest.approx((interval.low, interval.high))
+    written = json.loads((tmp_path / "scores.json").read_text())["rerank"]
+    assert written == {"k1": 7, "k2": 6, "lambda_value": 0.2}
+    assert "k1 = 7, k2 = 6, λ = 0.2" in said
+    pair = [found["label", name]["value"] for name in ("mAP", "reranked/mAP")]
+    row = next(one for one in said.splitlines() if "mAP" in one)
+    assert [f"{100 * value:.2f}" in row for value in pair] == [True, True]
+    assert max(len(one) for one in said.splitlines() if "─" in one or "│" in one) <= 80
+
+
+def test_re_ranking_leaves_room_for_nmi(tmp_path, rows, capsys):
+    found = evaluated(tmp_path, *two_files(tmp_path, rows), "--rerank", "--clustering")
+    assert ("label", "nmi") in found
+    assert "NMI" in capsys.readouterr().out
+
+
 def test_a_limit_is_said_in_the_line_of_the_figure(tmp_path, rows, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     np.savez(tmp_path / "z.npz", embeddings=rows["embeddings"], labels=rows["labels"])
@@ -166,6 +204,13 @@ def test_intervals_over_classes_and_queries_without_a_match(tmp_path, rows):
         (["--gallery", "bare.npz"], "no labels among embeddings, other"),
         (["--gallery", "z.npz", "--cameras", "cam", "--split-column", "role"], "either a gallery"),
         (["--gallery", "narrow.npz", "--cameras", "cam"], "narrow.npz: --cameras cam: no such"),
+        (["--rerank"], "--rerank: expected --cameras beside it, .* got no column of cameras"),
+        (["--rerank", "--cameras", "cam"], "--rerank: .* got each row against all others"),
+        (["--rerank", "--k1", "0"], "--k1: expected a whole number of at least 1, got 0"),
+        (["--rerank", "--k2", "-1"], "--k2: expected a whole number of at least 1, got -1"),
+        (["--rerank", "--lambda", "1.5"], r"--lambda: expected a finite number in \[0, 1\]"),
+        (["--k1", "9"], "--k1: expected nothing without --rerank, got 9"),
+        (["--lambda", "0"], "--lambda: expected nothing without --rerank"),
     ],
 )
 def test_bad_input_names_option_and_column_and_what_there_is(

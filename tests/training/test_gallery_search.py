@@ -14,6 +14,7 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as command
 from uncollapse.data import LabelledImages, TensorSource, load
 from uncollapse.data.registry import list_split
+from uncollapse.metrics import ReRanking, reid
 from uncollapse.report import run_report
 from uncollapse.training import Run, embed, measure_run, parse_config, train
 from uncollapse.training.config import EvaluateConfig
@@ -231,6 +232,32 @@ def test_evaluate_prints_the_protocol(trained, market, capsys):
     for word in ("mAP", "mINP", "R@1", "R@10", "8 junk images left out", "8 distractors in it"):
         assert word in out
     assert f"{100 * trained.summary['metrics']['query/mAP']:.2f}" in out
+
+
+def test_evaluate_prints_re_ranked_figures_beside_the_plain_ones(
+    trained, market, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command(app, ["evaluate", str(trained.path), "--rerank", "--k1", "5"]) == 0
+    said = capsys.readouterr().out
+    query, gallery = (load("market1501", market, split, size=16) for split in ("query", "gallery"))
+    model = trained.choose().model
+    sides = (
+        embed(model, query), query.labels.tolist(), query.cameras.tolist(),
+        embed(model, gallery), gallery.labels.tolist(), gallery.cameras.tolist(),
+    )  # fmt: skip
+    plain, better = (reid(*sides, rerank=how) for how in (None, ReRanking(k1=5)))
+    assert "query: re-ranked by k-reciprocal neighbours: k1 = 5, k2 = 6, λ = 0.3" in said
+    table = said[said.index("re-ranked by") :]
+    row = next(line for line in table.splitlines() if "mAP" in line)
+    assert [f"{100 * found.map:.2f}" in row for found in (plain, better)] == [True, True]
+    assert max(map(len, table[: table.index("└")].splitlines())) <= 80
+
+
+def test_re_ranking_needs_queries_and_a_gallery(trained, capsys):
+    words = ["evaluate", str(trained.path), "--split", "train", "--rerank"]
+    assert command(app, words) == 2
+    assert "--rerank: expected splits of queries that search a gallery" in capsys.readouterr().err
 
 
 def test_the_page_has_map_and_minp(trained, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,18 @@ from uncollapse.cli.file_options import (
     only_for,
 )
 from uncollapse.cli.plain_lines import say
-from uncollapse.cli.score_tables import split_tables
+from uncollapse.cli.rerank_options import (
+    K1Option,
+    K2Option,
+    LambdaOption,
+    RerankOption,
+    re_ranking_of,
+    said,
+)
+from uncollapse.cli.score_tables import pair_table, score_pairs, split_tables
+
+if TYPE_CHECKING:
+    from uncollapse.metrics import ReRanking
 
 __all__ = ["evaluate_command"]
 
@@ -136,6 +147,10 @@ def evaluate_command(
     label: LabelOption = None,
     id_: IdOption = None,
     ignore: IgnoreOption = None,
+    rerank: RerankOption = False,
+    k1: K1Option = None,
+    k2: K2Option = None,
+    lambda_value: LambdaOption = None,
 ) -> None:
     """Judge a trained run on any split, or embeddings in a file, by coarse and fine labels.
 
@@ -143,6 +158,7 @@ def evaluate_command(
     run's dataset that has a gallery with cameras: R@k (CMC), mAP and mINP, as Market-1501 has it.
     Pairs of a run's dataset (lfw's, or data.pairs): accuracy over folds, AUC, EER and TAR at FAR.
     """
+    re_ranking = re_ranking_of(rerank, k1, k2, lambda_value)
     of_runs = {
         "--split": split,
         "--data-root": data_root,
@@ -166,7 +182,9 @@ def evaluate_command(
     if is_run(source):
         way = "embed the run into a file, and evaluate that"
         only_for("a run directory", way, of_files)
-        _evaluate_run(source, split, data_root, best, bool(clustering), multiplier, measure, trust)
+        wanted: dict[str, object] = {"clustering": bool(clustering) or multiplier > 1}
+        wanted |= {"multiplier": multiplier, "reid_share": 1.0}  # all of it: nothing is trained on
+        _evaluate_run(source, split, data_root, best, wanted, measure, trust, re_ranking)
         return
     way = "--split-column says which rows of a file to take" if split else "it is of a run"
     only_for("a file of embeddings", way, of_runs)
@@ -192,6 +210,7 @@ def evaluate_command(
         max_rows=max_rows,
         clustering=clustering,
         multiplier=multiplier,
+        rerank=re_ranking,
     )
     evaluate_file(source, found, finer, gallery, other, asked, json)
 
@@ -201,17 +220,20 @@ def _evaluate_run(
     split: list[str] | None,
     data_root: Path | None,
     best: bool,
-    clustering: bool,
-    multiplier: int,
+    wanted: dict[str, object],
     measure: bool,
     trust: bool,
+    rerank: ReRanking | None,
 ) -> None:
     from rich.console import Console
+    from rich.status import Status
 
     from uncollapse import training
+    from uncollapse._base.check import InputError
     from uncollapse.cli.before_training import scores_before
     from uncollapse.cli.errors import warn
-    from uncollapse.cli.network_choice import choose, said
+    from uncollapse.cli.network_choice import choose
+    from uncollapse.cli.network_choice import said as which
     from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.below_start import ends_below
@@ -227,8 +249,6 @@ def _evaluate_run(
     config = found.config.with_root(data_root)
     if config.train.keep_memory:
         training.keep_memory()
-    wanted: dict[str, object] = {"clustering": clustering or multiplier > 1}
-    wanted |= {"multiplier": multiplier, "reid_share": 1.0}  # all of it: nothing is trained on
     settings = config.evaluate.model_copy(update=wanted)
     chosen = choose(found, best)
     scores: dict[str, float] = {}
@@ -240,17 +260,30 @@ def _evaluate_run(
         checks, unchecked = find_checks(config, {name: data}, searches)
         for text in [*unsearched, *unchecked]:
             warn(text)
+        if rerank is not None and name not in searches:
+            allowed = "splits of queries that search a gallery, both with cameras (--split)"
+            raise InputError("--rerank", f"split {name!r}", allowed)
         for search in searches.values():
             tell_skipped(search.gallery, "gallery")
             searched.append(f"{name}: {search.describe(settings)}")
         searched += [f"{name}: {check.describe()}" for check in checks.values()]
-        with console.status(f"embedding {len(data):,} samples of {name}"):
+        with console.status(f"embedding {len(data):,} samples of {name}") as status:
+
+            def step(done: int, total: int, name: str = name, status: Status = status) -> None:
+                status.update(f"re-ranking {name}: {done:,} of {total:,} rows")
+
             seen = evaluate_splits(
-                chosen.model, {name: data}, settings, searches=searches, checks=checks
-            )
+                chosen.model, {name: data}, settings, searches=searches, checks=checks,
+                rerank=rerank, progress=step,
+            )  # fmt: skip
         scores |= seen.flat()
+    scores, pairs = score_pairs(scores)
     start = scores_before(found, config, settings, scores, console)
     console.print(*split_tables(scores, start))
+    if rerank is not None:
+        for name, (plain, reranked) in pairs.items():
+            say(console, f"{name}: {said(rerank)}")
+            console.print(pair_table(plain, reranked))
     for line in [*ends_below(start, scores), *searched]:
         say(console, line)
-    say(console, f"{said(chosen)}: {found.path}")
+    say(console, f"{which(chosen)}: {found.path}")

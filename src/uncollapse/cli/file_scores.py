@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,18 @@ from uncollapse.cli.file_sides import (
     queries_and_gallery,
 )
 from uncollapse.cli.plain_lines import say
-from uncollapse.cli.score_tables import ScoreLine, line_table
+from uncollapse.cli.rerank_options import said as in_words
+from uncollapse.cli.score_tables import ScoreLine, line_table, pair_table
 from uncollapse.data.embeddings import Embeddings
-from uncollapse.metrics import ReidResult, RetrievalResult, clustering, confidence, reid, retrieval
+from uncollapse.metrics import (
+    ReidResult,
+    ReRanking,
+    RetrievalResult,
+    clustering,
+    confidence,
+    reid,
+    retrieval,
+)
 from uncollapse.metrics.re_identification import searching_rows
 
 __all__ = ["evaluate_file"]
@@ -46,13 +56,21 @@ def evaluate_file(
     check_choice("--intervals", asked.intervals, ("queries", "classes"))
     ks = _ranks(asked.ks)
     queries, gallery, left_out = queries_and_gallery(path, found, finer, gallery_path, other, asked)
+    if asked.rerank is not None and (asked.cameras is None or gallery is None):
+        given = "no column of cameras" if asked.cameras is None else "each row against all others"
+        allowed = "--cameras beside it, and a gallery: --gallery FILE or --split-column COLUMN"
+        raise InputError("--rerank", given, allowed)
     lines: list[ScoreLine] = []
+    reranked: list[ScoreLine] = []
     console = Console()
     if asked.cameras is None:
         lines += _retrieved(queries, gallery, ks, cosine, asked)
         heading = ""
     else:
         lines, heading = _identified(queries, gallery, ks, cosine, asked)
+    if asked.rerank is not None:
+        reranked, _ = _identified(queries, gallery, ks, cosine, asked, asked.rerank)
+    compared = len(reranked)  # of the figures so far each has its pair
     wanted = gallery is None and asked.cameras is None
     if asked.clustering or asked.multiplier > 1 or (wanted if asked.clustering is None else False):
         with console.status("clustering"):
@@ -64,7 +82,11 @@ def evaluate_file(
     size = f"{len(found):,} rows x {found.points.shape[1]}"
     said = [f"{path.name}: {size}; {against}, {asked.metric}", heading, left_out]
     say(console, "; ".join(part for part in said if part))
-    console.print(line_table(lines))
+    if asked.rerank is not None:
+        say(console, in_words(asked.rerank))
+        console.print(pair_table(lines[:compared], reranked))
+    if lines[compared:]:
+        console.print(line_table(lines[compared:]))
     unit = "queries" if asked.intervals == "queries" else "whole classes"
     say(console, f"Intervals: bootstrap over {unit}. Ties count as wrong.")
     if json is not None:
@@ -79,7 +101,8 @@ def evaluate_file(
                 "gallery_rows": len(gallery if gallery is not None else queries),
                 "metric": asked.metric,
                 "intervals": asked.intervals,
-                "figures": [line.to_dict() for line in lines],
+                **({"rerank": asdict(asked.rerank)} if asked.rerank else {}),
+                "figures": [line.to_dict() for line in [*lines, *reranked]],
             },
         )
         say(console, f"wrote {json}")
@@ -110,9 +133,17 @@ def _retrieved(
 
 
 def _identified(
-    queries: Side, gallery: Side | None, ks: Sequence[int], cosine: bool, asked: Question
+    queries: Side,
+    gallery: Side | None,
+    ks: Sequence[int],
+    cosine: bool,
+    asked: Question,
+    rerank: ReRanking | None = None,
 ) -> tuple[list[ScoreLine], str]:
-    """The Market-1501 protocol; a gallery of the queries themselves leaves out each one itself."""
+    """The Market-1501 protocol; a gallery of the queries themselves leaves out each one itself.
+
+    The names of figures that are re-ranked begin with `reranked/`.
+    """
     searched = queries if gallery is None else gallery
     ids, there = (id_numbers(side.labels) for side in (queries, searched))
     people = searching_rows(ids)
@@ -121,7 +152,7 @@ def _identified(
     rows = people[_drawn(len(people), asked.max_rows)]
     result = reid(
         queries.points[rows], ids[rows], queries.cameras[rows],
-        searched.points, there, searched.cameras, ks=ks, normalize=cosine,
+        searched.points, there, searched.cameras, ks=ks, normalize=cosine, rerank=rerank,
     )  # fmt: skip
     over = _over(result, len(people))
     titles = {"mAP": "mAP"} | {f"cmc@{k}": f"CMC@{k}" for k in result.cmc} | {"mINP": "mINP"}
@@ -129,6 +160,8 @@ def _identified(
     said = [f"{result.junk:,} junk rows (-1) left out"] * bool(result.junk)
     said += [f"{strangers:,} distractors (0)"] * bool(strangers)
     lines = _with_intervals(result, titles, ids[rows], over, "label", asked)
+    if rerank is not None:
+        lines = [replace(line, name=f"reranked/{line.name}") for line in lines]
     return lines, "; ".join(["same id and camera left out", *said])
 
 

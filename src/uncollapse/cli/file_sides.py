@@ -11,6 +11,7 @@ import numpy as np
 from uncollapse._base.arrays import Array, class_ids
 from uncollapse._base.check import InputError
 from uncollapse.data.embeddings import Embeddings
+from uncollapse.metrics import ReRanking
 
 __all__ = ["Question", "Side", "fine_classes", "id_numbers", "queries_and_gallery"]
 
@@ -29,6 +30,7 @@ class Question:
     max_rows: int
     clustering: bool | None
     multiplier: int
+    rerank: ReRanking | None = None
 
 
 @dataclass(frozen=True)

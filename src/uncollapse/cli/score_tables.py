@@ -11,7 +11,14 @@ from uncollapse._base.plain_text import visible
 if TYPE_CHECKING:
     from uncollapse.metrics import Interval
 
-__all__ = ["ScoreLine", "line_table", "split_table", "split_tables"]
+__all__ = [
+    "ScoreLine",
+    "line_table",
+    "pair_table",
+    "score_pairs",
+    "split_table",
+    "split_tables",
+]
 
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 
@@ -123,6 +130,48 @@ def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str =
             cells += [line.note] if threshold else []
             table.add_row(*(Text(visible(cell)) for cell in [*cells, line.over]))
         table.add_section()
+    return table
+
+
+def score_pairs(
+    scores: Mapping[str, float],
+) -> tuple[dict[str, float], dict[str, tuple[list[ScoreLine], list[ScoreLine]]]]:
+    """The plain scores of a run; and by split those that were re-ranked, after the same plain."""
+    from uncollapse.training.gallery_search import RERANKED
+
+    plain = {key: value for key, value in scores.items() if RERANKED not in key}
+    pairs: dict[str, tuple[list[ScoreLine], list[ScoreLine]]] = {}
+    for key, value in scores.items():
+        split, found, name = key.partition(f"/{RERANKED}")
+        if found:
+            title = name.replace("recall@", "R@")
+            lines = pairs.setdefault(split, ([], []))
+            for side, number in zip(lines, (plain.get(f"{split}/{name}"), value), strict=True):
+                side.append(ScoreLine(name, title, number, ""))
+    return plain, pairs
+
+
+def pair_table(
+    plain: Sequence[ScoreLine], other: Sequence[ScoreLine], level: float = 0.95
+) -> object:
+    """The same figures in the plain and in the re-ranked order, side by side, in per cent."""
+    from rich.table import Table
+    from rich.text import Text
+
+    between = any(line.low is not None for line in plain)
+    over = any(line.over for line in plain)
+    table = Table("figure")
+    for head in ("plain", "re-ranked"):
+        table.add_column(head, justify="right")
+        if between:
+            table.add_column(f"{level:.0%} interval")
+    if over:
+        table.add_column("over", overflow="fold")
+    for pair in zip(plain, other, strict=True):
+        cells = [pair[0].title]
+        for line in pair:
+            cells += [_percent(line.value), *[_between(line)] * between]
+        table.add_row(*(Text(visible(cell)) for cell in [*cells, *[pair[0].over] * over]))
     return table
 
 

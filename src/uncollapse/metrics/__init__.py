@@ -16,6 +16,7 @@ from uncollapse.metrics.neural_collapse import NC2, cdnv, nc1, nc2, nc3, nc4
 from uncollapse.metrics.principal import effective_rank, principal_axes
 from uncollapse.metrics.published import field_figures
 from uncollapse.metrics.re_identification import ReidResult, reid
+from uncollapse.metrics.re_ranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_result import RetrievalResult
 from uncollapse.metrics.retrieval_scores import retrieval
 from uncollapse.metrics.spectral import alpha_req, pcf, rankme, rho_spectrum
@@ -39,6 +40,8 @@ __all__ = [
     "KMeansResult",
     "ModesResult",
     "PiRatio",
+    "ReRanked",
+    "ReRanking",
     "ReidResult",
     "RetrievalResult",
     "RocCurve",
@@ -70,6 +73,7 @@ __all__ = [
     "principal_axes",
     "rankme",
     "reid",
+    "rerank",
     "retrieval",
     "rho_spectrum",
     "uniformity",

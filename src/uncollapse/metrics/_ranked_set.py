@@ -13,7 +13,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
 from uncollapse.distances import Frame, float32_is_exact, on_host
 
-__all__ = ["RankedSet", "check_norms", "narrow_dtype", "ranked_sets"]
+__all__ = ["RankedSet", "check_norms", "equal_rows", "narrow_dtype", "ranked_sets"]
 
 _CHUNK = 1 << 18  # coordinates looked at together
 
@@ -67,6 +67,17 @@ def check_norms(frame: Frame, name: str) -> None:
     if isinstance(frame.factor, Tensor) and not bool(frame.factor.all()):
         first = int((frame.factor == 0).nonzero()[0])
         raise InputError(name, f"zeros only in row {first}", "rows that have a norm")
+
+
+def equal_rows(x: Tensor) -> Array:
+    """A number for each row, equal only for equal rows.
+
+    >>> number = equal_rows(torch.tensor([[1.0], [2.0], [1.0]]))
+    >>> bool(number[0] == number[2]), bool(number[0] == number[1])
+    (True, False)
+    """
+    found: Array = _twins([x])[0].cpu().numpy()
+    return found
 
 
 def _twins(sets: list[Tensor]) -> list[Tensor]:

@@ -11,7 +11,7 @@ from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import pairwise_distances
 
-__all__ = ["Neighbours", "nearest"]
+__all__ = ["Neighbours", "first_columns", "nearest"]
 
 _BLOCK = 256
 _SORTED_BELOW = 64  # gallery rows up to which sorting them all is as quick as choosing
@@ -51,14 +51,14 @@ def nearest(
             if exclude is not None:
                 chosen = exclude[start : start + _BLOCK]
                 block[torch.arange(len(block)), chosen] = torch.inf
-            order = _first(block, k)
+            order = first_columns(block, k)
             parts.append((order, block.gather(1, order)))
             report(min(start + _BLOCK, len(queries)), len(queries))
     rows, distances = (torch.cat(part) for part in zip(*parts, strict=True))
     return Neighbours(rows, distances)
 
 
-def _first(block: Tensor, k: int) -> Tensor:
+def first_columns(block: Tensor, k: int) -> Tensor:
     """The columns of each row's k smallest, in order; of equal ones the lower column first."""
     if block.shape[1] <= max(_SORTED_BELOW, 4 * k):
         return torch.argsort(block, dim=1, stable=True)[:, :k]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from uncollapse.metrics._ranks import parse_bytes, positive_ranks
 from uncollapse.metrics._strip import BEYOND, TIES
 from uncollapse.metrics._task import joint_ids, make_task, two_sets
 from uncollapse.metrics._terms import Terms, means
+from uncollapse.metrics.re_ranking import ReRanking, reranked_ranks
 from uncollapse.metrics.result_table import Result
 from uncollapse.metrics.retrieval_scores import check_ks
 
@@ -63,6 +65,7 @@ def reid(
     average: str = "hits",
     normalize: bool = False,
     ties: str = "pessimistic",
+    rerank: ReRanking | None = None,
     max_memory: int | str = "256MB",
     progress: ProgressOption = None,
 ) -> ReidResult:
@@ -78,12 +81,17 @@ def reid(
     the mean of (number of matches)/(1-based rank of the last match). Ties and exactness are those
     of `retrieval`.
 
+    With `rerank=ReRanking()` the gallery, without its junk, is ordered by the re-ranked distances
+    of `metrics.rerank`; those that differ by less than 1e-12 are ties.
+
     >>> result = reid([[0.0]], [7], [1], [[0.1], [0.2], [0.3], [0.4]], [7, -1, 0, 7], [1, 2, 2, 2])
     >>> result.map, result.cmc[1], result.cmc[5], result.minp  # same camera and junk do not count
     (0.5, 0.0, 1.0, 0.5)
     """
     check_choice("ties", ties, TIES)
     check_choice("average", average, ("hits", "trapezoid"))
+    if rerank is not None and not isinstance(rerank, ReRanking):
+        raise InputError("rerank", repr(rerank), "ReRanking(k1, k2, lambda_value) or None")
     budget = parse_bytes(max_memory)
     wanted = check_ks(ks)
     x, y = two_sets(queries, gallery)
@@ -103,10 +111,14 @@ def reid(
     task = make_task(x, q_ids, y, g_ids, q_cams, g_cams, lambda r: np.full(len(r), BEYOND))
     names = ["mAP", *(f"cmc@{k}" for k in wanted), "mINP"]
     terms = Terms(len(x), names)
-    with progress_reporter(progress, "re-identification") as report:
-        for low, high, start, ranks in positive_ranks(
-            task, normalize=normalize, ties=ties, max_memory=budget, report=report
-        ):
+    how: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
+    with ExitStack() as stack:
+        if rerank is None:
+            report = stack.enter_context(progress_reporter(progress, "re-identification"))
+            found = positive_ranks(task, **how, report=report)
+        else:
+            found = reranked_ranks(task, x, y, rerank, **how, progress=progress)
+        for low, high, start, ranks in found:
             terms.add_reid(task.query_order[low:high], start, ranks, wanted, average)
     kept = ~np.isnan(terms.values["mAP"])
     mean = means(terms.values, kept)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.progress import ProgressOption
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import clustering
+from uncollapse.metrics import ReRanking, clustering
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
 from uncollapse.training.gallery_search import SHARE, GallerySearch
@@ -71,6 +72,8 @@ def evaluate_splits(
     checks: Mapping[str, PairCheck] | None = None,
     whole: bool = True,
     ranks: Ranks = ALONE,
+    rerank: ReRanking | None = None,
+    progress: ProgressOption = False,
 ) -> Evaluated:
     """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
 
@@ -78,14 +81,20 @@ def evaluate_splits(
     and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
     training; without `whole` of that share alone. The pairs of `checks` are verified as well:
     `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several ranks share
-    the work, and each gets the whole.
+    the work, and each gets the whole. With `rerank`, whose `progress` is told, whole searches have
+    `reranked/recall@1`, ... as well.
     """
     settings = settings or EvaluateConfig()
     scores: dict[str, dict[str, float]] = {}
     embeddings: dict[str, Tensor] = {}
     for name, data in splits.items():
         if searches is not None and name in searches:
-            found = _search(model, searches[name], settings, whole, ranks)
+            again = (
+                None
+                if rerank is None
+                else partial(searches[name].scores, rerank=rerank, progress=progress)
+            )
+            found = _search(model, searches[name], settings, whole, ranks, again)
             scores[name], embeddings[name] = found
             continue
         rows = taken = evenly_spaced(len(data), settings.max_samples)
@@ -174,9 +183,17 @@ def evenly_spaced(count: int, most: int | None) -> Tensor:
 
 
 def _search(
-    model: nn.Module, search: GallerySearch, settings: EvaluateConfig, whole: bool, ranks: Ranks
+    model: nn.Module,
+    search: GallerySearch,
+    settings: EvaluateConfig,
+    whole: bool,
+    ranks: Ranks,
+    again: Callable[..., dict[str, float]] | None,
 ) -> tuple[dict[str, float], Tensor]:
-    """Figures of a search, those of the share first; and the embeddings of its queries."""
+    """Figures of a search, those of the share first; and the embeddings of its queries.
+
+    `again` scores the whole once more, in another order.
+    """
     every, part = search.plan(settings)
     taken = every if whole or part is None else part
     asked = search.queries.subset(taken.queries)
@@ -191,7 +208,8 @@ def _search(
         named = ranks.on_first(partial(search.scores, mine, theirs, part, settings))
         found |= {SHARE + name: value for name, value in named.items()}
     if taken is every:
-        found |= ranks.on_first(partial(search.scores, z, there, every, settings))
+        for scores in [search.scores] + ([] if again is None else [again]):
+            found |= ranks.on_first(partial(scores, z, there, every, settings))
         found |= _clusters(z, asked.labels, settings, ranks)
         if asked.fine_labels is not None:  # of the queries among themselves
             found |= _retrieved(z, asked.fine_labels, settings, ranks, "fine/")

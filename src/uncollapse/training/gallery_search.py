@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.progress import ProgressOption
 from uncollapse.data import DataError, LabelledImages, describe
 from uncollapse.data.registry import list_split
 from uncollapse.metrics.re_identification import reid, searching_rows
+from uncollapse.metrics.re_ranking import ReRanking
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.run_sections import EvaluateConfig
 
-__all__ = ["SHARE", "GallerySearch", "Sides", "find_searches"]
+__all__ = ["RERANKED", "SHARE", "GallerySearch", "Sides", "find_searches"]
 
+RERANKED = "reranked/"  # before the names of figures after re-ranking
 SHARE = "share/"  # before the names of figures that are of some identities only
 _KS = (1, 5, 10)
 _LEAST = 50  # identities of a share: fewer say little, and cost little anyway
@@ -78,11 +81,19 @@ class GallerySearch:
         return whole, None if part.identities == whole.identities else part
 
     def scores(
-        self, queries: Tensor, gallery: Tensor, sides: Sides, settings: EvaluateConfig
+        self,
+        queries: Tensor,
+        gallery: Tensor,
+        sides: Sides,
+        settings: EvaluateConfig,
+        *,
+        rerank: ReRanking | None = None,
+        progress: ProgressOption = False,
     ) -> dict[str, float]:
         """`recall@k` (CMC), `mAP` and `mINP` of these sides, whose embeddings are given.
 
-        A figure without a query that has a match is left out.
+        A figure without a query that has a match is left out. With `rerank` they are of the
+        re-ranked order, and their names begin with `reranked/`.
         """
         ids, there = self._ids
         assert self.queries.cameras is not None
@@ -95,11 +106,13 @@ class GallerySearch:
             there[sides.gallery.numpy()],
             self.gallery.cameras[sides.gallery],
             ks=sorted({*_KS, *settings.ks}),
-            progress=False,
+            rerank=rerank,
+            progress=progress,
         )
+        prefix = "" if rerank is None else RERANKED
         named = {f"recall@{k}": value for k, value in found.cmc.items()}
         named |= {"mAP": found.map, "mINP": found.minp}
-        return {name: float(value) for name, value in named.items() if math.isfinite(value)}
+        return {prefix + name: float(v) for name, v in named.items() if math.isfinite(v)}
 
     def describe(self, settings: EvaluateConfig) -> str:
         """What is searched, in a sentence."""

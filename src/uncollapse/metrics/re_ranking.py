@@ -1,0 +1,217 @@
+"""Re-ranking with k-reciprocal encoding (Zhong et al., CVPR 2017), without a distance matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._base.arrays import Array, ArrayLike
+from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.progress import ProgressOption, progress_reporter
+from uncollapse.distances import Frame, working_dtype
+from uncollapse.distances.tiles import short_squares
+from uncollapse.metrics._near_lists import near_lists
+from uncollapse.metrics._ranks import parse_bytes
+from uncollapse.metrics._reciprocal import (
+    expanded,
+    k_reciprocal,
+    min_sums,
+    neighbour_means,
+    weighted,
+)
+from uncollapse.metrics._task import Task, two_sets
+from uncollapse.metrics.nearest_rows import Neighbours, first_columns
+
+__all__ = ["ReRanked", "ReRanking", "rerank", "reranked_ranks"]
+
+_TILE = 256  # gallery rows converted at a time, at least
+_VALUES = 1 << 20  # values of them: 8 MB
+_TIE = 1e-12  # re-ranked distances, which are at most 1, that differ by less are equal
+
+
+@dataclass(frozen=True)
+class ReRanking:
+    """Settings of `rerank`: the paper's letters and its values for Market-1501.
+
+    `k1` neighbours are asked whether they are mutual, the encodings of `k2` rows (a row and its
+    nearest) are averaged, and `lambda_value` is the weight of the original distance.
+    """
+
+    k1: int = 20
+    k2: int = 6
+    lambda_value: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_int("k1", self.k1)
+        check_int("k2", self.k2)
+        check_number("lambda_value", self.lambda_value, 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ReRanked:
+    """Queries and a gallery whose re-ranked distances are made when asked for, a block at a time.
+
+    `len()` is the number of queries, `gallery_size` that of the gallery's rows.
+    """
+
+    settings: ReRanking
+    gallery_size: int
+    block_rows: int
+    _frame: Frame
+    _farthest: Array
+    _queries: Any  # CSR: the encodings of the queries
+    _columns: Any  # CSC: those of the gallery
+
+    def __len__(self) -> int:
+        return len(self._frame) - self.gallery_size
+
+    def distances(self, rows: ArrayLike | slice = slice(None)) -> Tensor:
+        """`[b, G]` float64 distances of some queries to the whole gallery, on the CPU.
+
+        All queries by default, which is the matrix that `blocks` and `nearest` do without.
+        """
+        chosen = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
+        weight = self.settings.lambda_value
+        mixed = _jaccard(min_sums(self._queries[chosen], self._columns))
+        mixed *= 1 - weight
+        mixed += self._original(chosen, weight)  # (12)
+        return torch.from_numpy(mixed)
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Queries in turn, and their distances."""
+        for low in range(0, len(self), self.block_rows):
+            part = slice(low, min(low + self.block_rows, len(self)))
+            yield part, self.distances(part)
+
+    def nearest(self, k: int, *, progress: ProgressOption = False) -> Neighbours:
+        """The first k gallery rows of each query in the new order; ties go to the lower row."""
+        if check_int("k", k) > self.gallery_size:
+            raise InputError("k", k, f"at most {self.gallery_size}, the size of the gallery")
+        rows = torch.empty(len(self), k, dtype=torch.int64)
+        distances = torch.empty(len(self), k, dtype=torch.float64)
+        with progress_reporter(progress, "re-ranked neighbours") as report:
+            for part, block in self.blocks():
+                rows[part] = first_columns(block, k)
+                distances[part] = block.gather(1, rows[part])
+                report(part.stop, len(self))
+        return Neighbours(rows, distances)
+
+    def _original(self, rows: Array, weight: float) -> Array:
+        """`weight` times the squared distances to the gallery over each row's `_farthest`."""
+        frame, first = self._frame, len(self)
+        i = torch.from_numpy(rows).to(frame.norms.device)
+        scale = weight / self._farthest[rows][:, None]
+        found = np.empty((len(rows), self.gallery_size))
+        tile = max(_TILE, _VALUES // frame.dim)
+        for low in range(first, len(frame), tile):
+            part = slice(low, min(low + tile, len(frame)))
+            square = short_squares(frame, i, j=part).add_(frame.norms[i][:, None])
+            some = square.clamp_(min=0.0).cpu().numpy()
+            np.multiply(some, scale, out=found[:, low - first : part.stop - first])
+        return found
+
+
+def rerank(
+    queries: ArrayLike,
+    gallery: ArrayLike,
+    *,
+    k1: int = 20,
+    k2: int = 6,
+    lambda_value: float = 0.3,
+    normalize: bool = False,
+    max_memory: int | str = "256MB",
+    progress: ProgressOption = None,
+) -> ReRanked:
+    """Re-rank a gallery for each query: rows that share mutual neighbours with it come forward.
+
+    The distance is (1 - λ) Jaccard + λ original. The original one is the squared Euclidean distance
+    over the largest of the query's, as in the authors' code. The Jaccard distance compares the sets
+    of mutual `k1`-neighbours, extended by those of `k1`/2, among queries and gallery together: it
+    takes no labels, and the other queries have a say in it.
+
+    The same numbers as the authors' code, which has them to float32's rounding, without its matrix
+    of all rows by all rows: neighbour lists come from blocks and are exact, as in `retrieval`; the
+    encodings are sparse. `max_memory` bounds the blocks. The rows in one piece and their encodings
+    come on top, the latter some 10 `k1` `k2` bytes a row.
+
+    >>> rng = np.random.default_rng(0)
+    >>> people = np.repeat(rng.normal(size=(5, 8)), 12, axis=0) + rng.normal(size=(60, 8)) / 3
+    >>> ranked = rerank(people[::12], people[1::2], k1=6, k2=3)  # 5 queries, 6 rows a person
+    >>> ranked.nearest(2).rows.tolist()
+    [[1, 4], [6, 9], [16, 15], [18, 19], [25, 24]]
+    >>> ranked.distances([0]).shape
+    torch.Size([1, 30])
+    """
+    settings = ReRanking(k1, k2, lambda_value)
+    budget = parse_bytes(max_memory)
+    x, y = two_sets(queries, gallery)
+    points = torch.cat([x, y])
+    n = len(points)
+    frame = Frame.of(points, sphere=normalize, dtype=working_dtype(points), resident=False)
+    _check_norms(frame, len(x))
+    whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
+    with progress_reporter(progress, "re-ranking") as report:
+        near = near_lists(
+            points, max(whole, min(k2, n)), sphere=normalize, max_memory=budget, report=report
+        )
+    everyone = torch.arange(n, device=points.device)
+    far = torch.from_numpy(near.farthest).to(points.device)
+    farthest = frame.squares(everyone, far).cpu().numpy()
+    farthest[farthest == 0] = 1.0  # one point only: all distances are 0
+    lists = near.rows
+    sets = expanded(k_reciprocal(lists[:, :whole]), k_reciprocal(lists[:, :half]))
+    v = weighted(sets, frame, farthest)
+    if k2 > 1:
+        v = neighbour_means(v, lists[:, :k2])
+    rows = max(1, min(len(x), budget // (16 * 8 * len(y))))
+    return ReRanked(settings, len(y), rows, frame, farthest, v[: len(x)], v[len(x) :].tocsc())
+
+
+def reranked_ranks(
+    task: Task, queries: Tensor, gallery: Tensor, settings: ReRanking, *,
+    normalize: bool, ties: str, max_memory: int, progress: ProgressOption,
+) -> Iterator[tuple[int, int, Array, Array]]:  # fmt: skip
+    """`positive_ranks` of a task whose gallery is in the order of the re-ranked distances."""
+    ranked = rerank(
+        queries, gallery,
+        k1=settings.k1, k2=settings.k2, lambda_value=settings.lambda_value,
+        normalize=normalize, max_memory=max_memory, progress=progress,
+    )  # fmt: skip
+    slack = _TIE if ties == "pessimistic" else -_TIE
+    with progress_reporter(progress, "re-ranked order") as report:
+        for low in range(0, len(ranked), ranked.block_rows):
+            high = min(low + ranked.block_rows, len(ranked))
+            block = ranked.distances(task.query_order[low:high]).numpy()[:, task.gallery_order]
+            found = [_ranks(task, q, row, slack) for q, row in enumerate(block, low)]
+            start = np.concatenate([[0], np.cumsum([len(ranks) for ranks in found])])
+            yield low, high, start, np.concatenate(found)
+            report(high, len(ranked))
+
+
+def _jaccard(shared: Array) -> Array:
+    """1 - Σmin/Σmax of two encodings, each of which adds up to 1, from Σmin (10); in place."""
+    total = np.subtract(2.0, shared)
+    shared /= total
+    return np.subtract(1.0, shared, out=shared)
+
+
+def _ranks(task: Task, q: int, row: Array, slack: float) -> Array:
+    """0-based ranks of a query's positives: its nearer positives, and all nearer negatives."""
+    own = slice(task.own_low[q], task.own_high[q])
+    positives = np.sort(row[own][task.gallery_skip[own] != task.query_skip[q]])
+    negatives = np.sort(np.concatenate([row[: own.start], row[own.stop :]]))
+    before = np.searchsorted(negatives, positives + slack, side="right")
+    ranks: Array = before + np.arange(len(positives))
+    return ranks
+
+
+def _check_norms(frame: Frame, queries: int) -> None:
+    if isinstance(frame.factor, Tensor) and not bool(frame.factor.all()):
+        first = int((frame.factor == 0).nonzero()[0])
+        name, row = ("queries", first) if first < queries else ("gallery", first - queries)
+        raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
