@@ -144,6 +144,8 @@ def counts(cases: Sequence[Case]) -> str:
         f"| R@1 over the best by hand, median | {MEDIAN} | {median(ratios):.3f} |",
         f"| the same, smallest | {LEAST} | {min(ratios):.3f} |",
         f"| the same, at least {LEAST} | all | {sum(r >= LEAST for r in ratios)} of {len(bad)} |",
+        f"| the same of means over seeds, smallest | - | {min(_over_seeds(bad)):.3f} |",
+        f"| R@1 over the same strategy by hand, median | - | {median(_own_shares(bad)):.3f} |",
         f"| false alarms, of runs by hand that end healthy | {FALSE:.0%} | "
         f"{len(false)} of {len(quiet)} |",
         f"| alarms, of runs by hand with {GOOD} of the best R@1 there | - | "
@@ -171,6 +173,32 @@ def counts(cases: Sequence[Case]) -> str:
             f"False alarm: {verdict} at step {at}: {place_words(one)} {one.strategy}.",
         ]
     return "\n".join(lines)
+
+
+def _over_seeds(cases: Sequence[Case]) -> list[float]:
+    """Mean R@1 with rescue over that of the strategy by hand with the best mean, seeds together."""
+    groups: dict[Setting, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(replace(case.setting, seed=0), []).append(case)
+    shares = []
+    for some in groups.values():
+        by_strategy: dict[str, list[float]] = {}
+        for one, result in (pair for case in some for pair in case.hand.items()):
+            by_strategy.setdefault(one.strategy, []).append(result["recall"])
+        best = max(fmean(recalls) for recalls in by_strategy.values())
+        shares.append(fmean(case.saved["recall"] for case in some) / best)
+    return shares
+
+
+def _own_shares(cases: Sequence[Case]) -> list[float]:
+    """R@1 with rescue over that of a run that had its last strategy from the start."""
+    pairs = [
+        (case.saved["recall"], result["recall"])
+        for case in cases
+        for one, result in case.hand.items()
+        if one.strategy == case.saved["final_strategy"]
+    ]
+    return [saved / own for saved, own in pairs]
 
 
 def _first_alarm(result: Mapping[str, Any]) -> int | None:
