@@ -32,6 +32,7 @@ __all__ = ["ACTIONS", "Guard"]
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking")
 _SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
+_UNTOUCHED = 0.8  # the same under a strategy that shrinks: what it has made is not worth keeping
 _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two looks ahead once less is left
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
@@ -243,7 +244,8 @@ class Guard:
                 self._look_ahead(health, *self._start)
             return
         grown = health.diameter / self._most
-        if step % self.snapshot_every == 0 and scale >= _SNAPSHOT_ROOM and grown < _SNAPSHOT_GROWTH:
+        sound = scale >= _SNAPSHOT_ROOM and grown < _SNAPSHOT_GROWTH and not self._harmed(health)
+        if step % self.snapshot_every == 0 and sound:
             self._take_snapshot()
             self._rollbacks = 0
         if self.strategy == self.first or self._raced:
@@ -256,6 +258,12 @@ class Guard:
                 self._change(self.first, self.lr_factor)
                 text = f"back to {self.first}: its drift is {value:+.3f} now"
                 self._record(health, "return", text)
+
+    def _harmed(self, health: Health) -> bool:
+        """Whether a strategy that shrinks has taken much of the scale that it began with."""
+        if self._start is None or self._start[1] <= self.tolerance:
+            return False
+        return health.spread < _UNTOUCHED * self._start[0]
 
     def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
         """Rescue an embedding that is called healthy still, if its drift will shrink the rest."""
