@@ -187,7 +187,7 @@ def test_advice_is_the_sentence_that_the_run_calls_for() -> None:
     assert monitor.advice.startswith("hard positives mined over 32 samples; diameter fell to 0.")
     assert "in 199 steps; loss has sat at the margin 0.2 for 200 updates; try" in monitor.advice
     assert monitor.advice.endswith(
-        "try positives = inside with scale_free = true, or positives = easy with scale_free = true"
+        "try positives = inside with scale_free = true, or positives = inside"
     )
 
 

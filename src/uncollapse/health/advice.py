@@ -17,7 +17,8 @@ from uncollapse.health.strategy import Strategy, changed_keys
 __all__ = ["Advice", "advise", "advise_on", "lower_rate"]
 
 _USUAL_LR = 1e-2  # above it few networks train
-_STUDY = "@@"  # docs/choosing.md
+# Of docs/choosing.md, "Which strategy is best".
+_STUDY = "of six strategies the best at 12 of 26 places of the study, within 3 % of the best at 21"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def advise_on(
 
     >>> settings = RunSettings("hard", "hard", margin=0.2, scale_free=False)
     >>> advise_on("network-collapse", settings).sentence
-    'try positives = inside with scale_free = true, or positives = easy with scale_free = true'
+    'try positives = inside with scale_free = true, or positives = inside'
     """
     return _ADVICE[verdict](settings, dim, axes)
 

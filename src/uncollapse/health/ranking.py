@@ -24,7 +24,7 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
 
     >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
     >>> [str(one) for one in rank_strategies(first)][:3]
-    ['inside x hard, scale-free', 'easy x hard, scale-free', 'inside x hard']
+    ['inside x hard, scale-free', 'inside x hard', 'easy x hard, scale-free']
     """
     known = settings or RunSettings()
     slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
@@ -38,11 +38,7 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
         gentle = gentle[-1:]  # other packages have no inside positives
     elif known.several_modes:
         gentle = gentle[::-1]
-    by_positive = [[replace(one, positives=p) for one in (*free, base)] for p in gentle]
-    if known.several_modes:  # modes come first: both forms of easy positives
-        found = [one for forms in by_positive for one in forms]
-    else:
-        found = [one for forms in zip(*by_positive, strict=True) for one in forms]
+    found = [replace(one, positives=p) for p in gentle for one in (*free, base)]
     calm = [own.positives, *["easy"] * ("easy" in gentle)]
     found += [replace(base, positives=p, negatives="semihard") for p in calm]
     return [one for one in dict.fromkeys([*found, *free, slower]) if one != own]
