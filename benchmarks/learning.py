@@ -12,17 +12,21 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from pytorch_metric_learning import losses, miners
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
-from uncollapse.losses import MultiSimilarityLoss, TripletLoss
+from uncollapse.losses import Loss, MultiSimilarityLoss, ProxyAnchorLoss, TripletLoss
 from uncollapse.mining import Miner
 
 DIM, MARGIN = 128, 0.2
+CLASSWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
+    "proxy-anchor": (ProxyAnchorLoss, losses.ProxyAnchorLoss),
+}
 
 SETUP = """
 import torch
@@ -58,6 +62,8 @@ def contenders(case: str, x: Tensor, labels: Tensor) -> list[Callable[[], float]
         ours = TripletLoss(margin=MARGIN, miner=every, normalize=True, reduction="nonzero")
         pml = losses.TripletMarginLoss(margin=MARGIN)
         miner = miners.TripletMarginMiner(MARGIN, "semihard")
+    elif case in CLASSWISE:
+        ours, pml, miner = *with_proxies(case, labels), None
     else:
         ours = MultiSimilarityLoss(base=0.5, miner=Miner("multi_similarity", "multi_similarity"))
         pml, miner = losses.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(0.1)
@@ -65,6 +71,17 @@ def contenders(case: str, x: Tensor, labels: Tensor) -> list[Callable[[], float]
         _step(x, lambda: ours(x, labels)),
         _step(x, lambda: pml(x, labels, miner(x, labels) if miner else None)),
     ]
+
+
+def with_proxies(case: str, labels: Tensor) -> tuple[Loss, nn.Module]:
+    """Ours and PML's, with the same learned class vectors."""
+    make, peer = CLASSWISE[case]
+    classes = int(labels.max()) + 1
+    ours, theirs = make(num_classes=classes, dim=DIM), peer(classes, DIM)
+    flat = ours.proxies.detach().flatten(0, 1)
+    (name,) = {"proxies", "W", "fc"} & dict(theirs.named_parameters()).keys()
+    setattr(theirs, name, nn.Parameter(flat.clone() if name == "proxies" else flat.T.clone()))
+    return ours, theirs
 
 
 def _step(x: Tensor, forward: Callable[[], Tensor]) -> Callable[[], float]:
@@ -193,6 +210,7 @@ def main() -> int:
         speed("multi-similarity", 1024, 4, 12.0, peer=True, memory=False),
         speed("multi-similarity", 4096, 4, 15.0, peer=True, memory=True),
     ]
+    rows += [speed(case, 1024, 4, 1.0, peer=True, memory=False) for case in CLASSWISE]
     if options.full:
         rows.append(speed("all triplets", 2048, 32, 60.0, peer=True, memory=True))
         rows.append(speed("semi-hard, fused", 4096, 4, 15.0, peer=True, memory=False))

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         MarginLoss,
         MultiSimilarityLoss,
         NPairLoss,
+        ProxyAnchorLoss,
         ProxyNCALoss,
         SupConLoss,
         TrimmedLoss,
@@ -84,7 +85,7 @@ _HOMES = {
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
     "losses": "ContrastiveLoss IdentityLoss Loss MarginLoss MultiSimilarityLoss NPairLoss "
-    "ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
+    "ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

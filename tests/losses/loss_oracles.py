@@ -15,6 +15,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
     TripletLoss,
@@ -167,4 +168,5 @@ EVERY_LOSS = [
     ProxyNCALoss(num_classes=4, dim=6),
     NPairLoss(),
     SupConLoss(),
+    ProxyAnchorLoss(num_classes=4, dim=6),
 ]

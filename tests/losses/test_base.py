@@ -17,6 +17,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
     TripletLoss,
@@ -137,6 +138,7 @@ def test_every_loss_takes_every_miner(positives, negatives):
         ProxyNCALoss(num_classes=4, dim=6, miner=miner),
         NPairLoss(miner=miner),
         SupConLoss(miner=miner),
+        ProxyAnchorLoss(num_classes=4, dim=6, miner=miner),
     ):
         value, gradient = measured(lambda z, f=loss: f(z, labels), x)
         assert math.isfinite(value)

@@ -13,6 +13,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
     TrimmedLoss,
@@ -59,6 +60,7 @@ OTHERS = {
     "n-pair normalised": lambda m: NPairLoss(miner=m, normalize=True),
     "sup-con": lambda m: SupConLoss(temperature=0.5, miner=m),
     "proxy-nca": lambda m: ProxyNCALoss(num_classes=3, dim=3, miner=m).double(),
+    "proxy-anchor": lambda m: ProxyAnchorLoss(num_classes=3, dim=3, alpha=4.0, miner=m).double(),
     "trimmed": lambda m: TrimmedLoss(TripletLoss(miner=m, soft=True), fraction=0.7),
     "identity": lambda m: IdentityLoss(TripletLoss(miner=m), num_classes=3, dim=3).double(),
     "neck": lambda m: IdentityLoss(

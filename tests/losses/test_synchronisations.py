@@ -14,6 +14,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
     TrimmedLoss,
@@ -136,6 +137,9 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         lambda miner: ProxyNCALoss(
             num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
+        lambda miner: ProxyAnchorLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
         lambda miner: IdentityLoss(
@@ -155,6 +159,7 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "n-pair",
         "sup-con",
         "proxy-nca",
+        "proxy-anchor",
         "trimmed-triplet",
         "trimmed-contrastive",
         "identity",

@@ -10,6 +10,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
     TrimmedLoss,
@@ -29,6 +30,7 @@ LOSSES = [
     ProxyNCALoss(num_classes=3, dim=4),
     NPairLoss(),
     SupConLoss(),
+    ProxyAnchorLoss(num_classes=3, dim=4),
 ]
 
 

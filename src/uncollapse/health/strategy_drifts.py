@@ -19,6 +19,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
     TripletLoss,
@@ -52,6 +53,12 @@ LOSSES: Mapping[str, Maker] = {
     "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
     "ProxyNCA": Maker(
         lambda miner, c, d: ProxyNCALoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "ProxyAnchor": Maker(
+        lambda miner, c, d: ProxyAnchorLoss(
             num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
         True,

@@ -11,6 +11,7 @@ from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.pml import as_pml
+from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
 from uncollapse.losses.sup_con import SupConLoss
 from uncollapse.losses.trimmed import TrimmedLoss, trim
@@ -24,6 +25,7 @@ __all__ = [
     "MarginLoss",
     "MultiSimilarityLoss",
     "NPairLoss",
+    "ProxyAnchorLoss",
     "ProxyNCALoss",
     "SupConLoss",
     "TrimmedLoss",

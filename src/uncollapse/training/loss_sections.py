@@ -25,6 +25,7 @@ __all__ = [
     "MarginConfig",
     "MultiSimilarityConfig",
     "NPairConfig",
+    "ProxyAnchorConfig",
     "ProxyNCAConfig",
     "SupConConfig",
     "TrainingSize",
@@ -236,6 +237,20 @@ class SupConConfig(LossConfig):
     temperature: float = Field(0.1, ge=1e-6)
 
 
+class ProxyAnchorConfig(LossConfig):
+    """`name = "proxy-anchor"`: `losses.ProxyAnchorLoss`."""
+
+    kind = losses.ProxyAnchorLoss
+
+    name: Literal["proxy-anchor"] = "proxy-anchor"
+    margin: float = Field(0.1, ge=0)
+    alpha: float = Field(32.0, ge=1e-6)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many proxies there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
 def _named(given: Any) -> Any:
     """A `[loss]` without a name is the triplet loss's."""
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
@@ -249,6 +264,7 @@ _Sections = (
     | ProxyNCAConfig
     | NPairConfig
     | SupConConfig
+    | ProxyAnchorConfig
 )
 AnyLoss = Annotated[
     Annotated[_Sections, Field(discriminator="name")],
