@@ -20,10 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
-from uncollapse.losses import Loss, MultiSimilarityLoss, ProxyAnchorLoss, TripletLoss
+from uncollapse.losses import CircleLoss, Loss, MultiSimilarityLoss, ProxyAnchorLoss, TripletLoss
 from uncollapse.mining import Miner
 
 DIM, MARGIN = 128, 0.2
+PAIRWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
+    "circle": (lambda: CircleLoss(reduction="nonzero"), losses.CircleLoss),
+}
 CLASSWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
     "proxy-anchor": (ProxyAnchorLoss, losses.ProxyAnchorLoss),
 }
@@ -62,6 +65,8 @@ def contenders(case: str, x: Tensor, labels: Tensor) -> list[Callable[[], float]
         ours = TripletLoss(margin=MARGIN, miner=every, normalize=True, reduction="nonzero")
         pml = losses.TripletMarginLoss(margin=MARGIN)
         miner = miners.TripletMarginMiner(MARGIN, "semihard")
+    elif case in PAIRWISE:
+        ours, pml, miner = *(make() for make in PAIRWISE[case]), None
     elif case in CLASSWISE:
         ours, pml, miner = *with_proxies(case, labels), None
     else:
@@ -210,7 +215,7 @@ def main() -> int:
         speed("multi-similarity", 1024, 4, 12.0, peer=True, memory=False),
         speed("multi-similarity", 4096, 4, 15.0, peer=True, memory=True),
     ]
-    rows += [speed(case, 1024, 4, 1.0, peer=True, memory=False) for case in CLASSWISE]
+    rows += [speed(case, 1024, 4, 1.0, peer=True, memory=False) for case in (*PAIRWISE, *CLASSWISE)]
     if options.full:
         rows.append(speed("all triplets", 2048, 32, 60.0, peer=True, memory=True))
         rows.append(speed("semi-hard, fused", 4096, 4, 15.0, peer=True, memory=False))

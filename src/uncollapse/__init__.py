@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         probe,
     )
     from uncollapse.losses import (
+        CircleLoss,
         ContrastiveLoss,
         IdentityLoss,
         Loss,
@@ -84,8 +85,8 @@ _HOMES = {
     "isometric_error nearest_separated separation thickness",
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
-    "losses": "ContrastiveLoss IdentityLoss Loss MarginLoss MultiSimilarityLoss NPairLoss "
-    "ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
+    "losses": "CircleLoss ContrastiveLoss IdentityLoss Loss MarginLoss MultiSimilarityLoss "
+    "NPairLoss ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

@@ -11,6 +11,7 @@ from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor
 
 from uncollapse.losses import (
+    CircleLoss,
     ContrastiveLoss,
     MarginLoss,
     MultiSimilarityLoss,
@@ -168,5 +169,6 @@ EVERY_LOSS = [
     ProxyNCALoss(num_classes=4, dim=6),
     NPairLoss(),
     SupConLoss(),
+    CircleLoss(),
     ProxyAnchorLoss(num_classes=4, dim=6),
 ]

@@ -13,6 +13,7 @@ from losses.loss_oracles import (
     pml_batch,
 )
 from uncollapse.losses import (
+    CircleLoss,
     ContrastiveLoss,
     MarginLoss,
     MultiSimilarityLoss,
@@ -138,6 +139,7 @@ def test_every_loss_takes_every_miner(positives, negatives):
         ProxyNCALoss(num_classes=4, dim=6, miner=miner),
         NPairLoss(miner=miner),
         SupConLoss(miner=miner),
+        CircleLoss(miner=miner),
         ProxyAnchorLoss(num_classes=4, dim=6, miner=miner),
     ):
         value, gradient = measured(lambda z, f=loss: f(z, labels), x)

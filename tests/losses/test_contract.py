@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
+    CircleLoss,
     ContrastiveLoss,
     IdentityLoss,
     Loss,
@@ -41,6 +42,7 @@ LOSSES = {
     "sup-con": SupConLoss,
     "proxy-nca": lambda **k: ProxyNCALoss(num_classes=4, dim=6, **k),
     "proxy-anchor": lambda **k: ProxyAnchorLoss(num_classes=4, dim=6, **k),
+    "circle": CircleLoss,
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -172,6 +174,8 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (NPairLoss(), "l2", -1, "a finite number"),
         (ProxyNCALoss(num_classes=2, dim=2), "scale", 0, "a finite number"),
         (ProxyAnchorLoss(num_classes=2, dim=2), "alpha", 0, "a finite number"),
+        (CircleLoss(), "gamma", 0, "a finite number"),
+        (CircleLoss(), "margin", 1.5, "in"),
     ]
     for module, name, value, allowed in wrong:
         with pytest.raises(InputError, match=f"{name}: expected .*{allowed}"):

@@ -8,6 +8,7 @@ from torch.autograd import gradgradcheck
 
 from losses.loss_oracles import distances, unit
 from uncollapse.losses import (
+    CircleLoss,
     ContrastiveLoss,
     IdentityLoss,
     MarginLoss,
@@ -67,6 +68,8 @@ OTHERS = {
         TripletLoss(miner=m), num_classes=3, dim=3, label_smoothing=0.1, neck="batch-norm"
     ).double(),
 }  # fmt: skip
+# Weights off the graph: the gradient is not that of the value, see the loss's own tests.
+WEIGHTED = {"circle": lambda m: CircleLoss(gamma=4.0, miner=m)}
 
 
 @pytest.mark.parametrize("miner", MINERS, ids=["unmined", "easy hard", "hard semihard", "all all"])
@@ -117,9 +120,10 @@ def test_a_gradient_penalty_is_that_of_the_plain_formula():
 
 
 @pytest.mark.parametrize("miner", MINERS[:2], ids=["unmined", "easy hard"])
-@pytest.mark.parametrize("name", ["triplet", *OTHERS])
+@pytest.mark.parametrize("name", ["triplet", *OTHERS, *WEIGHTED])
 def test_those_of_coinciding_rows_are_finite(name, miner):
-    loss = TripletLoss(margin=0.4, miner=miner) if name == "triplet" else OTHERS[name](miner)
+    made = {"triplet": lambda m: TripletLoss(margin=0.4, miner=m), **OTHERS, **WEIGHTED}
+    loss = made[name](miner)
     z = rows().detach()
     z[1] = z[0]
     z[4] = z[0]

@@ -9,6 +9,7 @@ import torch
 
 from losses.synchronisations import device_step
 from uncollapse.losses import (
+    CircleLoss,
     ContrastiveLoss,
     IdentityLoss,
     MarginLoss,
@@ -140,6 +141,7 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         lambda miner: ProxyAnchorLoss(
             num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
+        CircleLoss,
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
         lambda miner: IdentityLoss(
@@ -160,6 +162,7 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "sup-con",
         "proxy-nca",
         "proxy-anchor",
+        "circle",
         "trimmed-triplet",
         "trimmed-contrastive",
         "identity",

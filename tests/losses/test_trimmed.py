@@ -6,6 +6,7 @@ from losses.loss_oracles import (
 )
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
+    CircleLoss,
     ContrastiveLoss,
     MarginLoss,
     MultiSimilarityLoss,
@@ -30,6 +31,7 @@ LOSSES = [
     ProxyNCALoss(num_classes=3, dim=4),
     NPairLoss(),
     SupConLoss(),
+    CircleLoss(),
     ProxyAnchorLoss(num_classes=3, dim=4),
 ]
 

@@ -15,6 +15,7 @@ from uncollapse.health.loss_pull import LossFn, pull
 from uncollapse.health.modal_drift import ModeDrift, mode_rates
 from uncollapse.health.radial_drift import Drift, radial_of
 from uncollapse.losses import (
+    CircleLoss,
     ContrastiveLoss,
     MarginLoss,
     MultiSimilarityLoss,
@@ -63,6 +64,7 @@ LOSSES: Mapping[str, Maker] = {
         ),
         True,
     ),
+    "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
 }
 
 

@@ -5,6 +5,7 @@ a `miner`.
 """
 
 from uncollapse.losses.base import Elements, Loss
+from uncollapse.losses.circle import CircleLoss
 from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
@@ -18,6 +19,7 @@ from uncollapse.losses.trimmed import TrimmedLoss, trim
 from uncollapse.losses.triplet import TripletLoss
 
 __all__ = [
+    "CircleLoss",
     "ContrastiveLoss",
     "Elements",
     "IdentityLoss",

@@ -20,6 +20,7 @@ from uncollapse.training.section_base import OneOf, Section
 __all__ = [
     "LOSSES",
     "AnyLoss",
+    "CircleConfig",
     "ContrastiveConfig",
     "LossConfig",
     "MarginConfig",
@@ -251,6 +252,17 @@ class ProxyAnchorConfig(LossConfig):
         return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
 
 
+class CircleConfig(LossConfig):
+    """`name = "circle"`: `losses.CircleLoss`."""
+
+    kind = losses.CircleLoss
+
+    name: Literal["circle"] = "circle"
+    margin: float = Field(0.4, ge=0, le=1)
+    gamma: float = Field(80.0, ge=1e-6)
+    reduction: Annotated[str, OneOf(losses.CircleLoss.reductions)] = "mean"
+
+
 def _named(given: Any) -> Any:
     """A `[loss]` without a name is the triplet loss's."""
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
@@ -265,6 +277,7 @@ _Sections = (
     | NPairConfig
     | SupConConfig
     | ProxyAnchorConfig
+    | CircleConfig
 )
 AnyLoss = Annotated[
     Annotated[_Sections, Field(discriminator="name")],
