@@ -64,6 +64,7 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "ProxyNCALoss": _proxies,
     "ProxyAnchorLoss": lambda: uc.ProxyAnchorLoss(num_classes=3, dim=3, generator=_generator()),
     "CircleLoss": lambda: uc.CircleLoss(),
+    "NTXentLoss": lambda: uc.NTXentLoss(),
     "TrimmedLoss": lambda: uc.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
     "TrimmedLoss of proxies": lambda: uc.TrimmedLoss(_proxies(), fraction=0.5),
     "IdentityLoss": lambda: uc.IdentityLoss(

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         MarginLoss,
         MultiSimilarityLoss,
         NPairLoss,
+        NTXentLoss,
         ProxyAnchorLoss,
         ProxyNCALoss,
         SupConLoss,
@@ -86,7 +87,7 @@ _HOMES = {
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
     "losses": "CircleLoss ContrastiveLoss IdentityLoss Loss MarginLoss MultiSimilarityLoss "
-    "NPairLoss ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
+    "NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

@@ -16,6 +16,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
@@ -169,6 +170,7 @@ EVERY_LOSS = [
     ProxyNCALoss(num_classes=4, dim=6),
     NPairLoss(),
     SupConLoss(),
+    NTXentLoss(),
     CircleLoss(),
     ProxyAnchorLoss(num_classes=4, dim=6),
 ]

@@ -18,6 +18,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
@@ -139,6 +140,7 @@ def test_every_loss_takes_every_miner(positives, negatives):
         ProxyNCALoss(num_classes=4, dim=6, miner=miner),
         NPairLoss(miner=miner),
         SupConLoss(miner=miner),
+        NTXentLoss(miner=miner),
         CircleLoss(miner=miner),
         ProxyAnchorLoss(num_classes=4, dim=6, miner=miner),
     ):

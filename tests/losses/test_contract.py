@@ -20,6 +20,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
@@ -43,6 +44,7 @@ LOSSES = {
     "proxy-nca": lambda **k: ProxyNCALoss(num_classes=4, dim=6, **k),
     "proxy-anchor": lambda **k: ProxyAnchorLoss(num_classes=4, dim=6, **k),
     "circle": CircleLoss,
+    "nt-xent": NTXentLoss,
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -176,6 +178,7 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (ProxyAnchorLoss(num_classes=2, dim=2), "alpha", 0, "a finite number"),
         (CircleLoss(), "gamma", 0, "a finite number"),
         (CircleLoss(), "margin", 1.5, "in"),
+        (NTXentLoss(), "temperature", 0, "a finite number"),
     ]
     for module, name, value, allowed in wrong:
         with pytest.raises(InputError, match=f"{name}: expected .*{allowed}"):

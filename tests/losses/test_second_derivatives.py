@@ -14,6 +14,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
@@ -62,6 +63,7 @@ OTHERS = {
     "sup-con": lambda m: SupConLoss(temperature=0.5, miner=m),
     "proxy-nca": lambda m: ProxyNCALoss(num_classes=3, dim=3, miner=m).double(),
     "proxy-anchor": lambda m: ProxyAnchorLoss(num_classes=3, dim=3, alpha=4.0, miner=m).double(),
+    "nt-xent": lambda m: NTXentLoss(temperature=0.5, miner=m),
     "trimmed": lambda m: TrimmedLoss(TripletLoss(miner=m, soft=True), fraction=0.7),
     "identity": lambda m: IdentityLoss(TripletLoss(miner=m), num_classes=3, dim=3).double(),
     "neck": lambda m: IdentityLoss(

@@ -15,6 +15,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
@@ -142,6 +143,7 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
             num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
         CircleLoss,
+        NTXentLoss,
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
         lambda miner: IdentityLoss(
@@ -163,6 +165,7 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "proxy-nca",
         "proxy-anchor",
         "circle",
+        "nt-xent",
         "trimmed-triplet",
         "trimmed-contrastive",
         "identity",

@@ -11,6 +11,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
@@ -31,6 +32,7 @@ LOSSES = [
     ProxyNCALoss(num_classes=3, dim=4),
     NPairLoss(),
     SupConLoss(),
+    NTXentLoss(),
     CircleLoss(),
     ProxyAnchorLoss(num_classes=3, dim=4),
 ]

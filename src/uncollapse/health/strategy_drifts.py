@@ -20,6 +20,7 @@ from uncollapse.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SupConLoss,
@@ -65,6 +66,7 @@ LOSSES: Mapping[str, Maker] = {
         True,
     ),
     "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
+    "NT-Xent": Maker(lambda miner, c, d: NTXentLoss(miner=miner), True),
 }
 
 

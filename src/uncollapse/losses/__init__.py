@@ -11,6 +11,7 @@ from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.n_pair import NPairLoss
+from uncollapse.losses.nt_xent import NTXentLoss
 from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
@@ -27,6 +28,7 @@ __all__ = [
     "MarginLoss",
     "MultiSimilarityLoss",
     "NPairLoss",
+    "NTXentLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
     "SupConLoss",

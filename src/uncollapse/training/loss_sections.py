@@ -26,6 +26,7 @@ __all__ = [
     "MarginConfig",
     "MultiSimilarityConfig",
     "NPairConfig",
+    "NTXentConfig",
     "ProxyAnchorConfig",
     "ProxyNCAConfig",
     "SupConConfig",
@@ -263,6 +264,15 @@ class CircleConfig(LossConfig):
     reduction: Annotated[str, OneOf(losses.CircleLoss.reductions)] = "mean"
 
 
+class NTXentConfig(LossConfig):
+    """`name = "nt-xent"`: `losses.NTXentLoss`."""
+
+    kind = losses.NTXentLoss
+
+    name: Literal["nt-xent"] = "nt-xent"
+    temperature: float = Field(0.07, ge=1e-6)
+
+
 def _named(given: Any) -> Any:
     """A `[loss]` without a name is the triplet loss's."""
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
@@ -278,6 +288,7 @@ _Sections = (
     | SupConConfig
     | ProxyAnchorConfig
     | CircleConfig
+    | NTXentConfig
 )
 AnyLoss = Annotated[
     Annotated[_Sections, Field(discriminator="name")],
