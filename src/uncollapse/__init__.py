@@ -41,8 +41,10 @@ if TYPE_CHECKING:
         probe,
     )
     from uncollapse.losses import (
+        ArcFaceLoss,
         CircleLoss,
         ContrastiveLoss,
+        CosFaceLoss,
         IdentityLoss,
         Loss,
         MarginLoss,
@@ -86,8 +88,9 @@ _HOMES = {
     "isometric_error nearest_separated separation thickness",
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
-    "losses": "CircleLoss ContrastiveLoss IdentityLoss Loss MarginLoss MultiSimilarityLoss "
-    "NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
+    "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss IdentityLoss Loss MarginLoss "
+    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss "
+    "TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

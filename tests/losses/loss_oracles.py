@@ -11,8 +11,10 @@ from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor
 
 from uncollapse.losses import (
+    ArcFaceLoss,
     CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
@@ -170,6 +172,8 @@ EVERY_LOSS = [
     ProxyNCALoss(num_classes=4, dim=6),
     NPairLoss(),
     SupConLoss(),
+    CosFaceLoss(num_classes=4, dim=6),
+    ArcFaceLoss(num_classes=4, dim=6),
     NTXentLoss(),
     CircleLoss(),
     ProxyAnchorLoss(num_classes=4, dim=6),

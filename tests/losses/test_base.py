@@ -13,8 +13,10 @@ from losses.loss_oracles import (
     pml_batch,
 )
 from uncollapse.losses import (
+    ArcFaceLoss,
     CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
@@ -140,6 +142,8 @@ def test_every_loss_takes_every_miner(positives, negatives):
         ProxyNCALoss(num_classes=4, dim=6, miner=miner),
         NPairLoss(miner=miner),
         SupConLoss(miner=miner),
+        CosFaceLoss(num_classes=4, dim=6, miner=miner),
+        ArcFaceLoss(num_classes=4, dim=6, miner=miner),
         NTXentLoss(miner=miner),
         CircleLoss(miner=miner),
         ProxyAnchorLoss(num_classes=4, dim=6, miner=miner),

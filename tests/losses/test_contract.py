@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
+    ArcFaceLoss,
     CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     IdentityLoss,
     Loss,
     MarginLoss,
@@ -45,6 +47,8 @@ LOSSES = {
     "proxy-anchor": lambda **k: ProxyAnchorLoss(num_classes=4, dim=6, **k),
     "circle": CircleLoss,
     "nt-xent": NTXentLoss,
+    "arcface": lambda **k: ArcFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
+    "cosface": lambda **k: CosFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -53,6 +57,8 @@ LOSSES = {
 }
 EVERY = pytest.mark.parametrize("name", LOSSES)
 NEEDS_LABELS = (
+    "cosface",
+    "arcface",
     "n-pair",
     "proxy-nca",
     "proxy-anchor",
@@ -61,6 +67,8 @@ NEEDS_LABELS = (
     "identity, neck",
 )
 PROXIES = (
+    "cosface",
+    "arcface",
     "proxy-anchor",
     "proxy-nca",
 )  # whose positives and negatives are proxies, not rows
@@ -179,6 +187,8 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (CircleLoss(), "gamma", 0, "a finite number"),
         (CircleLoss(), "margin", 1.5, "in"),
         (NTXentLoss(), "temperature", 0, "a finite number"),
+        (ArcFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
+        (CosFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
     ]
     for module, name, value, allowed in wrong:
         with pytest.raises(InputError, match=f"{name}: expected .*{allowed}"):

@@ -8,8 +8,10 @@ from torch.autograd import gradgradcheck
 
 from losses.loss_oracles import distances, unit
 from uncollapse.losses import (
+    ArcFaceLoss,
     CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     IdentityLoss,
     MarginLoss,
     MultiSimilarityLoss,
@@ -64,6 +66,8 @@ OTHERS = {
     "proxy-nca": lambda m: ProxyNCALoss(num_classes=3, dim=3, miner=m).double(),
     "proxy-anchor": lambda m: ProxyAnchorLoss(num_classes=3, dim=3, alpha=4.0, miner=m).double(),
     "nt-xent": lambda m: NTXentLoss(temperature=0.5, miner=m),
+    "arcface": lambda m: ArcFaceLoss(num_classes=3, dim=3, scale=4.0, miner=m).double(),
+    "cosface": lambda m: CosFaceLoss(num_classes=3, dim=3, scale=4.0, miner=m).double(),
     "trimmed": lambda m: TrimmedLoss(TripletLoss(miner=m, soft=True), fraction=0.7),
     "identity": lambda m: IdentityLoss(TripletLoss(miner=m), num_classes=3, dim=3).double(),
     "neck": lambda m: IdentityLoss(

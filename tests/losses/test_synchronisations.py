@@ -9,8 +9,10 @@ import torch
 
 from losses.synchronisations import device_step
 from uncollapse.losses import (
+    ArcFaceLoss,
     CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     IdentityLoss,
     MarginLoss,
     MultiSimilarityLoss,
@@ -144,6 +146,12 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         ),
         CircleLoss,
         NTXentLoss,
+        lambda miner: ArcFaceLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        lambda miner: CosFaceLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
         lambda miner: IdentityLoss(
@@ -166,6 +174,8 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "proxy-anchor",
         "circle",
         "nt-xent",
+        "arcface",
+        "cosface",
         "trimmed-triplet",
         "trimmed-contrastive",
         "identity",

@@ -6,8 +6,10 @@ from losses.loss_oracles import (
 )
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
+    ArcFaceLoss,
     CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
@@ -32,6 +34,8 @@ LOSSES = [
     ProxyNCALoss(num_classes=3, dim=4),
     NPairLoss(),
     SupConLoss(),
+    CosFaceLoss(num_classes=3, dim=4),
+    ArcFaceLoss(num_classes=3, dim=4),
     NTXentLoss(),
     CircleLoss(),
     ProxyAnchorLoss(num_classes=3, dim=4),

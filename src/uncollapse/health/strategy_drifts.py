@@ -15,8 +15,10 @@ from uncollapse.health.loss_pull import LossFn, pull
 from uncollapse.health.modal_drift import ModeDrift, mode_rates
 from uncollapse.health.radial_drift import Drift, radial_of
 from uncollapse.losses import (
+    ArcFaceLoss,
     CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
@@ -67,6 +69,18 @@ LOSSES: Mapping[str, Maker] = {
     ),
     "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
     "NT-Xent": Maker(lambda miner, c, d: NTXentLoss(miner=miner), True),
+    "ArcFace": Maker(
+        lambda miner, c, d: ArcFaceLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "CosFace": Maker(
+        lambda miner, c, d: CosFaceLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
 }
 
 

@@ -7,6 +7,7 @@ a `miner`.
 from uncollapse.losses.base import Elements, Loss
 from uncollapse.losses.circle import CircleLoss
 from uncollapse.losses.contrastive import ContrastiveLoss
+from uncollapse.losses.face_margins import ArcFaceLoss, CosFaceLoss
 from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
@@ -20,8 +21,10 @@ from uncollapse.losses.trimmed import TrimmedLoss, trim
 from uncollapse.losses.triplet import TripletLoss
 
 __all__ = [
+    "ArcFaceLoss",
     "CircleLoss",
     "ContrastiveLoss",
+    "CosFaceLoss",
     "Elements",
     "IdentityLoss",
     "Loss",

@@ -75,8 +75,8 @@ class ProxyAnchorLoss(ProxyLoss):
 
         `anchor` is the proxy's class; `pull` is what its own samples cost.
         """
-        _, own, cosine = self.cosines(batch, tuples)
-        cosine = cosine[:, :, 0]
+        _, own, cosine, *_ = self.compared(batch, tuples)
+        cosine = cosine[:, 0]
         number, mine = torch.arange(cosine.shape[1], device=own.device), own[:, None]
         near = -self.alpha * (cosine.gather(1, mine)[:, 0] - self.margin)  # Kim et al. (4)
         far = (self.alpha * (cosine + self.margin)).scatter(1, mine, -torch.inf)

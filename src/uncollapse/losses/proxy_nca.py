@@ -85,11 +85,11 @@ class ProxyNCALoss(ProxyLoss):
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
-        anchor, own, cosine = self.cosines(batch, tuples)
+        anchor, own, cosine, *_ = self.compared(batch, tuples)
         square = 2 * self.scale**2 * (1.0 - cosine)
-        mine = own[:, None, None].expand(-1, 1, square.shape[2])
-        near = square.gather(1, mine)[:, 0].amin(1)
-        spread = square.scatter(1, mine, torch.inf).flatten(1)
+        mine = own[:, None, None].expand(-1, square.shape[1], 1)
+        near = square.gather(2, mine)[:, :, 0].amin(1)
+        spread = square.scatter(2, mine, torch.inf).flatten(1)
         if not self.exclude_positive:
             spread = torch.cat([spread, near[:, None]], dim=1)
         loss = proxy_nca_loss(near, spread)

@@ -5,6 +5,7 @@ A new loss is added here, and to `AnyLoss`; a test holds each section to the sig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -20,8 +21,10 @@ from uncollapse.training.section_base import OneOf, Section
 __all__ = [
     "LOSSES",
     "AnyLoss",
+    "ArcFaceConfig",
     "CircleConfig",
     "ContrastiveConfig",
+    "CosFaceConfig",
     "LossConfig",
     "MarginConfig",
     "MultiSimilarityConfig",
@@ -273,6 +276,36 @@ class NTXentConfig(LossConfig):
     temperature: float = Field(0.07, ge=1e-6)
 
 
+class ArcFaceConfig(LossConfig):
+    """`name = "arcface"`: `losses.ArcFaceLoss`."""
+
+    kind = losses.ArcFaceLoss
+
+    name: Literal["arcface"] = "arcface"
+    margin: float = Field(0.5, ge=0, le=math.pi / 2)
+    scale: float = Field(64.0, ge=1e-6)
+    sub_centers: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many class vectors there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class CosFaceConfig(LossConfig):
+    """`name = "cosface"`: `losses.CosFaceLoss`."""
+
+    kind = losses.CosFaceLoss
+
+    name: Literal["cosface"] = "cosface"
+    margin: float = Field(0.35, ge=0, le=2)
+    scale: float = Field(64.0, ge=1e-6)
+    sub_centers: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many class vectors there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
 def _named(given: Any) -> Any:
     """A `[loss]` without a name is the triplet loss's."""
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
@@ -289,6 +322,8 @@ _Sections = (
     | ProxyAnchorConfig
     | CircleConfig
     | NTXentConfig
+    | ArcFaceConfig
+    | CosFaceConfig
 )
 AnyLoss = Annotated[
     Annotated[_Sections, Field(discriminator="name")],
