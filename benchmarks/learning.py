@@ -29,6 +29,7 @@ from uncollapse.losses import (
     MultiSimilarityLoss,
     NTXentLoss,
     ProxyAnchorLoss,
+    SoftTripleLoss,
     TripletLoss,
 )
 from uncollapse.mining import Miner
@@ -49,6 +50,7 @@ CLASSWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
         lambda c, d: losses.SubCenterArcFaceLoss(num_classes=c, embedding_size=d, sub_centers=3),
     ),
     "CosFace": (CosFaceLoss, losses.CosFaceLoss),
+    "SoftTriple": (SoftTripleLoss, losses.SoftTripleLoss),
     "proxy-anchor": (ProxyAnchorLoss, losses.ProxyAnchorLoss),
 }
 

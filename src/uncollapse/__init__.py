@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         NTXentLoss,
         ProxyAnchorLoss,
         ProxyNCALoss,
+        SoftTripleLoss,
         SupConLoss,
         TrimmedLoss,
         TripletLoss,
@@ -89,8 +90,8 @@ _HOMES = {
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
     "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss IdentityLoss Loss MarginLoss "
-    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SupConLoss TrimmedLoss "
-    "TripletLoss as_pml",
+    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SoftTripleLoss "
+    "SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

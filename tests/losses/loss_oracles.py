@@ -21,6 +21,7 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -172,6 +173,7 @@ EVERY_LOSS = [
     ProxyNCALoss(num_classes=4, dim=6),
     NPairLoss(),
     SupConLoss(),
+    SoftTripleLoss(num_classes=4, dim=6),
     CosFaceLoss(num_classes=4, dim=6),
     ArcFaceLoss(num_classes=4, dim=6),
     NTXentLoss(),

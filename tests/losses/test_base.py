@@ -23,6 +23,7 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -142,6 +143,7 @@ def test_every_loss_takes_every_miner(positives, negatives):
         ProxyNCALoss(num_classes=4, dim=6, miner=miner),
         NPairLoss(miner=miner),
         SupConLoss(miner=miner),
+        SoftTripleLoss(num_classes=4, dim=6, miner=miner),
         CosFaceLoss(num_classes=4, dim=6, miner=miner),
         ArcFaceLoss(num_classes=4, dim=6, miner=miner),
         NTXentLoss(miner=miner),

@@ -25,6 +25,7 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -49,6 +50,7 @@ LOSSES = {
     "nt-xent": NTXentLoss,
     "arcface": lambda **k: ArcFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
     "cosface": lambda **k: CosFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
+    "soft-triple": lambda **k: SoftTripleLoss(num_classes=4, dim=6, tau=0.1, **k),
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -57,6 +59,7 @@ LOSSES = {
 }
 EVERY = pytest.mark.parametrize("name", LOSSES)
 NEEDS_LABELS = (
+    "soft-triple",
     "cosface",
     "arcface",
     "n-pair",
@@ -67,6 +70,7 @@ NEEDS_LABELS = (
     "identity, neck",
 )
 PROXIES = (
+    "soft-triple",
     "cosface",
     "arcface",
     "proxy-anchor",
@@ -189,6 +193,7 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (NTXentLoss(), "temperature", 0, "a finite number"),
         (ArcFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
         (CosFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
+        (SoftTripleLoss(num_classes=2, dim=2), "gamma", 0, "a finite number"),
     ]
     for module, name, value, allowed in wrong:
         with pytest.raises(InputError, match=f"{name}: expected .*{allowed}"):

@@ -19,6 +19,7 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -68,6 +69,7 @@ OTHERS = {
     "nt-xent": lambda m: NTXentLoss(temperature=0.5, miner=m),
     "arcface": lambda m: ArcFaceLoss(num_classes=3, dim=3, scale=4.0, miner=m).double(),
     "cosface": lambda m: CosFaceLoss(num_classes=3, dim=3, scale=4.0, miner=m).double(),
+    "soft-triple": lambda m: SoftTripleLoss(num_classes=3, dim=3, la=4.0, miner=m).double(),
     "trimmed": lambda m: TrimmedLoss(TripletLoss(miner=m, soft=True), fraction=0.7),
     "identity": lambda m: IdentityLoss(TripletLoss(miner=m), num_classes=3, dim=3).double(),
     "neck": lambda m: IdentityLoss(

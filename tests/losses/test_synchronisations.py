@@ -20,6 +20,7 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -152,6 +153,9 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         lambda miner: CosFaceLoss(
             num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
+        lambda miner: SoftTripleLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
         lambda miner: IdentityLoss(
@@ -176,6 +180,7 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "nt-xent",
         "arcface",
         "cosface",
+        "soft-triple",
         "trimmed-triplet",
         "trimmed-contrastive",
         "identity",

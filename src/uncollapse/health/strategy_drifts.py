@@ -25,6 +25,7 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -77,6 +78,12 @@ LOSSES: Mapping[str, Maker] = {
     ),
     "CosFace": Maker(
         lambda miner, c, d: CosFaceLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "SoftTriple": Maker(
+        lambda miner, c, d: SoftTripleLoss(
             num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
         True,

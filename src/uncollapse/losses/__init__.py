@@ -16,6 +16,7 @@ from uncollapse.losses.nt_xent import NTXentLoss
 from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
+from uncollapse.losses.soft_triple import SoftTripleLoss
 from uncollapse.losses.sup_con import SupConLoss
 from uncollapse.losses.trimmed import TrimmedLoss, trim
 from uncollapse.losses.triplet import TripletLoss
@@ -34,6 +35,7 @@ __all__ = [
     "NTXentLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
+    "SoftTripleLoss",
     "SupConLoss",
     "TrimmedLoss",
     "TripletLoss",

@@ -108,15 +108,16 @@ class ArcFaceLoss(MarginSoftmax):
     anchors count, once each, and the others do not.
 
     Siblings: `CosFaceLoss` takes the margin off the cosine; `ProxyNCALoss(exclude_positive=False)`
-    is a softmax without one; `IdentityLoss` adds a plain classifier to another loss.
+    is a softmax without one; `SoftTripleLoss` has soft sub-centres; `IdentityLoss` adds a plain
+    classifier to another loss.
 
     Collapse: when all embeddings coincide the gradient is not 0 as long as the class vectors
     differ: each class is pulled to its own. When these coincide as well the loss is
     log(1 + (num_classes - 1) exp(s (1 - cos m))) and the gradient 0. Near its class vector a
     sample's pull does not vanish, so where the vectors themselves lie in a cone it holds the cone
     (drift +7.9 on such digits with fitted vectors, +0.02 at a point; elsewhere it spreads: -0.16
-    untrained, -1.9 healthy). With one centre its mode drift is above 0 in every state: it does not
-    prevent class collapse.
+    untrained, -1.9 healthy). With one centre its mode drift is above 0 in every state: it does
+    nothing against class collapse.
 
     Args:
         num_classes: number of classes, at least 2.
@@ -176,8 +177,8 @@ class CosFaceLoss(MarginSoftmax):
     Collapse: when all embeddings coincide the gradient is not 0 as long as the class vectors
     differ. When these coincide as well the loss is log(1 + (num_classes - 1) exp(s m)) and the
     gradient 0. On digits with fitted vectors it spreads a point and a cone (drift -0.16 and -0.88)
-    and merges modes in every state: it prevents network collapse, and with one centre not class
-    collapse.
+    and merges modes in every state: it works against network collapse, and with one centre not
+    against class collapse.
 
     Args:
         num_classes: number of classes, at least 2.

@@ -37,8 +37,8 @@ class ProxyAnchorLoss(ProxyLoss):
     log(1 + |P| exp(-α(1 - δ))) + log(1 + |N| exp(α(1 + δ))), with |P| samples per proxy and |N| of
     other classes, and the gradient 0. On collapsed embeddings of digits, with fitted proxies, it
     spreads (drift -7.1 at a point, -5.9 in a cone) and merges modes (mode drift above 0 in every
-    state): one proxy per class pulls a class to one point, so it prevents network collapse and not
-    class collapse.
+    state): one proxy per class pulls a class to one point, so it works against network collapse
+    and not against class collapse.
 
     Args:
         num_classes: number of classes, at least 2.

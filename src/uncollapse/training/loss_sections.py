@@ -32,6 +32,7 @@ __all__ = [
     "NTXentConfig",
     "ProxyAnchorConfig",
     "ProxyNCAConfig",
+    "SoftTripleConfig",
     "SupConConfig",
     "TrainingSize",
     "TripletConfig",
@@ -306,6 +307,23 @@ class CosFaceConfig(LossConfig):
         return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
 
 
+class SoftTripleConfig(LossConfig):
+    """`name = "soft-triple"`: `losses.SoftTripleLoss`."""
+
+    kind = losses.SoftTripleLoss
+
+    name: Literal["soft-triple"] = "soft-triple"
+    centers_per_class: int = Field(10, ge=1)
+    la: float = Field(20.0, ge=1e-6)
+    gamma: float = Field(0.1, ge=1e-6)
+    margin: float = Field(0.01, ge=0)
+    tau: float = Field(0.0, ge=0)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many centres there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
 def _named(given: Any) -> Any:
     """A `[loss]` without a name is the triplet loss's."""
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
@@ -324,6 +342,7 @@ _Sections = (
     | NTXentConfig
     | ArcFaceConfig
     | CosFaceConfig
+    | SoftTripleConfig
 )
 AnyLoss = Annotated[
     Annotated[_Sections, Field(discriminator="name")],
