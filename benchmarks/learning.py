@@ -8,21 +8,51 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from pytorch_metric_learning import losses, miners
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from _timing import Row, gemm, interleaved, one_thread, peak_megabytes, report
-from uncollapse.losses import MultiSimilarityLoss, TripletLoss
+from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
+    CosFaceLoss,
+    Loss,
+    MultiSimilarityLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
+    SoftTripleLoss,
+    TripletLoss,
+)
 from uncollapse.mining import Miner
 
 DIM, MARGIN = 128, 0.2
+PAIRWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
+    "circle": (lambda: CircleLoss(reduction="nonzero"), losses.CircleLoss),
+    "NT-Xent": (NTXentLoss, losses.NTXentLoss),
+}
+CUBIC = ("NT-Xent",)  # PML compares all positive with all negative pairs: 12 GB at 1024
+CLASSWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
+    "ArcFace": (
+        lambda **k: ArcFaceLoss(margin=math.radians(28.6), **k),
+        losses.ArcFaceLoss,
+    ),
+    "ArcFace, 3 sub-centres": (
+        lambda **k: ArcFaceLoss(margin=math.radians(28.6), sub_centers=3, **k),
+        lambda c, d: losses.SubCenterArcFaceLoss(num_classes=c, embedding_size=d, sub_centers=3),
+    ),
+    "CosFace": (CosFaceLoss, losses.CosFaceLoss),
+    "SoftTriple": (SoftTripleLoss, losses.SoftTripleLoss),
+    "proxy-anchor": (ProxyAnchorLoss, losses.ProxyAnchorLoss),
+}
 
 SETUP = """
 import torch
@@ -58,6 +88,10 @@ def contenders(case: str, x: Tensor, labels: Tensor) -> list[Callable[[], float]
         ours = TripletLoss(margin=MARGIN, miner=every, normalize=True, reduction="nonzero")
         pml = losses.TripletMarginLoss(margin=MARGIN)
         miner = miners.TripletMarginMiner(MARGIN, "semihard")
+    elif case in PAIRWISE:
+        ours, pml, miner = *(make() for make in PAIRWISE[case]), None
+    elif case in CLASSWISE:
+        ours, pml, miner = *with_proxies(case, labels), None
     else:
         ours = MultiSimilarityLoss(base=0.5, miner=Miner("multi_similarity", "multi_similarity"))
         pml, miner = losses.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(0.1)
@@ -65,6 +99,17 @@ def contenders(case: str, x: Tensor, labels: Tensor) -> list[Callable[[], float]
         _step(x, lambda: ours(x, labels)),
         _step(x, lambda: pml(x, labels, miner(x, labels) if miner else None)),
     ]
+
+
+def with_proxies(case: str, labels: Tensor) -> tuple[Loss, nn.Module]:
+    """Ours and PML's, with the same learned class vectors."""
+    make, peer = CLASSWISE[case]
+    classes = int(labels.max()) + 1
+    ours, theirs = make(num_classes=classes, dim=DIM), peer(classes, DIM)
+    flat = ours.proxies.detach().flatten(0, 1)
+    (name,) = {"proxies", "W", "fc"} & dict(theirs.named_parameters()).keys()
+    setattr(theirs, name, nn.Parameter(flat.clone() if name == "proxies" else flat.T.clone()))
+    return ours, theirs
 
 
 def _step(x: Tensor, forward: Callable[[], Tensor]) -> Callable[[], float]:
@@ -193,6 +238,9 @@ def main() -> int:
         speed("multi-similarity", 1024, 4, 12.0, peer=True, memory=False),
         speed("multi-similarity", 4096, 4, 15.0, peer=True, memory=True),
     ]
+    for case in (*PAIRWISE, *CLASSWISE):
+        size = 256 if case in CUBIC else 1024
+        rows.append(speed(case, size, 4, 0.9, peer=True, memory=False))  # runs vary by a tenth
     if options.full:
         rows.append(speed("all triplets", 2048, 32, 60.0, peer=True, memory=True))
         rows.append(speed("semi-hard, fused", 4096, 4, 15.0, peer=True, memory=False))

@@ -30,6 +30,7 @@ from odd_inputs import (
 )
 from uncollapse._base.check import InputError
 from uncollapse.health.strategy_drifts import LOSSES as DRIFT_LOSSES
+from uncollapse.losses._proxies import ProxyLoss
 from uncollapse.mining import as_pairs, as_triplets, hardest_triplet
 from uncollapse.noise import NoiseModel
 
@@ -61,6 +62,12 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "NPairLoss": lambda: uc.NPairLoss(normalize=True),
     "SupConLoss": lambda: uc.SupConLoss(),
     "ProxyNCALoss": _proxies,
+    "ProxyAnchorLoss": lambda: uc.ProxyAnchorLoss(num_classes=3, dim=3, generator=_generator()),
+    "CircleLoss": lambda: uc.CircleLoss(),
+    "NTXentLoss": lambda: uc.NTXentLoss(),
+    "ArcFaceLoss": lambda: uc.ArcFaceLoss(num_classes=3, dim=3, generator=_generator()),
+    "CosFaceLoss": lambda: uc.CosFaceLoss(num_classes=3, dim=3, generator=_generator()),
+    "SoftTripleLoss": lambda: uc.SoftTripleLoss(num_classes=3, dim=3, generator=_generator()),
     "TrimmedLoss": lambda: uc.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
     "TrimmedLoss of proxies": lambda: uc.TrimmedLoss(_proxies(), fraction=0.5),
     "IdentityLoss": lambda: uc.IdentityLoss(
@@ -75,7 +82,7 @@ def _losses() -> Iterator[tuple[str, Entry]]:
         yield name, lambda x, y, make=make: make()(x, y)
         if "pml" not in name and "Identity" not in name:  # which has none
             yield f"{name}.elements", lambda x, y, make=make: make().elements(x, y)
-        if "Proxy" not in name and "proxies" not in name and "as_pml" not in name:
+        if not isinstance(make(), ProxyLoss) and "proxies" not in name and "as_pml" not in name:
             yield (
                 f"{name}, references",
                 lambda x, y, make=make: make()(OTHER, CLASSES, ref_embeddings=x, ref_labels=y),

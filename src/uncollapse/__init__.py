@@ -41,13 +41,19 @@ if TYPE_CHECKING:
         probe,
     )
     from uncollapse.losses import (
+        ArcFaceLoss,
+        CircleLoss,
         ContrastiveLoss,
+        CosFaceLoss,
         IdentityLoss,
         Loss,
         MarginLoss,
         MultiSimilarityLoss,
         NPairLoss,
+        NTXentLoss,
+        ProxyAnchorLoss,
         ProxyNCALoss,
+        SoftTripleLoss,
         SupConLoss,
         TrimmedLoss,
         TripletLoss,
@@ -83,8 +89,9 @@ _HOMES = {
     "isometric_error nearest_separated separation thickness",
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
-    "losses": "ContrastiveLoss IdentityLoss Loss MarginLoss MultiSimilarityLoss NPairLoss "
-    "ProxyNCALoss SupConLoss TrimmedLoss TripletLoss as_pml",
+    "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss IdentityLoss Loss MarginLoss "
+    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SoftTripleLoss "
+    "SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

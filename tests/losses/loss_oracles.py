@@ -11,11 +11,17 @@ from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor
 
 from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -167,4 +173,10 @@ EVERY_LOSS = [
     ProxyNCALoss(num_classes=4, dim=6),
     NPairLoss(),
     SupConLoss(),
+    SoftTripleLoss(num_classes=4, dim=6),
+    CosFaceLoss(num_classes=4, dim=6),
+    ArcFaceLoss(num_classes=4, dim=6),
+    NTXentLoss(),
+    CircleLoss(),
+    ProxyAnchorLoss(num_classes=4, dim=6),
 ]

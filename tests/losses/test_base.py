@@ -13,11 +13,17 @@ from losses.loss_oracles import (
     pml_batch,
 )
 from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -137,6 +143,12 @@ def test_every_loss_takes_every_miner(positives, negatives):
         ProxyNCALoss(num_classes=4, dim=6, miner=miner),
         NPairLoss(miner=miner),
         SupConLoss(miner=miner),
+        SoftTripleLoss(num_classes=4, dim=6, miner=miner),
+        CosFaceLoss(num_classes=4, dim=6, miner=miner),
+        ArcFaceLoss(num_classes=4, dim=6, miner=miner),
+        NTXentLoss(miner=miner),
+        CircleLoss(miner=miner),
+        ProxyAnchorLoss(num_classes=4, dim=6, miner=miner),
     ):
         value, gradient = measured(lambda z, f=loss: f(z, labels), x)
         assert math.isfinite(value)

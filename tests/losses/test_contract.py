@@ -13,13 +13,19 @@ from torch import Tensor, nn
 
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     IdentityLoss,
     Loss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -39,6 +45,12 @@ LOSSES = {
     "n-pair": NPairLoss,
     "sup-con": SupConLoss,
     "proxy-nca": lambda **k: ProxyNCALoss(num_classes=4, dim=6, **k),
+    "proxy-anchor": lambda **k: ProxyAnchorLoss(num_classes=4, dim=6, **k),
+    "circle": CircleLoss,
+    "nt-xent": NTXentLoss,
+    "arcface": lambda **k: ArcFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
+    "cosface": lambda **k: CosFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
+    "soft-triple": lambda **k: SoftTripleLoss(num_classes=4, dim=6, tau=0.1, **k),
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -46,7 +58,24 @@ LOSSES = {
     ),
 }
 EVERY = pytest.mark.parametrize("name", LOSSES)
-NEEDS_LABELS = ("n-pair", "proxy-nca", "margin per class", "identity", "identity, neck")
+NEEDS_LABELS = (
+    "soft-triple",
+    "cosface",
+    "arcface",
+    "n-pair",
+    "proxy-nca",
+    "proxy-anchor",
+    "margin per class",
+    "identity",
+    "identity, neck",
+)
+PROXIES = (
+    "soft-triple",
+    "cosface",
+    "arcface",
+    "proxy-anchor",
+    "proxy-nca",
+)  # whose positives and negatives are proxies, not rows
 LABELS = torch.arange(12) % 4
 
 
@@ -95,7 +124,7 @@ def test_references_go_by_either_name_and_by_place(name):
         loss(rows(), LABELS, ref_emb=rows(1), ref_labels=LABELS),
     ]
     assert all(torch.equal(ways[0], way) for way in ways)
-    if name != "proxy-nca":  # whose positives and negatives are its proxies
+    if name not in PROXIES:
         assert not torch.equal(ways[0], loss(rows(), LABELS))
 
 
@@ -104,7 +133,7 @@ def test_references_take_part_in_the_gradient(name):
     loss, x, ref = LOSSES[name](), rows().requires_grad_(), rows(1).requires_grad_()
     loss(x, LABELS, ref_embeddings=ref, ref_labels=LABELS).backward()
     assert float(x.grad.norm()) > 0
-    assert (float(ref.grad.norm()) > 0) is (name != "proxy-nca")
+    assert (float(ref.grad.norm()) > 0) is (name not in PROXIES)
 
 
 @EVERY
@@ -158,6 +187,13 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (ContrastiveLoss(), "pos_margin", float("nan"), "a finite number"),
         (NPairLoss(), "l2", -1, "a finite number"),
         (ProxyNCALoss(num_classes=2, dim=2), "scale", 0, "a finite number"),
+        (ProxyAnchorLoss(num_classes=2, dim=2), "alpha", 0, "a finite number"),
+        (CircleLoss(), "gamma", 0, "a finite number"),
+        (CircleLoss(), "margin", 1.5, "in"),
+        (NTXentLoss(), "temperature", 0, "a finite number"),
+        (ArcFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
+        (CosFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
+        (SoftTripleLoss(num_classes=2, dim=2), "gamma", 0, "a finite number"),
     ]
     for module, name, value, allowed in wrong:
         with pytest.raises(InputError, match=f"{name}: expected .*{allowed}"):

@@ -8,12 +8,18 @@ from torch.autograd import gradgradcheck
 
 from losses.loss_oracles import distances, unit
 from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     IdentityLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -59,12 +65,19 @@ OTHERS = {
     "n-pair normalised": lambda m: NPairLoss(miner=m, normalize=True),
     "sup-con": lambda m: SupConLoss(temperature=0.5, miner=m),
     "proxy-nca": lambda m: ProxyNCALoss(num_classes=3, dim=3, miner=m).double(),
+    "proxy-anchor": lambda m: ProxyAnchorLoss(num_classes=3, dim=3, alpha=4.0, miner=m).double(),
+    "nt-xent": lambda m: NTXentLoss(temperature=0.5, miner=m),
+    "arcface": lambda m: ArcFaceLoss(num_classes=3, dim=3, scale=4.0, miner=m).double(),
+    "cosface": lambda m: CosFaceLoss(num_classes=3, dim=3, scale=4.0, miner=m).double(),
+    "soft-triple": lambda m: SoftTripleLoss(num_classes=3, dim=3, la=4.0, miner=m).double(),
     "trimmed": lambda m: TrimmedLoss(TripletLoss(miner=m, soft=True), fraction=0.7),
     "identity": lambda m: IdentityLoss(TripletLoss(miner=m), num_classes=3, dim=3).double(),
     "neck": lambda m: IdentityLoss(
         TripletLoss(miner=m), num_classes=3, dim=3, label_smoothing=0.1, neck="batch-norm"
     ).double(),
 }  # fmt: skip
+# Weights off the graph: the gradient is not that of the value, see the loss's own tests.
+WEIGHTED = {"circle": lambda m: CircleLoss(gamma=4.0, miner=m)}
 
 
 @pytest.mark.parametrize("miner", MINERS, ids=["unmined", "easy hard", "hard semihard", "all all"])
@@ -115,9 +128,10 @@ def test_a_gradient_penalty_is_that_of_the_plain_formula():
 
 
 @pytest.mark.parametrize("miner", MINERS[:2], ids=["unmined", "easy hard"])
-@pytest.mark.parametrize("name", ["triplet", *OTHERS])
+@pytest.mark.parametrize("name", ["triplet", *OTHERS, *WEIGHTED])
 def test_those_of_coinciding_rows_are_finite(name, miner):
-    loss = TripletLoss(margin=0.4, miner=miner) if name == "triplet" else OTHERS[name](miner)
+    made = {"triplet": lambda m: TripletLoss(margin=0.4, miner=m), **OTHERS, **WEIGHTED}
+    loss = made[name](miner)
     z = rows().detach()
     z[1] = z[0]
     z[4] = z[0]

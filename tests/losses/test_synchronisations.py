@@ -9,12 +9,18 @@ import torch
 
 from losses.synchronisations import device_step
 from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     IdentityLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -136,6 +142,20 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         lambda miner: ProxyNCALoss(
             num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
+        lambda miner: ProxyAnchorLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        CircleLoss,
+        NTXentLoss,
+        lambda miner: ArcFaceLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        lambda miner: CosFaceLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        lambda miner: SoftTripleLoss(
+            num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
         lambda miner: IdentityLoss(
@@ -155,6 +175,12 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "n-pair",
         "sup-con",
         "proxy-nca",
+        "proxy-anchor",
+        "circle",
+        "nt-xent",
+        "arcface",
+        "cosface",
+        "soft-triple",
         "trimmed-triplet",
         "trimmed-contrastive",
         "identity",

@@ -6,11 +6,17 @@ from losses.loss_oracles import (
 )
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -29,6 +35,12 @@ LOSSES = [
     ProxyNCALoss(num_classes=3, dim=4),
     NPairLoss(),
     SupConLoss(),
+    SoftTripleLoss(num_classes=3, dim=4),
+    CosFaceLoss(num_classes=3, dim=4),
+    ArcFaceLoss(num_classes=3, dim=4),
+    NTXentLoss(),
+    CircleLoss(),
+    ProxyAnchorLoss(num_classes=3, dim=4),
 ]
 
 

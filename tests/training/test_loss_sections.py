@@ -190,8 +190,10 @@ def test_proxies_are_sized_by_the_data_and_drawn_from_the_generator():
 
 
 @EVERY
-def test_a_miner_takes_the_margin_of_the_loss(section):
-    assert section().mining_margin == own_keys(section).get("margin", 0.2)
+def test_a_miner_takes_the_margin_of_a_loss_of_distances(section):
+    name = section.model_fields["name"].default
+    own = name in ("triplet", "margin", "contrastive")
+    assert section().mining_margin == (own_keys(section)["margin"] if own else 0.2)
 
 
 def test_only_the_plain_triplet_hinge_has_a_hinge_margin():

@@ -15,11 +15,17 @@ from uncollapse.health.loss_pull import LossFn, pull
 from uncollapse.health.modal_drift import ModeDrift, mode_rates
 from uncollapse.health.radial_drift import Drift, radial_of
 from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
     ContrastiveLoss,
+    CosFaceLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
+    SoftTripleLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -52,6 +58,32 @@ LOSSES: Mapping[str, Maker] = {
     "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
     "ProxyNCA": Maker(
         lambda miner, c, d: ProxyNCALoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "ProxyAnchor": Maker(
+        lambda miner, c, d: ProxyAnchorLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
+    "NT-Xent": Maker(lambda miner, c, d: NTXentLoss(miner=miner), True),
+    "ArcFace": Maker(
+        lambda miner, c, d: ArcFaceLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "CosFace": Maker(
+        lambda miner, c, d: CosFaceLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "SoftTriple": Maker(
+        lambda miner, c, d: SoftTripleLoss(
             num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
         True,

@@ -5,20 +5,28 @@ a `miner`.
 """
 
 from uncollapse.losses.base import Elements, Loss
+from uncollapse.losses.circle import CircleLoss
 from uncollapse.losses.contrastive import ContrastiveLoss
+from uncollapse.losses.face_margins import ArcFaceLoss, CosFaceLoss
 from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.multiple import MultipleLosses
 from uncollapse.losses.n_pair import NPairLoss
+from uncollapse.losses.nt_xent import NTXentLoss
 from uncollapse.losses.pml import as_pml
+from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
+from uncollapse.losses.soft_triple import SoftTripleLoss
 from uncollapse.losses.sup_con import SupConLoss
 from uncollapse.losses.trimmed import TrimmedLoss, trim
 from uncollapse.losses.triplet import TripletLoss
 
 __all__ = [
+    "ArcFaceLoss",
+    "CircleLoss",
     "ContrastiveLoss",
+    "CosFaceLoss",
     "Elements",
     "IdentityLoss",
     "Loss",
@@ -26,7 +34,10 @@ __all__ = [
     "MultiSimilarityLoss",
     "MultipleLosses",
     "NPairLoss",
+    "NTXentLoss",
+    "ProxyAnchorLoss",
     "ProxyNCALoss",
+    "SoftTripleLoss",
     "SupConLoss",
     "TrimmedLoss",
     "TripletLoss",

@@ -26,12 +26,18 @@ __all__ = [
     "cosines",
     "graph_rows",
     "innermost",
+    "log_sum",
+    "log_sum_by",
     "mean_or_zero",
     "nonzero_mean",
     "on_sphere",
     "pair_distances",
     "pair_mask",
 ]
+
+
+_NONE = -1e30  # exponent of what is not there
+_TINY = 1e-300
 
 
 class Elements(NamedTuple):
@@ -210,6 +216,26 @@ class Loss(nn.Module, ABC):
         a, p, b, n = as_pairs(found, *_labels_of(batch, found), unique=unique)
         return Pairs(a, p + batch.offset, b, n + batch.offset)
 
+    def pair_masks(
+        self, batch: Batch, tuples: Triplets | Pairs | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Positive pairs as (anchor, candidate), and the negative ones as `[N, M]`; each once."""
+        found = self.mined(batch) if tuples is None else tuples
+        if found is None and batch.labels is not None:
+            classes = batch.classes
+            table, real = classes.table
+            negative = batch.labels[:, None] != (
+                batch.labels if batch.ref_labels is None else batch.ref_labels
+            )
+            anchor, place = real.nonzero(as_tuple=True)
+            return anchor, table[anchor, place], negative
+        a, p, b, n = as_pairs(found, *_labels_of(batch, found), unique=True)
+        negative = torch.zeros(
+            (batch.count, batch.candidates), dtype=torch.bool, device=batch.rows.device
+        )
+        negative[b, n] = True
+        return a, p, negative
+
 
 class Wrapper(Loss):
     """A loss around another: it passes the contract on, and every setting it has not itself.
@@ -305,6 +331,22 @@ def cosines(batch: Batch) -> Tensor:
         else known_distances(rows, squared=True, reach=reach)
     )
     return 1.0 - 0.5 * square
+
+
+def log_sum(exponent: Tensor) -> Tensor:
+    """log Σ exp of each row, -inf for what is not in it; gradients stay finite in a row of none."""
+    if exponent.numel() == 0:
+        return exponent.sum(1)
+    shift = exponent.detach().amax(1, keepdim=True).clamp(min=_NONE)
+    return (exponent - shift).exp().sum(1).clamp(min=_TINY).log() + shift[:, 0]
+
+
+def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:
+    """log Σ exp over the entries of each group; gradients stay finite where a group has none."""
+    shift = exponent.new_full((groups,), _NONE)
+    shift = shift.scatter_reduce_(0, group, exponent.detach(), "amax")
+    total = torch.zeros_like(shift).index_add(0, group, (exponent - shift[group]).exp())
+    return total.clamp(min=_TINY).log() + shift
 
 
 def pair_mask(like: Tensor, i: Tensor, j: Tensor) -> Tensor:

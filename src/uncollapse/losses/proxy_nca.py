@@ -8,14 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import check_int
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.pairwise import known_distances
-from uncollapse.losses._named_classes import NamedClasses, check_columns
-from uncollapse.losses.base import Elements, Loss, graph_rows, on_sphere
-from uncollapse.losses.margin import parameter_rows
-from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
+from uncollapse.losses._proxies import ProxyLoss
+from uncollapse.losses.base import Elements
+from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["ProxyNCALoss", "proxy_nca_loss"]
 
@@ -31,7 +27,7 @@ def proxy_nca_loss(near: Tensor, squares: Tensor) -> Tensor:
     return near + torch.logsumexp(-squares, dim=1)
 
 
-class ProxyNCALoss(Loss):
+class ProxyNCALoss(ProxyLoss):
     """d²(x, p_y) + log Σ_z exp(-d²(x, p_z)) over the proxies p_z of the other classes z.
 
     x and the proxies p are divided by their norms and multiplied by `scale` first. The proxies are
@@ -45,8 +41,8 @@ class ProxyNCALoss(Loss):
     `per_class` is here: of several proxies of its class a sample is pulled to the nearest alone,
     and its class's other proxies do not count, so a class may keep that many modes.
 
-    Siblings: `SupConLoss` and `NPairLoss` have samples for proxies; all pull a class with one
-    proxy to one point.
+    Siblings: `ProxyAnchorLoss` weighs a proxy's samples against each other; `SupConLoss` and
+    `NPairLoss` have samples for proxies; all pull a class with one proxy to one point.
 
     Collapse: when all embeddings coincide the mean of d²(x, p_y) over the classes is still that
     over the proxies: the loss is finite and its gradient is not 0, as long as the proxies differ.
@@ -69,7 +65,6 @@ class ProxyNCALoss(Loss):
     tensor(-2., grad_fn=<DivBackward0>)
     """
 
-    labels_needed = True
     numbers: ClassVar = {"scale": (1e-6, math.inf)}
 
     def __init__(
@@ -83,44 +78,19 @@ class ProxyNCALoss(Loss):
         miner: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(miner=miner, normalize=True)
-        shape = (
-            check_int("num_classes", num_classes, 2),
-            check_int("per_class", per_class),
-            check_int("dim", dim),
+        super().__init__(
+            num_classes=num_classes, dim=dim, per_class=per_class, miner=miner, generator=generator
         )
         self.scale, self.exclude_positive = scale, exclude_positive
-        self.proxies = nn.Parameter(torch.randn(shape, generator=generator))
-        self.names = NamedClasses(shape[0])
-
-    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
-        """Labels as rows of the proxies."""
-        return self.names.numbers(labels)
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
-        classes, per_class, dim = self.proxies.shape
-        check_columns(batch.frame.dim, dim, classes, "the proxies have")
-        own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
-        anchor = self._anchors(batch, tuples)
-        rows = graph_rows(batch, sphere=True)[anchor]
-        if len(anchor) == 0:
-            return Elements(rows.sum(1).to(batch.rows.dtype), rows.detach().sum(1), anchor)
-        flat = on_sphere(self.proxies.reshape(-1, dim).to(rows.device, rows.dtype))
-        square = self.scale**2 * known_distances(rows, flat, squared=True, reach=1.0)
-        square = square.view(len(anchor), classes, per_class)
-        mine = own[anchor, None, None].expand(-1, 1, per_class)
-        near = square.gather(1, mine)[:, 0].amin(1)
-        spread = square.scatter(1, mine, torch.inf).flatten(1)
+        anchor, own, cosine, *_ = self.compared(batch, tuples)
+        square = 2 * self.scale**2 * (1.0 - cosine)
+        mine = own[:, None, None].expand(-1, square.shape[1], 1)
+        near = square.gather(2, mine)[:, :, 0].amin(1)
+        spread = square.scatter(2, mine, torch.inf).flatten(1)
         if not self.exclude_positive:
             spread = torch.cat([spread, near[:, None]], dim=1)
         loss = proxy_nca_loss(near, spread)
         return Elements(loss.to(batch.rows.dtype), near.detach(), anchor)
-
-    def _anchors(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
-        found = self.mined(batch) if tuples is None else tuples
-        if found is None:
-            return torch.arange(batch.count, device=batch.rows.device)
-        pairs = as_pairs(found)
-        named: Tensor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
-        return named

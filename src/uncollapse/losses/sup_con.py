@@ -30,7 +30,8 @@ class SupConLoss(Loss):
     Needs a class with two samples; anchors without a positive are left out.
 
     Siblings: `NPairLoss` has one positive per class and no normalisation; `ProxyNCALoss` learned
-    class proxies in place of samples; `MultiSimilarityLoss` takes positives and negatives apart.
+    class proxies in place of samples; `NTXentLoss` leaves other positives out of the
+    denominator; `MultiSimilarityLoss` takes positives and negatives apart.
 
     Collapse: when all embeddings coincide the loss is log(N - 1), the mean of log |A| in general,
     and the gradient 0; around that point the loss spreads classes, whatever the scale.

@@ -5,6 +5,7 @@ A new loss is added here, and to `AnyLoss`; a test holds each section to the sig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -20,12 +21,18 @@ from uncollapse.training.section_base import OneOf, Section
 __all__ = [
     "LOSSES",
     "AnyLoss",
+    "ArcFaceConfig",
+    "CircleConfig",
     "ContrastiveConfig",
+    "CosFaceConfig",
     "LossConfig",
     "MarginConfig",
     "MultiSimilarityConfig",
     "NPairConfig",
+    "NTXentConfig",
+    "ProxyAnchorConfig",
     "ProxyNCAConfig",
+    "SoftTripleConfig",
     "SupConConfig",
     "TrainingSize",
     "TripletConfig",
@@ -236,6 +243,87 @@ class SupConConfig(LossConfig):
     temperature: float = Field(0.1, ge=1e-6)
 
 
+class ProxyAnchorConfig(LossConfig):
+    """`name = "proxy-anchor"`: `losses.ProxyAnchorLoss`."""
+
+    kind = losses.ProxyAnchorLoss
+
+    name: Literal["proxy-anchor"] = "proxy-anchor"
+    margin: float = Field(0.1, ge=0)
+    alpha: float = Field(32.0, ge=1e-6)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many proxies there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class CircleConfig(LossConfig):
+    """`name = "circle"`: `losses.CircleLoss`."""
+
+    kind = losses.CircleLoss
+
+    name: Literal["circle"] = "circle"
+    margin: float = Field(0.4, ge=0, le=1)
+    gamma: float = Field(80.0, ge=1e-6)
+    reduction: Annotated[str, OneOf(losses.CircleLoss.reductions)] = "mean"
+
+
+class NTXentConfig(LossConfig):
+    """`name = "nt-xent"`: `losses.NTXentLoss`."""
+
+    kind = losses.NTXentLoss
+
+    name: Literal["nt-xent"] = "nt-xent"
+    temperature: float = Field(0.07, ge=1e-6)
+
+
+class ArcFaceConfig(LossConfig):
+    """`name = "arcface"`: `losses.ArcFaceLoss`."""
+
+    kind = losses.ArcFaceLoss
+
+    name: Literal["arcface"] = "arcface"
+    margin: float = Field(0.5, ge=0, le=math.pi / 2)
+    scale: float = Field(64.0, ge=1e-6)
+    sub_centers: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many class vectors there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class CosFaceConfig(LossConfig):
+    """`name = "cosface"`: `losses.CosFaceLoss`."""
+
+    kind = losses.CosFaceLoss
+
+    name: Literal["cosface"] = "cosface"
+    margin: float = Field(0.35, ge=0, le=2)
+    scale: float = Field(64.0, ge=1e-6)
+    sub_centers: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many class vectors there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class SoftTripleConfig(LossConfig):
+    """`name = "soft-triple"`: `losses.SoftTripleLoss`."""
+
+    kind = losses.SoftTripleLoss
+
+    name: Literal["soft-triple"] = "soft-triple"
+    centers_per_class: int = Field(10, ge=1)
+    la: float = Field(20.0, ge=1e-6)
+    gamma: float = Field(0.1, ge=1e-6)
+    margin: float = Field(0.01, ge=0)
+    tau: float = Field(0.0, ge=0)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many centres there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
 def _named(given: Any) -> Any:
     """A `[loss]` without a name is the triplet loss's."""
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
@@ -249,6 +337,12 @@ _Sections = (
     | ProxyNCAConfig
     | NPairConfig
     | SupConConfig
+    | ProxyAnchorConfig
+    | CircleConfig
+    | NTXentConfig
+    | ArcFaceConfig
+    | CosFaceConfig
+    | SoftTripleConfig
 )
 AnyLoss = Annotated[
     Annotated[_Sections, Field(discriminator="name")],

@@ -1,0 +1,71 @@
+"""Drift and mode drift of every loss, unmined, on real states of collapse: those of detectors.py.
+
+python benchmarks/loss_drifts.py            digits, one seed; runs are kept in out/detectors
+
+Each state is the end of a run of `_collapse_runs`: held-out rows, with the labels of its training.
+Learned proxies are fitted to the state first, with the embeddings still.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from _collapse_runs import settings, snapshots
+from uncollapse.health import drift, mode_drift
+from uncollapse.health.strategy_drifts import LOSSES
+
+OUT = Path("out/detectors")
+FIT = 200  # steps that proxies have
+
+
+def states() -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Name, rows and labels: a start, and one end of each kind."""
+    seen: set[str] = set()
+    for setting in settings(["digits"], 1):
+        if setting.kind in seen or setting.kind in ("uninformative", "diverging"):
+            continue
+        found = snapshots(setting, OUT)
+        labels = torch.from_numpy(found.coarse if setting.labels == "coarse" else found.fine)
+        if not seen:
+            yield "start", torch.from_numpy(found.embeddings[0]), labels
+        seen.add(setting.kind)
+        yield setting.kind, torch.from_numpy(found.embeddings[-1]), labels
+
+
+def fitted(loss: nn.Module, z: Tensor, labels: Tensor) -> None:
+    """Learn the loss's own parameters on rows that stay where they are."""
+    parameters = list(loss.parameters())
+    if not parameters:
+        return
+    optimiser = torch.optim.Adam(parameters, lr=0.1)
+    for _ in range(FIT):
+        optimiser.zero_grad()
+        loss(z, labels).backward()
+        optimiser.step()
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    every, names = list(states()), sys.argv[1:] or list(LOSSES)
+    print("| loss | " + " | ".join(name for name, *_ in every) + " |")
+    print("|---" * (len(every) + 1) + "|")
+    for name in names:
+        make, normalized = LOSSES[name]
+        cells = []
+        for _, z, labels in every:
+            loss = make(None, int(labels.max()) + 1, z.shape[1])
+            fitted(loss, z, labels)  # type: ignore[arg-type]
+            radial = drift(loss, z, labels, normalized=normalized).value
+            modes = mode_drift(loss, z, labels, normalized=normalized).value
+            cells.append(f"{radial:+.3g}, {modes:+.3g}")
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""What losses with learned proxies share: the parameter, whose row is which, the cosines."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import check_int
+from uncollapse.distances.batch import Batch
+from uncollapse.distances.frame import working_dtype
+from uncollapse.losses._named_classes import NamedClasses, check_columns
+from uncollapse.losses.base import Loss, on_sphere
+from uncollapse.losses.margin import parameter_rows
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
+
+__all__ = ["Compared", "ProxyLoss", "softmax_loss", "unit_cosines"]
+
+_SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
+_CLOSE = 0.04  # squared distances below it are measured by differences
+
+
+class Compared(NamedTuple):
+    """Samples and proxies, on the graph.
+
+    `anchor` and `own` `[n]` are the samples' rows and classes, `cosine` is `[n, per_class,
+    num_classes]` in the rows' dtype; `rows` and `proxies` are what was compared, the latter the
+    first proxies of all classes, then their second.
+    """
+
+    anchor: Tensor
+    own: Tensor
+    cosine: Tensor
+    rows: Tensor
+    proxies: Tensor
+
+    def own_squares(self, cosine: Tensor) -> Tensor:
+        """2 - 2 cos θ to the own class's nearest proxy, whose cosines are known: to all digits."""
+        square = 2.0 - 2.0 * cosine
+        close = (square < _CLOSE).nonzero().flatten()
+        if len(close) == 0:
+            return square
+        own, classes = self.own[close], self.cosine.shape[2]
+        nearest = own + classes * self.cosine.detach()[close, :, own].argmax(1)
+        wide = working_dtype(self.rows)
+        gap = on_sphere(self.rows[close].to(wide)) - on_sphere(self.proxies[nearest].to(wide))
+        return square.index_put((close,), gap.square().sum(1).to(square.dtype))
+
+
+class ProxyLoss(Loss):
+    """A loss of samples and learned class vectors, `proxies`, `[num_classes, per_class, dim]`.
+
+    Both are divided by their norms. Labels are 0 to `num_classes` - 1, or at most so many names. A
+    miner, or tuples, restrict the samples to those they name as anchors, once each.
+    """
+
+    labels_needed = True
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        dim: int,
+        per_class: int = 1,
+        miner: nn.Module | None = None,
+        generator: torch.Generator | None = None,
+        name: str = "per_class",
+    ) -> None:
+        super().__init__(miner=miner, normalize=True)
+        shape = (
+            check_int("num_classes", num_classes, 2),
+            check_int(name, per_class),
+            check_int("dim", dim),
+        )
+        self.proxies = nn.Parameter(torch.randn(shape, generator=generator))
+        self.names = NamedClasses(shape[0])
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as rows of the proxies."""
+        return self.names.numbers(labels)
+
+    def compared(self, batch: Batch, tuples: Triplets | Pairs | None) -> Compared:
+        """The samples that count, and their cosines with all proxies."""
+        classes, per_class, dim = self.proxies.shape
+        check_columns(batch.frame.dim, dim, classes, "the proxies have")
+        own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
+        anchor = self._anchors(batch, tuples)
+        if anchor is None:
+            anchor = torch.arange(batch.count, device=batch.rows.device)
+            rows = batch.rows[: batch.count] if batch.offset else batch.rows
+        else:
+            rows, own = batch.rows[anchor], own[anchor]
+        if rows.is_inference():  # autograd keeps no such tensor for the proxies' gradient
+            rows = rows.clone()
+        proxies = self.proxies.transpose(0, 1).reshape(-1, dim).to(rows.device, rows.dtype)
+        cosine = unit_cosines(rows, proxies).view(len(rows), per_class, classes)
+        return Compared(anchor, own, cosine, rows, proxies)
+
+    def _anchors(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor | None:
+        """Rows named as anchors; None for all."""
+        found = self.mined(batch) if tuples is None else tuples
+        if found is None:
+            return None
+        pairs = as_pairs(found)
+        named: Tensor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
+        return named
+
+
+def unit_cosines(rows: Tensor, others: Tensor) -> Tensor:
+    """Cosines of rows with other rows, on the graph and in their dtype, as 1 - d²/2.
+
+    Rows of length 1 about one centre, which is taken off in float64: gradients, which are sums of
+    differences, keep their digits where rows and others nearly coincide.
+
+    >>> unit_cosines(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    tensor([[1., 0.]])
+    """
+    if len(rows) == 0:
+        return rows @ others.T
+    cosine: Tensor = _UnitCosines.apply(rows, others)  # type: ignore[no-untyped-call]
+    return cosine
+
+
+class _UnitCosines(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, others: Tensor) -> Tensor:
+        (a, *of_rows), (b, *of_others) = _units(rows), _units(others)
+        centre = a.mean(0)
+        a, b = (a - centre).to(rows.dtype), (b - centre).to(rows.dtype)
+        ctx.save_for_backward(rows, a, *of_rows, others, b, *of_others)
+        near = 1.0 - 0.5 * a.square().sum(1, keepdim=True)
+        return (a @ b.T).add_(near).sub_(0.5 * b.square().sum(1))
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        rows, a, *of_rows, others, b, unit, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            wide = working_dtype(rows)
+            again = (on_sphere(rows.to(wide)) @ on_sphere(others.to(wide)).T).to(rows.dtype)
+            wanted = [x for x in (rows, others) if x.requires_grad]
+            found = iter(torch.autograd.grad(again, wanted, slope, create_graph=True))
+            by_rows, by_others = (next(found) if x.requires_grad else None for x in (rows, others))
+            return by_rows, by_others
+        with torch.autocast(slope.device.type, enabled=False):
+            of_a = slope @ b - slope.sum(1, keepdim=True) * a
+            of_b = slope.T @ a - slope.sum(0)[:, None] * b
+        return _along(of_a, *of_rows), _along(of_b, unit, inverse)
+
+
+def _units(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows over their norms in the working dtype and in their own, and the norms' inverses."""
+    wide = rows.to(working_dtype(rows))
+    norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+    inverse = torch.where(norm > 0, 1.0 / norm, 0.0)  # a zero row stays 0
+    unit = wide * inverse
+    return unit, unit.to(rows.dtype), inverse.to(rows.dtype)
+
+
+def _along(slope: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
+    """A gradient by rows of length 1 as one by the rows themselves."""
+    return (slope - (slope * unit).sum(1, keepdim=True) * unit).mul_(inverse)
+
+
+def softmax_loss(cosine: Tensor, own: Tensor, logit: Tensor, scale: float) -> Tensor:
+    """-log softmax of the own class's `logit` among `scale` times the other classes' cosines.
+
+    `cosine` `[n, classes]`, `own` and `logit` `[n]`.
+
+    >>> softmax_loss(torch.zeros(1, 3), torch.tensor([0]), torch.zeros(1), 1.0)  # log 3
+    tensor([1.0986])
+    """
+    loss: Tensor = _SoftmaxLoss.apply(cosine, own, logit, scale)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _plain_softmax_loss(cosine: Tensor, own: Tensor, logit: Tensor, scale: float) -> Tensor:
+    logits = (scale * cosine).scatter(1, own[:, None], logit[:, None])
+    return torch.logsumexp(logits, dim=1) - logit
+
+
+class _SoftmaxLoss(torch.autograd.Function):
+    """`_plain_softmax_loss`, with half the passes over the matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, cosine: Tensor, own: Tensor, logit: Tensor, scale: float) -> Tensor:
+        share = scale * cosine
+        share.scatter_(1, own[:, None], logit[:, None])
+        if share.numel() == 0:
+            ctx.save_for_backward(cosine, own, logit, share)
+            ctx.scale = scale
+            return logit.clone()
+        top = share.amax(1, keepdim=True)
+        share.sub_(top).clamp_(min=_SMALLEST).exp_()
+        total = share.sum(1, keepdim=True)
+        share.div_(total)
+        ctx.save_for_backward(cosine, own, logit, share)
+        ctx.scale = scale
+        return (total.log() + top)[:, 0] - logit
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        cosine, own, logit, share = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            value = _plain_softmax_loss(cosine, own, logit, ctx.scale)
+            wanted = [x for x in (cosine, logit) if x.requires_grad]
+            found = iter(torch.autograd.grad(value, wanted, slope, create_graph=True))
+            by = [next(found) if x.requires_grad else None for x in (cosine, logit)]
+            return by[0], None, by[1], None
+        mine = own[:, None]
+        by_logit = (share.gather(1, mine)[:, 0] - 1.0) * slope
+        by_cosine = (share * (ctx.scale * slope)[:, None]).scatter_(1, mine, 0.0)
+        return by_cosine, None, by_logit, None
