@@ -46,7 +46,7 @@ def test_warn_says_it_and_changes_nothing():
     kinds = [event.kind for event in guard.events]
     assert kinds
     assert set(kinds) == {"warning"}
-    assert "positives = easy" in str(guard.events[-1])
+    assert "try positives = inside" in str(guard.events[-1])
     assert strategy_of(loss) == guard.first
 
 

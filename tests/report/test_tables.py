@@ -14,7 +14,7 @@ def drawn(table: Table) -> str:
 
 _VERDICT = {"headline": "h", "tone": "good", "glyph": "", "missing": "gone", "logged": False}
 _CONTENT = {
-    "warnings": [], "skipped": [], "below": [],
+    "warnings": [], "skipped": [], "below": [], "races": [],
     "title": "t", "lead": "", "added": [], "several": False, "verdict": _VERDICT, "curves": [],
     "events": None, "maps": [], "classes": [], "config": {"changed": {}, "every": {}},
     "neighbours": {"sheets": [], "missing": [], "judged": True, "lists": []},

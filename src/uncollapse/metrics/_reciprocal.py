@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, vstack
 
 from uncollapse._base.arrays import Array
 from uncollapse.distances import Frame
@@ -34,6 +33,7 @@ def k_reciprocal(lists: Array) -> Sparse:
 def expanded(whole: Sparse, half: Sparse) -> Sparse:
     """R*(i), (4): R(i, k) with R(c, k/2) of each c in it that shares more than 2/3 of that with it.
 
+    >>> from scipy.sparse import csr_array
     >>> whole = csr_array(np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]]))
     >>> half = csr_array(np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]]))
     >>> expanded(whole, half).toarray().tolist()  # of rows 1 and 2 the first has a half: too little
@@ -49,7 +49,7 @@ def expanded(whole: Sparse, half: Sparse) -> Sparse:
         sets = (mine + shared @ half).tocsr()
         sets.data[:] = 1
         parts.append(sets)
-    return vstack(parts, format="csr")
+    return _stacked(parts)
 
 
 def weighted(sets: Sparse, frame: Frame, farthest: Array) -> Sparse:
@@ -67,19 +67,20 @@ def weighted(sets: Sparse, frame: Frame, farthest: Array) -> Sparse:
         values[part] = np.exp(-square / farthest[owner[part]])
     # No set is empty: each row is in its own.
     values /= np.add.reduceat(values, sets.indptr[:-1])[owner]
-    return csr_array((values, sets.indices, sets.indptr), shape=sets.shape)
+    return _csr(values, sets.indices, sets.indptr, sets.shape)
 
 
 def neighbour_means(v: Sparse, lists: Array) -> Sparse:
     """Local query expansion, (11): of each row the mean of v over its list, itself included."""
     share = _members(lists, 1 / lists.shape[1], np.float64)
     parts = [share[low : low + _ROWS] @ v for low in range(0, v.shape[0], _ROWS)]
-    return vstack(parts, format="csr")
+    return _stacked(parts)
 
 
 def min_sums(asking: Sparse, columns: Sparse) -> Array:
     """Σ_c min(v_qc, v_gc), (10), of a few rows q with all rows g, which come by column (CSC).
 
+    >>> from scipy.sparse import csr_array
     >>> rows = csr_array(np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]]))
     >>> min_sums(rows[[0]], rows.tocsc()).tolist()
     [[1.0, 0.25]]
@@ -105,6 +106,18 @@ def min_sums(asking: Sparse, columns: Sparse) -> Array:
 def _members(lists: Array, value: float, dtype: type) -> Sparse:
     n, k = lists.shape
     data = np.full(n * k, value, dtype)
-    found = csr_array((data, lists.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
+    found = _csr(data, lists.ravel(), np.arange(0, n * k + 1, k), (n, n))
     found.sort_indices()
     return found
+
+
+def _csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> Sparse:
+    from scipy.sparse import csr_array  # which takes longer to load than all of metrics
+
+    return csr_array((data, indices, indptr), shape=shape)
+
+
+def _stacked(parts: list[Sparse]) -> Sparse:
+    from scipy.sparse import vstack
+
+    return vstack(parts, format="csr")
