@@ -125,12 +125,13 @@ class Guard:
         self._rollbacks = 0
         self._snapshots = Snapshots(model, optimiser, loss_fn)
         self._raced = False  # whether the present strategy was chosen by a race
+        if not race or action != "rescue":
+            trial = None
+        elif trial is None and self.first != Strategy():
+            trial = LoopTrial(model, optimiser, loss_fn)
+        self._choice = StrategyChoice(loss_fn, trial, tolerance=self.tolerance, steps=steps)
         if action == "rescue":
             self._take_snapshot()
-            if race and trial is None and self.first != Strategy():
-                trial = LoopTrial(model, optimiser, loss_fn)
-        trial = trial if race and action == "rescue" else None
-        self._choice = StrategyChoice(loss_fn, trial, tolerance=self.tolerance, steps=steps)
 
     @property
     def lr_factor(self) -> float:
@@ -283,6 +284,9 @@ class Guard:
         before, size = self.strategy, self.monitor.settings.batch_size or 1
         drifts, safe = self._choice.measured(self.first, before, self._failed, self.monitor)
         step, race = self._roll_back(before), None
+        trial, place = self._choice.trial, self._snapshots.place
+        if trial is not None and place is not None:  # what was unlearned is to be learned again
+            trial.go_back(place)
         if safe:
             chosen, race = self._choice.raced(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
@@ -328,7 +332,9 @@ class Guard:
 
     def _take_snapshot(self) -> None:
         step = 0 if self.monitor.health is None else self.monitor.health.step or 0
-        self._snapshots.take(self.monitor, step, self.lr_factor)
+        trial = self._choice.trial
+        place = None if trial is None else trial.place()
+        self._snapshots.take(self.monitor, step, self.lr_factor, place)
 
     def _record(self, health: Health, kind: str, text: str, race: Race | None = None) -> None:
         self.events.append(GuardEvent(health.step or 0, kind, text, race))

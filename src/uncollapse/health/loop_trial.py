@@ -28,6 +28,12 @@ class LoopTrial:
         self.model, self.optimiser, self.loss_fn = model, optimiser, loss_fn
         self.tape = Tape(model)
 
+    def place(self) -> None:
+        """Not known: the loop's batches are its own."""
+
+    def go_back(self, place: int) -> None:
+        """Nothing: the loop goes on with its batches."""
+
     def course(self, steps: int, rows: int) -> Course | None:
         """The newest batches held out, the others to train on; None with too few of them."""
         takes = [take for take in self.tape.takes if take.unchanged]

@@ -38,6 +38,12 @@ class Course(NamedTuple):
 class Trial(Protocol):
     """A training state that can be kept, put back, trained and looked at."""
 
+    def place(self) -> int | None:
+        """How many batches have been taken so far; None where the batches cannot be had again."""
+
+    def go_back(self, place: int) -> None:
+        """Let the next batch be the one that followed so many."""
+
     def course(self, steps: int, rows: int) -> Course | None:
         """`steps` batches, fewer if there are no more, and about `rows` held-out rows; or None."""
 

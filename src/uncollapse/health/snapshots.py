@@ -62,16 +62,24 @@ class Snapshots:
         self.newest: dict[str, Any] | None = None
         self.before: dict[str, Any] | None = None
 
-    def take(self, monitor: CollapseMonitor, step: int, lr_factor: float) -> None:
-        """Copy the state as it is now."""
+    def take(
+        self, monitor: CollapseMonitor, step: int, lr_factor: float, place: int | None = None
+    ) -> None:
+        """Copy the state as it is now; `place` is that in the batches, where it is known."""
         self.before = self.newest
         state = copy_state(self.model, self.optimiser, self.loss_fn)
         self.newest = {
             "step": step,
             "lr_factor": lr_factor,
+            "place": place,
             **state._asdict(),
             "monitor": copy.deepcopy(monitor.state_dict()),
         }
+
+    @property
+    def place(self) -> int | None:
+        """The place in the batches of the newest copy; None where it is not known."""
+        return None if self.newest is None else self.newest.get("place")
 
     def confirm(self) -> None:
         """The newest copy will do: forget the one before."""

@@ -33,6 +33,15 @@ class SessionTrial:
     def __init__(self, session: Session) -> None:
         self.session = session
 
+    def place(self) -> int:
+        """How many batches the run has taken; none while it is being put together."""
+        stream = getattr(self.session, "stream", None)
+        return 0 if stream is None else int(stream.place)
+
+    def go_back(self, place: int) -> None:
+        """Take those batches again that the restored weights have not seen."""
+        self.session.go_to_batch(place)
+
     def course(self, steps: int, rows: int) -> Course | None:
         """The next batches of the run, and rows of its training data that are not in them."""
         s = self.session

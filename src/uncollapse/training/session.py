@@ -125,6 +125,10 @@ class Session:
         images, rows = next(self.stream)
         return self.augment(images).to(self.device, non_blocking=True), rows
 
+    def go_to_batch(self, place: int) -> None:
+        """Let the next batch be the one after `place` batches of the run."""
+        self.stream = self._stream(place=place)
+
     def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
         """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost."""
         z, loss = self._charged(self.forward(images).float(), self.class_of[rows], rows)
