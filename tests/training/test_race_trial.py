@@ -55,6 +55,15 @@ def test_a_rescue_in_a_run_logs_its_race():
     assert one.guard.events[-1].race == race
 
 
+def test_a_rescued_run_takes_the_batches_again_that_its_weights_have_not_seen():
+    one = session()
+    values = until_rescue(one)
+    back = int(values["event"].split("Rolled back to step ")[1].split(";")[0])
+    race = Race.from_dict(values["race"])
+    assert back < one.step
+    assert one.stream.place == back + max(lap.steps for lap in race.laps)
+
+
 def test_a_race_can_be_switched_off():
     one = session(guard={"race": False})
     for _ in range(120):

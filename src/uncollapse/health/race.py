@@ -21,7 +21,7 @@ _MOST = 4  # strategies that race, unless more are asked for
 _FEWEST_STEPS = 4  # of a strategy before it is judged for the first time
 _ROWS = (96, 384)  # held-out rows: at least, at most
 _FORWARD = 1 / 3  # of a training step
-_DOUBT = 2.0  # standard errors of a paired difference that leave the choice to the adviser's order
+_DOUBT = 3.0  # standard errors of a paired difference that leave the choice to the adviser's order
 
 
 class Course(NamedTuple):
@@ -150,7 +150,7 @@ def run_race(
 ) -> Race | None:
     """Successive halving of `candidates`, best guess first, from the state the trial is in.
 
-    The trial ends in the state of the winner. Of strategies that two standard errors of the paired
+    The trial ends in the state of the winner. Of strategies that three standard errors of the paired
     difference cannot tell apart, the one named first wins. None where the trial has no rows to
     judge by; it is then as it was.
     """
