@@ -150,9 +150,9 @@ def run_race(
 ) -> Race | None:
     """Successive halving of `candidates`, best guess first, from the state the trial is in.
 
-    The trial ends in the state of the winner. Of strategies that three standard errors of the paired
-    difference cannot tell apart, the one named first wins. None where the trial has no rows to
-    judge by; it is then as it was.
+    The trial ends in the state of the winner. Of strategies that three standard errors of the
+    paired difference cannot tell apart, the one named first wins. None where the trial has no rows
+    to judge by; it is then as it was.
     """
     runners = _chosen(candidates, plan.strategies)
     course = trial.course(sum(plan.rungs), plan.rows)
