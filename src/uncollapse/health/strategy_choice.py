@@ -17,7 +17,7 @@ from uncollapse.health.strategy import Strategy, apply_strategy
 
 __all__ = ["StrategyChoice"]
 
-_SHARE = 0.08  # of a run's steps that its races may cost: a tenth with all that goes with them
+_SHARE = 0.07  # of a run's steps that its races may cost: a tenth with all that goes with them
 _USUAL_STEPS = 800  # of a run that does not say how many it has
 
 
