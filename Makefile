@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
-STUDIES := $(addprefix benchmarks/,real_features.py forecast.py rescue.py verdicts.py detectors.py \
+STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue_time.py verdicts.py detectors.py \
   class_collapse.py mode_study.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
