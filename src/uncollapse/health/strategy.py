@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
 from uncollapse.mining import Miner
 
-__all__ = ["Strategy", "apply_strategy", "changed_keys", "strategy_of"]
+__all__ = ["Strategy", "apply_strategy", "changed_keys", "left_alone", "strategy_of"]
 
 # Where a config has each of them.
 _KEYS = {
@@ -77,6 +79,19 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     for name in ("scale_free", "margin", "soft"):
         if (value := getattr(strategy, name)) is not None:
             setattr(loss, name, value)
+
+
+@contextmanager
+def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
+    """Whatever is tried on a loss inside, it then does `strategy`, and draws as it would have."""
+    generator = getattr(getattr(loss_fn, "miner", None), "generator", None)
+    state = None if generator is None else generator.get_state()
+    try:
+        yield
+    finally:
+        apply_strategy(loss_fn, strategy)
+        if generator is not None:
+            generator.set_state(state)
 
 
 def changed_keys(first: Strategy, then: Strategy) -> dict[str, Any]:

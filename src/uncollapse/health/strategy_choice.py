@@ -13,7 +13,7 @@ from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Race, Trial, plan_race, run_race
 from uncollapse.health.radial_drift import LossFn, drift, has_unit_rows
 from uncollapse.health.ranking import contenders, rank_strategies
-from uncollapse.health.strategy import Strategy, apply_strategy
+from uncollapse.health.strategy import Strategy, apply_strategy, left_alone
 
 __all__ = ["StrategyChoice"]
 
@@ -76,16 +76,10 @@ class StrategyChoice:
         inner: Any = self.loss_fn
         own = inner.parameters() if isinstance(inner, nn.Module) else iter(())
         device = next(own, rows).device
-        generator = getattr(getattr(inner, "miner", None), "generator", None)
-        state = None if generator is None else generator.get_state()
-        apply_strategy(self.loss_fn, strategy)
-        try:
+        with left_alone(self.loss_fn, present):
+            apply_strategy(self.loss_fn, strategy)
             unit = has_unit_rows(rows)
             return drift(self.loss_fn, rows.to(device), labels, normalized=unit).value
-        finally:
-            apply_strategy(self.loss_fn, present)
-            if generator is not None:
-                generator.set_state(state)
 
     def _apply(self, strategy: Strategy) -> None:
         apply_strategy(self.loss_fn, strategy)

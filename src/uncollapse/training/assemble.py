@@ -106,9 +106,7 @@ def run_settings(config: Config) -> RunSettings:
     some = TrainingSize(2, 2, config.model.dim, generator=seeded(config, "loss"))
     known = RunSettings.of(config.loss.build(_build_miner(config), some))
     batch = config.batch
-    size = batch.p * batch.k if batch.sampler == "pk" else batch.size
-    k = batch.k if batch.sampler == "pk" else None
-    return replace(known, lr=config.optimiser.lr, batch_size=size, k=k)
+    return replace(known, lr=config.optimiser.lr, batch_size=batch.samples, k=batch.per_class)
 
 
 def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformBatchSampler:

@@ -124,6 +124,16 @@ class BatchConfig(Section):
     k: int = Field(4, ge=1)
     size: int = Field(128, ge=2)
 
+    @property
+    def samples(self) -> int:
+        """Samples of a batch, whichever sampler draws it."""
+        return self.p * self.k if self.sampler == "pk" else self.size
+
+    @property
+    def per_class(self) -> int | None:
+        """Samples of a class in a batch; None where that is left to chance."""
+        return self.k if self.sampler == "pk" else None
+
     @field_validator("k")
     @classmethod
     def _a_pair(cls, value: int, info: ValidationInfo) -> int:

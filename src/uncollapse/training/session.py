@@ -370,8 +370,7 @@ def _guard(session: Session) -> Guard | None:
 
 def _mined(config: Config, ranks: Ranks, apart: bool) -> int:
     """Samples that are mined together: the batch, or a rank's share of it."""
-    c = config.batch
-    size = c.p * c.k if c.sampler == "pk" else c.size
+    size = config.batch.samples
     return size // ranks.size if apart else size
 
 

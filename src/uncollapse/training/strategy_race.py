@@ -23,7 +23,13 @@ from uncollapse.health.radial_drift import drift, has_unit_rows
 from uncollapse.health.ranking import contenders, rank_strategies
 from uncollapse.health.run_settings import RunSettings
 from uncollapse.health.scale import spread
-from uncollapse.health.strategy import Strategy, apply_strategy, changed_keys, strategy_of
+from uncollapse.health.strategy import (
+    Strategy,
+    apply_strategy,
+    changed_keys,
+    left_alone,
+    strategy_of,
+)
 from uncollapse.health.trial_steps import NO_DRIFT
 from uncollapse.training.assemble import load_data
 from uncollapse.training.config import Config
@@ -143,8 +149,7 @@ def _plan(count: int, budget: float, session: Session, fewest: int = 4) -> Plan 
 def race_budget(config: Config, steps: int | None = None) -> int:
     """The steps that a race may cost; `InputError` where two strategies have no room in them."""
     budget = int(_SHARE * config.train.steps) if steps is None else check_int("steps", steps)
-    batch = config.batch
-    size = batch.p * batch.k if batch.sampler == "pk" else batch.size
+    size = config.batch.samples
     if plan_race(2, budget, size) is None:
         least = next(n for n in itertools.count(1) if plan_race(2, n, size))
         given = f"{budget}{', a tenth of train.steps' if steps is None else ''}"
@@ -170,8 +175,7 @@ def _session(config: Config) -> Session:
 
 
 def _ranked(session: Session, own: Strategy) -> list[Strategy]:
-    batch = session.config.batch
-    k = batch.k if batch.sampler == "pk" else None
+    k = session.config.batch.per_class
     return rank_strategies(own, RunSettings(k=k, several_modes=finer_classes(session.data)))
 
 
@@ -185,15 +189,11 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
             z = functional.normalize(z, dim=1) if session.loss.normalize else z
             embedded.append((z, session.class_of[rows].to(z.device)))
     unit = has_unit_rows(embedded[0][0])
-    generator = getattr(session.loss.miner, "generator", None)
-    state = None if generator is None else generator.get_state()
     found = {}
-    for strategy in strategies:
-        apply_strategy(session.loss, strategy)
-        found[strategy] = drift(session.loss, embedded, normalized=unit).value
-    apply_strategy(session.loss, strategies[0])
-    if generator is not None:
-        generator.set_state(state)
+    with left_alone(session.loss, strategies[0]):
+        for strategy in strategies:
+            apply_strategy(session.loss, strategy)
+            found[strategy] = drift(session.loss, embedded, normalized=unit).value
     return found
 
 
