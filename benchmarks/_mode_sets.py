@@ -93,7 +93,7 @@ def coarse_set(name: str) -> CoarseSet:
 
 
 def omniglot() -> tuple[Rows, Rows]:
-    """Letters by alphabet; those of the test split are of other alphabets than those of training."""
+    """Letters by alphabet, to train on and held out: those are of other alphabets."""
     train, test = (_images("omniglot", split, size=20) for split in ("train", "test"))
     return train, test
 

@@ -6,7 +6,7 @@ python benchmarks/loss_collapse.py --mining easy all     with a miner
 python benchmarks/loss_collapse.py --finished            table of the runs made so far
 
 Labels are alphabets; letters are hidden, and those of the score are of alphabets that training has
-not seen. Needs Omniglot in UNCOLLAPSE_DATA; half a minute per loss and seed, kept in out/loss_collapse.
+not seen. Needs Omniglot in UNCOLLAPSE_DATA; 15 s per loss and seed, kept in out/loss_collapse.
 For losses of your own: `table(runs({"name": Maker(...)}, seeds=1))`.
 """
 
@@ -32,7 +32,7 @@ from uncollapse.health.strategy_drifts import LOSSES, Maker
 from uncollapse.mining import Miner
 
 CACHE = Path("out/loss_collapse/runs.jsonl")
-STEPS = 200
+STEPS = 300
 EVERY = 7  # letter with all its drawings: of those trained on for the verdict, of others for R@1
 
 
