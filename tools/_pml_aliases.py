@@ -6,19 +6,41 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from pytorch_metric_learning import distances, reducers
 from torch import Tensor, nn
+from torch.nn import functional
 
 import uncollapse as uc
+from uncollapse.mining import as_pairs
 
-__all__ = ["LOSSES", "MINERS", "NotOffered"]
+__all__ = ["LEFT", "LOSSES", "MINERS", "or_else"]
 
 EVERY = uc.Miner("all", "all")
 
 
+LEFT: list[str] = []  # what the test at hand asked for and got from PML
+
+
 class NotOffered(Exception):
     """What a test asks for and ours does not have."""
+
+
+def or_else(made: Callable[..., Any], peer: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours, or PML's where its arguments have no like here."""
+
+    def either(*args: Any, **options: Any) -> Any:
+        try:
+            found = made(*args, **options)
+        except NotOffered as missing:
+            LEFT.append(str(missing))
+            return peer(*args, **options)
+        object.__setattr__(found, "peer", lambda: peer(*args, **options))
+        return found
+
+    for name in vars(peer):
+        if name.isupper():
+            setattr(either, name, getattr(peer, name))
+    return either
 
 
 class _Columns:
@@ -44,23 +66,31 @@ _PARTS = {
 }
 
 
-def _behind(name: str, loss: uc.Loss, part: str | None = None) -> nn.Module:
+def _behind(name: str, loss: Any, part: str | None = None) -> nn.Module:
     """The loss behind `as_pml`, by PML's name, with PML's name for its class vectors."""
     made: Any = uc.as_pml(loss)
     plain = type(made).forward
 
     def forward(self: Any, embeddings: Tensor, *args: Any, **options: Any) -> Tensor:
+        if part is not None:  # PML's vectors take the dtype of the embeddings
+            loss.proxies.data = loss.proxies.data.to(embeddings.dtype)
         value: Tensor = plain(self, embeddings, *args, **options)
         return value.to(embeddings.dtype)  # ours is float32 where the embeddings are float16
 
+    def assign(self: Any, asked: str, value: Any) -> None:
+        (object if asked == part else nn.Module).__setattr__(self, asked, value)
+
     def missing(self: Any, asked: str) -> Any:
-        if asked in ("get_logits", "get_outliers"):
-            raise NotOffered(f"`{asked}` is not offered")
+        if part is not None and asked in ("get_logits", "get_outliers"):
+            LEFT.append(f"`{asked}`")
+            peer = self.peer()
+            setattr(peer, part, nn.Parameter(getattr(self, part).detach().clone()))
+            return getattr(peer, asked)
         if asked == "beta":
             return loss.beta
         return nn.Module.__getattr__(self, asked)
 
-    body: dict[str, Any] = {"forward": forward, "__getattr__": missing}
+    body: dict[str, Any] = {"forward": forward, "__getattr__": missing, "__setattr__": assign}
     if part is not None:
         body[part] = _PARTS[part]
     made.__class__ = type(name, (type(made),), body)
@@ -130,9 +160,7 @@ def margin(
 
 
 def multi_similarity(alpha: float = 2, beta: float = 50, base: float = 0.5) -> nn.Module:
-    return _behind(
-        "MultiSimilarityLoss", uc.MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)
-    )
+    return _behind("MultiSimilarityLoss", uc.MultiSimilarityLoss(alpha=alpha, beta=beta, base=base))
 
 
 def n_pairs(embedding_regularizer: Any = None, embedding_reg_weight: float = 1.0) -> nn.Module:
@@ -251,4 +279,81 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
     "SupConLoss": sup_con,
     "TripletMarginLoss": triplet,
 }
-MINERS: dict[str, Callable[..., nn.Module]] = {}
+
+
+def _mined(miner: uc.Miner, distance: Any, *, ordered: bool, pairs: bool = False) -> nn.Module:
+    """The miner behind `as_pml`, on rows as the distance has them; `ordered` if only order counts."""
+    plain = distance is not None and not isinstance(distance, distances.CosineSimilarity)
+    if plain and (not isinstance(distance, distances.LpDistance) or distance.p != 2):
+        raise NotOffered(f"distance {type(distance).__name__}")
+    if not ordered and distance is not None and (not plain or distance.power != 1):
+        raise NotOffered("a margin of anything but Euclidean distances")
+    normalized = not plain or distance.normalize_embeddings
+    made: Any = uc.as_pml(miner)
+    plain_forward = type(made).forward
+
+    def forward(
+        self: Any,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Any:
+        given = [None if x is None else functional.normalize(x) for x in (embeddings, ref_emb)]
+        x, ref = given if normalized else (embeddings, ref_emb)
+        found = plain_forward(self, x, labels, ref, ref_labels)
+        return as_pairs(found, unique=True) if pairs else found
+
+    def mine(self: Any, x: Tensor, labels: Tensor, ref: Tensor, ref_labels: Tensor) -> Any:
+        return self(x, labels) if ref is x else self(x, labels, ref, ref_labels)
+
+    made.__class__ = type("Miner", (type(made),), {"forward": forward, "mine": mine})
+    return made  # type: ignore[no-any-return]
+
+
+def batch_hard(distance: Any = None) -> nn.Module:
+    return _mined(uc.Miner("hard", "hard"), distance, ordered=True)
+
+
+def batch_easy_hard(
+    pos_strategy: str = "easy",
+    neg_strategy: str = "semihard",
+    allowed_pos_range: Any = None,
+    allowed_neg_range: Any = None,
+    distance: Any = None,
+) -> nn.Module:
+    if allowed_pos_range is not None or allowed_neg_range is not None:
+        raise NotOffered("a range of allowed distances")
+    if "semihard" in (pos_strategy, neg_strategy) and {pos_strategy, neg_strategy} & {"all"}:
+        raise NotOffered("an error for semi-hard beside all")
+    if pos_strategy == neg_strategy == "semihard":
+        raise NotOffered("an error for semi-hard beside semi-hard")
+    if pos_strategy == "semihard":
+        miner = uc.Miner("inside", neg_strategy, keep="semihard", margin=4)
+    else:
+        miner = uc.Miner(pos_strategy, neg_strategy)
+    return _mined(miner, distance, ordered=True, pairs=True)
+
+
+def multi_similarity_miner(epsilon: float = 0.1, distance: Any = None) -> nn.Module:
+    if distance is not None and not isinstance(distance, distances.CosineSimilarity):
+        raise NotOffered(f"distance {type(distance).__name__}")
+    miner = uc.Miner("multi_similarity", "multi_similarity", epsilon=epsilon)
+    return _mined(miner, None, ordered=True, pairs=True)
+
+
+def triplet_margin_miner(
+    margin: float = 0.2, type_of_triplets: str = "all", distance: Any = None
+) -> nn.Module:
+    kept = {"all": "violating"}.get(type_of_triplets, type_of_triplets)
+    if kept == "easy" or margin < 0:
+        raise NotOffered("triplets outside the margin, or a margin below 0")
+    return _mined(uc.Miner("all", "all", margin=margin, keep=kept), distance, ordered=False)
+
+
+MINERS: dict[str, Callable[..., nn.Module]] = {
+    "BatchHardMiner": batch_hard,
+    "BatchEasyHardMiner": batch_easy_hard,
+    "MultiSimilarityMiner": multi_similarity_miner,
+    "TripletMarginMiner": triplet_margin_miner,
+}

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 def plain(wide, labels, margin, gamma, miner=None):
-    """Sun et al. (5)-(8), pair by pair."""
+    """Sun et al., pair by pair."""
     y = unit(wide)
     s = 1 - distances(y).square() / 2
     tuples = None if miner is None else miner(y, labels)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 def plain(wide, points, labels, kind, margin, scale):
-    """Deng et al. 2019 (3) and Wang et al. 2018 (4), sample by sample, by their angles."""
+    """Deng et al. 2019 (3) and Wang et al. 2018, sample by sample, by their angles."""
     y, p = unit(wide), unit(points.flatten(0, 1)).view(points.shape)
     each = []
     for i, label in enumerate(labels.tolist()):

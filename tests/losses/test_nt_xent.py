@@ -27,7 +27,7 @@ def test_nt_xent_equals_the_definition(batch, miner):
     x, labels = batch
     x = x + 0.1
 
-    def truth(wide):  # van den Oord et al. (4), pair by pair
+    def truth(wide):  # van den Oord et al., pair by pair
         y = unit(wide)
         e = torch.exp((1 - distances(y).square() / 2) / 0.3)
         tuples = None if miner is None else miner(y, labels)
@@ -56,7 +56,7 @@ def test_with_references_it_is_pml_s():
 def test_it_is_simclr_s_for_two_views_of_each_sample():
     g = torch.Generator().manual_seed(0)
     z = unit(torch.randn(8, 4, generator=g, dtype=torch.float64))
-    s = (z @ z.T / 0.5).fill_diagonal_(-torch.inf)  # Chen et al. (1): all but the sample itself
+    s = (z @ z.T / 0.5).fill_diagonal_(-torch.inf)  # Chen et al.: all but the sample itself
     expected = torch.nn.functional.cross_entropy(s, torch.arange(8).roll(4))
     labels = torch.arange(4).repeat(2)
     torch.testing.assert_close(NTXentLoss(temperature=0.5)(z, labels), expected)

@@ -21,7 +21,7 @@ def test_proxy_anchor_equals_the_definition_for_embeddings_and_proxies(batch):
     proxies = torch.randn(4, 1, x.shape[1], generator=g, dtype=torch.float64)
     loss = ProxyAnchorLoss(num_classes=4, dim=x.shape[1], margin=0.2, alpha=5.0)
 
-    def truth(wide, points=proxies):  # Kim et al. (4), term by term
+    def truth(wide, points=proxies):  # Kim et al., term by term
         y, p = unit(wide), unit(points[:, 0])
         near, far = [], []
         for c in range(4):
