@@ -27,7 +27,9 @@ from typing import Any, NamedTuple
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from _pml_aliases import LEFT, LOSSES, MINERS, or_else
+from _pml_aliases import LEFT, or_else
+from _pml_losses import LOSSES
+from _pml_miners import MINERS
 
 FILES = {
     "losses": {
@@ -70,12 +72,12 @@ REASONS = {  # of tests that fail by design
 
 
 class Outcome(NamedTuple):
-    """One test: its name, why it failed, if it did, whether that is known, and what was not ours."""
+    """One test: its name, why it failed if it did, whether by a known reason, what was PML's."""
 
     test: str
     why: str = ""
     known: bool = True
-    left: tuple[str, ...] = ()  # to PML
+    left: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
@@ -169,9 +171,9 @@ def main() -> int:
     torch.set_num_threads(1)
     sys.path.insert(0, str(chosen.checkout.resolve()))
     print(
-        "| PML's tests of | tests | PML passes | ours pass | in part | what fails or is left to PML |"
+        "| PML's tests of | tests | PML passes | ours pass | in part | fails, or is left to PML |"
     )
-    print("|---|---|---|---|---|---|")
+    print("|---" * 6 + "|")
     explained = True
     for package, files in FILES.items():
         for name, file in files.items():
