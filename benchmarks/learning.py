@@ -46,7 +46,7 @@ PAIRWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
     "smooth AP": (SmoothAPLoss, losses.SmoothAPLoss),
 }
 # PML compares all positive with all negative pairs, or all with all for each row: at 1024 that is
-# 12 GB and more. Its Smooth-AP is right for as many classes as a class has rows, and these in order.
+# 12 GB and more. Its Smooth-AP is right for as many classes as a class has rows, in order.
 CUBIC = {"NT-Xent": 4, "smooth AP": 16}  # samples per class at 256
 CLASSWISE: dict[str, tuple[Callable[..., Any], Callable[..., nn.Module]]] = {
     "ArcFace": (
