@@ -50,7 +50,6 @@ FILES = {
         "all, without labels": "losses_without_labels",
         "in MultipleLosses": "multiple_losses",
         "in SelfSupervisedLoss": "self_supervised_loss",
-        "in CrossBatchMemory": "cross_batch_memory",
     },
     "miners": {
         "BatchHardMiner": "batch_hard_miner",
