@@ -46,6 +46,11 @@ class Rows:
         rows = torch.arange(0, len(self.labels), -(-len(self.labels) // most))
         return Rows(self.samples[rows], self.labels[rows], self.fine[rows])
 
+    def letters(self, step: int) -> Rows:
+        """All rows of every so many finer classes."""
+        rows = torch.isin(self.fine, self.fine.unique()[::step])
+        return Rows(self.samples[rows], self.labels[rows], self.fine[rows])
+
 
 @dataclass(frozen=True)
 class CoarseSet:
@@ -77,8 +82,7 @@ class CoarseSet:
 def coarse_set(name: str) -> CoarseSet:
     """By its short name: a key of `NAMES`. Raises where its files are missing."""
     if name == "omniglot":
-        # Letters of the test split are of other alphabets than those of training.
-        train, test = (_images("omniglot", split, size=20) for split in ("train", "test"))
+        train, test = omniglot()
         return CoarseSet(train, test.every(MOST), 4, 40, 64, True)
     if name == "mnist":
         train, test = (_parity(_images("mnist", split)) for split in ("train", "test"))
@@ -86,6 +90,12 @@ def coarse_set(name: str) -> CoarseSet:
     file = {"clinc": "minilm-clinc150", "cub": "lite0-cub200", "cars": "lite0-cars196"}[name]
     train, test = _features(FEATURES / f"{file}.npz")
     return CoarseSet(train, test.every(MOST), 4, 40, 64, True)
+
+
+def omniglot() -> tuple[Rows, Rows]:
+    """Letters by alphabet, to train on and held out: those are of other alphabets."""
+    train, test = (_images("omniglot", split, size=20) for split in ("train", "test"))
+    return train, test
 
 
 def _images(name: str, split: str, **options: Any) -> Rows:

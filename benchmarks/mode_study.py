@@ -134,28 +134,44 @@ def one_run(run: ModeRun) -> dict[str, Any]:
         model = nn.Sequential(model, Sphere())
     classes = len(data.train.labels.unique())
     loss_fn = make_loss(run, classes, data.dim)
-    groups = [{"params": list(model.parameters()), "lr": RATE}]
-    groups += [{"params": list(loss_fn.parameters()), "lr": PARAMETER_RATE}]
-    optimiser = torch.optim.Adam([group for group in groups if group["params"]])
-    stream = _batches(data, run.seed)
+    optimiser = adam(model, loss_fn)
+    stream = batches(data, run.seed)
     found: dict[str, Any] = {"start": _looked_at(model, loss_fn, data, sphere, run.seed)}
-    found["recall_start"] = _recalls(_settled(model, data, run.seed), data.test)
+    found["recall_start"] = recalls(settled(model, data, run.seed), data.test)
     for step in range(STEPS[run.data]):
         if step == PROBE:
             found["probe"] = _looked_at(model, loss_fn, data, sphere, run.seed)
-        model.train()
-        samples, labels = next(stream)
-        loss = loss_fn(model(samples), labels)
-        optimiser.zero_grad()
-        if loss.requires_grad:
-            loss.backward()
-        optimiser.step()
+        step_on(model, loss_fn, optimiser, *next(stream))
     found["end"] = _looked_at(model, loss_fn, data, sphere, run.seed)
-    found["recall"] = _recalls(model, data.test)
+    found["recall"] = recalls(model, data.test)
     return found
 
 
-def _batches(data: CoarseSet, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def adam(model: nn.Module, loss_fn: nn.Module) -> torch.optim.Adam:
+    """For the network, and at a higher rate for what the loss itself learns."""
+    groups = [{"params": list(model.parameters()), "lr": RATE}]
+    groups += [{"params": list(loss_fn.parameters()), "lr": PARAMETER_RATE}]
+    return torch.optim.Adam([group for group in groups if group["params"]])
+
+
+def step_on(
+    model: nn.Module,
+    loss_fn: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    samples: Tensor,
+    labels: Tensor,
+) -> None:
+    """One step of training; a batch that costs nothing changes nothing."""
+    model.train()
+    loss = loss_fn(model(samples), labels)
+    optimiser.zero_grad()
+    if loss.requires_grad:
+        loss.backward()
+    optimiser.step()
+
+
+def batches(data: CoarseSet, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Samples and labels, without an end."""
     sampler = PKSampler(data.train.labels, data.p, data.k, seed)
     while True:
         for rows in sampler:
@@ -176,18 +192,24 @@ def _looked_at(
 
 
 @torch.no_grad()
-def _settled(model: nn.Module, data: CoarseSet, seed: int) -> nn.Module:
+def settled(model: nn.Module, data: CoarseSet, seed: int) -> nn.Module:
     """The untrained network with statistics of batch norm that are those of its data."""
     copied = copy.deepcopy(model).train()
-    for samples, _ in islice(_batches(data, seed), 20):
+    for samples, _ in islice(batches(data, seed), 20):
         copied(samples)
     return copied
 
 
 @torch.no_grad()
-def _recalls(model: nn.Module, test: Rows) -> dict[str, float]:
+def embedded(model: nn.Module, rows: Rows) -> Tensor:
+    """All rows through the network."""
     model.eval()
-    z = torch.cat([model(part) for part in test.samples.split(500)])
+    return torch.cat([model(part) for part in rows.samples.split(500)])
+
+
+def recalls(model: nn.Module, test: Rows) -> dict[str, float]:
+    """R@1 by finer classes and by classes."""
+    z = embedded(model, test)
     return {
         name: float(retrieval(z, labels, ks=(1,), progress=False).recall[1])
         for name, labels in (("fine", test.fine), ("coarse", test.labels))

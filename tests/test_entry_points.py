@@ -68,6 +68,8 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "ArcFaceLoss": lambda: uc.ArcFaceLoss(num_classes=3, dim=3, generator=_generator()),
     "CosFaceLoss": lambda: uc.CosFaceLoss(num_classes=3, dim=3, generator=_generator()),
     "SoftTripleLoss": lambda: uc.SoftTripleLoss(num_classes=3, dim=3, generator=_generator()),
+    "SmoothAPLoss": lambda: uc.SmoothAPLoss(),
+    "SpreadLoss": lambda: uc.SpreadLoss(),
     "TrimmedLoss": lambda: uc.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
     "TrimmedLoss of proxies": lambda: uc.TrimmedLoss(_proxies(), fraction=0.5),
     "IdentityLoss": lambda: uc.IdentityLoss(

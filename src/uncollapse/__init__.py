@@ -53,7 +53,9 @@ if TYPE_CHECKING:
         NTXentLoss,
         ProxyAnchorLoss,
         ProxyNCALoss,
+        SmoothAPLoss,
         SoftTripleLoss,
+        SpreadLoss,
         SupConLoss,
         TrimmedLoss,
         TripletLoss,
@@ -90,8 +92,8 @@ _HOMES = {
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
     "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss IdentityLoss Loss MarginLoss "
-    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SoftTripleLoss "
-    "SupConLoss TrimmedLoss TripletLoss as_pml",
+    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SmoothAPLoss "
+    "SoftTripleLoss SpreadLoss SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

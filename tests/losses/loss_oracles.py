@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor
 
 from uncollapse.losses import (
@@ -21,7 +20,9 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SmoothAPLoss,
     SoftTripleLoss,
+    SpreadLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -153,18 +154,6 @@ def clouds(n=200, k=4, dim=16, seed=0, dtype=torch.float32):
     return (x + torch.randn(n, dim, generator=g, dtype=torch.float64)[labels]).to(dtype), labels
 
 
-def pml_batch(n=40, dim=8):
-    g = torch.Generator().manual_seed(1)
-    labels = torch.arange(n) // 4
-    return torch.randn(n, dim, generator=g) + torch.randn(n, dim, generator=g)[labels], labels
-
-
-PML_MINED = pml_miners.MultiSimilarityMiner(0.1)
-
-
-PML_EASY = pml_miners.BatchEasyHardMiner("easy", "hard")
-
-
 EVERY_LOSS = [
     ContrastiveLoss(),
     TripletLoss(margin=0.2),
@@ -179,4 +168,7 @@ EVERY_LOSS = [
     NTXentLoss(),
     CircleLoss(),
     ProxyAnchorLoss(num_classes=4, dim=6),
+    SmoothAPLoss(),
+    SpreadLoss(),
+    SpreadLoss(stand_in="self"),
 ]

@@ -3,15 +3,9 @@ import math
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml_losses
-from torch import nn
 
-from losses.loss_oracles import (
-    EVERY_LOSS,
-    PML_EASY,
-    PML_MINED,
-    measured,
-    pml_batch,
-)
+from losses.loss_oracles import EVERY_LOSS, measured
+from losses.pml_tester import MINED, PML_EASY, assert_is_pml_s
 from uncollapse.losses import (
     ArcFaceLoss,
     CircleLoss,
@@ -23,7 +17,9 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SmoothAPLoss,
     SoftTripleLoss,
+    SpreadLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -32,14 +28,7 @@ from uncollapse.mining import Miner
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
 
-def pml_proxies(exclude_positive=False):
-    ours = ProxyNCALoss(num_classes=10, dim=8, scale=2.0, exclude_positive=exclude_positive)
-    theirs = pml_losses.ProxyNCALoss(10, 8, softmax_scale=4)
-    theirs.proxies = nn.Parameter(ours.proxies.detach()[:, 0].clone())
-    return ours, theirs
-
-
-@pytest.mark.parametrize("mined", [None, PML_MINED, PML_EASY])
+@MINED
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -55,20 +44,13 @@ def pml_proxies(exclude_positive=False):
 def test_losses_equal_pml(ours, theirs, mined):
     if isinstance(ours, MarginLoss) and mined is not PML_EASY:
         pytest.skip("PML counts a pair once for each triplet it makes of the pairs; here once")
-    x, labels = pml_batch()
-    tuples = None if mined is None else mined(x, labels)
-    a, b = (measured(lambda z, f=f: f(z, labels, tuples), x) for f in (ours, theirs))
-    assert a[0] == pytest.approx(b[0], abs=1e-5)
-    torch.testing.assert_close(a[1], b[1], rtol=1e-4, atol=2e-6)
+    assert_is_pml_s(ours, theirs, mined=mined)
 
 
 def test_n_pair_and_proxy_nca_equal_pml():
-    x, labels = pml_batch()
-    n_pair = NPairLoss(normalize=True), pml_losses.NPairsLoss()
-    for ours, theirs in (n_pair, pml_proxies()):
-        a, b = (measured(lambda z, f=f: f(z, labels), x) for f in (ours, theirs))
-        assert a[0] == pytest.approx(b[0], rel=1e-5)
-        torch.testing.assert_close(a[1], b[1], rtol=1e-4, atol=2e-6)
+    assert_is_pml_s(NPairLoss(normalize=True), pml_losses.NPairsLoss())
+    ours = ProxyNCALoss(num_classes=10, dim=8, scale=2.0, exclude_positive=False)
+    assert_is_pml_s(ours, pml_losses.ProxyNCALoss(10, 8, softmax_scale=4))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +131,8 @@ def test_every_loss_takes_every_miner(positives, negatives):
         NTXentLoss(miner=miner),
         CircleLoss(miner=miner),
         ProxyAnchorLoss(num_classes=4, dim=6, miner=miner),
+        SmoothAPLoss(miner=miner),
+        SpreadLoss(miner=miner),
     ):
         value, gradient = measured(lambda z, f=loss: f(z, labels), x)
         assert math.isfinite(value)

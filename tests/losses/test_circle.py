@@ -7,17 +7,15 @@ from pytorch_metric_learning import losses as pml_losses
 
 from losses.loss_oracles import (
     MINERS,
-    PML_EASY,
-    PML_MINED,
     assert_same,
     batches,
     distances,
     mean,
     measured,
-    pml_batch,
     sets,
     unit,
 )
+from losses.pml_tester import MINED, assert_is_pml_s
 from uncollapse.losses import CircleLoss
 from uncollapse.mining import Miner
 
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 def plain(wide, labels, margin, gamma, miner=None):
-    """Sun et al. (5)-(8), pair by pair."""
+    """Sun et al., pair by pair."""
     y = unit(wide)
     s = 1 - distances(y).square() / 2
     tuples = None if miner is None else miner(y, labels)
@@ -54,15 +52,9 @@ def test_circle_equals_the_definition(batch, miner):
     assert_same(lambda z: loss(z, labels), truth, x, 1e-7)
 
 
-@pytest.mark.parametrize("mined", [None, PML_MINED, PML_EASY])
+@MINED
 def test_it_is_pml_s(mined):
-    x, labels = pml_batch()
-    x = x.double()
-    tuples = None if mined is None else mined(x, labels)
-    ours, theirs = CircleLoss(reduction="nonzero"), pml_losses.CircleLoss()
-    a, b = (measured(lambda z, f=f: f(z, labels, tuples), x) for f in (ours, theirs))
-    assert a[0] == pytest.approx(b[0], rel=1e-9)
-    torch.testing.assert_close(a[1], b[1], rtol=1e-7, atol=1e-9)
+    assert_is_pml_s(CircleLoss(reduction="nonzero"), pml_losses.CircleLoss(), mined=mined)
 
 
 def test_its_second_derivative_is_that_of_fixed_weights():

@@ -25,7 +25,9 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SmoothAPLoss,
     SoftTripleLoss,
+    SpreadLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -51,6 +53,9 @@ LOSSES = {
     "arcface": lambda **k: ArcFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
     "cosface": lambda **k: CosFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
     "soft-triple": lambda **k: SoftTripleLoss(num_classes=4, dim=6, tau=0.1, **k),
+    "smooth-ap": SmoothAPLoss,
+    "spread": SpreadLoss,
+    "spread, from itself": lambda **k: SpreadLoss(stand_in="self", **k),
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -194,6 +199,9 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (ArcFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
         (CosFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
         (SoftTripleLoss(num_classes=2, dim=2), "gamma", 0, "a finite number"),
+        (SmoothAPLoss(), "temperature", 0, "a finite number"),
+        (SpreadLoss(), "alpha", 1.5, "in"),
+        (SpreadLoss(), "stand_in", "other", "'nearest', 'self'"),
     ]
     for module, name, value, allowed in wrong:
         with pytest.raises(InputError, match=f"{name}: expected .*{allowed}"):

@@ -9,11 +9,10 @@ from losses.loss_oracles import (
     assert_same,
     batches,
     distances,
-    measured,
-    pml_batch,
     sets,
     unit,
 )
+from losses.pml_tester import assert_is_pml_s, pml_batch
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
     MarginLoss,
@@ -78,9 +77,5 @@ def test_margin_names_what_it_needs_for_its_boundaries():
 
 
 def test_margin_over_all_triplets_equals_pml_when_its_triplets_are_given():
-    x, labels = pml_batch(16)
-    every = Miner("all", "all")(x, labels)
     ours, theirs = MarginLoss(normalize=True), pml_losses.MarginLoss()
-    a, b = (measured(lambda z, f=f: f(z, labels, every), x) for f in (ours, theirs))
-    assert a[0] == pytest.approx(b[0], abs=1e-5)
-    torch.testing.assert_close(a[1], b[1], rtol=1e-4, atol=2e-6)
+    assert_is_pml_s(ours, theirs, pml_batch(16), Miner("all", "all"))

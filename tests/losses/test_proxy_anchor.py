@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from pytorch_metric_learning import losses as pml_losses
 
-from losses.loss_oracles import assert_same, batches, measured, pml_batch, unit
+from losses.loss_oracles import assert_same, batches, measured, unit
+from losses.pml_tester import assert_is_pml_s
 from uncollapse.losses import ProxyAnchorLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
@@ -20,7 +21,7 @@ def test_proxy_anchor_equals_the_definition_for_embeddings_and_proxies(batch):
     proxies = torch.randn(4, 1, x.shape[1], generator=g, dtype=torch.float64)
     loss = ProxyAnchorLoss(num_classes=4, dim=x.shape[1], margin=0.2, alpha=5.0)
 
-    def truth(wide, points=proxies):  # Kim et al. (4), term by term
+    def truth(wide, points=proxies):  # Kim et al., term by term
         y, p = unit(wide), unit(points[:, 0])
         near, far = [], []
         for c in range(4):
@@ -42,16 +43,8 @@ def test_proxy_anchor_equals_the_definition_for_embeddings_and_proxies(batch):
 
 
 def test_it_is_pml_s_for_embeddings_and_proxies():
-    x, labels = pml_batch()
-    x = x.double()
     ours, theirs = ProxyAnchorLoss(num_classes=12, dim=8), pml_losses.ProxyAnchorLoss(12, 8)
-    theirs.proxies.data = ours.proxies.detach()[:, 0].double()
-    a, b = (measured(lambda z, f=f: f(z, labels), x) for f in (ours, theirs))
-    assert a[0] == pytest.approx(b[0], rel=1e-9)
-    torch.testing.assert_close(a[1], b[1], rtol=1e-7, atol=1e-9)
-    torch.testing.assert_close(
-        ours.proxies.grad[:, 0].double(), theirs.proxies.grad, rtol=1e-5, atol=1e-6
-    )
+    assert_is_pml_s(ours, theirs)
 
 
 def test_when_all_coincide_proxies_still_pull_classes_apart_until_they_coincide_too():

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import regularizers
 
-from losses.loss_oracles import assert_same, batches, measured, pml_batch, unit
+from losses.loss_oracles import assert_same, batches, measured, unit
+from losses.pml_tester import assert_is_pml_s
 from uncollapse._base.check import InputError
 from uncollapse.losses import SoftTripleLoss
 
@@ -53,17 +54,9 @@ def test_soft_triple_equals_the_definition_for_embeddings_and_centres(batch, cen
 
 @pytest.mark.parametrize("tau", [0.0, 0.2])
 def test_it_is_pml_s_for_embeddings_and_centres(tau):
-    x, labels = pml_batch()
-    x = x.double()
     sparse = regularizers.SparseCentersRegularizer(12, 10) if tau else None
-    ours = SoftTripleLoss(num_classes=12, dim=8, tau=tau)
     theirs = pml_losses.SoftTripleLoss(12, 8, weight_regularizer=sparse, weight_reg_weight=tau)
-    theirs.fc.data = ours.proxies.detach().flatten(0, 1).T.double()
-    a, b = (measured(lambda z, f=f: f(z, labels), x) for f in (ours, theirs))
-    assert a[0] == pytest.approx(b[0], rel=1e-7)
-    torch.testing.assert_close(a[1], b[1], rtol=1e-7, atol=1e-9)
-    flat = ours.proxies.grad.flatten(0, 1).double()
-    torch.testing.assert_close(flat, theirs.fc.grad.T, rtol=1e-5, atol=1e-6)
+    assert_is_pml_s(SoftTripleLoss(num_classes=12, dim=8, tau=tau), theirs)
 
 
 def test_when_all_coincide_centres_still_pull_classes_apart_until_they_coincide_too():

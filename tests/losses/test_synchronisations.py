@@ -20,7 +20,9 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SmoothAPLoss,
     SoftTripleLoss,
+    SpreadLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -156,6 +158,8 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         lambda miner: SoftTripleLoss(
             num_classes=4, dim=6, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
+        SmoothAPLoss,
+        SpreadLoss,
         lambda miner: TrimmedLoss(TripletLoss(miner=miner), fraction=0.6),
         lambda miner: TrimmedLoss(ContrastiveLoss(miner=miner), fraction=0.6, on="positives"),
         lambda miner: IdentityLoss(
@@ -181,6 +185,8 @@ def test_the_triplet_loss_in_every_form_waits_once(settings, mined):
         "arcface",
         "cosface",
         "soft-triple",
+        "smooth-ap",
+        "spread",
         "trimmed-triplet",
         "trimmed-contrastive",
         "identity",

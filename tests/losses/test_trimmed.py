@@ -16,7 +16,9 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SmoothAPLoss,
     SoftTripleLoss,
+    SpreadLoss,
     SupConLoss,
     TrimmedLoss,
     TripletLoss,
@@ -41,6 +43,8 @@ LOSSES = [
     NTXentLoss(),
     CircleLoss(),
     ProxyAnchorLoss(num_classes=3, dim=4),
+    SmoothAPLoss(),
+    SpreadLoss(),
 ]
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, losses, miners, samplers
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from torch import nn
 from torch.nn.functional import normalize
 
 import uncollapse as uc
 from docs.pages import ROOT
+from losses.pml_tester import give_proxies
 
 PAGE = (ROOT / "docs" / "from-pml.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^\| `(.+?)` \| `(.+?)` \| ?(.*?) ?\|$", PAGE, re.MULTILINE)
@@ -54,13 +54,6 @@ def step(loss, *args):
     value = loss(x, *args[1:])
     value.backward()
     return value.detach(), x.grad
-
-
-def give_proxies(mine, peer):
-    """The same learned class vectors, in PML's name and shape for them."""
-    flat = mine.proxies.detach().flatten(0, 1)
-    (name,) = {"proxies", "W", "fc"} & dict(peer.named_parameters()).keys()
-    setattr(peer, name, nn.Parameter(flat.clone() if name == "proxies" else flat.T.clone()))
 
 
 def same(ours, theirs):

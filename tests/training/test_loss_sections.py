@@ -35,8 +35,13 @@ def test_every_loss_has_a_section():
 def test_a_section_has_the_keywords_of_its_loss_and_their_defaults(section):
     parameters = inspect.signature(section.kind).parameters
     assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values())
-    of_the_data = section().sized(SIZE).keys()
-    wanted = {k: p.default for k, p in parameters.items() if k not in {"miner", *of_the_data}}
+    of_the_data = section().sized(SIZE)
+    made = section.kind(**of_the_data)
+    wanted = {
+        k: getattr(made, k) if p.default is None else p.default
+        for k, p in parameters.items()
+        if k not in {"miner", *of_the_data}
+    }
     assert own_keys(section) == wanted
 
 

@@ -25,7 +25,9 @@ from uncollapse.losses import (
     NTXentLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    SmoothAPLoss,
     SoftTripleLoss,
+    SpreadLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -87,6 +89,11 @@ LOSSES: Mapping[str, Maker] = {
             num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
         ),
         True,
+    ),
+    "SmoothAP": Maker(lambda miner, c, d: SmoothAPLoss(miner=miner), True),
+    "spread": Maker(lambda miner, c, d: SpreadLoss(miner=miner), True),
+    "spread, from itself": Maker(
+        lambda miner, c, d: SpreadLoss(miner=miner, stand_in="self"), True
     ),
 }
 

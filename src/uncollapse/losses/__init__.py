@@ -17,7 +17,9 @@ from uncollapse.losses.nt_xent import NTXentLoss
 from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
+from uncollapse.losses.smooth_ap import SmoothAPLoss
 from uncollapse.losses.soft_triple import SoftTripleLoss
+from uncollapse.losses.spread import SpreadLoss
 from uncollapse.losses.sup_con import SupConLoss
 from uncollapse.losses.trimmed import TrimmedLoss, trim
 from uncollapse.losses.triplet import TripletLoss
@@ -37,7 +39,9 @@ __all__ = [
     "NTXentLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
+    "SmoothAPLoss",
     "SoftTripleLoss",
+    "SpreadLoss",
     "SupConLoss",
     "TrimmedLoss",
     "TripletLoss",

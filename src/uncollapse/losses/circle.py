@@ -1,4 +1,4 @@
-"""Circle loss: Sun et al. 2020 (6)-(8), on pairs."""
+"""Circle loss: Sun et al. 2020, on pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CircleLoss", "circle_pull", "circle_push"]
 
 
 def circle_pull(cosine: Tensor, margin: float, gamma: float) -> Tensor:
-    """-γ α_p (s - 1 + m) of positive pairs, with the weight α_p = [1 + m - s]₊: Sun et al. (5)-(8).
+    """-γ α_p (s - 1 + m) of positive pairs, with the weight α_p = [1 + m - s]₊: Sun et al.
 
     No gradient goes through the weight.
 
@@ -29,7 +29,7 @@ def circle_pull(cosine: Tensor, margin: float, gamma: float) -> Tensor:
 
 
 def circle_push(cosine: Tensor, margin: float, gamma: float) -> Tensor:
-    """γ α_n (s - m) of negative pairs, with the weight α_n = [s + m]₊: Sun et al. (5)-(8).
+    """γ α_n (s - m) of negative pairs, with the weight α_n = [s + m]₊: Sun et al.
 
     >>> circle_push(torch.tensor(1.0), 0.4, 10.0)
     tensor(8.4000)
@@ -96,5 +96,5 @@ class CircleLoss(Loss):
         kept = (some & negative.any(1)).nonzero().flatten()
         pulled = log_sum_by(near, anchor, batch.count)[kept]
         pushed = log_sum(far.masked_fill(~negative, -torch.inf))[kept]
-        loss = functional.softplus(pulled + pushed)  # Sun et al. (6)
+        loss = functional.softplus(pulled + pushed)
         return Elements(loss.to(batch.rows.dtype), pulled.detach(), kept)

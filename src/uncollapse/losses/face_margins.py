@@ -1,4 +1,4 @@
-"""ArcFace and CosFace: Deng et al. 2019 (3), Wang et al. 2018 (4); sub-centres: Deng 2020."""
+"""ArcFace and CosFace: Deng et al. 2019 (3), Wang et al. 2018; sub-centres: Deng 2020."""
 
 from __future__ import annotations
 
@@ -36,16 +36,18 @@ def arc_margin(cosine: Tensor, square: Tensor, margin: float) -> Tensor:
 class MarginSoftmax(ProxyLoss):
     """Cross-entropy of scaled cosines, the own class's with a margin."""
 
+    usual_margin: ClassVar[float]
+
     def __init__(
         self,
         *,
         num_classes: int,
         dim: int,
-        margin: float,
-        scale: float,
-        sub_centers: int,
-        miner: nn.Module | None,
-        generator: torch.Generator | None,
+        margin: float | None = None,
+        scale: float = 64.0,
+        sub_centers: int = 1,
+        miner: nn.Module | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(
             num_classes=num_classes,
@@ -55,7 +57,8 @@ class MarginSoftmax(ProxyLoss):
             generator=generator,
             name="sub_centers",
         )
-        self.margin, self.scale = margin, scale
+        self.margin = self.usual_margin if margin is None else margin
+        self.scale = scale
 
     @abstractmethod
     def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
@@ -122,7 +125,7 @@ class ArcFaceLoss(MarginSoftmax):
     Args:
         num_classes: number of classes, at least 2.
         dim: embedding dimension.
-        margin: m, an angle in radians (PML asks for degrees).
+        margin: m, an angle in radians (PML asks for degrees); 0.5 if not given.
         scale: s.
         sub_centers: number of vectors per class; Deng et al. 2020 have 3.
         miner: restricts the samples, see above.
@@ -135,28 +138,8 @@ class ArcFaceLoss(MarginSoftmax):
     0.3477
     """
 
+    usual_margin = 0.5
     numbers: ClassVar = {"margin": (0.0, math.pi / 2), "scale": (1e-6, math.inf)}
-
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        dim: int,
-        margin: float = 0.5,
-        scale: float = 64.0,
-        sub_centers: int = 1,
-        miner: nn.Module | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            num_classes=num_classes,
-            dim=dim,
-            margin=margin,
-            scale=scale,
-            sub_centers=sub_centers,
-            miner=miner,
-            generator=generator,
-        )
 
     def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
         """cos(θ + m)."""
@@ -166,7 +149,7 @@ class ArcFaceLoss(MarginSoftmax):
 class CosFaceLoss(MarginSoftmax):
     """-log softmax of s (cos θ_y - m) among s cos θ_j, the angles θ of a sample to class vectors.
 
-    Wang et al. 2018 (4), with s `scale` and m `margin`; also known as AM-softmax. All else as
+    Wang et al. 2018, with s `scale` and m `margin`; also known as AM-softmax. All else as
     `ArcFaceLoss`: normalisation, learned class vectors `proxies`, `sub_centers`, labels, miners.
 
     Needs nothing of a batch.
@@ -183,7 +166,7 @@ class CosFaceLoss(MarginSoftmax):
     Args:
         num_classes: number of classes, at least 2.
         dim: embedding dimension.
-        margin: m, of cosines.
+        margin: m, of cosines; 0.35 if not given.
         scale: s.
         sub_centers: number of vectors per class.
         miner: restricts the samples.
@@ -196,28 +179,8 @@ class CosFaceLoss(MarginSoftmax):
     0.4741
     """
 
+    usual_margin = 0.35
     numbers: ClassVar = {"margin": (0.0, 2.0), "scale": (1e-6, math.inf)}
-
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        dim: int,
-        margin: float = 0.35,
-        scale: float = 64.0,
-        sub_centers: int = 1,
-        miner: nn.Module | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            num_classes=num_classes,
-            dim=dim,
-            margin=margin,
-            scale=scale,
-            sub_centers=sub_centers,
-            miner=miner,
-            generator=generator,
-        )
 
     def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
         """cos θ - m."""

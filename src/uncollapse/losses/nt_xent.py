@@ -1,4 +1,4 @@
-"""NT-Xent or InfoNCE: Sohn 2016, van den Oord et al. 2018 (4), Chen et al. 2020 (1)."""
+"""NT-Xent or InfoNCE: Sohn 2016, van den Oord et al. 2018, Chen et al. 2020."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NTXentLoss(Loss):
     """-log softmax of one positive among itself and its anchor's negatives, mean over the pairs.
 
     For a pair (a, p): -log(exp(s_ap / T) / (exp(s_ap / T) + Σ_n exp(s_an / T))), with cosines s and
-    T `temperature`: van den Oord et al. (4). Embeddings are always normalised. Without a miner
+    T `temperature`: van den Oord et al. Embeddings are always normalised. Without a miner
     every pair of one class is a positive, every other pair a negative; with labels that number the
     samples, two views each, it is SimCLR's loss. With a miner, or with tuples, the positives and
     negatives they name for each anchor.
@@ -58,6 +58,6 @@ class NTXentLoss(Loss):
         cosine = cosines(batch)
         far = log_sum((cosine / self.temperature).masked_fill(~negative, -torch.inf))
         similarity = cosine[anchor, positive]
-        # van den Oord et al. (4) is log(1 + Σ_n exp(s_an / T - s_ap / T)).
+        # The same as log(1 + Σ_n exp(s_an / T - s_ap / T)).
         loss = functional.softplus(far[anchor] - similarity / self.temperature)
         return Elements(loss.to(batch.rows.dtype), -similarity.detach(), anchor)

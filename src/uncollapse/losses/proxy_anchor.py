@@ -1,4 +1,4 @@
-"""Proxy-anchor loss: Kim et al. 2020 (4)."""
+"""Proxy-anchor loss: Kim et al. 2020."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProxyAnchorLoss(ProxyLoss):
     """log(1 + Σ_x exp(-α(s_xp - δ))) over a proxy's own samples x, log(1 + Σ_x exp(α(s_xp + δ)))
     over the others; each is a mean over proxies p, the first over those with a sample.
 
-    With cosines s, α `alpha` and δ `margin`: Kim et al. (4). The proxies are learned, one per
+    With cosines s, α `alpha` and δ `margin`: Kim et al. The proxies are learned, one per
     class: give this module's parameters to the optimiser (the paper: at 100 times the network's
     rate). Labels are 0 to `num_classes` - 1, or at most so many names, which are numbered as they
     first come and saved with the loss.
@@ -78,7 +78,7 @@ class ProxyAnchorLoss(ProxyLoss):
         _, own, cosine, *_ = self.compared(batch, tuples)
         cosine = cosine[:, 0]
         number, mine = torch.arange(cosine.shape[1], device=own.device), own[:, None]
-        near = -self.alpha * (cosine.gather(1, mine)[:, 0] - self.margin)  # Kim et al. (4)
+        near = -self.alpha * (cosine.gather(1, mine)[:, 0] - self.margin)
         far = (self.alpha * (cosine + self.margin)).scatter(1, mine, -torch.inf)
         near, with_samples = _log_one_plus_by_class(near, own, len(number))
         far = _log_one_plus(far)

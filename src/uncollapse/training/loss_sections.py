@@ -16,6 +16,7 @@ from torch import Generator, nn
 from uncollapse import losses
 from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss
 from uncollapse.losses.identity import NECKS
+from uncollapse.losses.spread import STAND_INS
 from uncollapse.training.section_base import OneOf, Section
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "NTXentConfig",
     "ProxyAnchorConfig",
     "ProxyNCAConfig",
+    "SmoothAPConfig",
     "SoftTripleConfig",
+    "SpreadConfig",
     "SupConConfig",
     "TrainingSize",
     "TripletConfig",
@@ -324,6 +327,26 @@ class SoftTripleConfig(LossConfig):
         return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
 
 
+class SmoothAPConfig(LossConfig):
+    """`name = "smooth-ap"`: `losses.SmoothAPLoss`."""
+
+    kind = losses.SmoothAPLoss
+
+    name: Literal["smooth-ap"] = "smooth-ap"
+    temperature: float = Field(0.01, ge=1e-6)
+
+
+class SpreadConfig(LossConfig):
+    """`name = "spread"`: `losses.SpreadLoss`; runs have no views, `stand_in` takes their place."""
+
+    kind = losses.SpreadLoss
+
+    name: Literal["spread"] = "spread"
+    temperature: float = Field(0.5, ge=1e-6)
+    alpha: float = Field(0.5, ge=0, le=1)
+    stand_in: Annotated[str, OneOf(STAND_INS)] = "nearest"
+
+
 def _named(given: Any) -> Any:
     """A `[loss]` without a name is the triplet loss's."""
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
@@ -343,6 +366,8 @@ _Sections = (
     | ArcFaceConfig
     | CosFaceConfig
     | SoftTripleConfig
+    | SmoothAPConfig
+    | SpreadConfig
 )
 AnyLoss = Annotated[
     Annotated[_Sections, Field(discriminator="name")],

@@ -1,0 +1,144 @@
+"""Smooth-AP: Brown et al. 2020, average precision with sigmoids for the steps of a rank."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse.distances.batch import Batch
+from uncollapse.losses.base import Elements, Loss, cosines, pair_mask
+from uncollapse.mining.tuples import Pairs, Triplets
+
+__all__ = ["SmoothAPLoss", "smooth_precision"]
+
+_ELEMENTS = 1 << 17  # of a block: what a cache holds
+
+
+def smooth_precision(
+    similarity: Tensor, positive: Tensor, counted: Tensor, temperature: float
+) -> Tensor:
+    """(1 + Σ_{j in P} G_j) / (1 + Σ_{j in A} G_j), with G_j = 1 / (1 + exp((s_i - s_j) / τ)).
+
+    The smooth rank of one candidate i among the positives P, over that among all candidates A, i
+    itself in neither. Rows of `similarity` and of the masks `counted` (A) and `positive` (P) are
+    those of one query each, the similarity of i subtracted.
+
+    >>> gap = torch.tensor([[0.1, -0.1]])  # a negative above i, a positive below it
+    >>> smooth_precision(gap, torch.tensor([[0.0, 1.0]]), torch.ones(1, 2), 0.01)
+    tensor([0.5000])
+    """
+    above = torch.sigmoid(similarity / temperature)
+    return (1.0 + (above * positive).sum(1)) / (1.0 + (above * counted).sum(1))
+
+
+class SmoothAPLoss(Loss):
+    """1 - AP, mean over anchors; AP the mean over positives i of rank among P / rank among all.
+
+    A rank is 1 + Σ_j 1 / (1 + exp((s_ai - s_aj) / τ)) over the others j, with cosines s of the
+    anchor and τ `temperature`: a count of those nearer than i, made smooth. The anchor is one of
+    its own positives, as in the authors' code. Embeddings are always normalised. Without a miner
+    every pair counts; with one, or with tuples, the sets of positives and negatives they name.
+    With references the anchor is not among the candidates.
+
+    Needs a class with two samples, of any size and in any order; anchors without a positive are
+    left out, those without a negative cost 0. Memory is O(N²), time O(N² K) for classes of K.
+
+    Siblings: the only loss here of a whole ranking. `MultiSimilarityLoss` and `CircleLoss` weigh
+    pairs by their similarities, not by their ranks; a `TripletLoss` compares two pairs.
+
+    Collapse: when all embeddings coincide every comparison is a half, the loss is
+    1 - (K + 1) / (N + 1) for classes of K in a batch of N, and the gradient 0. Pairs whose
+    cosines differ by much more than τ have no gradient either: a batch far from right learns
+    slowly.
+
+    Args:
+        temperature: τ; the paper and PML have 0.01.
+        miner: chooses the pairs.
+
+    >>> loss = SmoothAPLoss()
+    >>> loss(torch.ones(4, 2), [0, 0, 1, 1])  # 1 - 3/5
+    tensor(0.4000)
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.6, 0.8]])
+    >>> round(loss(z, [0, 0, 1, 1]).item(), 4)  # two negatives above the positive of two anchors
+    0.125
+    """
+
+    numbers: ClassVar = {"temperature": (1e-6, math.inf)}
+
+    def __init__(self, *, temperature: float = 0.01, miner: nn.Module | None = None) -> None:
+        super().__init__(miner=miner, normalize=True)
+        self.temperature = temperature
+
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """One entry per anchor with a positive; `pull` is minus the cosine of its farthest."""
+        anchor, other, negative = self.pair_masks(batch, tuples)
+        cosine = cosines(batch)
+        positive = pair_mask(cosine, anchor, other)
+        kept = positive.any(1).nonzero().flatten()
+        pull = -cosine.detach().masked_fill(~positive, torch.inf)[kept].amin(1)
+        if not batch.offset:
+            positive[kept, kept] = True
+        ap: Tensor = _MeanPrecision.apply(cosine, positive, negative, self.temperature)  # type: ignore[no-untyped-call]
+        return Elements((1.0 - ap[kept]).to(batch.rows.dtype), pull, kept)
+
+
+def mean_precision(
+    similarity: Tensor, positive: Tensor, negative: Tensor, temperature: float
+) -> Tensor:
+    """AP of each row, on the graph and in one go; 0 where there is no positive."""
+    query, place = positive.nonzero(as_tuple=True)
+    value = _precision(similarity[query], positive[query], negative[query], place, temperature)
+    return _mean_by(query, value, positive)
+
+
+def _precision(
+    row: Tensor, positive: Tensor, negative: Tensor, place: Tensor, temperature: float
+) -> Tensor:
+    """`smooth_precision` of one candidate of each row, at `place`."""
+    at = place[:, None]
+    near = positive.to(row.dtype).scatter_(1, at, 0.0)
+    return smooth_precision(row - row.gather(1, at), near, near + negative, temperature)
+
+
+def _mean_by(query: Tensor, value: Tensor, positive: Tensor) -> Tensor:
+    total = value.new_zeros(len(positive)).index_add(0, query, value)
+    return total / positive.sum(1).clamp(min=1)
+
+
+class _MeanPrecision(torch.autograd.Function):
+    """`mean_precision` and its gradient together, in blocks of the pairs of query and positive."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, similarity: Tensor, positive: Tensor, negative: Tensor, temperature: float
+    ) -> Tensor:
+        wanted = ctx.needs_input_grad[0]
+        slope = torch.zeros_like(similarity) if wanted else similarity
+        query, place = positive.nonzero(as_tuple=True)
+        size = max(1, _ELEMENTS // max(similarity.shape[1], 1))
+        values = [similarity.new_zeros(0)]
+        for q, i in zip(query.split(size), place.split(size), strict=True):
+            rows = similarity[q]
+            with torch.set_grad_enabled(wanted):
+                rows.requires_grad_(wanted)
+                value = _precision(rows, positive[q], negative[q], i, temperature)
+                if wanted:
+                    slope.index_add_(0, q, torch.autograd.grad(value.sum(), rows)[0])
+            values.append(value.detach())
+        if wanted:
+            slope.div_(positive.sum(1, keepdim=True).clamp(min=1))
+        ctx.save_for_backward(similarity, positive, negative, slope)
+        ctx.temperature = temperature
+        return _mean_by(query, torch.cat(values), positive)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        similarity, positive, negative, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            again = mean_precision(similarity, positive, negative, ctx.temperature)
+            (by,) = torch.autograd.grad(again, similarity, upstream, create_graph=True)
+            return by, None, None, None
+        return slope * upstream[:, None], None, None, None

@@ -1,0 +1,82 @@
+"""`tools/pml_tests.py`: a checkout's tests run against ours, each failure with its reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import unittest
+import torch
+from pytorch_metric_learning.{package} import {name}
+import uncollapse
+
+
+class Test{name}(unittest.TestCase):
+    def test_ours(self):
+        made = {name}({arguments})
+        self.assertIsInstance(made.wrapped, (uncollapse.Loss, uncollapse.Miner))
+
+    def test_part(self):
+        {name}({part})
+
+    def test_wrong(self):
+        self.assertEqual({name}({arguments}).wrapped, {wrong})
+"""
+
+
+def checkout(folder: Path, package: str, file: str, **parts: object) -> Path:
+    for place in ("tests", "tests/losses", "tests/miners"):
+        (folder / place).mkdir()
+        (folder / place / "__init__.py").touch()
+    text = TESTS.format(package=package, wrong=0, **parts)
+    (folder / "tests" / package / f"test_{file}.py").write_text(text)
+    return folder
+
+
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "tools/pml_tests.py", str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("package", "file", "parts", "left"),
+    [
+        (
+            "losses",
+            "ntxent_loss",
+            {
+                "name": "NTXentLoss",
+                "arguments": "0.1",
+                "part": "distance=__import__('pytorch_metric_learning').distances.LpDistance()",
+            },
+            "distance LpDistance",
+        ),
+        (
+            "miners",
+            "triplet_margin_miner",
+            {"name": "TripletMarginMiner", "arguments": "margin=0.1", "part": "margin=-0.1"},
+            "triplets outside the margin, or a margin below 0",
+        ),
+    ],
+)
+def test_the_table_tells_what_passes_what_is_left_and_what_is_unexplained(
+    tmp_path, package, file, parts, left
+):
+    done = run(checkout(tmp_path, package, file, **parts))
+    (line,) = [x for x in done.stdout.splitlines() if x.count("|") == 7 and "| 3 |" in x]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:5] == ["3", "1", "2", "1"]  # PML's own has no `wrapped`, but makes the part
+    assert f"left to PML: {left}" in cells[5]
+    assert "AssertionError at line" in cells[5]
+    assert done.returncode == 1
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
+    done = run(tmp_path)
+    assert done.returncode == 2
+    assert "has no tests/losses" in done.stderr
