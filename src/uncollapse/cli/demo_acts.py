@@ -25,7 +25,8 @@ _HARD: Mapping[str, Any] = {  # HNM §3: the batches and the loss that collapse
 }
 _COARSE: Mapping[str, Any] = {  # EPS §5: labels that say less than there is to see
     "model": {"normalize": True},
-    "batch": {"p": 10, "k": 16},
+    "batch": {"p": 10, "k": 20},
+    "optimiser": {"lr": 2e-3},
 }
 
 
@@ -111,15 +112,15 @@ ACTS = (
                 "random positives",
                 "any sample of the alphabet",
                 {"mining": {"positives": "random", "negatives": "semihard"}},
-                150,
-                25,
+                100,
+                20,
             ),
             Part(
                 "easy positives",
                 "the nearest sample of the alphabet",
                 {"mining": {"positives": "easy", "negatives": "semihard"}},
-                150,
-                25,
+                100,
+                20,
             ),
         ),
     ),

@@ -7,13 +7,14 @@ from torch import Tensor
 
 from uncollapse.data.listing import Counts, DatasetInfo, Listing
 
-__all__ = ["INFO", "draw_letters", "listing"]
+__all__ = ["INFO", "SIDE", "draw_letters", "letter_shapes", "listing"]
 
 SIDE = 20  # pixels
 _STROKES, _JOINTS = 3, 3  # three strokes of two lines each
 _LETTERS = 12  # of an alphabet
 _ALPHABETS = {"train": 10, "val": 10, "test": 4}
-_DRAWINGS = {"train": 20, "val": 8, "test": 20}
+_DRAWINGS = {"train": 20, "val": 8, "test": 12}
+_SPLITS = tuple(_ALPHABETS)
 
 INFO = DatasetInfo(
     name="letters",
@@ -21,13 +22,9 @@ INFO = DatasetInfo(
     home="drawn by uncollapse itself",
     licence="MIT",
     layout="nothing to download",
-    splits=tuple(_ALPHABETS),
+    splits=_SPLITS,
     official={
-        split: Counts(
-            count * _LETTERS * _DRAWINGS[split],
-            count,
-            count * _LETTERS,
-        )
+        split: Counts(count * _LETTERS * _DRAWINGS[split], count, count * _LETTERS)
         for split, count in _ALPHABETS.items()
     },
     channels=1,
@@ -39,30 +36,35 @@ def listing(root: object, split: str) -> Listing:
 
     `train`, and other drawings of the same letters (`val`); `test`: alphabets of other letters.
     """
-    drawn = _DRAWINGS[split]
-    shapes = _shapes("test" if split == "test" else "train")
-    first = 0 if split != "test" else _ALPHABETS["train"]
-    images = draw_letters(shapes, drawn, list(_ALPHABETS).index(split))
-    letter = torch.arange(len(shapes)).repeat_interleave(drawn) + first * _LETTERS
-    named = {i: f"{_name(i // _LETTERS)}{i % _LETTERS + 1}" for i in letter.unique().tolist()}
+    new = split == "test"
+    shapes = letter_shapes(_ALPHABETS[split] * _LETTERS, _seeded(100 + new))
+    images = draw_letters(shapes, _DRAWINGS[split], _seeded(_SPLITS.index(split)))
+    first = _ALPHABETS["train"] if new else 0
+    letters = torch.arange(len(shapes)).repeat_interleave(_DRAWINGS[split]) + first * _LETTERS
+    alphabets = letters // _LETTERS
     return Listing(
         images=(255 * images).round().to(torch.uint8),
-        labels=letter // _LETTERS,
-        fine_labels=letter,
-        class_names={i: _name(i) for i in range(first, first + _ALPHABETS[split])},
-        fine_names=named,
+        labels=alphabets,
+        fine_labels=letters,
+        class_names={i: _name(i) for i in alphabets.unique().tolist()},
+        fine_names={
+            i: f"{_name(i // _LETTERS)}{i % _LETTERS + 1}" for i in letters.unique().tolist()
+        },
         origin="drawn by uncollapse",
     )
 
 
-def draw_letters(shapes: Tensor, drawings: int, seed: int) -> Tensor:
+def letter_shapes(count: int, generator: torch.Generator) -> Tensor:
+    """Joints of the strokes of new letters, `[count, strokes, joints, 2]` in [-0.7, 0.7]."""
+    return 1.4 * torch.rand(count, _STROKES, _JOINTS, 2, generator=generator) - 0.7
+
+
+def draw_letters(shapes: Tensor, drawings: int, generator: torch.Generator) -> Tensor:
     """Each letter `drawings` times, `[letters * drawings, 1, SIDE, SIDE]`, ink in [0, 1].
 
-    `shapes` are the joints of the strokes, `[letters, strokes, joints, 2]` in [-1, 1]. Each drawing
-    moves the joints, then turns, scales and shifts the letter.
+    Each drawing moves the joints of the strokes, then turns, scales and shifts the letter.
     """
-    g = torch.Generator().manual_seed(seed)
-    count = len(shapes)
+    g, count = generator, len(shapes)
     points = shapes[:, None] + 0.09 * torch.randn(count, drawings, *shapes.shape[1:], generator=g)
     angle, size = torch.randn(2, count, drawings, generator=g) * torch.tensor([[[0.25]], [[0.12]]])
     turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1)
@@ -74,12 +76,6 @@ def draw_letters(shapes: Tensor, drawings: int, seed: int) -> Tensor:
     return images.view(-1, 1, SIDE, SIDE)
 
 
-def _shapes(split: str) -> Tensor:
-    g = torch.Generator().manual_seed(100 + (split == "test"))
-    count = _ALPHABETS[split] * _LETTERS
-    return 1.4 * torch.rand(count, _STROKES, _JOINTS, 2, generator=g) - 0.7
-
-
 def _ink(start: Tensor, end: Tensor) -> Tensor:
     """Darkness of each pixel, `[drawings, pixels]`: how near it is to the nearest line."""
     axis = torch.linspace(-1, 1, SIDE)
@@ -89,6 +85,10 @@ def _ink(start: Tensor, end: Tensor) -> Tensor:
     place = (offset * along).sum(-1) / along.square().sum(-1).clamp(min=1e-6)
     distance = (offset - place.clamp(0, 1)[..., None] * along).norm(dim=-1).amin(1)
     return (1.5 - distance * SIDE / 2.5).clamp(0, 1)
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def _name(alphabet: int) -> str:
