@@ -119,7 +119,7 @@ def test_rows_show_a_rescue_with_its_race(short):
 
 
 def test_text_is_wrapped_at_spaces():
-    assert wrapped("a" * 40 + " " + "b" * 40) == ["a" * 40, "  " + "b" * 40]
+    assert wrapped("a" * 40 + " " + "b" * 40, hang=1) == ["a" * 40, " " + "b" * 40]
 
 
 @pytest.mark.slow

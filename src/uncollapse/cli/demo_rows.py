@@ -50,7 +50,7 @@ class RunRows:
     def ended(self, health: Health) -> None:
         """The verdict on the letters that were never trained on, with its reason."""
         said = f"On letters never trained on: {health.verdict}. {health.reasons[0]}"
-        for line in wrapped(said, indent=2):
+        for line in wrapped(said, indent=2, hang=2):
             self._table.line((line, verdict_style(health.verdict)))
 
     def _begin(self) -> None:
@@ -95,7 +95,7 @@ class RunRows:
             for name, lap in race.last.items():
                 mark = "  <- chosen" if name == race.chosen else ""
                 laps.append(f"  {name:<26} {lap.recall:6.1%} after {lap.steps} steps{mark}")
-        for line in wrapped(f"! step {step}: {text}", indent=9):
+        for line in wrapped(f"! step {step}: {text}", indent=9, hang=2):
             self._table.line((line, "bold"))
         for line in laps:
             self._table.line((f"{'':11}{line}", "bold"))
@@ -106,14 +106,14 @@ def verdict_style(verdict: str) -> str:
     return _STYLES.get(verdict, "red")
 
 
-def wrapped(text: str, *, indent: int = 0) -> list[str]:
-    """Text in lines of at most 78 columns; those after the first begin two columns further in.
+def wrapped(text: str, *, indent: int = 0, hang: int = 0) -> list[str]:
+    """Text in lines of at most 78 columns; those after the first begin `hang` columns further in.
 
-    >>> wrapped("to be " * 15, indent=2)[1]
+    >>> wrapped("to be " * 15, indent=2, hang=2)[1]
     '    to be to be'
     """
-    first = " " * indent
-    return textwrap.wrap(visible(text), _WIDTH, initial_indent=first, subsequent_indent=first + "  ")
+    first, later = " " * indent, " " * (indent + hang)
+    return textwrap.wrap(visible(text), _WIDTH, initial_indent=first, subsequent_indent=later)
 
 
 def _decades_left(size: float, start: float) -> float:

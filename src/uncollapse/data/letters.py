@@ -36,20 +36,18 @@ def listing(root: object, split: str) -> Listing:
 
     `train`, and other drawings of the same letters (`val`); `test`: alphabets of other letters.
     """
-    new = split == "test"
-    shapes = letter_shapes(_ALPHABETS[split] * _LETTERS, _seeded(100 + new))
+    new, alphabets = split == "test", _ALPHABETS[split]
+    shapes = letter_shapes(alphabets * _LETTERS, _seeded(100 + new))
     images = draw_letters(shapes, _DRAWINGS[split], _seeded(_SPLITS.index(split)))
     first = _ALPHABETS["train"] if new else 0
-    letters = torch.arange(len(shapes)).repeat_interleave(_DRAWINGS[split]) + first * _LETTERS
-    alphabets = letters // _LETTERS
+    letters = torch.arange(first * _LETTERS, (first + alphabets) * _LETTERS)
+    fine = letters.repeat_interleave(_DRAWINGS[split])
     return Listing(
         images=(255 * images).round().to(torch.uint8),
-        labels=alphabets,
-        fine_labels=letters,
-        class_names={i: _name(i) for i in alphabets.unique().tolist()},
-        fine_names={
-            i: f"{_name(i // _LETTERS)}{i % _LETTERS + 1}" for i in letters.unique().tolist()
-        },
+        labels=fine // _LETTERS,
+        fine_labels=fine,
+        class_names={i: _name(i) for i in range(first, first + alphabets)},
+        fine_names={i: f"{_name(i // _LETTERS)}{i % _LETTERS + 1}" for i in letters.tolist()},
         origin="drawn by uncollapse",
     )
 
@@ -83,8 +81,9 @@ def _ink(start: Tensor, end: Tensor) -> Tensor:
     along = (end - start)[:, :, None]
     offset = pixels - start[:, :, None]
     place = (offset * along).sum(-1) / along.square().sum(-1).clamp(min=1e-6)
-    distance = (offset - place.clamp(0, 1)[..., None] * along).norm(dim=-1).amin(1)
-    return (1.5 - distance * SIDE / 2.5).clamp(0, 1)
+    distance = torch.linalg.vector_norm(offset - place.clamp(0, 1)[..., None] * along, dim=-1)
+    ink: Tensor = 1.5 - distance.amin(1) * SIDE / 2.5
+    return ink.clamp(0, 1)
 
 
 def _seeded(seed: int) -> torch.Generator:
