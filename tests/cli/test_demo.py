@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -22,32 +23,61 @@ FOLDERS = [part.folder for act in ACTS for part in act.parts]
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    """A demo of two steps a run: its folder."""
-    out = tmp_path_factory.mktemp("demo") / "out"
-    assert run(app, ["demo", "--out", str(out), "--steps", "2"]) == 0
-    return out
+    """A demo of two steps a run, over an interrupted one: its folder, and what it printed."""
+    out, shown = tmp_path_factory.mktemp("demo") / "out", io.StringIO()
+    advance = Session.advance
+
+    def interrupted(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return advance(self)
+
+    words = ["demo", "--out", str(out), "--steps"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        with patch.context() as stopped:
+            stopped.setattr(Session, "advance", interrupted)
+            assert run(app, [*words, "3", "--seed", "1"]) == 130
+        assert [p.name for p in out.iterdir()] == [FOLDERS[0]]
+        with contextlib.redirect_stdout(shown):
+            assert run(app, [*words, "2"]) == 0
+    return out, shown.getvalue()
 
 
 def test_a_short_demo_leaves_four_runs_and_a_page(short):
-    assert sorted(p.name for p in short.iterdir()) == sorted([*FOLDERS, "demo.html"])
-    page = (short / "demo.html").read_text(encoding="utf-8")
+    out, shown = short
+    assert sorted(p.name for p in out.iterdir()) == sorted([*FOLDERS, "demo.html"])
+    assert "demo.html" in shown
+    page = (out / "demo.html").read_text(encoding="utf-8")
     for words in ("Network collapse", "Class collapse", "guard.action=rescue", "never trained on"):
         assert words in page
     assert page.count("<svg") > 10
 
 
-def test_a_demo_runs_again_in_its_own_folder(short, capsys):
-    assert run(app, ["demo", "--out", str(short), "--steps", "1", "--seed", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert "demo.html" in shown
-    assert {Run(short / name).config.seed for name in FOLDERS} == {1}
+def test_a_demo_begins_anew_after_an_interrupted_one(short):
+    out, _ = short  # the interrupted one had another seed
+    assert {Run(out / name).config.seed for name in FOLDERS} == {0}
+    assert {Run(out / name).summary["status"] for name in FOLDERS} == {"finished"}
 
 
-def test_no_line_of_a_demo_is_wider_than_80_columns(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-    assert run(app, ["demo", "--out", "d", "--steps", "1"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+def test_no_line_of_a_demo_is_wider_than_80_columns(short):
+    *lines, _, page = short[1].splitlines()
+    assert page.endswith("demo.html")  # a path is as long as it is
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_untrained_network_is_the_first_row_of_every_run(short):
+    rows = [line.split() for line in short[1].splitlines() if line.split()[:1] == ["0"]]
+    assert [row[-1] for row in rows] == ["untrained"] * 4
+
+
+def test_an_interrupted_demo_leaves_no_page(short, monkeypatch, capsys, tmp_path):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "advance", interrupt)
+    (tmp_path / "demo.html").write_text("Made by uncollapse", encoding="utf-8")
+    assert run(app, ["demo", "--out", str(tmp_path), "--steps", "3"]) == 130
+    assert [p.name for p in tmp_path.iterdir()] == [FOLDERS[0]]
 
 
 @pytest.mark.parametrize("name", [FOLDERS[1], "demo.html"])
@@ -73,22 +103,6 @@ def test_a_run_of_something_else_in_its_place_is_kept(tmp_path, capsys):
     assert Run(tmp_path / FOLDERS[0]).config.loss.margin == 0.3
 
 
-def test_ctrl_c_leaves_no_page_and_the_next_demo_begins_anew(tmp_path, monkeypatch, capsys):
-    advance = Session.advance
-
-    def interrupted(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        return advance(self)
-
-    monkeypatch.setattr(Session, "advance", interrupted)
-    (tmp_path / "demo.html").write_text("Made by uncollapse", encoding="utf-8")
-    assert run(app, ["demo", "--out", str(tmp_path), "--steps", "3"]) == 130
-    assert "interrupted" in capsys.readouterr().out
-    assert [p.name for p in tmp_path.iterdir()] == [FOLDERS[0]]
-    monkeypatch.undo()
-    assert run(app, ["demo", "--out", str(tmp_path), "--steps", "1"]) == 0
-
-
 def test_rows_show_a_rescue_with_its_race(short):
     console = Console(file=io.StringIO(), width=80)
     race = {
@@ -105,7 +119,7 @@ def test_rows_show_a_rescue_with_its_race(short):
         "rows: easy x hard 25.0% after 4; inside x hard 12.5% after 4 steps)"
     )
     with LiveTable(console) as table:
-        rows = RunRows(table, ACTS[0], short / FOLDERS[0], 10)
+        rows = RunRows(table, ACTS[0], short[0] / FOLDERS[0], 10)
         rows.watch(0, {"test/recall@1": 0.5})
         rows.watch(5, {"event": said, "race": race})
         rows.watch(10, {"loss": 0.2, "diameter": 0.0, "verdict": "network-collapse"})

@@ -26,7 +26,7 @@ _HARD: Mapping[str, Any] = {  # HNM §3: the batches and the loss that collapse
 _COARSE: Mapping[str, Any] = {  # EPS §5: labels that say less than there is to see
     "model": {"normalize": True},
     "batch": {"p": 10, "k": 20},
-    "optimiser": {"lr": 2e-3},
+    "optimiser": {"lr": 3e-3},
 }
 
 
@@ -71,6 +71,7 @@ class Act:
             "log_every": min(5, every),
             "evaluate_every": every,
             "checkpoint_every": length,
+            "threads": 1,  # the same figures everywhere, and no slower beside other work
             "tensorboard": "off",
         }
         return parse_config(
