@@ -81,10 +81,9 @@ def _table(act: Act, story: Story) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    by = "by letter" if "fine/" in act.score else "by label"
     table = Table(
         title=f"\n{act.title}: 48 letters never trained on",
-        caption=f"R@1 {by}; diameter: of the embedded letters, as a share of the untrained one",
+        caption="R@1 by letter; diameter: of the embedded letters, as a share of its start",
         title_justify="left",
         caption_justify="left",
     )

@@ -49,7 +49,7 @@ class RunRows:
 
     def ended(self, health: Health) -> None:
         """The verdict on the letters that were never trained on, with its reason."""
-        said = f"On letters never trained on: {health.verdict}. {health.reasons[0]}"
+        said = f"On letters never trained on: {health.verdict} ({health.reasons[0]})"
         for line in wrapped(said, indent=2, hang=2):
             self._table.line((line, verdict_style(health.verdict)))
 

@@ -125,12 +125,13 @@ def _told(name: str, end: End) -> dict[str, str]:
     """One sentence on a run, with the verdict's look."""
     text = verdict_text(end.health.verdict, end.health.reasons)
     scores = f"R@1 {percent(end.before)} before training, {percent(end.after)} after."
+    reason = end.health.reasons[0]
     return {
         "name": name,
         "glyph": text.glyph,
         "tone": text.tone,
         "headline": text.headline,
-        "text": f"{scores} {end.health.reasons[0]}.",
+        "text": f"{scores} {reason[:1].upper()}{reason[1:]}.",
     }
 
 
@@ -174,8 +175,10 @@ def _maps(story: Story) -> list[Chart]:
     ends = story.ends
     notes = {name: f"R@1 {percent(end.after)}" for name, end in ends.items()}
     notes["untrained"] = f"R@1 {percent(next(iter(ends.values())).before)}"
+    points = [name for name, end in ends.items() if end.health.verdict == "network-collapse"]
     return [
-        scatter(name, project(z[shown]), names[shown], note=notes[name])
+        # Of a point there is nothing to name.
+        scatter(name, project(z[shown]), None if name in points else names[shown], note=notes[name])
         for name, z in planes.items()
         if np.isfinite(z.numpy()).all()
     ]
