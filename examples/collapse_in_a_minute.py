@@ -22,37 +22,18 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse import pairwise_distances
+from uncollapse.data.letters import SIDE, draw_letters, letter_shapes
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
-MARGIN, P, K, SIDE, DRAWINGS = 0.2, 18, 8, 20, 20
+MARGIN, P, K, DRAWINGS = 0.2, 18, 8, 20
 
 
 def letters(count: int, seed: int) -> tuple[Tensor, Tensor]:
     """`count` letters, each drawn `DRAWINGS` times: images `[n, 1, SIDE, SIDE]` and labels."""
     g = torch.Generator().manual_seed(seed)
-    strokes, joints = 3, 3
-    skeleton = 1.4 * torch.rand(count, 1, strokes, joints, 2, generator=g) - 0.7
-    points = skeleton + 0.09 * torch.randn(count, DRAWINGS, strokes, joints, 2, generator=g)
-    angle, size = torch.randn(2, count, DRAWINGS, generator=g) * torch.tensor([[[0.25]], [[0.12]]])
-    turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1)
-    turn = turn.view(count, DRAWINGS, 1, 1, 2, 2) * size.exp().view(count, DRAWINGS, 1, 1, 1, 1)
-    points = (turn @ points[..., None])[..., 0]
-    points = points + 0.12 * torch.randn(count, DRAWINGS, 1, 1, 2, generator=g)
-    start, end = points[..., :-1, :].flatten(2, 3), points[..., 1:, :].flatten(2, 3)
-    axis = torch.linspace(-1, 1, SIDE)
-    pixels = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1).view(-1, 2)
-    images = torch.cat([_ink(s, e, pixels) for s, e in zip(start, end, strict=True)])
-    return images.view(-1, 1, SIDE, SIDE), torch.arange(count).repeat_interleave(DRAWINGS)
-
-
-def _ink(start: Tensor, end: Tensor, pixels: Tensor) -> Tensor:
-    """Darkness of each pixel: how near it is to the nearest line segment."""
-    along = (end - start)[:, :, None]
-    offset = pixels - start[:, :, None]
-    place = (offset * along).sum(-1) / along.square().sum(-1).clamp(min=1e-6)
-    distance = (offset - place.clamp(0, 1)[..., None] * along).norm(dim=-1).amin(1)
-    return (1.5 - distance * SIDE / 2.5).clamp(0, 1)
+    images = draw_letters(letter_shapes(count, g), DRAWINGS, g)
+    return images, torch.arange(count).repeat_interleave(DRAWINGS)
 
 
 def network() -> nn.Module:

@@ -232,34 +232,6 @@ def test_datasets_lists_what_is_found(capsys):
     assert run(app, ["datasets", "digits", "--strict"]) == 0
 
 
-def test_the_demo_compares_two_runs_and_ends_with_the_page(tmp_path, capsys):
-    pytest.importorskip("mlxtend")
-    assert run(app, ["demo", "--out", str(tmp_path), "--steps", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert "easy positives" in shown
-    assert "report.html" in shown
-    assert (tmp_path / "report.html").stat().st_size > 10_000
-
-
-def test_the_demo_says_class_collapse_of_one_run_and_healthy_of_the_other(tmp_path, capsys):
-    pytest.importorskip("mlxtend")
-    assert run(app, ["demo", "--out", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "regular triplet: class-collapse: the modes inside classes have merged" in shown
-    assert "easy positives: healthy: " in shown
-    regular, easy = (
-        Run(tmp_path / name).measures() for name in ("regular-triplet", "easy-positives")
-    )
-    lost, kept = (found.after.splits["val"].health for found in (regular, easy))
-    assert lost.verdict == "class-collapse"
-    assert easy.after.splits["test"].health.verdict == kept.verdict == "healthy"
-    assert lost.fine_kept < 0.7
-    assert kept.fine_kept > 1.0  # more than the untrained network tells
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "class-collapse" in page
-    assert "same fine label" in page
-
-
 def test_evaluate_takes_the_measures_of_a_run_that_has_none(trained, tmp_path, capsys):
     old = tmp_path / "old"
     shutil.copytree(trained, old)

@@ -135,7 +135,10 @@ class LiveTable:
             self._live = None
 
     def draw(self, columns: Mapping[str, str], rows: Sequence[Sequence[str]], below: str) -> None:
-        """Show a table, with a line below it; `columns` are names with `left` or `right`."""
+        """Show a table, with a line below it; `columns` are names with `left` or `right`.
+
+        Without columns the line stands alone.
+        """
         if self._live is None:
             return
         from rich.console import Group
@@ -147,7 +150,8 @@ class LiveTable:
             table.add_column(name, justify="right" if side == "right" else "left")
         for row in rows:
             table.add_row(*map(Text, row))
-        self._live.update(Group(table, Text(below)), refresh=True)
+        parts = [table, Text(below)] if columns else [Text(below)]
+        self._live.update(Group(*parts), refresh=True)
 
     def line(self, *parts: tuple[str, str]) -> None:
         """A line that stays, of `(text, style)`."""

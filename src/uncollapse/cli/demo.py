@@ -1,107 +1,131 @@
-"""`uncollapse demo`: class collapse and its cure on real digits, EPS §5.1, in a few minutes."""
+"""`uncollapse demo`: a network collapses and is rescued, classes collapse and are cured."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli.demo_acts import ACTS, Act, Part
+from uncollapse.cli.demo_rows import RunRows, verdict_style, wrapped
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
-    from uncollapse.health import Health
-    from uncollapse.training import Run
+    from uncollapse.report.demo_page import Story
+    from uncollapse.training import Config, Run
 
 __all__ = ["command"]
 
-# EPS §5.1: digits 0-5 by odd and even. Its plane shows an untrained network nothing to lose; eight
-# dimensions do. The margin is one that random positives can only meet by merging digits.
-_RUN: dict[str, Any] = {
-    "data": {"name": "mnist-parity", "eval_splits": ["val", "test"]},
-    "model": {"backbone": "mlp", "dim": 8},
-    "batch": {"p": 2, "k": 60},
-    "loss": {"name": "triplet", "margin": 1.0},
-    "optimiser": {"lr": 1e-3},
-    "evaluate": {"ks": [1, 5, 10], "max_samples": 2000},
-    "guard": {"action": "warn"},
-}
-_METHODS = {"regular triplet": "random", "easy positives": "easy"}
-_TITLE = "Class collapse and its cure"
-_TEXT = """Both networks were trained on the digits 0 to 5 with no label but odd or even, by the
-same triplet loss with the same semi-hard negatives. They differ in the positive alone: any sample
-of the anchor's class, or the nearest one. The first pulls all digits of a class to one place; the
-second lets each digit keep its own, though it was never told which digit is which."""
+_PAGE = "demo.html"
 
 
 def command(
     out: Annotated[Path, typer.Option(help="Folder for the runs and the page.")] = Path("out/demo"),
-    steps: Annotated[int, typer.Option(help="Training steps of each run.", min=1)] = 600,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="At most so many training steps per run, for a shorter look.", min=1),
+    ] = None,
 ) -> None:
-    """See class collapse and its cure: trains two networks and compares them."""
+    """Watch an embedding collapse and be rescued: four short runs, about a minute, one page."""
     from rich.console import Console
 
-    from uncollapse.report import compare
-    from uncollapse.training import parse_config, train
+    from uncollapse.report.demo_page import make_demo_page
 
-    console = Console()
-    console.print(
-        "Training two networks on odd and even digits: one with regular positives, one with easy "
-        "positives (EPS §5.1)."
-    )
+    console = Console(highlight=False)
+    plans = {act: {p: act.config(p, seed, steps) for p in act.parts} for act in ACTS}
+    page = out / _PAGE
+    _make_room(out, plans)
+    stories = []
+    for number, (act, configs) in enumerate(plans.items(), 1):
+        stories.append(_play(console, number, act, configs, out))
+        console.print(_table(act, stories[-1]))
+    make_demo_page(stories, seed).save(page)
+    say(console, f"\nThe same with pictures, to keep or to send: {page}")
+
+
+def _play(
+    console: Console, number: int, act: Act, configs: Mapping[Part, Config], out: Path
+) -> Story:
+    """The runs of an act, one after the other, shown as they happen."""
+    from uncollapse._base.progress import LiveTable, quiet_console
+    from uncollapse.cli.errors import INTERRUPTED
+    from uncollapse.report.demo_page import Story
+    from uncollapse.training import train
+
+    console.print(f"\n[bold]Act {number}: {act.title}[/bold]")
+    for line in wrapped(act.text):
+        say(console, line)
     runs = {}
-    for name, positives in _METHODS.items():
-        folder = out / name.replace(" ", "-")
-        shutil.rmtree(folder, ignore_errors=True)
-        length = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps}
-        config = parse_config(
-            _RUN
-            | {"seed": seed, "train": length}
-            | {"mining": {"positives": positives, "negatives": "semihard"}}
-        )
-        runs[name] = train(config, folder)
-        health = _health(runs[name])
-        told = health.reasons[0 if health.verdict == "class-collapse" else -1]
-        console.print(f"  {name}: {health.verdict}: {told}", highlight=False)
-    found = compare(runs)
-    console.print(_table(found.numbers()))
-    page = found.page(_TITLE, _TEXT).save(out / "report.html")
-    say(console, f"The same with pictures: {page}")
+    for part, config in configs.items():
+        console.print(f"\n[bold]{part.name}[/bold]: {part.line}")
+        with LiveTable(console) as table:
+            rows = RunRows(table, act, out / part.folder, config.train.steps)
+            run = train(config, out / part.folder, console=quiet_console(), watch=rows.watch)
+        if run.summary["status"] == "interrupted":
+            say(console, "interrupted: no page was written")
+            raise typer.Exit(INTERRUPTED)
+        runs[part.name] = run
+        told = Story(act.title, act.text, act.score, runs)
+        rows.ended(told.ends[part.name].health)
+    return Story(act.title, act.text, act.score, runs)
 
 
-def _health(run: Run) -> Health:
-    """Of the digits that were trained on, as images that were not."""
-    from uncollapse.training import NotMeasuredError
-
-    measures = run.measures()
-    if measures.after is None:
-        raise NotMeasuredError(run.path, "measures after training: it has not ended")
-    return measures.after.splits[measures.split].health
-
-
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(act: Act, story: Story) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
-    digits = {"val": "0-5", "test": "6-9 (new)"}
     table = Table(
-        title="No label but odd or even was used in training",
-        caption="start, end: how often the nearest image of its class shows the same digit, before "
-        "and after training, on images that were not trained on",
+        title=f"\n{act.title}: 48 letters never trained on",
+        caption="R@1 by letter; diameter: of the embedded letters, as a share of its start",
+        title_justify="left",
+        caption_justify="left",
     )
-    for name in ("method", "digits", "verdict"):
-        table.add_column(name, no_wrap=True)
-    for name in ("start", "end", "R@1 digit", "R@1 parity"):
+    table.add_column("run", no_wrap=True)
+    for name in ("R@1 untrained", "R@1 trained", "diameter"):
         table.add_column(name, justify="right")
-    for row in rows:
-        shares = (row[key] for key in ("fine_start", "fine_end", "fine/recall@1", "recall@1"))
-        texts = (_number(share, ".0%") for share in shares)
-        table.add_row(row["run"], digits[row["split"]], row["verdict"] or "-", *texts)
+    table.add_column("verdict", no_wrap=True)
+    for name, end in story.ends.items():
+        verdict = end.health.verdict
+        size = end.health.relative_diameter
+        table.add_row(
+            name,
+            f"{end.before:.1%}",
+            f"{end.after:.1%}",
+            "-" if size is None else f"{size:.1%}",
+            Text(verdict, verdict_style(verdict)),
+        )
     return table
 
 
-def _number(value: float, form: str) -> str:
-    return "-" if value != value else format(value, form)  # NaN: not known
+def _make_room(out: Path, plans: Mapping[Act, Mapping[Part, Config]]) -> None:
+    """Remove what an earlier demo left; anything else in its place is refused, before any work."""
+    from uncollapse._base.check import InputError
+    from uncollapse.training import Run
+
+    allowed = "a new folder, or one that an earlier demo wrote"
+    configs = {out / p.folder: c for configs in plans.values() for p, c in configs.items()}
+    old = [folder for folder in configs if folder.exists()]
+    for folder in old:
+        if not _is_ours(Run(folder), configs[folder]):
+            raise InputError("--out", f"{folder}, which is not of a demo", allowed)
+    page = out / _PAGE
+    if page.exists() and "Made by uncollapse" not in page.read_text("utf-8", errors="replace"):
+        raise InputError("--out", f"{page}, which is not of a demo", allowed)
+    page.unlink(missing_ok=True)
+    for folder in old:
+        shutil.rmtree(folder)
+
+
+def _is_ours(run: Run, config: Config) -> bool:
+    """Whether a folder holds this run of the demo, of whatever seed and length, or nothing."""
+    if not run.config_file.is_file():
+        return not any(run.path.iterdir()) if run.path.is_dir() else False
+    kept = {"seed", "train"}
+    return run.config.model_dump(exclude=kept) == config.model_dump(exclude=kept)

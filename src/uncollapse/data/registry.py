@@ -19,6 +19,7 @@ from uncollapse.data import (
     cub200,
     digits,
     folder,
+    letters,
     lfw,
     manifest,
     market1501,
@@ -46,6 +47,7 @@ __all__ = ["DATASETS", "OWN", "describe", "find_pairs", "list_split", "load", "p
 # Typed loosely: only your own datasets take None for "the usual split".
 _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "digits": (digits.INFO, digits.listing),
+    "letters": (letters.INFO, letters.listing),
     "mnist-parity": (mnist.PARITY, mnist.parity),
     "mnist": (mnist.MNIST, partial(mnist.listing, mnist.MNIST)),
     "fashion-mnist": (mnist.FASHION, partial(mnist.listing, mnist.FASHION)),

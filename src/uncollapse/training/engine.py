@@ -34,7 +34,7 @@ from uncollapse.training.evaluation import (
 )
 from uncollapse.training.gallery_search import find_searches
 from uncollapse.training.keeping import last_saved, restore, save
-from uncollapse.training.log import Log
+from uncollapse.training.log import Log, Watch
 from uncollapse.training.measurer import Measurer
 from uncollapse.training.pair_check import find_checks
 from uncollapse.training.run import Run
@@ -62,6 +62,7 @@ def train(
     resume: bool = False,
     console: Console | None = None,
     owner: FolderOwner | None = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Train as the config says, in the folder `out`, and return the run.
 
@@ -70,7 +71,8 @@ def train(
     (bit for bit on the CPU with the same number of threads). Ctrl-C finishes the step, saves and
     stops. Everything is written aside and renamed: a crash costs at most the steps since the last
     checkpoint. One process owns the folder: a second one gets `InUseError`. An `owner` holds it
-    already; by default it is held while this function runs.
+    already; by default it is held while this function runs. `watch(step, values)` is told each line
+    of `metrics.jsonl` as it is written.
     """
     run = Run(Path(out))
     with (
@@ -84,7 +86,7 @@ def train(
         if ranks.on_first(lambda: is_done(run, config)):
             return run
         try:
-            _train(config, run, ranks, console, owner, warnings)
+            _train(config, run, ranks, console, owner, warnings, watch)
         except LostRankError as error:
             told = f"{error}; {last_saved(run)}: go on with the same command and --resume"
             raise LostRankError(told) from error
@@ -109,6 +111,7 @@ def _train(
     console: Console | None,
     owner: FolderOwner,
     warnings: list[str],
+    watch: Watch | None,
 ) -> None:
     if config.train.keep_memory:
         keep_memory()
@@ -134,7 +137,7 @@ def _train(
             line.note(f"warning: {warning}")
         ranks.on_first(lambda: _begin(run, config))
         session.check_ranks()
-        with Log(run if ranks.first else None, config, session.log_offset) as log:
+        with Log(run if ranks.first else None, config, session.log_offset, watch) as log:
             status = _loop(session, run, measurer, log, line, asked, owner)
     loaded = {name: data.report for name, data in _splits(session, measurer).items()}
     ranks.on_first(lambda: _summarise(session, run, status, time.monotonic() - begun, loaded))

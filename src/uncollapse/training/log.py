@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,22 @@ from uncollapse._base.files import append_lines, write_text
 from uncollapse.training.config import Config
 from uncollapse.training.run import Run
 
-__all__ = ["Log", "repair_log"]
+__all__ = ["Log", "Watch", "repair_log"]
+
+Watch = Callable[[int, Mapping[str, Any]], None]  # told (step, values)
 
 
 class Log:
     """The lines of a run. Opening drops what is past the offset; without a run nothing is written.
 
-    One rank writes; the others have a log without a run.
+    One rank writes; the others have a log without a run. `watch` is told each line written.
     """
 
-    def __init__(self, run: Run | None, config: Config, offset: int) -> None:
+    def __init__(
+        self, run: Run | None, config: Config, offset: int, watch: Watch | None = None
+    ) -> None:
         self._lines: append_lines | None = None
+        self._watch = watch
         self._board: Any = None
         if run is None:
             return
@@ -40,11 +45,13 @@ class Log:
         if self._board is not None:
             self._board.close()
 
-    def write(self, step: int, values: Mapping[str, object]) -> None:
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
         """One line, flushed."""
         if not values or self._lines is None:
             return
         self._lines.write({"step": step, **values})
+        if self._watch is not None:
+            self._watch(step, values)
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):

@@ -1,0 +1,54 @@
+"""Letters that the package draws: their splits, their labels, and that they are always the same."""
+
+from __future__ import annotations
+
+import torch
+
+from uncollapse.data import load
+from uncollapse.data.letters import INFO, draw_letters, letter_shapes
+from uncollapse.data.listing import Counts
+from uncollapse.data.registry import list_split
+
+
+def test_each_split_has_the_counts_it_is_said_to_have():
+    for split, counts in INFO.official.items():
+        assert Counts.of(list_split("letters", split=split)) == counts
+
+
+def test_letters_of_test_are_in_no_other_split():
+    seen = {split: set(load("letters", split=split).fine_labels.tolist()) for split in INFO.splits}
+    assert seen["train"] == seen["val"]
+    assert not seen["train"] & seen["test"]
+
+
+def test_the_drawings_of_val_are_not_those_of_train():
+    train, val = (
+        list_split("letters", split=split).images.flatten(1) for split in ("train", "val")
+    )
+    assert len(torch.unique(torch.cat([train, val]), dim=0)) == len(train) + len(val)
+
+
+def test_an_alphabet_has_twelve_letters():
+    data = load("letters", split="test")
+    for alphabet in data.labels.unique():
+        assert len(data.fine_labels[data.labels == alphabet].unique()) == 12
+
+
+def test_the_same_seed_draws_the_same_ink():
+    def drawn(seed):
+        g = torch.Generator().manual_seed(seed)
+        return draw_letters(letter_shapes(3, g), 4, g)
+
+    assert torch.equal(drawn(0), drawn(0))
+    assert not torch.equal(drawn(0), drawn(1))
+    assert drawn(0).shape == (12, 1, 20, 20)
+    assert drawn(0).min() == 0
+    assert drawn(0).max() == 1
+
+
+def test_drawings_of_a_letter_are_nearer_than_those_of_others_on_average():
+    images = list_split("letters", split="test").images.flatten(1).double()
+    letters = list_split("letters", split="test").fine_labels
+    distance = torch.cdist(images, images)
+    same = letters[:, None] == letters
+    assert distance[same].mean() < distance[~same].mean()
