@@ -120,7 +120,8 @@ class _MeanPrecision(torch.autograd.Function):
         query, place = positive.nonzero(as_tuple=True)
         size = max(1, _ELEMENTS // max(similarity.shape[1], 1))
         values = [similarity.new_zeros(0)]
-        for q, i in zip(query.split(size), place.split(size), strict=True):
+        for start in range(0, len(query), size):
+            q, i = query[start : start + size], place[start : start + size]
             rows = similarity[q]
             with torch.set_grad_enabled(wanted):
                 rows.requires_grad_(wanted)
