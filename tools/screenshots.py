@@ -20,11 +20,11 @@ from PIL import Image
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _IMAGES = Path("docs/img")
-_WIDTH, _SHARP = 1000, 1.6  # pixels of the page, and of the picture to one of them
+_SHARP = 1.6  # pixels of the picture to one of the page
 
 
-def shoot(page: Path, picture: Path, height: int) -> None:
-    """The upper `height` pixels of a page, with few colours: sharp text in a small file."""
+def shoot(page: Path, picture: Path, width: int, height: int) -> None:
+    """The upper part of a page, with few colours: sharp text in a small file."""
     browser = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         sys.exit(f"none of {', '.join(_BROWSERS)} is installed")
@@ -39,7 +39,7 @@ def shoot(page: Path, picture: Path, height: int) -> None:
             "--hide-scrollbars",
             f"--user-data-dir={folder}/profile",
             f"--force-device-scale-factor={_SHARP}",
-            f"--window-size={_WIDTH},{height}",
+            f"--window-size={width},{height}",
             f"--screenshot={taken}",
         ]
         subprocess.run([browser, *flags, page.resolve().as_uri()], check=True, capture_output=True)
@@ -61,8 +61,8 @@ def main() -> None:
         page = Path(folder) / "diagnosis.html"
         collapsed = [*command, "diagnose", str(demo / "batch-hard"), "--html", str(page)]
         subprocess.run(collapsed, check=True)
-        shoot(page, _IMAGES / "diagnosis.png", 760)
-    shoot(demo / "demo.html", _IMAGES / "report.png", 1260)
+        shoot(page, _IMAGES / "diagnosis.png", 1000, 456)
+    shoot(demo / "demo.html", _IMAGES / "report.png", 1200, 868)
 
 
 if __name__ == "__main__":

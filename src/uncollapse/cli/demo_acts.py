@@ -43,7 +43,7 @@ class Part:
     @property
     def folder(self) -> str:
         """Its place in the demo's folder."""
-        return self.name.replace(" ", "-")
+        return self.name.replace(",", "").replace(" ", "-")
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,7 @@ def wrapped(text: str, *, indent: int = 0, hang: int = 0) -> list[str]:
     """Text in lines of at most 78 columns; those after the first begin `hang` columns further in.
 
     >>> wrapped("to be " * 15, indent=2, hang=2)[1]
-    '    to be to be'
+    '    be to be to be'
     """
     first, later = " " * indent, " " * (indent + hang)
     return textwrap.wrap(visible(text), _WIDTH, initial_indent=first, subsequent_indent=later)

@@ -124,7 +124,9 @@ def _act(story: Story, anchor: str) -> dict[str, Any]:
 def _told(name: str, end: End) -> dict[str, str]:
     """One sentence on a run, with the verdict's look."""
     text = verdict_text(end.health.verdict, end.health.reasons)
-    scores = f"R@1 {percent(end.before)} before training, {percent(end.after)} after."
+    scores = (
+        f"R@1 on unseen letters {percent(end.before)} before training, {percent(end.after)} after."
+    )
     reason = end.health.reasons[0]
     return {
         "name": name,
@@ -153,7 +155,7 @@ def _table(story: Story) -> Table:
         )
     name = key_name(story.score)
     head = ["run", "verdict", f"{name}: untrained", "trained", "last loss", "diameter"]
-    return Table([*head, "of its start"], rows)
+    return Table([*head, "diameter, of its start"], rows)
 
 
 def _curves(story: Story, events: Sequence[Sequence[Event]]) -> list[Chart]:
