@@ -132,8 +132,8 @@ def _listed(
 ) -> tuple[VerificationResult, str]:
     from uncollapse._base.check import InputError
     from uncollapse.cli.errors import warn
+    from uncollapse.data.load_report import DataError
     from uncollapse.data.pair_lists import match_pairs, read_pairs
-    from uncollapse.data.types import DataError
     from uncollapse.metrics import verification
 
     asked = read_pairs(pairs)
