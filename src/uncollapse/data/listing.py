@@ -157,9 +157,9 @@ def is_image(name: str) -> bool:
     >>> [is_image(n) for n in ("a.JPG", "Thumbs.db", "._a.jpg", "__MACOSX/x/a.png")]
     [True, False, False, False]
     """
-    path = Path(name)
-    hidden = path.name.startswith(".") or "__MACOSX" in path.parts
-    return path.suffix.lower() in _IMAGE_SUFFIXES and not hidden
+    folder, last = os.path.split(name)  # as strings: datasets have a hundred thousand names
+    hidden = last.startswith(".") or ("__MACOSX" in folder and "__MACOSX" in Path(folder).parts)
+    return os.path.splitext(last)[1].lower() in _IMAGE_SUFFIXES and not hidden
 
 
 def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Path:
