@@ -75,7 +75,7 @@ class Made:
 class Item(Entry):
     """One thing that can be reproduced; `make` writes its files.
 
-    >>> Item.of("fig4", lambda request: Made([])).needs
+    >>> Item.of("fig1", lambda request: Made([])).needs
     'nothing more'
     """
 
