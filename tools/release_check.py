@@ -1,8 +1,8 @@
 """Is this tree fit to be released? `make release-check`, or `python tools/release_check.py`.
 
-Builds sdist and wheel into dist/, checks both, installs the wheel alone into a new environment outside
-the checkout, and there runs the commands a newcomer types, the demo in short, and some of the tests
-that the sdist carries. Needs the packages build and twine; prints sizes, times and what was installed.
+Builds sdist and wheel into dist/, checks both, installs the wheel alone into a new environment
+outside the checkout, and there runs the commands a newcomer types, the demo in short, and some of
+the tests that the sdist carries. Needs build and twine; prints sizes and what was installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TESTS = (  # of the sdist, run against the installed wheel
     "tests/test_package.py",
     "tests/losses/test_triplet.py",
     "tests/mining/test_miner_oracle.py",
-    "tests/metrics/test_retrieval.py",
+    "tests/metrics/test_retrieval_scores.py",
     "tests/cli/test_start.py",
     "tests/cli/test_verdict_gate.py",
     "tests/cli/test_diagnose.py",
