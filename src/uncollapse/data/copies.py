@@ -98,6 +98,9 @@ def survey(root: str | Path | None = None) -> tuple[Survey, ...]:
 
 
 def _survey(info: DatasetInfo, root: str | Path | None) -> Survey:
+    if info.comes_with:  # always there, and whole
+        known = {s: c for s, c in info.official.items() if _counts_once(info, s)}
+        return Survey(info, info.comes_with, known)
     found: dict[str, Counts] = {}
     origin = why_not = None
     for split in info.splits:

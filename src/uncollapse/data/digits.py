@@ -27,6 +27,7 @@ INFO = DatasetInfo(
     splits=("train", "test", "all"),
     official={"train": Counts(1198, 10), "test": Counts(599, 10), "all": Counts(1797, 10)},
     channels=1,
+    comes_with="scikit-learn",
 )
 
 
@@ -40,7 +41,7 @@ def listing(root: object, split: str) -> Listing:
         images=pixels[part][:, None],
         labels=table[part, -1].astype(np.int64),
         class_names={digit: str(digit) for digit in range(10)},
-        origin="scikit-learn",
+        origin=INFO.comes_with,
     )
 
 

@@ -130,7 +130,7 @@ class DatasetInfo:
 
     `size`, `fit`, `middle`, `channels` and `invert` say how its images are decoded unless the user
     says otherwise; `crop` is the network's input cut from them. `texts` says that there are none,
-    and that samples are texts.
+    and that samples are texts. `comes_with` names the package that always has the dataset.
     """
 
     name: str
@@ -148,6 +148,7 @@ class DatasetInfo:
     invert: bool = False
     crop: int | None = None
     texts: bool = False
+    comes_with: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
