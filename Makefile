@@ -11,7 +11,7 @@ STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue
   class_collapse.py mode_study.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-fast test-callbacks kills browser lint bench studies docs format \
+.PHONY: help demo test test-fast test-oldest test-callbacks kills browser lint bench studies docs format \
   release-check clean
 .DEFAULT_GOAL := help
 
@@ -37,6 +37,14 @@ test: lint browser ## lint, types, floors, doctests, tests, coverage
 
 test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
+
+# torch 2.4 and 2.5 warn of their own pickling.
+test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,geometry,pml]" \
+	  pytest pytest-xdist hypothesis pyyaml
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=ci \
+	  -m "not slow" -W "ignore:You are using .torch.load:FutureWarning"
 
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, networks for texts: the real packages
 	$(INSTALL) -e ".[lightning,huggingface]"
@@ -79,4 +87,4 @@ release-check: $(CORE) ## build sdist and wheel, install the wheel elsewhere, ru
 	$(BIN)/python tools/release_check.py
 
 clean:          ## remove what the commands above made
-	rm -rf $(VENV) site out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(VENV)-oldest site out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
