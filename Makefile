@@ -1,27 +1,35 @@
-# Everything a newcomer needs: `make demo` and `make test`. Both create .venv and install first.
+# Everything a newcomer needs: `make demo` and `make test`. Both create .venv and install first: the
+# demo the package alone, the tests what they need besides.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+CORE   := $(VENV)/.core
 STAMP  := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue_time.py verdicts.py detectors.py \
   class_collapse.py mode_study.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-fast test-callbacks kills browser lint bench studies docs format clean
+.PHONY: help demo test test-fast test-oldest test-callbacks kills browser lint bench studies docs format \
+  release-check clean
 .DEFAULT_GOAL := help
 
 help:           ## this page
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
-$(STAMP): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "uncollapse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	$(INSTALL) -e .
 	@touch $@
 
-demo: $(STAMP)  ## see what the toolkit does, in a few minutes
+$(STAMP): $(CORE)
+	$(INSTALL) -e ".[test]"
+	@touch $@
+
+demo: $(CORE)   ## see what the toolkit does, in a few minutes
 	$(BIN)/uncollapse demo --out out/demo
 
 test: lint browser ## lint, types, floors, doctests, tests, coverage
@@ -30,8 +38,16 @@ test: lint browser ## lint, types, floors, doctests, tests, coverage
 test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
 
+# torch 2.4 and 2.5 warn of their own pickling.
+test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,geometry,pml]" \
+	  pytest pytest-xdist hypothesis pyyaml
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=ci \
+	  -m "not slow" -W "ignore:You are using .torch.load:FutureWarning"
+
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, networks for texts: the real packages
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[lightning,huggingface]"
+	$(INSTALL) -e ".[lightning,huggingface]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/health/test_callbacks.py \
 	  tests/backbones/test_sentences.py tests/backbones/test_real_sentences.py \
 	  tests/cli/test_sentence_runs.py
@@ -63,8 +79,12 @@ studies: $(STAMP) ## are forecast, rescue, verdicts and mode drift right? (hours
 	@for f in $(STUDIES); do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 docs: $(STAMP)  ## build the documentation into site/
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	$(BIN)/mkdocs build --strict
 
+release-check: $(CORE) ## build sdist and wheel, install the wheel elsewhere, run the demo and a smoke test
+	$(INSTALL) -e ".[release]"
+	$(BIN)/python tools/release_check.py
+
 clean:          ## remove what the commands above made
-	rm -rf $(VENV) site out .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(VENV)-oldest site out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -56,8 +56,8 @@ def pictures(network: Callable[[], Network], dataset: str, most: int, size: Size
     split = "query" if dataset == "market1501" else "all"
     listing = list_split(dataset, split=split)
     if dataset == "lfw":  # people with two pictures or more
-        many = torch.bincount(listing.labels)[listing.labels] > 1
-        listing = listing.select(torch.nonzero(many).flatten().tolist())
+        many = np.bincount(listing.labels)[listing.labels] > 1
+        listing = listing.select(np.flatnonzero(many).tolist())
     rows = np.unique(np.linspace(0, len(listing.labels) - 1, most).astype(int))
     listing = listing.select(rows.tolist())
     net, found = network(), []
@@ -73,7 +73,7 @@ def pictures(network: Callable[[], Network], dataset: str, most: int, size: Size
         table["fine_labels"] = table["labels"]
         table["labels"] = np.array([_KINDS[dataset](name) for name in names])
     if listing.cameras is not None:
-        table["cameras"] = listing.cameras.numpy()
+        table["cameras"] = listing.cameras
     return table
 
 

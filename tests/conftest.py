@@ -19,6 +19,8 @@ SLOW = {
     "tests/cli/test_forecast.py",
     "tests/cli/test_runs.py",
     "tests/cli/test_skipped_files.py",
+    "tests/cli/test_start.py",
+    "tests/test_automation.py",
     "tests/cli/test_sweep.py",
     "tests/data/test_cache.py::test_a_build_killed_half_way_is_neither_used_nor_waited_for",
     "tests/data/test_cache.py::test_several_processes_build_one_cache_between_them",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from uncollapse._base.lazy import home_of
 from uncollapse._version import __version__
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ _HOMES = {
     "samplers": "PKSampler UniformBatchSampler check_batches",
     "training": "Config Run embed evaluate keep_memory load_config parse_config train",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_HOME_OF = home_of(_HOMES)
 _PACKAGES = (*_HOMES, "backbones", "noise", "papers", "sweep")
 
 

@@ -1,9 +1,11 @@
+import sys
 import types
 
 import pytest
 
 from uncollapse._base import extras
 from uncollapse._base.extras import MissingExtraError, compiled, import_extra, without_kernels
+from uncollapse.geometry import nearest_separated
 
 
 def test_a_package_that_is_there_is_imported():
@@ -69,3 +71,11 @@ def test_without_kernels_holds_inside_nested_and_after_an_error(monkeypatch):
     with pytest.raises(ValueError):  # noqa: PT011
         fail()
     assert compiled.kernels is room
+
+
+def test_without_the_cone_solver_its_extra_is_named_and_a_line_needs_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "clarabel", None)
+    assert nearest_separated([[0.0], [3.0], [-1.0]], [0, 0, 1]).method == "exact on the line"
+    cross = [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
+    with pytest.raises(MissingExtraError, match=r"pip install 'uncollapse\[geometry\]'"):
+        nearest_separated(cross, [0, 0, 1, 1])

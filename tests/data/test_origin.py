@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from uncollapse._base.check import InputError
 from uncollapse.data import load
 from uncollapse.data.embeddings import Embeddings, read_embeddings, write_embeddings
+from uncollapse.data.load_report import DataError
 from uncollapse.data.origin import Note, Origin, StartScale, parse_note, write_note
-from uncollapse.data.types import DataError
 
 ENDINGS = (".npz", ".parquet", ".safetensors")
 START = StartScale(1.85, 0.9, None, "test", 200)

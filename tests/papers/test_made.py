@@ -111,7 +111,7 @@ def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
         page.write_text("x")
         return Made([page])
 
-    Item("t", "", "", "", make).run(tmp_path, processes=1)
+    Item("t", "", "", "", make=make).run(tmp_path, processes=1)
     path = tmp_path / "t" / "laptop" / "made.json"
     made = read_made(path)
     assert made.missing == ["cub200"]

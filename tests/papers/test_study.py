@@ -75,6 +75,6 @@ def test_weights_are_asked_for_by_a_protocol_that_starts_from_them(tmp_path):
 
 
 def test_an_item_says_what_each_scale_takes():
-    item = Item("x", "y", "z", {"smoke": "now"}, lambda request: Made([]), ("smoke",))
+    item = Item("x", "y", "z", {"smoke": "now"}, ("smoke",), make=lambda request: Made([]))
     assert item.time_at("smoke") == "now"
-    assert Item("x", "y", "z", "now", lambda request: Made([])).time_at("paper") == ""
+    assert Item("x", "y", "z", "now", make=lambda request: Made([])).time_at("paper") == ""

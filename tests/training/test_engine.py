@@ -1,7 +1,10 @@
+import io
 import json
 import multiprocessing
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +12,7 @@ import time
 
 import pytest
 import torch
+from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse._base.owner import FolderOwner, InUseError
@@ -168,6 +172,21 @@ def test_a_request_to_stop_saves_and_resumes_exactly(undisturbed, tmp_path, monk
     assert run.summary["step"] == 10
     monkeypatch.setattr(Session, "advance", advance)
     assert same(outcome(train(config(), tmp_path / "run", resume=True)), undisturbed)
+
+
+def test_the_bar_of_a_resumed_run_starts_where_the_run_was(tmp_path):
+    out = tmp_path / "run"
+    train(config(), out)
+    (out / "summary.json").unlink()
+    shutil.rmtree(max((out / "checkpoints").glob("step-*")))
+    last = int(max((out / "checkpoints").glob("step-*")).name.removeprefix("step-"))
+    assert 0 < last < 40
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    train(config(), out, resume=True, console=console)
+    shown = [int(step) for step in re.findall(r"(\d+)/40", screen.getvalue())]
+    assert shown[0] == last
+    assert shown[-1] == 40
 
 
 def test_a_loss_that_becomes_nan_stops_with_advice_and_keeps_the_checkpoint(tmp_path, monkeypatch):

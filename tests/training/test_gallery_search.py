@@ -303,8 +303,9 @@ def test_the_real_market_has_its_official_counts_and_the_definitions_figures():
     for seed, split in enumerate(("query", "gallery")):
         rows = list_split("market1501", None, split)
         z = torch.randn(len(rows.labels), 8, generator=torch.Generator().manual_seed(seed))
-        z += 0.15 * (rows.labels[:, None] * torch.arange(1, 9) % 17)  # some signal
-        sides.append(LabelledImages(TensorSource(z), rows.labels, cameras=rows.cameras))
+        people, cameras = torch.from_numpy(rows.labels), torch.from_numpy(rows.cameras)
+        z += 0.15 * (people[:, None] * torch.arange(1, 9) % 17)  # some signal
+        sides.append(LabelledImages(TensorSource(z), people, cameras=cameras))
     search = GallerySearch(*sides)
     whole, part = search.plan(EvaluateConfig())
     assert (len(whole.queries), len(whole.gallery), whole.identities) == (3_368, 15_913, 750)

@@ -58,9 +58,14 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
 
 
 class ProgressLine:
-    """Step, loss, diameter, verdict, R@1 and the time left of a run. Quiet off a terminal."""
+    """Step, loss, diameter, verdict, R@1 and the time left of a run. Quiet off a terminal.
 
-    def __init__(self, title: str, total: int, console: Console | None = None) -> None:
+    `start` is the step that a resumed run goes on from.
+    """
+
+    def __init__(
+        self, title: str, total: int, console: Console | None = None, *, start: int = 0
+    ) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -81,7 +86,7 @@ class ProgressLine:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self._task = self._progress.add_task(title, total=total, values="")
+        self._task = self._progress.add_task(title, total=total, completed=start, values="")
 
     def __enter__(self) -> ProgressLine:
         self._progress.start()

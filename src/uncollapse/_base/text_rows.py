@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["MOST_BYTES", "rows_of_texts", "texts_of_rows"]
 
@@ -23,6 +25,8 @@ def rows_of_texts(texts: Sequence[str], length: int | None = None) -> Tensor:
     tensor([[ 97,  98],
             [195, 169]], dtype=torch.int16)
     """
+    import torch  # a listing of texts does without
+
     encoded = [text.encode("utf-8", "replace") for text in texts]
     if length is None:
         length = max([1, *map(len, encoded)])

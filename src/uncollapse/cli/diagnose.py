@@ -20,6 +20,7 @@ from uncollapse.cli.file_options import (
     open_embeddings,
 )
 from uncollapse.cli.plain_lines import say
+from uncollapse.cli.verdict_gate import FailOnOption, fail_if, refused_verdicts
 
 if TYPE_CHECKING:
     from uncollapse.data.origin import StartScale
@@ -31,10 +32,11 @@ _SMALL = 5_000  # rows
 
 
 def command(
-    file: Annotated[
-        Path,
+    files: Annotated[
+        list[Path],
         typer.Argument(
-            help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv; or a run directory."
+            metavar="FILE...",
+            help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv; or a run directory.",
         ),
     ],
     labels: LabelsOption = None,
@@ -61,6 +63,7 @@ def command(
     max_rows: Annotated[
         int, typer.Option(help="Rows that are scored; of more, so many are drawn.", min=8)
     ] = 30_000,
+    fail_on: FailOnOption = None,
 ) -> None:
     """Say whether and how embeddings have collapsed."""
     from dataclasses import replace
@@ -69,7 +72,6 @@ def command(
 
     from uncollapse._base.allocator import keep_memory
     from uncollapse.data.embeddings import read_labels
-    from uncollapse.report import diagnose
 
     keep_memory()  # large blocks come and go
     console = Console(highlight=False)
@@ -82,43 +84,54 @@ def command(
         "--ignore": ignore,
         "--images": images,
     }
-    if file.is_dir():
-        only_for("a run directory", "embed the run into a file, and diagnose that", of_files)
-        from uncollapse.report import diagnose_run
+    if len(files) > 1:
+        of_one = of_files | {"--html": html, "--reference": reference}
+        only_for("several files", "diagnose that one alone", of_one)
+    refused, verdicts = refused_verdicts(fail_on), {}
+    for file in files:
+        if len(files) > 1:
+            say(console, f"{file}:")
+        if file.is_dir():
+            only_for("a run directory", "embed the run into a file, and diagnose that", of_files)
+            from uncollapse.report import diagnose_run
 
-        with console.status("diagnosing the run"):
-            result = diagnose_run(file, reference=reference, tsne=tsne, max_rows=max_rows)
-    else:
-        found = open_embeddings(file, labels, features, label, id_, ignore)
-        fine = found.fine_labels if fine_labels is None else read_labels(fine_labels)
-        start = None if reference is not None or found.origin is None else found.origin.start
-        pictures = None
-        if images is not None:
-            from uncollapse.cli.picture_files import find_pictures
+            with console.status("diagnosing the run"):
+                result = diagnose_run(file, reference=reference, tsne=tsne, max_rows=max_rows)
+        else:
+            found = open_embeddings(file, labels, features, label, id_, ignore)
+            fine = found.fine_labels if fine_labels is None else read_labels(fine_labels)
+            start = None if reference is not None or found.origin is None else found.origin.start
+            pictures = None
+            if images is not None:
+                from uncollapse.cli.picture_files import find_pictures
 
-            pictures = find_pictures(images, found.names)
-        small = len(found) <= _SMALL
-        with (
-            console.status(f"diagnosing {len(found):,} embeddings"),
-            _lightly() if small else nullcontext(),
-        ):
-            result = diagnose(
-                found.points,
-                found.labels,
-                fine,
-                pictures,
-                names=found.names,
-                title=file.name,
-                reference=reference if start is None else _as_reference(start),
-                tsne=tsne,
-                max_rows=max_rows,
-                modes=html is not None,  # only the page shows them
-                cosine=found.origin is None or found.origin.cosine is not False,
-            )
-        result = result if start is None else replace(result, compared_with=str(start))
-    say(console, str(result))
-    if html is not None:
-        say(console, f"wrote {result.save(html)}")
+                pictures = find_pictures(images, found.names)
+            small = len(found) <= _SMALL
+            from uncollapse.report import diagnose
+
+            with (
+                console.status(f"diagnosing {len(found):,} embeddings"),
+                _lightly() if small else nullcontext(),
+            ):
+                result = diagnose(
+                    found.points,
+                    found.labels,
+                    fine,
+                    pictures,
+                    names=found.names,
+                    title=file.name,
+                    reference=reference if start is None else _as_reference(start),
+                    tsne=tsne,
+                    max_rows=max_rows,
+                    modes=html is not None,  # only the page shows them
+                    cosine=found.origin is None or found.origin.cosine is not False,
+                )
+            result = result if start is None else replace(result, compared_with=str(start))
+        say(console, str(result))
+        verdicts[file] = result.verdict
+        if html is not None:
+            say(console, f"wrote {result.save(html)}")
+    fail_if(refused, verdicts)
 
 
 @contextmanager

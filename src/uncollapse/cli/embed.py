@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli.file_options import must_exist, only_for
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
@@ -69,12 +70,14 @@ def embed_command(
     The file keeps the names of the images or the texts, and for a split its labels, cameras where
     there are any, and the run's scale before training, which `uncollapse diagnose` compares with.
     """
+    from uncollapse.cli.text_choice import GivenTexts, given_texts, is_text_backbone
+
+    if not is_text_backbone(run):
+        must_exist(run)
     from rich.console import Console
 
     from uncollapse import training
-    from uncollapse.cli.file_options import only_for
     from uncollapse.cli.network_choice import choose, said
-    from uncollapse.cli.text_choice import GivenTexts, given_texts, is_text_backbone
     from uncollapse.data.embeddings import write_embeddings
 
     if is_text_backbone(run):
@@ -107,6 +110,7 @@ def export_command(
     trust: TrustOption = False,
 ) -> None:
     """Export the network to ONNX, and check that it computes the same."""
+    must_exist(run)
     from rich.console import Console
 
     from uncollapse.cli.network_choice import choose, said
@@ -131,7 +135,6 @@ def usual_split(run: Run) -> str:
 
 def check_kind(run: Run, images: object, texts: object) -> None:
     """Refuse images for a run on texts, and texts for one on images."""
-    from uncollapse.cli.file_options import only_for
     from uncollapse.training.sample_kinds import trains_on_texts
 
     if trains_on_texts(run.config):

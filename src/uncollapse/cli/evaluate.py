@@ -189,8 +189,6 @@ def evaluate_command(
     way = "--split-column says which rows of a file to take" if split else "it is of a run"
     only_for("a file of embeddings", way, of_runs)
     from uncollapse.cli.file_options import open_embeddings
-    from uncollapse.cli.file_scores import evaluate_file
-    from uncollapse.cli.file_sides import Question
     from uncollapse.data.embeddings import read_labels
 
     columns = {"--split-column": split_column, "--cameras": cameras}
@@ -199,6 +197,9 @@ def evaluate_command(
     other = None
     if gallery is not None:
         other = open_embeddings(gallery, None, features, label, id_, ignore, {"--cameras": cameras})
+    from uncollapse.cli.file_scores import evaluate_file
+    from uncollapse.cli.file_sides import Question
+
     asked = Question(
         split_column=split_column,
         query_value=query_value,

@@ -20,6 +20,7 @@ __all__ = [
     "MetricOption",
     "is_cosine",
     "is_run",
+    "must_exist",
     "only_for",
     "open_embeddings",
 ]
@@ -99,6 +100,12 @@ def only_for(what: str, way: str, options: Mapping[str, object]) -> None:
     for option, given in options.items():
         if given:
             raise InputError(option, given, f"nothing beside {what}: {way}")
+
+
+def must_exist(*paths: Path) -> None:
+    """`FileNotFoundError` for a path that is not there, before anything slow is imported."""
+    for path in paths:
+        path.stat()
 
 
 def is_run(source: Path) -> bool:

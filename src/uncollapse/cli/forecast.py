@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse.cli.embed import TrustOption
+from uncollapse.cli.file_options import must_exist
 from uncollapse.cli.forecast_race import check_race, race_strategies, tell_winner
 from uncollapse.cli.plain_lines import say
 
@@ -75,6 +76,7 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
     """Predict collapse at initialisation, for batch shapes, dimensions and strategies."""
+    must_exist(config)
     from rich.console import Console
 
     from uncollapse._base.check import InputError

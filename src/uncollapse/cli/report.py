@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from uncollapse.cli.file_options import must_exist
 from uncollapse.cli.plain_lines import say
 
 __all__ = ["command"]
@@ -20,6 +21,7 @@ def command(
     ] = None,
 ) -> None:
     """Write a self-contained HTML page: verdict, curves, config, maps, pictures."""
+    must_exist(*runs)
     from rich.console import Console
 
     from uncollapse.cli.errors import warn

@@ -40,15 +40,15 @@ def listing_table(width: int = 80) -> Shown:
 
     Where the terminal is wide enough, also how long they take at each scale, roughly.
 
-    >>> from uncollapse.papers import ITEMS
-    >>> listing_table().row_count == len(ITEMS)
+    >>> from uncollapse.papers import CATALOGUE
+    >>> listing_table().row_count == len(CATALOGUE)
     True
     """
-    from uncollapse.papers import ITEMS, SCALES, read_recorded
+    from uncollapse.papers import CATALOGUE, SCALES, read_recorded
 
     recorded, wide = read_recorded(), width >= _WIDE
     rows = []
-    for item in ITEMS.values():
+    for item in CATALOGUE.values():
         last = recorded.get(item.name)
         facts = ["–"] * 4
         if last is not None:

@@ -50,7 +50,6 @@ def re_ranking_of(
 ) -> ReRanking | None:
     """Settings of the re-ranking asked for; `InputError` names the option that is wrong."""
     from uncollapse._base.check import InputError, check_int, check_number
-    from uncollapse.metrics import ReRanking
 
     given = {"--k1": k1, "--k2": k2, "--lambda": lambda_value}
     if not asked:
@@ -58,6 +57,8 @@ def re_ranking_of(
             if value is not None:
                 raise InputError(option, value, "nothing without --rerank")
         return None
+    from uncollapse.metrics import ReRanking
+
     usual = ReRanking()
     return ReRanking(
         k1=usual.k1 if k1 is None else check_int("--k1", k1),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli.file_options import must_exist
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def command(
     plan: Annotated[bool, typer.Option("--plan", help="Show what it would cost, and end.")] = False,
 ) -> None:
     """Make every run of a sweep; called again, it goes on where it was."""
+    must_exist(sweep)
     from rich.console import Console
 
     from uncollapse._base.check import check_choice

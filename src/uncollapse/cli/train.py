@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse.cli.embed import TrustOption
+from uncollapse.cli.file_options import must_exist
 from uncollapse.cli.plain_lines import say
 from uncollapse.cli.score_tables import split_tables
 
@@ -40,6 +41,7 @@ def train_command(
 
     Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
     """
+    must_exist(config)
     from rich.console import Console
 
     from uncollapse.cli.errors import INTERRUPTED, warn

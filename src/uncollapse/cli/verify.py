@@ -75,7 +75,6 @@ def verify_command(
 
     from uncollapse._base.check import InputError
     from uncollapse.data.pair_lists import read_scored_pairs
-    from uncollapse.metrics import verification
 
     cosine = is_cosine(metric)
     if out is not None and out.suffix not in _ENDINGS:
@@ -84,6 +83,8 @@ def verify_command(
     scored = read_scored_pairs(file) if pairs is None and label is None else None
     console = Console()
     if scored is not None:
+        from uncollapse.metrics import verification
+
         parts = scored.folds if folds is None else folds
         result = verification(scores=scored.scores, same=scored.same, folds=parts, far=rates)
         said = f"{file.name}: {len(scored.scores):,} scored pairs"
@@ -95,6 +96,8 @@ def verify_command(
                 raise InputError(file.name, f"no labels among {', '.join(found.held)}", allowed)
             if folds is not None:
                 raise InputError("--folds", folds, "--pairs beside it, whose order makes the folds")
+            from uncollapse.metrics import verification
+
             result = verification(found.points, found.labels, normalize=cosine, far=rates)
             said = f"{file.name}: all pairs of {len(found):,} rows, {metric}"
         else:
@@ -132,8 +135,8 @@ def _listed(
 ) -> tuple[VerificationResult, str]:
     from uncollapse._base.check import InputError
     from uncollapse.cli.errors import warn
+    from uncollapse.data.load_report import DataError
     from uncollapse.data.pair_lists import match_pairs, read_pairs
-    from uncollapse.data.types import DataError
     from uncollapse.metrics import verification
 
     asked = read_pairs(pairs)

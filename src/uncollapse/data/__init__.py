@@ -1,22 +1,29 @@
 """Datasets of both papers and the user's own, decoded once, checked, and augmented in batches."""
 
-from uncollapse.data.augment import (
-    Compose,
-    center_crop,
-    horizontal_flip,
-    per_image,
-    random_crop,
-    random_erasing,
-    random_resized_crop,
-)
-from uncollapse.data.cache import CacheError, cache_folder
-from uncollapse.data.colours import colour_jitter, standardise
-from uncollapse.data.copies import CopyCheck, SplitCheck, Survey, check, survey
-from uncollapse.data.feature_cache import with_features
-from uncollapse.data.images import UnreadableImageError
-from uncollapse.data.listing import Counts, DatasetInfo
-from uncollapse.data.registry import DATASETS, OWN, describe, load, paper_transform
-from uncollapse.data.types import DataError, LabelledImages, LoadReport, TensorSource
+from typing import TYPE_CHECKING
+
+from uncollapse._base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from uncollapse.data.augment import (
+        Compose,
+        center_crop,
+        horizontal_flip,
+        per_image,
+        random_crop,
+        random_erasing,
+        random_resized_crop,
+    )
+    from uncollapse.data.cache import CacheError, cache_folder
+    from uncollapse.data.colours import colour_jitter, standardise
+    from uncollapse.data.copies import CopyCheck, SplitCheck, Survey, check, survey
+    from uncollapse.data.feature_cache import with_features
+    from uncollapse.data.images import UnreadableImageError
+    from uncollapse.data.listing import Counts, DatasetInfo
+    from uncollapse.data.load_report import DataError, LoadReport
+    from uncollapse.data.loading import load, paper_transform
+    from uncollapse.data.registry import DATASETS, OWN, describe
+    from uncollapse.data.types import LabelledImages, TensorSource
 
 __all__ = [
     "DATASETS",
@@ -49,3 +56,22 @@ __all__ = [
     "survey",
     "with_features",
 ]
+
+# Loaded when first used: to list datasets takes neither torch nor Pillow.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "augment": "Compose center_crop horizontal_flip per_image random_crop random_erasing "
+        "random_resized_crop",
+        "cache": "CacheError cache_folder",
+        "colours": "colour_jitter standardise",
+        "copies": "CopyCheck SplitCheck Survey check survey",
+        "feature_cache": "with_features",
+        "images": "UnreadableImageError",
+        "listing": "Counts DatasetInfo",
+        "load_report": "DataError LoadReport",
+        "loading": "load paper_transform",
+        "registry": "DATASETS OWN describe",
+        "types": "LabelledImages TensorSource",
+    },
+)

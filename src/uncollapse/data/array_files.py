@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from uncollapse._base.arrays import Array
 from uncollapse.data.listing import DatasetInfo, Listing
+from uncollapse.data.load_report import DataError
 from uncollapse.data.readers import ARRAY_FILES, read_arrays
-from uncollapse.data.types import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = ["INFO", "listing"]
 
@@ -77,10 +79,10 @@ def _listing(path: Path, arrays: dict[str, Array], split: str) -> Listing:
     )
     keep = _rows(path, arrays, split, len(samples))
     return Listing(
-        images=torch.from_numpy(samples[keep]),
-        labels=torch.from_numpy(labels[keep]),
-        fine_labels=None if fine is None else torch.from_numpy(fine[keep]),
-        cameras=None if cameras is None else torch.from_numpy(cameras[keep]),
+        images=samples[keep],
+        labels=labels[keep],
+        fine_labels=None if fine is None else fine[keep],
+        cameras=None if cameras is None else cameras[keep],
         class_names=class_names,
         fine_names=fine_names,
         origin=str(path),

@@ -24,7 +24,7 @@ from uncollapse._base.files import read_json, streamed_aside, write_json
 from uncollapse._base.lock import FileLock
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.data.images import FileSource, Findings, decode_each
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
 
 __all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached", "explain_cache_error"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from uncollapse.data.listing import (
     Counts,
@@ -18,7 +17,7 @@ from uncollapse.data.listing import (
     find_root,
     list_rows,
 )
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
 
 __all__ = ["INFO", "MAKES", "listing", "makes"]
 
@@ -87,7 +86,7 @@ def makes(root: Path | None, split: str) -> Listing:
     places = {name: place for place, name in enumerate(sorted(set(make.values())))}
     return replace(
         found,
-        labels=torch.tensor([places[make[number]] for number in found.labels.tolist()]),
+        labels=np.array([places[make[number]] for number in found.labels.tolist()], np.int64),
         fine_labels=found.labels,
         class_names={place: name for name, place in places.items()},
         fine_names=found.class_names,

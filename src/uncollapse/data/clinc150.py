@@ -7,8 +7,8 @@ from typing import Any
 
 from uncollapse._base.files import DamagedFileError, read_json
 from uncollapse.data.listing import Counts, DatasetInfo, Listing, find_root
+from uncollapse.data.load_report import DataError
 from uncollapse.data.texts import list_texts
-from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "listing"]
 

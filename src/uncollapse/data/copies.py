@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import Tensor
+import numpy as np
 
 from uncollapse._base.progress import ProgressOption
-from uncollapse.data.images import Decoding, FileSource, inspect_files
 from uncollapse.data.listing import Counts, DatasetInfo, Listing
+from uncollapse.data.load_report import DataError, LoadReport
 from uncollapse.data.registry import DATASETS, OWN, describe, list_split
 from uncollapse.data.text_source import TextSource
-from uncollapse.data.types import DataError, LoadReport
 
 __all__ = ["CopyCheck", "SplitCheck", "Survey", "check", "survey"]
 
@@ -99,6 +98,9 @@ def survey(root: str | Path | None = None) -> tuple[Survey, ...]:
 
 
 def _survey(info: DatasetInfo, root: str | Path | None) -> Survey:
+    if info.comes_with:  # always there, and whole
+        known = {s: c for s, c in info.official.items() if _counts_once(info, s)}
+        return Survey(info, info.comes_with, known)
     found: dict[str, Counts] = {}
     origin = why_not = None
     for split in info.splits:
@@ -138,7 +140,9 @@ def _split(
 
 def _decoded(info: DatasetInfo, listing: Listing, progress: ProgressOption) -> LoadReport:
     """Decode every image as `load` would and keep only what was odd."""
-    if isinstance(listing.images, Tensor | TextSource):
+    if isinstance(listing.images, np.ndarray | TextSource):
         return LoadReport(converted=listing.converted)
+    from uncollapse.data.images import Decoding, FileSource, inspect_files  # torch
+
     source = FileSource(listing.images, Decoding((8, 8), info.channels))
     return inspect_files(source, progress)

@@ -13,8 +13,8 @@ from uncollapse.data.listing import (
     find_root,
     list_rows,
 )
+from uncollapse.data.load_report import DataError
 from uncollapse.data.readers import read_lines
-from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "listing"]
 

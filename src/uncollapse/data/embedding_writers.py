@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
 from uncollapse.data.origin import NOTE, Note, Origin, write_note
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = ["WRITERS"]
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncollapse._base.arrays import Array, points64
 from uncollapse._base.check import InputError
 from uncollapse._base.files import written_aside
 from uncollapse.data.embedding_writers import WRITERS
+from uncollapse.data.load_report import DataError
 from uncollapse.data.origin import NOTE, Note, Origin, parse_note
 from uncollapse.data.readers import (
     ARRAY_FILES,
@@ -24,7 +24,9 @@ from uncollapse.data.readers import (
     read_table,
 )
 from uncollapse.data.table_columns import Choice, label_values, table_arrays
-from uncollapse.data.types import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = ["Embeddings", "read_embeddings", "read_labels", "write_embeddings"]
 
@@ -109,6 +111,8 @@ def read_embeddings(
     if "embeddings" not in arrays:
         known = ", ".join(_ROLES["embeddings"])
         raise DataError(f"{source}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
+    from uncollapse._base.arrays import points64  # torch: not needed for an error above
+
     checked = points64(arrays["embeddings"], f"{source.name}: embeddings")
     coarse, fine, names = (
         arrays.get(role, words.get(role)) for role in ("labels", "fine_labels", "names")

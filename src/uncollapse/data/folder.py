@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from uncollapse.data.listing import DatasetInfo, ImageRef, Listing, Row, is_image, list_rows
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
 
 __all__ = ["INFO", "SPLITS", "listing"]
 

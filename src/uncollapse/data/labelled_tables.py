@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from uncollapse.data.load_report import DataError
 from uncollapse.data.readers import read_table
-from uncollapse.data.types import DataError
 
 __all__ = ["LabelledTable", "filled", "numbers", "read_labelled"]
 

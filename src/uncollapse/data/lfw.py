@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from uncollapse._base.arrays import Array
 from uncollapse.data.listing import (
     Counts,
     DatasetInfo,
@@ -16,8 +16,11 @@ from uncollapse.data.listing import (
     list_rows,
     no_folder,
 )
+from uncollapse.data.load_report import DataError
 from uncollapse.data.pair_lists import PairList, read_pairs
-from uncollapse.data.types import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = ["INFO", "find_pairs", "listing"]
 

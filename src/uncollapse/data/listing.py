@@ -6,12 +6,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from uncollapse.data.load_report import DataError
 from uncollapse.data.text_source import TextSource
-from uncollapse.data.types import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = [
     "Counts",
@@ -67,12 +70,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """A split: images (files or a tensor in memory) or texts, labels, and what was left out."""
+    """A split: images (files or an array in memory) or texts, labels, and what was left out."""
 
-    images: tuple[ImageRef, ...] | Tensor | TextSource
-    labels: Tensor
-    fine_labels: Tensor | None = None
-    cameras: Tensor | None = None
+    images: tuple[ImageRef, ...] | Array | TextSource
+    labels: Array
+    fine_labels: Array | None = None
+    cameras: Array | None = None
     class_names: Mapping[int, str] = field(default_factory=dict)
     fine_names: Mapping[int, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
@@ -83,9 +86,9 @@ class Listing:
 
     def select(self, rows: Sequence[int]) -> Listing:
         """These rows only."""
-        chosen = torch.as_tensor(rows, dtype=torch.int64)
+        chosen = np.asarray(rows, dtype=np.int64)
         images = self.images
-        if isinstance(images, Tensor):
+        if isinstance(images, np.ndarray):
             images = images[chosen]
         elif isinstance(images, TextSource):
             images = images.select(rows)
@@ -112,9 +115,9 @@ class Counts:
     @classmethod
     def of(cls, listing: Listing) -> Counts:
         """Count what a listing holds."""
-        fine = None if listing.fine_labels is None else len(torch.unique(listing.fine_labels))
+        fine = None if listing.fine_labels is None else len(np.unique(listing.fine_labels))
         kind = "texts" if isinstance(listing.images, TextSource) else "images"
-        return cls(len(listing.labels), len(torch.unique(listing.labels)), fine, kind)
+        return cls(len(listing.labels), len(np.unique(listing.labels)), fine, kind)
 
     def __str__(self) -> str:
         fine = "" if self.fine_classes is None else f", {self.fine_classes:,} fine"
@@ -127,7 +130,7 @@ class DatasetInfo:
 
     `size`, `fit`, `middle`, `channels` and `invert` say how its images are decoded unless the user
     says otherwise; `crop` is the network's input cut from them. `texts` says that there are none,
-    and that samples are texts.
+    and that samples are texts. `comes_with` names the package that always has the dataset.
     """
 
     name: str
@@ -145,6 +148,7 @@ class DatasetInfo:
     invert: bool = False
     crop: int | None = None
     texts: bool = False
+    comes_with: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -154,9 +158,9 @@ def is_image(name: str) -> bool:
     >>> [is_image(n) for n in ("a.JPG", "Thumbs.db", "._a.jpg", "__MACOSX/x/a.png")]
     [True, False, False, False]
     """
-    path = Path(name)
-    hidden = path.name.startswith(".") or "__MACOSX" in path.parts
-    return path.suffix.lower() in _IMAGE_SUFFIXES and not hidden
+    folder, last = os.path.split(name)  # as strings: datasets have a hundred thousand names
+    hidden = last.startswith(".") or ("__MACOSX" in folder and "__MACOSX" in Path(folder).parts)
+    return os.path.splitext(last)[1].lower() in _IMAGE_SUFFIXES and not hidden
 
 
 def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Path:
@@ -207,9 +211,9 @@ def list_rows(
     cameras = [row.camera for row in kept if row.camera is not None]
     return Listing(
         images=tuple(row.image for row in kept),
-        labels=torch.tensor([row.label for row in kept], dtype=torch.int64),
-        fine_labels=torch.tensor(fine) if fine else None,
-        cameras=torch.tensor(cameras) if cameras else None,
+        labels=np.array([row.label for row in kept], np.int64),
+        fine_labels=np.array(fine, np.int64) if fine else None,
+        cameras=np.array(cameras, np.int64) if cameras else None,
         class_names=class_names,
         fine_names=fine_names or {},
         missing=tuple(row.image.name for row in missing),

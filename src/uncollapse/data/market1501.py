@@ -15,7 +15,7 @@ from uncollapse.data.listing import (
     is_image,
     list_rows,
 )
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
 
 __all__ = ["INFO", "listing"]
 
@@ -55,7 +55,7 @@ def listing(root: Path | None, split: str) -> Listing:
     if not folder.is_dir():
         raise DataError(f"market1501: no folder {_FOLDERS[split]} in {base}")
     rows, ignored = [], []
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
         named = _NAME.match(path.name)
         if named is None or not is_image(path.name):
             ignored.append(path.name)

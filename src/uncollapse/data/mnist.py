@@ -7,13 +7,15 @@ import importlib.util
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from uncollapse._base.arrays import Array
 from uncollapse.data.listing import Counts, DatasetInfo, Listing, find_root
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = ["FASHION", "MNIST", "PARITY", "listing", "parity", "read_idx"]
 
@@ -71,8 +73,8 @@ def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     images, labels = _idx_pair(info, folder, split)
     names = _GARMENTS if info.name == "fashion-mnist" else _DIGITS
     return Listing(
-        images=torch.from_numpy(images)[:, None],
-        labels=torch.from_numpy(labels).long(),
+        images=images[:, None],
+        labels=labels.astype(np.int64),
         class_names=dict(enumerate(names)),
         origin=str(folder),
     )
@@ -92,9 +94,9 @@ def parity(root: Path | None, split: str) -> Listing:
         images, digits = _idx_pair(PARITY, folder, "train" if split == "train" else "test")
         origin = str(folder)
     keep = digits >= 6 if split == "test" else digits <= 5
-    fine = torch.from_numpy(digits[keep]).long()
+    fine = digits[keep].astype(np.int64)
     return Listing(
-        images=torch.from_numpy(images[keep])[:, None],
+        images=images[keep][:, None],
         labels=fine % 2,
         fine_labels=fine,
         class_names={0: "even", 1: "odd"},

@@ -15,7 +15,7 @@ from uncollapse.data.listing import (
     is_image,
     list_rows,
 )
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
 
 __all__ = ["INFO", "listing"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
 
 __all__ = ["NOTE", "Note", "Origin", "StartScale", "parse_note", "write_note"]
 

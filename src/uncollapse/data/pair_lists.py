@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 from uncollapse.data.embeddings import Embeddings
+from uncollapse.data.load_report import DataError
 from uncollapse.data.readers import TABLE_FILES, named_errors, read_lines, read_table
-from uncollapse.data.types import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = ["PairList", "ScoredPairs", "match_pairs", "read_pairs", "read_scored_pairs"]
 

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from uncollapse._base.arrays import Array
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import DamagedFileError, read_csv, read_jsonl
+from uncollapse.data.load_report import DataError
 from uncollapse.data.origin import NOTE
-from uncollapse.data.types import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = [
     "ARRAY_FILES",

@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncollapse._base.arrays import Array
 from uncollapse._base.check import did_you_mean
-from uncollapse.data.types import DataError
+from uncollapse.data.load_report import DataError
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
 
 __all__ = ["Choice", "label_values", "table_arrays"]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from uncollapse._base.text_rows import MOST_BYTES, rows_of_texts
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["TextSource"]
 

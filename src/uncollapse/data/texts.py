@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from uncollapse._base.text_rows import MOST_BYTES
 from uncollapse.data.labelled_tables import filled, read_labelled
 from uncollapse.data.listing import DatasetInfo, Listing
+from uncollapse.data.load_report import DataError
 from uncollapse.data.readers import read_lines, read_table
 from uncollapse.data.text_source import TextSource
-from uncollapse.data.types import DataError
 
 __all__ = ["INFO", "TEXT_TABLES", "list_texts", "listing", "read_texts"]
 
@@ -63,8 +63,8 @@ def list_texts(
     long = [f"row {place + 1}" for place, text in enumerate(texts) if _is_long(text)]
     return Listing(
         images=TextSource(tuple(texts)),
-        labels=torch.tensor(list(labels), dtype=torch.int64),
-        fine_labels=None if fine_labels is None else torch.tensor(list(fine_labels)),
+        labels=np.array(list(labels), np.int64),
+        fine_labels=None if fine_labels is None else np.array(list(fine_labels), np.int64),
         class_names=class_names,
         fine_names=fine_names,
         converted={f"texts above {MOST_BYTES:,} bytes": tuple(long)} if long else {},

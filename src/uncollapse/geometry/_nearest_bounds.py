@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import clarabel
 import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse.geometry._nearest_problem import Problem
+from uncollapse.geometry._nearest_rows import cone_solver, quiet_settings
 
 __all__ = ["certified_lower_bound"]
 
@@ -36,6 +36,7 @@ def _gram_bound(problem: Problem) -> float:
     d²(a, p) <= t_a and t_a + α² <= d²(a, n), and G ⪰ z zᵀ is all that is kept of G = z zᵀ.
     Unknowns: the upper triangle of [[I, zᵀ], [z, G]] by columns, the t, and the squared move.
     """
+    clarabel = cone_solver()
     x, ids = problem.x, problem.layout.ids
     n, dim = x.shape
     triangle = (dim + n) * (dim + n + 1) // 2
@@ -90,11 +91,9 @@ def _minimum(
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(len(rhs), move + 1))
     cost = np.zeros(move + 1)
     cost[move] = 1.0
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.max_threads = 1
     quadratic = sparse.csc_matrix((move + 1, move + 1))
-    answer = clarabel.DefaultSolver(quadratic, cost, matrix, rhs, kinds, settings).solve()
+    solver = cone_solver().DefaultSolver(quadratic, cost, matrix, rhs, kinds, quiet_settings())
+    answer = solver.solve()
     if str(answer.status) != "Solved":
         return 0.0
     return math.sqrt(max(0.0, float(answer.obj_val_dual) - _TOLERANCE))

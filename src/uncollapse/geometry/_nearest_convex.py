@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import clarabel
 import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.progress import Report
 from uncollapse.geometry._nearest_problem import Problem
-from uncollapse.geometry._nearest_rows import ConeRows
+from uncollapse.geometry._nearest_rows import ConeRows, quiet_settings
 
 __all__ = ["solve_convex_concave"]
 
@@ -134,9 +133,7 @@ class _Step:
             rows.cones(np.full(n, value), np.zeros(n), np.arange(n), offset=problem.x)
         self.rows = rows
         self.value, self.slack = value, slack
-        self.settings = clarabel.DefaultSettings()
-        self.settings.verbose = False
-        self.settings.max_threads = 1
+        self.settings = quiet_settings()
 
     def __call__(
         self, z: Array, weight: float, rng: np.random.Generator

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
-import clarabel
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.extras import import_extra
 
-__all__ = ["ConeRows"]
+__all__ = ["ConeRows", "cone_solver", "quiet_settings"]
+
+
+def cone_solver() -> ModuleType:
+    """Clarabel, which nothing else needs: an extra."""
+    return import_extra("clarabel", extra="geometry")
+
+
+def quiet_settings() -> Any:
+    """Its settings on one thread, without a log."""
+    settings = cone_solver().DefaultSettings()
+    settings.verbose = False
+    settings.max_threads = 1
+    return settings
 
 
 class ConeRows:
@@ -60,7 +74,7 @@ class ConeRows:
             self._entries.append((tail, self._columns(j), np.full(count * dim, 1.0)))
         if offset is not None:
             rhs[:, 1:] = -offset
-        self.kinds += [clarabel.SecondOrderConeT(dim + 1)] * count
+        self.kinds += [cone_solver().SecondOrderConeT(dim + 1)] * count
         self._extend(rhs.ravel())
 
     def solve(
@@ -69,6 +83,7 @@ class ConeRows:
         """argmin of cost·v, or None where the solver found none."""
         from scipy import sparse
 
+        clarabel = cone_solver()
         entries = list(self._entries)
         for rows, pair in self._directed:
             where = np.repeat(rows, self.dim)

@@ -64,7 +64,8 @@ def nearest_separated(
     the answer is exact. Otherwise it is the best of `starts` runs of the convex-concave procedure
     (chosen by size when None; 0 for none), or for large sets the classes shrunk until they
     separate. `method` says which. Deterministic for a seed. `progress` shows a bar (None: on a
-    terminal only), or is called with (done, total).
+    terminal only), or is called with (done, total). Beyond the line it needs the extra `geometry`
+    (Clarabel, a cone solver).
 
     >>> found = nearest_separated([[0.0], [3.0], [-1.0]], [0, 0, 1])
     >>> round(found.value, 6), found.method

@@ -44,7 +44,7 @@ def as_pml(module: Loss | Miner) -> nn.Module:
 
 @functools.cache
 def _loss_class(name: str) -> type[nn.Module]:
-    losses = import_extra("pytorch_metric_learning.losses", extra="dev")
+    losses = import_extra("pytorch_metric_learning.losses", extra="pml")
 
     def forward(
         self: Any,
@@ -62,7 +62,7 @@ def _loss_class(name: str) -> type[nn.Module]:
 
 @functools.cache
 def _miner_class() -> type[nn.Module]:
-    miners = import_extra("pytorch_metric_learning.miners", extra="dev")
+    miners = import_extra("pytorch_metric_learning.miners", extra="pml")
 
     def forward(
         self: Any,

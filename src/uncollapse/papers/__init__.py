@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from uncollapse._base.check import InputError, did_you_mean
-from uncollapse.papers._item import SCALES, Item, Made, Request
-from uncollapse.papers._page import Page, Table
+from uncollapse._base.lazy import lazy_names
+from uncollapse.papers._catalogue import CATALOGUE, SCALES, Entry
 from uncollapse.papers._recorded import Recorded, read_recorded
-from uncollapse.papers.eps import EPS_ITEMS
-from uncollapse.papers.hnm import HNM_ITEMS
+
+if TYPE_CHECKING:
+    from uncollapse.papers._item import Item, Made, Request
+    from uncollapse.papers._items import ITEMS
+    from uncollapse.papers._page import Page, Table
 
 __all__ = [
+    "CATALOGUE",
     "ITEMS",
     "SCALES",
+    "Entry",
     "Item",
     "Made",
     "Page",
@@ -22,7 +29,10 @@ __all__ = [
     "read_recorded",
 ]
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*HNM_ITEMS, *EPS_ITEMS)}
+# Loaded when first used: to list the items takes nothing of what makes them.
+__getattr__ = lazy_names(
+    __name__, {"_item": "Item Made Request", "_items": "ITEMS", "_page": "Page Table"}
+)
 
 
 def get_item(name: str) -> Item:
@@ -31,7 +41,9 @@ def get_item(name: str) -> Item:
     >>> get_item("fig4").name
     'fig4'
     """
-    if name not in ITEMS:
-        given = repr(name) + did_you_mean(name, ITEMS)
-        raise InputError("item", given, "one of " + ", ".join(ITEMS))
+    if name not in CATALOGUE:
+        given = repr(name) + did_you_mean(name, CATALOGUE)
+        raise InputError("item", given, "one of " + ", ".join(CATALOGUE))
+    from uncollapse.papers._items import ITEMS
+
     return ITEMS[name]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from uncollapse._base.check import check_choice
+from uncollapse.papers._catalogue import CATALOGUE, Entry
 from uncollapse.papers._made import Trace, made_file, write_made
 from uncollapse.papers._page import Page
 
-__all__ = ["SCALES", "TRAINED_SCALES", "Item", "Made", "Request"]
-
-# Embedded data in seconds; real data on two cores; the paper's own protocol on a GPU.
-SCALES = ("smoke", "laptop", "paper")
-TRAINED_SCALES = ("laptop", "smoke", "paper")  # of an item whose usual scale is the laptop's
+__all__ = ["Item", "Made", "Request"]
 
 
 @dataclass(frozen=True)
@@ -75,24 +72,19 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Item:
+class Item(Entry):
     """One thing that can be reproduced; `make` writes its files.
 
-    `time` is one for all scales, or one per scale. The first of the `scales` is the usual one.
+    >>> Item.of("fig1", lambda request: Made([])).needs
+    'nothing more'
     """
 
-    name: str
-    summary: str
-    needs: str
-    time: str | Mapping[str, str]
-    make: Callable[[Request], Made]
-    scales: tuple[str, ...] = ("laptop",)
+    make: Callable[[Request], Made] = field(kw_only=True)
 
-    def time_at(self, scale: str) -> str:
-        """How long it takes at a scale; empty where it has none."""
-        if scale not in self.scales:
-            return ""
-        return self.time if isinstance(self.time, str) else self.time[scale]
+    @classmethod
+    def of(cls, name: str, make: Callable[[Request], Made]) -> Item:
+        """The item that the catalogue has under this name."""
+        return cls(**vars(CATALOGUE[name]), make=make)
 
     def run(
         self,

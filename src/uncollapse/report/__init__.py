@@ -1,8 +1,8 @@
 """What a person sees: diagnoses, run reports and comparisons, each one self-contained HTML page."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from uncollapse._base.lazy import lazy_names
 from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
 
@@ -26,18 +26,12 @@ __all__ = [
 ]
 
 # Loaded when first used: what reads run folders takes a while that a file's diagnosis can spare.
-_LATER = {
-    "comparison": "Comparison compare write_comparison",
-    "contact_sheets": "contact_sheet",
-    "run_diagnosis": "diagnose_run",
-    "runs": "run_report write_report",
-}
-_HOME_OF = {name: home for home, names in _LATER.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "comparison": "Comparison compare write_comparison",
+        "contact_sheets": "contact_sheet",
+        "run_diagnosis": "diagnose_run",
+        "runs": "run_report write_report",
+    },
+)

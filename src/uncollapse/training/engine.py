@@ -126,14 +126,14 @@ def _train(
     warnings = [*warnings, *unsearched, *unchecked]
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
-    with (
-        ProgressLine(run.path.name, config.train.steps, console) as line,
-        requests_to_stop(patient=ranks.size > 1) as asked,
-    ):
+    with requests_to_stop(patient=ranks.size > 1) as asked, ExitStack() as shown:
+        restored = restore(session, run, measurer)
+        bar = ProgressLine(run.path.name, config.train.steps, console, start=session.step)
+        line = shown.enter_context(bar)
         for name, data in _splits(session, measurer).items():
             if data.report.skipped:
                 line.note(f"warning: {name}: {data.report.skipped_summary()}")
-        for warning in [*warnings, *restore(session, run, measurer)]:
+        for warning in [*warnings, *restored]:
             line.note(f"warning: {warning}")
         ranks.on_first(lambda: _begin(run, config))
         session.check_ranks()

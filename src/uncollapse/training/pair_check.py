@@ -130,6 +130,6 @@ def _trained_on(config: Config, data: LabelledImages, check: PairCheck) -> int:
         train = list_split(c.name, c.root, c.train_split)
         labels = train.fine_labels if c.labels == "fine" else train.labels
         if labels is not None:
-            seen = np.isin(data.labels.numpy()[check.rows], labels.numpy())
+            seen = np.isin(data.labels.numpy()[check.rows], labels)
             return int(seen.any(axis=1).sum())
     return 0

@@ -12,7 +12,7 @@ from uncollapse._base.check import InputError
 from uncollapse.charts.theme import rgb
 from uncollapse.cli.reproduce_tables import listing_table, show_page
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
-from uncollapse.papers import ITEMS, get_item
+from uncollapse.papers import CATALOGUE, ITEMS, get_item
 from uncollapse.papers._draw import COLOURS, edge, reach
 from uncollapse.papers.hnm._examples import (
     concentric_simplices,
@@ -84,6 +84,7 @@ def test_the_registry_lists_what_exists_when_asked_for_what_does_not():
     assert "'fig99'" in str(error.value)
     assert all(name == item.name and item.summary and item.time for name, item in ITEMS.items())
     assert listing_table().row_count == len(ITEMS)
+    assert list(ITEMS) == list(CATALOGUE)
 
 
 def test_a_scale_that_an_item_does_not_have_is_refused(tmp_path):

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from uncollapse.papers._compare import Comparison, Score, publish
-from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Cells, Setup, Study, Trained
 from uncollapse.papers.eps._scores import Column, measure, measure_all_before
 
-__all__ = ["TIMES", "Part", "method_scores", "table_item"]
-
-TIMES = {"smoke": "seconds", "laptop": "minutes", "paper": "hours, GPU"}
+__all__ = ["Part", "method_scores", "table_item"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,9 @@ def table_item(
     title: str,
     methods: Cells,
     parts: Sequence[Part],
-    *,
-    summary: str,
-    needs: str,
-    time: Mapping[str, str] = TIMES,
 ) -> Item:
     """The table as an item: of each part, the paper's methods are trained, scored and compared."""
-    make = partial(_make, title, methods, parts)
-    return Item(name, summary, needs, TIMES | dict(time), make, TRAINED_SCALES)
+    return Item.of(name, partial(_make, title, methods, parts))
 
 
 def _make(title: str, methods: Cells, parts: Sequence[Part], request: Request) -> Made:

@@ -23,10 +23,4 @@ def _make(request: Request) -> Made:
     return Made([markdown, comma], [Page("EPS §3, §4 and appendices A and B", [table])])
 
 
-CLAIMS_EPS = Item(
-    name="claims-eps",
-    summary="EPS §3, §4, appendices A and B: what is true, with the conditions and the numbers",
-    needs="nothing",
-    time="seconds",
-    make=_make,
-)
+CLAIMS_EPS = Item.of("claims-eps", _make)

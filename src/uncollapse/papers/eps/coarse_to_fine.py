@@ -15,7 +15,7 @@ from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Cells, Setup, Study
 from uncollapse.papers.eps._gain import gain_claim
 from uncollapse.papers.eps._scores import Column
-from uncollapse.papers.eps._table import TIMES, method_scores
+from uncollapse.papers.eps._table import method_scores
 from uncollapse.papers.eps.methods import METHODS, train_section, with_mining
 
 __all__ = ["COARSE_TO_FINE"]
@@ -193,11 +193,4 @@ def _make_set(one: _Set, request: Request) -> Made:
     )
 
 
-COARSE_TO_FINE = Item(
-    name="coarse-to-fine",
-    summary="Beyond EPS: coarse labels, fine judgement, on digits, letters, sentences and cars",
-    needs="MNIST, Omniglot, CLINC150, Cars196: those that are there (smoke: nothing)",
-    time=TIMES | {"laptop": "an hour"},
-    make=_make,
-    scales=("laptop", "smoke"),
-)
+COARSE_TO_FINE = Item.of("coarse-to-fine", _make)

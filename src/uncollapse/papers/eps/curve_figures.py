@@ -13,11 +13,11 @@ from uncollapse._base.arrays import Array
 from uncollapse.charts import Series, curves
 from uncollapse.data.registry import list_split
 from uncollapse.papers._before import Course, before_table
+from uncollapse.papers._catalogue import SCALES
 from uncollapse.papers._compare import Claim, Comparison, Score, change, publish
-from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Sections, Trained
 from uncollapse.papers.eps._scores import Column, courses
-from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import METHODS, with_mining
 from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
 from uncollapse.training import Run
@@ -46,8 +46,6 @@ class _Lines:
 
     name: str
     title: str
-    summary: str
-    laptop: str  # what it takes there
     xlabel: str
     judge: Callable[[str, Sequence[float], Mapping[str, Array]], Claim]
     cells: Mapping[str, Mapping[str, Sequence[_Cell]]] | None = None
@@ -194,8 +192,6 @@ _TRIM = {"smoke": (50,), "laptop": (25, 50), "paper": (10, 20, 30, 40, 50, 60, 7
 _FIG3A = _Lines(
     "eps-fig3a",
     "EPS Fig. 3a: R@1 by letter on unseen alphabets while training",
-    "EPS Fig. 3a: R@1 of Omniglot's letters by epoch, with and without EPS",
-    "seconds after table3",
     "epoch",
     _stays_above,
     methods=("EPS + Dist-Margin", "EPS + Trip. + SH", "Trip. + SH", "Dist-Margin"),
@@ -204,13 +200,10 @@ _FIG3A = _Lines(
 _FIG3B = _Lines(
     "eps-fig3b",
     "EPS Fig. 3b: R@1 by letter against the number of positives in the batch",
-    "EPS Fig. 3b: R@1 of Omniglot's letters against the positives in the batch",
-    "half an hour",
     "images of the anchor's alphabet in the batch",
     _rises,
     cells={
-        scale: {"EPS + Dist-Margin (at 0: random positives)": _positives(scale)}
-        for scale in TRAINED_SCALES
+        scale: {"EPS + Dist-Margin (at 0: random positives)": _positives(scale)} for scale in SCALES
     },
     notes=[
         "All batches are of one size, so more images of an alphabet mean fewer alphabets, as the "
@@ -220,8 +213,6 @@ _FIG3B = _Lines(
 _FIG6 = _Lines(
     "eps-fig6",
     "EPS Fig. 6: R@1 by letter with trimmed losses",
-    "EPS Fig. 6: trimmed losses, R@1 of Omniglot's letters by share trimmed",
-    "half an hour",
     "tuples trimmed (%)",
     _trimming_adds,
     cells={
@@ -230,13 +221,5 @@ _FIG6 = _Lines(
     },
 )
 CURVE_FIGURES = tuple(
-    Item(
-        figure.name,
-        figure.summary,
-        "Omniglot (smoke: nothing)",
-        TIMES | {"laptop": figure.laptop},
-        partial(_make, figure),
-        TRAINED_SCALES,
-    )
-    for figure in (_FIG3A, _FIG3B, _FIG6)
+    Item.of(figure.name, partial(_make, figure)) for figure in (_FIG3A, _FIG3B, _FIG6)
 )

@@ -14,7 +14,7 @@ from uncollapse.charts.marks import Picture
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.papers._before import before_table, spread
 from uncollapse.papers._compare import Claim, Comparison, change, publish
-from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Trained
 from uncollapse.papers.eps._scores import (
     Column,
@@ -24,7 +24,6 @@ from uncollapse.papers.eps._scores import (
     measure,
     measure_all,
 )
-from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import some_methods
 from uncollapse.papers.eps.mnist_tables import MNIST, PARITY_METHODS
 from uncollapse.papers.eps.photographs import CARS
@@ -182,28 +181,7 @@ def _inside(z: Tensor, labels: Tensor) -> float:
 
 
 EMBEDDING_FIGURES = (
-    Item(
-        name="eps-fig2",
-        summary="EPS Fig. 2: the digits in the plane, with random and with easy positives",
-        needs="MNIST (smoke: nothing)",
-        time=TIMES | {"laptop": "seconds after table1", "paper": "hours"},
-        make=_digits_in_the_plane,
-        scales=TRAINED_SCALES,
-    ),
-    Item(
-        name="eps-fig4",
-        summary="EPS Fig. 4: nearest neighbours of some cars, without and with EPS",
-        needs="Cars196 (smoke: nothing)",
-        time=TIMES,
-        make=_nearest_cars,
-        scales=TRAINED_SCALES,
-    ),
-    Item(
-        name="eps-fig5",
-        summary="EPS Fig. 5: t-SNE of Cars196 training classes, without and with EPS",
-        needs="Cars196 (smoke: nothing)",
-        time=TIMES,
-        make=_tsne_of_cars,
-        scales=TRAINED_SCALES,
-    ),
+    Item.of("eps-fig2", _digits_in_the_plane),
+    Item.of("eps-fig4", _nearest_cars),
+    Item.of("eps-fig5", _tsne_of_cars),
 )

@@ -85,7 +85,4 @@ TABLE1 = table_item(
             },
         )
     ],
-    summary="EPS Table 1: MNIST by odd and even, R@1, 5, 10 by digit",
-    needs="MNIST (smoke: nothing)",
-    time={"laptop": "20 minutes", "paper": "hours"},
 )

@@ -186,11 +186,4 @@ def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = Tru
     return float(expected_eps_margin(z, labels, noise, beta=1.0))
 
 
-FIG_NOISE = Item(
-    name="fig-noise",
-    summary="EPS §4: what label noise does to the best embedding, with and without easy positives",
-    needs="nothing more",
-    time="a minute",
-    make=_make,
-    scales=tuple(SCALES),
-)
+FIG_NOISE = Item.of("fig-noise", _make)

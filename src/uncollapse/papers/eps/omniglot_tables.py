@@ -91,9 +91,6 @@ TABLE3 = table_item(
             },
         )
     ],
-    summary="EPS Table 3: Omniglot letters and languages, four losses with and without EPS",
-    needs="Omniglot (smoke: nothing)",
-    time={"laptop": "half an hour"},
 )
 
 TABLE4 = table_item(
@@ -113,8 +110,4 @@ TABLE4 = table_item(
             },
         )
     ],
-    summary="EPS Table 4: Omniglot's training alphabets, where languages fit worse and letters "
-    "better",
-    needs="Omniglot (smoke: nothing)",
-    time={"laptop": "minutes after table3"},
 )

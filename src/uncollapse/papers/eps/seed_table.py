@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from uncollapse.data import DataError, describe
 from uncollapse.papers._before import Course, before_table, spread
 from uncollapse.papers._compare import Claim, Comparison, Score, publish
-from uncollapse.papers._item import TRAINED_SCALES, Item, Made, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Setup, Study, Trained, about_together
 from uncollapse.papers.eps._gain import gain_claim
 from uncollapse.papers.eps._scores import Column, courses
-from uncollapse.papers.eps._table import TIMES
 from uncollapse.papers.eps.methods import some_methods
 from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
 from uncollapse.papers.eps.photographs import CARS, CUB
@@ -90,11 +89,4 @@ def _make(request: Request) -> Made:
     )
 
 
-TABLE5 = Item(
-    name="table5",
-    summary="EPS Table 5: std of R@1 over seeds, and whether the gain is significant",
-    needs="Omniglot; Cars196 and CUB200 where they are (smoke: nothing)",
-    time=TIMES | {"laptop": "minutes after table3"},
-    make=_make,
-    scales=TRAINED_SCALES,
-)
+TABLE5 = Item.of("table5", _make)

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from uncollapse._base.files import write_csv
 from uncollapse.papers._compare import Claim, Comparison, publish, spread
-from uncollapse.papers._item import SCALES, Item, Made, Request
+from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._page import Table
 from uncollapse.papers._study import Cells, Study, Trained, about_together
 from uncollapse.papers.hnm._diameter_plot import draw
@@ -22,7 +22,6 @@ from uncollapse.training import TrainingError
 
 __all__ = ["DiameterFigure", "Panel", "figure_item"]
 
-_TIMES = {"smoke": "seconds", "laptop": "half an hour", "paper": "days, GPU"}
 _HEADING = (
     "N",
     "P × K",
@@ -80,8 +79,6 @@ class DiameterFigure:
     name: str
     title: str
     panels: Sequence[Panel]
-    summary: str
-    needs: str
     more: Callable[[Sequence[Sequence[Point]]], list[Claim]] | None = None
 
 
@@ -100,8 +97,7 @@ class _Shown:
 
 def figure_item(figure: DiameterFigure) -> Item:
     """The figure as an item at all three scales."""
-    make = partial(_make, figure)
-    return Item(figure.name, figure.summary, figure.needs, _TIMES, make, SCALES)
+    return Item.of(figure.name, partial(_make, figure))
 
 
 def _make(figure: DiameterFigure, request: Request) -> Made:

@@ -96,10 +96,4 @@ def _text(low: float, high: float) -> str:
     return f"{high:.4g}" if known else f"[{low:.3g}, {high:.3g}]"
 
 
-CLAIMS_HNM = Item(
-    name="claims-hnm",
-    summary="truth table of HNM's claims on examples and counterexamples, recomputed",
-    needs="nothing more",
-    time="half a minute",
-    make=_make,
-)
+CLAIMS_HNM = Item.of("claims-hnm", _make)

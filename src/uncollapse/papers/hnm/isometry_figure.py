@@ -145,10 +145,4 @@ def _bars(
     return found
 
 
-FIG3 = Item(
-    name="fig3",
-    summary="HNM Fig. 3: the isometric error and the hardest triplet of five points",
-    needs="nothing more",
-    time="seconds",
-    make=_make,
-)
+FIG3 = Item.of("fig3", _make)

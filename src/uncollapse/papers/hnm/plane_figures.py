@@ -152,19 +152,8 @@ def _moves(axes: Axes, title: str, x: Array, z: Array, ids: Array) -> Chart:
     return panel(axes, title, "arrows from the points to stars", marks)
 
 
-PLANE_FIGURES = tuple(
-    Item(name, summary, "nothing more", "seconds", make)
-    for name, summary, make in (
-        ("fig1", "HNM Fig. 1: a triplet and the boundary of a separated class", _triplet),
-        (
-            "fig2",
-            "HNM Fig. 2: five points and the nearest separated ones (d_haus)",
-            _nearest,
-        ),
-        (
-            "fig4",
-            "HNM Fig. 4: what 50 gradient steps reach beside the nearest separated points",
-            _descent,
-        ),
-    )
+PLANE_FIGURES = (
+    Item.of("fig1", _triplet),
+    Item.of("fig2", _nearest),
+    Item.of("fig4", _descent),
 )

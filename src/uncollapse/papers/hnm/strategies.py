@@ -256,11 +256,4 @@ _RULES = (
     "diameter of the training batches, where 0.0001 stands for less."
 )
 
-MARKET_STRATEGIES = Item(
-    "market-strategies",
-    "Beyond HNM: Market-1501 by strategy, untrained, batch-hard and rescued",
-    "Market-1501 (smoke: nothing)",
-    {"smoke": "seconds", "laptop": "half an hour"},
-    _make,
-    ("laptop", "smoke"),
-)
+MARKET_STRATEGIES = Item.of("market-strategies", _make)

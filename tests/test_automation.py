@@ -1,0 +1,147 @@
+"""What runs elsewhere and is judged here: the action, the hook, CI's versions, the floors."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from uncollapse import __version__
+
+yaml = pytest.importorskip("yaml")
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text("utf-8"))
+
+
+@pytest.fixture
+def embeddings(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "good.npy", rng.normal(size=(60, 8)))
+    np.save(tmp_path / "flat.npy", np.ones((60, 8)))
+    return tmp_path
+
+
+def diagnose_as_the_action(folder: Path, files: str, options: str = "") -> Any:
+    """Run the action's own lines in a folder, as a runner does."""
+    step = read("action.yml")["runs"]["steps"][-1]
+    commands = folder / "bin"
+    commands.mkdir(exist_ok=True)
+    command = commands / "uncollapse"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m uncollapse "$@"\n', "utf-8")
+    command.chmod(0o755)
+    given = {"FILES": files, "FAIL_ON": "network-collapse,cone", "OPTIONS": options}
+    assert set(given) == set(step["env"])
+    given |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "RUNNER_TEMP": str(folder)}
+    path = f"{commands}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", step["run"]],
+        cwd=folder,
+        env=os.environ | given | {"PATH": path},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
+
+
+@needs_bash
+def test_the_action_passes_healthy_embeddings_and_shows_the_diagnosis(embeddings: Path):
+    done = diagnose_as_the_action(embeddings, "g*.npy", "--max-rows 50")
+    assert done.returncode == 0, done.stderr
+    assert "healthy" in done.stdout
+    assert (embeddings / "summary.md").read_text("utf-8").startswith("```text\nhealthy")
+
+
+@needs_bash
+def test_the_action_fails_on_one_collapsed_file_among_several(embeddings: Path):
+    done = diagnose_as_the_action(embeddings, "**/*.npy")
+    assert done.returncode == 1
+    assert "::error::flat.npy is judged network-collapse" in done.stdout
+    assert "::error::good.npy" not in done.stdout
+
+
+@needs_bash
+@pytest.mark.parametrize(
+    ("files", "said"), [("*.npz", "no file matches"), ("none.npy", "no such file")]
+)
+def test_the_action_does_not_pass_when_nothing_was_judged(embeddings: Path, files: str, said: str):
+    done = diagnose_as_the_action(embeddings, files)
+    assert done.returncode == 2
+    assert said in done.stdout
+
+
+def test_the_hook_fails_on_a_collapsed_file(embeddings: Path):
+    (hook,) = read(".pre-commit-hooks.yaml")
+    words = [*hook["entry"].split()[1:], *hook["args"], "good.npy", "flat.npy"]
+    done = subprocess.run(
+        [sys.executable, "-m", "uncollapse", *words],
+        cwd=embeddings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "failed: flat.npy" in done.stderr
+    wanted = re.compile(hook["files"])
+    assert wanted.search("data/val_embeddings.npz")
+    assert not wanted.search("src/embeddings.py")
+
+
+def test_the_oldest_versions_are_the_floors_of_the_project():
+    lines = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *extras["fast"], *extras["geometry"], *extras["pml"]]
+    floors = dict(word.split(">=") for word in wanted)
+    assert set(pinned) - set(floors) == {"click"}  # typer's, which warns beside newer ones
+    for name, floor in floors.items():
+        assert pinned[name] == floor or pinned[name].removesuffix(".0") == floor, name
+
+
+def test_every_python_that_is_claimed_is_tested():
+    jobs = read(".github/workflows/ci.yml")["jobs"]
+    tested = {
+        step["with"]["python-version"]
+        for job in jobs.values()
+        for step in job["steps"]
+        if "setup-python" in step.get("uses", "")
+    } | set(jobs["pythons"]["strategy"]["matrix"]["python"])
+    claimed = {word.rpartition(" ")[2] for word in PROJECT["classifiers"] if "Python :: 3." in word}
+    assert claimed <= tested
+    assert PROJECT["requires-python"] == ">=" + min(claimed, key=lambda v: int(v.split(".")[1]))
+
+
+def test_the_targets_that_ci_makes_exist():
+    made = (ROOT / "Makefile").read_text("utf-8")
+    for workflow in ("ci", "release"):
+        text = (ROOT / f".github/workflows/{workflow}.yml").read_text("utf-8")
+        for target in re.findall(r"run: make ([a-z-]+)", text):
+            assert re.search(rf"^{target}:", made, re.MULTILINE), target
+
+
+def test_the_citation_has_the_version_of_the_package():
+    assert read("CITATION.cff")["version"] == __version__
+
+
+def test_the_extras_that_errors_name_exist():
+    sources = ROOT / "src" / "uncollapse"
+    pattern = re.compile(r"import_extra\([^()]*?(?:extra=)?\"([a-z-]+)\"\)")
+    texts = [path.read_text("utf-8") for path in sources.rglob("*.py")]
+    named = {extra for text in texts for extra in pattern.findall(text)}
+    assert {"geometry", "pml", "faiss"} <= named
+    assert named <= set(PROJECT["optional-dependencies"])
