@@ -115,7 +115,8 @@ def command(
                 modes=html is not None,  # only the page shows them
                 cosine=found.origin is None or found.origin.cosine is not False,
             )
-        result = result if start is None else replace(result, compared_with=str(start))
+        split = "" if found.origin is None else found.origin.split or ""
+        result = replace(result, split=split, compared_with="" if start is None else str(start))
     say(console, str(result))
     if html is not None:
         say(console, f"wrote {result.save(html)}")

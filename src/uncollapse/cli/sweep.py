@@ -12,7 +12,6 @@ from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from uncollapse._base.fitted_tables import FittedTable
-
     from uncollapse.sweep.driver import Engine
     from uncollapse.sweep.plan import Plan
 

@@ -218,7 +218,8 @@ def _cells(line: ScoreLine) -> list[object]:
     if line.low is not None and line.high is not None:
         between = f"{100 * line.low:.2f} – {100 * line.high:.2f}"
     value = "–" if line.value is None else f"{100 * line.value:.2f}"
-    return [line.title, value, between, line.note or "–", line.over]
+    title = line.title.replace("e-", "e\N{NON-BREAKING HYPHEN}")
+    return [title, value, between, line.note or "–", line.over]
 
 
 def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
