@@ -41,8 +41,8 @@ def race_strategies(settings: Config, steps: int | None, console: Console) -> Ra
         found = race_run(settings, steps=steps, progress=report)
     console.print(_table(found))
     console.print(
-        f"{_RECALL}: of {found.race.rows} training samples, kept out of the batches where there are "
-        f"enough; untrained {found.start:.1%}. left: their scale, over that of the untrained "
+        f"{_RECALL}: of {found.race.rows} training samples, kept out of the batches where there "
+        f"are enough; untrained {found.start:.1%}. left: their scale, over that of the untrained "
         f"network. The race cost {found.race.spent:.0f} training steps.",
         highlight=False,
     )
