@@ -107,3 +107,14 @@ def test_a_terminal_too_narrow_for_anything_still_gets_every_letter(width):
     letters = "".join(sorted("".join(lines).replace(" ", "")))
     for letter in "abcdef123456789":
         assert letter in letters
+
+
+def test_a_first_column_of_sentences_stands_over_its_row():
+    columns = [Column("change", folds=True, below=True, least=20), Column("paper"), Column("ours")]
+    table = FittedTable(columns, [["from one method to another one", "1 → 2", "3 → 4"]])
+    assert printed(table, 24) == [
+        "    paper  ours",
+        "from one method to",
+        "another one",
+        "    1 → 2  3 → 4",
+    ]

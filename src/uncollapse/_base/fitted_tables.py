@@ -13,12 +13,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from uncollapse._base.table_layout import Column, Part, lay_out
+from uncollapse._base.table_layout import INDENT, Column, Part, lay_out
 from uncollapse._base.word_wrap import folded
 
 __all__ = ["Column", "FittedTable"]
 
-_INDENT = "    "  # of what stands under its row
+_INDENT = " " * INDENT
 
 
 @dataclass
@@ -89,24 +89,29 @@ class FittedTable:
     def _plain(
         self, part: Part, rows: Sequence[Sequence[Text]], below: Sequence[int], width: int
     ) -> Iterator[Text]:
+        over = below[:1] == (0,)  # a first column stands over its row
         if self.header:
             heads = [Text(self.columns[i].name, style="bold") for i in part.columns]
-            yield from self._line(part, heads, "")
+            yield from self._line(part, heads, "", over)
         for number, row in enumerate(rows, 1):
-            yield from self._line(part, [row[i] for i in part.columns])
-            for i in below:
+            if over:
+                yield Text("\n".join(folded(row[0].plain, width)), style=row[0].style)
+            yield from self._line(part, [row[i] for i in part.columns], None, over)
+            for i in below[over:]:
                 text = self.columns[i].lead + row[i].plain if row[i].plain else ""
-                for line in folded(text, width - len(_INDENT)):
+                for line in folded(text, width - INDENT):
                     if line:
                         yield Text(_INDENT + line, style=row[i].style)
             if number < len(rows) and (self.lines or number in self.ends):
                 yield Text("")
 
-    def _line(self, part: Part, cells: Sequence[Text], style: str | None = None) -> Iterator[Text]:
+    def _line(
+        self, part: Part, cells: Sequence[Text], style: str | None, inset: bool
+    ) -> Iterator[Text]:
         """The cells of a row beside each other, on as many lines as the longest needs."""
         lines = [folded(cell.plain, wide) for cell, wide in zip(cells, part.widths, strict=True)]
         for n in range(max(map(len, lines))):
-            whole = Text()
+            whole = Text(_INDENT * inset)
             for i, wide, cell, mine in zip(part.columns, part.widths, cells, lines, strict=True):
                 text = mine[n] if n < len(mine) else ""
                 pad = " " * (wide - cell_len(text))

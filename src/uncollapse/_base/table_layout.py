@@ -9,7 +9,9 @@ from rich.cells import cell_len
 
 from uncollapse._base.word_wrap import longest_piece
 
-__all__ = ["Column", "Layout", "Part", "lay_out"]
+__all__ = ["INDENT", "Column", "Layout", "Part", "lay_out"]
+
+INDENT = 4  # of what stands under another
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class Column:
     """A heading and what may happen to its cells where there is no room for all.
 
     A heading folds between words. `folds`: cells do so too, to `least` columns or the widest word.
-    `below`: they may stand on lines of their own under the row, after `lead`. `spare`: the column
+    `below`: they may stand on lines of their own under the row, after `lead`; a first column over
+    its row, which is indented. `spare`: the column
     may be left out; those with the largest number go first, 0 stays. `key` columns name a row:
     where a table is divided into several, each has them.
     """
@@ -81,12 +84,14 @@ def lay_out(
         least = [_least(one, texts[i], full[i], joints) for i, one in enumerate(columns)]
         for kept, allowed in choices:
             for box, gap in allowed:
-                if _room(kept, least, box, gap) <= width:
-                    part = _part(kept, least, full, width, box, gap)
+                wide = width if 0 in kept else width - INDENT
+                if _room(kept, least, box, gap) <= wide:
+                    part = _part(kept, least, full, wide, box, gap)
                     under = tuple(i for i in below if i not in kept)
                     gone = tuple(i for i in every if i not in (*kept, *under))
                     return Layout((part,), under, gone)
-    return Layout(_parts(columns, beside, least, full, width), below)
+    wide = width if 0 in beside else width - INDENT
+    return Layout(_parts(columns, beside, least, full, wide), below)
 
 
 def _fewer_and_fewer(columns: Sequence[Column], kept: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -113,7 +113,8 @@ def _column(table: Table, i: int) -> Column:
     widest = max(map(len, cells), default=0)
     whole = i == table.verdict or widest <= _SHORT
     key = i == 0 or not table.heading[i]
-    return Column(table.heading[i], folds=not whole, key=key)
+    over = i == 0 and not whole and len(table.heading) > 1
+    return Column(table.heading[i], folds=not whole, below=over, least=20 * (not whole), key=key)
 
 
 def _colour(text: str) -> str:

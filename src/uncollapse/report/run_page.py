@@ -220,7 +220,7 @@ def _made(views: Sequence[RunView]) -> Table:
     return Table(["run", "directory", "seed", "versions"], rows)
 
 
-def _made_pairs(view: RunView) -> dict[str, object]:
+def _made_pairs(view: RunView) -> dict[str, str]:
     made = {"directory": str(view.run.path), "seed": str(view.run.config.seed)}
     return made | {"versions": _versions(view)}
 
