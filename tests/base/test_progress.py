@@ -63,13 +63,29 @@ def test_a_run_s_line_keeps_the_latest_of_each_value():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=160)
     with ProgressLine("training", 10, console) as line:
-        line.show(1, {"loss": 0.25, "recall@1": None, "other": 3})
-        line.show(2, {"recall@1": 0.5, "verdict": "healthy"})
+        line.show(1, {"loss": 0.25, "test/recall@1": None, "other": 3})
+        line.show(2, {"verdict": "healthy", "test/recall@1": 0.5})
         line.note("saved [a] checkpoint")
     text = screen.getvalue()
-    assert "loss 0.2500  verdict healthy  recall@1 50.0%" in text
+    assert "loss 0.2500  verdict healthy  R@1 on test 50.0%" in text
     assert "saved [a] checkpoint" in text
     assert "other" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_run_s_line_fits_a_terminal_and_notes_wrap_between_words(width):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    values = {"loss": 0.25, "diameter": 0.123, "verdict": "dimensional-collapse"}
+    note = "a long note " * 20 + "/a/path/that/stays/whole/" + "x" * 80
+    with ProgressLine("a-run-with-a-name", 1000, console) as line:
+        line.show(900, values | {"validation/recall@1": 0.5})
+        line.note(note)
+    text = screen.getvalue()
+    assert "…" not in text
+    words = set(text.split())
+    assert {"dimensional-collapse", "validation", "50.0%", "900/1000"} <= words
+    assert set(note.split()) <= words
 
 
 def test_off_a_terminal_a_run_s_line_is_quiet_but_notes_stay():

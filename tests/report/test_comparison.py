@@ -84,12 +84,12 @@ def test_a_run_that_ends_below_its_start_says_so_beside_it(
     assert last["recall@1_start"] == 0.999
     assert math.isnan(last["fine/recall@1_start"])
     page = found.page().render()
-    assert "R@1: before training" in page
-    assert "fallen: R@1 ends below the network before training: " in page
+    assert "R@1 on test, before training" in page
+    assert "fallen: R@1 on test ends below the network before training: " in page
     assert " % against 99.9 %." in page
 
     text = make_run_page(view_runs([fallen])).render()
-    assert "R@1, before training" in text
+    assert "R@1 on test, before training" in text
     assert "R@1 on test ends below the network before training: " in text
     both = make_run_page(view_runs([easy_run, fallen])).render()
     assert "fallen: R@1 on test ends below" in both

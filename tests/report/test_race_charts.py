@@ -52,7 +52,7 @@ def test_each_strategy_is_a_line_that_ends_where_it_is_out():
     )
     names = [entry.name for entry in chart.legend]
     assert names == ["inside x hard, scale-free (chosen)", "easy x hard", "hard x hard"]
-    assert chart.note == "R@1 of 96 held-out samples; chosen: inside x hard, scale-free"
+    assert chart.note == "R@1 of 96 held-out training samples; chosen: inside x hard, scale-free"
 
 
 def test_lines_begin_at_the_start_where_it_is_known():

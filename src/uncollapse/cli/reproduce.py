@@ -48,7 +48,7 @@ def command(
 
     console = Console()
     if listing or item is None:
-        console.print(listing_table(console.width))
+        console.print(listing_table())
         console.print(f"\n{listing_notes()}", highlight=False)
         if item is None and not listing:
             console.print("\nGive one of these names:  uncollapse reproduce fig4")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-from rich.table import Table as Shown
+from rich.text import Text
+
+from uncollapse._base.fitted_tables import Column, FittedTable
+from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,10 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["listing_notes", "listing_table", "show_page"]
 
-# Columns of the listing; what stands in the first group is never folded.
-_WHOLE, _FOLDED = ("name", "took"), "what it makes"
-_COLUMNS = ("name", _FOLDED, "needs", "scale", "took", "data used", "real")
-_WIDE = 130
+_SENTENCE, _SHORT = 120, 20  # characters of cells that want lines between rows; that never fold
 
 _COLOURS = {
     "yes": "green",
@@ -35,43 +33,39 @@ _COLOURS = {
 }
 
 
-def listing_table(width: int = 80) -> Shown:
+def listing_table() -> FittedTable:
     """All items: what they need, and how they were last recorded.
 
-    Where the terminal is wide enough, also how long they take at each scale, roughly.
+    A narrow terminal has the sentences under the name; one with room for it also says how long
+    items take at each scale, roughly.
 
     >>> from uncollapse.papers import CATALOGUE
-    >>> listing_table().row_count == len(CATALOGUE)
+    >>> len(listing_table().rows) == len(CATALOGUE)
     True
     """
     from uncollapse.papers import CATALOGUE, SCALES, read_recorded
 
-    recorded, wide = read_recorded(), width >= _WIDE
-    rows = []
+    recorded = read_recorded()
+    wide = {scale: Column(f"about, {scale}", spare=1) for scale in SCALES}
+    columns = [
+        Column("name", style="bold"),
+        Column("what it makes", folds=True, below=True, least=30),
+        Column("needs", folds=True, below=True, lead="needs ", least=16),
+        Column("scale"),
+        Column("took"),
+        Column("data used", folds=True, least=14),
+        Column("real"),
+        *wide.values(),
+    ]
+    table = FittedTable(columns, boxed=False, tells=False)
     for item in CATALOGUE.values():
         last = recorded.get(item.name)
         facts = ["–"] * 4
         if last is not None:
             facts = [last.scale, last.time, last.data or "none", last.real or "–"]
-        times = [item.time_at(scale) or "–" for scale in SCALES] if wide else []
-        rows.append([item.name, item.summary, item.needs, *facts, *times])
-    table = Shown(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    least = [_least(name, [row[i] for row in rows]) for i, name in enumerate(_COLUMNS)]
-    spare = max(0, width - sum(least) - len(least) + 1)
-    for name, room in zip(_COLUMNS, least, strict=True):
-        taken = None if wide else room + spare * (name == _FOLDED)
-        table.add_column(name, width=taken, overflow="fold", style="bold" if name == "name" else "")
-    for scale in SCALES if wide else ():
-        table.add_column(f"about, {scale}")
-    for row in rows:
-        table.add_row(*map(escape, row))
+        times = [item.time_at(scale) or "–" for scale in wide]
+        table.add(item.name, item.summary, item.needs, *facts, *times)
     return table
-
-
-def _least(name: str, cells: Sequence[str]) -> int:
-    """How wide a column must be so that no word in it is cut."""
-    texts = [name, *cells]
-    return max(len(word) for text in texts for word in ([text] if name in _WHOLE else text.split()))
 
 
 def listing_notes() -> str:
@@ -89,30 +83,39 @@ def show_page(console: Console, page: Page) -> None:
     for number, table in enumerate(page.tables):
         console.print(_terminal_table(table, page.title if number == 0 else ""))
         for note in table.notes:
-            console.print(note, markup=False, highlight=False)
+            say(console, note)
     for name, value in page.about.items():
-        console.print(f"{name}: {value}", markup=False, highlight=False)
+        say(console, f"{name}: {value}")
     for note in page.notes:
-        console.print(note, markup=False, highlight=False)
+        say(console, note)
 
 
-def _terminal_table(table: Table, title: str) -> Shown:
-    titles = [text for text in (title, table.title) if text]
-    shown = Shown(title=escape("\n".join(titles)) or None)
+def _terminal_table(table: Table, title: str) -> FittedTable:
+    titles = "\n".join(text for text in (title, table.title) if text)
     # Long sentences need lines between rows, and room to wrap.
-    shown.show_lines = any(len(cell) > 120 for row in table.rows for cell in row)
-    for place, heading in enumerate(table.heading):
-        shown.add_column(escape(heading), no_wrap=place == table.verdict, overflow="fold")
+    lines = any(len(cell) > _SENTENCE for row in table.rows for cell in row)
+    shown = FittedTable([_column(table, i) for i in range(len(table.heading))], [], titles)
+    shown.lines = lines
     for number, row in enumerate(table.rows):
-        cells = [escape(cell) for cell in row]
-        if number in table.strong:
-            cells[1:] = [f"[bold]{cell}[/bold]" for cell in cells[1:]]
+        cells = [
+            Text(cell, style="bold" * (number in table.strong and i > 0))
+            for i, cell in enumerate(row)
+        ]
         if table.verdict is not None:
-            cells[table.verdict] = _coloured(row[table.verdict])
-        shown.add_row(*cells)
+            cells[table.verdict].style = _colour(row[table.verdict])
+        shown.add(*cells)
     return shown
 
 
-def _coloured(text: str) -> str:
-    colour = _COLOURS.get(text) or _COLOURS.get(text.split(" ")[0])
-    return f"[{colour}]{escape(text)}[/{colour}]" if colour else escape(text)
+def _column(table: Table, i: int) -> Column:
+    """Sentences fold, and so do headings; numbers and verdicts stay whole."""
+    cells = [row[i] for row in table.rows]
+    widest = max(map(len, cells), default=0)
+    whole = i == table.verdict or widest <= _SHORT
+    key = i == 0 or not table.heading[i]
+    over = i == 0 and not whole and len(table.heading) > 1
+    return Column(table.heading[i], folds=not whole, below=over, least=20 * (not whole), key=key)
+
+
+def _colour(text: str) -> str:
+    return _COLOURS.get(text) or _COLOURS.get(text.split(" ")[0]) or ""

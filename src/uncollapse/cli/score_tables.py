@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uncollapse._base.plain_text import visible
 
 if TYPE_CHECKING:
+    from uncollapse._base.fitted_tables import FittedTable
     from uncollapse.metrics import Interval
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
+_TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class ScoreLine:
 
 def split_tables(
     scores: Mapping[str, float], start: Mapping[str, float] | None = None
-) -> list[object]:
+) -> list[FittedTable]:
     """`split_table` of what ranks rows, and one of what verifies pairs, where there is such."""
     from uncollapse.training.pair_check import VERIFICATION
 
@@ -81,25 +83,25 @@ def split_tables(
 
 def split_table(
     scores: Mapping[str, float], start: Mapping[str, float] | None = None, head: str = "split"
-) -> object:
+) -> FittedTable:
     """Rows are split and kind of label, columns the metrics.
 
     With the scores at the `start`, each row stands under that of the network before training.
     """
-    from rich.markup import escape
-    from rich.table import Table
+    from uncollapse._base.fitted_tables import Column, FittedTable
 
     ends, begins = _by_group(scores), _by_group(start or {})
     metrics = list(dict.fromkeys(m for row in ends.values() for m in row))
     both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
     titles = (_TITLES.get(m, m.replace("recall@", "R@").replace("tar@", "TAR@")) for m in metrics)
-    table = Table(head, *["training"] * both, *titles)
+    names = [Column(head, key=True, folds=True), *[Column("training", key=True)] * both]
+    table = FittedTable([*names, *(Column(title, right=True) for title in titles)])
     for group, row in ends.items():
         moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
         for name, found in moments.items():
             cells = (f"{100 * found[m]:.2f}" if m in found else "" for m in metrics)
             if any(m in found for m in metrics):
-                table.add_row(escape(visible(group)), *[name] * both, *cells)
+                table.add(visible(group), *[name] * both, *cells)
     return table
 
 
@@ -112,24 +114,22 @@ def _by_group(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return rows
 
 
-def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> object:
+def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> FittedTable:
     """One row a figure, in per cent; with `threshold`, a column of that name for the notes."""
-    from rich.table import Table
-    from rich.text import Text
+    from uncollapse._base.fitted_tables import Column, FittedTable
 
-    table = Table()
     kinds = list(dict.fromkeys(line.by for line in lines))
-    heads = {"by": "left"} if len(kinds) > 1 else {}
-    heads |= {"figure": "left", "%": "right", f"{level:.0%} interval": "left"}
-    heads |= {threshold: "right"} if threshold else {}
-    for head, side in (heads | {"over": "left"}).items():
-        table.add_column(head, justify="right" if side == "right" else "left", overflow="fold")
+    several = len(kinds) > 1
+    columns = [*[Column("by", key=True, folds=True)] * several, Column("figure", key=True)]
+    columns += [Column("%", right=True), Column(f"{level:.0%} interval")]
+    columns += [Column(threshold, right=True)] if threshold else []
+    table = FittedTable([*columns, Column("over", folds=True, least=12)])
     for kind in kinds:
         for line in (one for one in lines if one.by == kind):
-            cells = [kind] * (len(kinds) > 1) + [line.title, _percent(line.value), _between(line)]
+            cells = [kind] * several + [line.title, _percent(line.value), _between(line)]
             cells += [line.note] if threshold else []
-            table.add_row(*(Text(visible(cell)) for cell in [*cells, line.over]))
-        table.add_section()
+            table.add(*(visible(cell) for cell in [*cells, line.over]))
+        table.end_section()
     return table
 
 
@@ -153,25 +153,21 @@ def score_pairs(
 
 def pair_table(
     plain: Sequence[ScoreLine], other: Sequence[ScoreLine], level: float = 0.95
-) -> object:
+) -> FittedTable:
     """The same figures in the plain and in the re-ranked order, side by side, in per cent."""
-    from rich.table import Table
-    from rich.text import Text
+    from uncollapse._base.fitted_tables import Column, FittedTable
 
     between = any(line.low is not None for line in plain)
     over = any(line.over for line in plain)
-    table = Table("figure")
+    columns = [Column("figure", key=True)]
     for head in ("plain", "re-ranked"):
-        table.add_column(head, justify="right")
-        if between:
-            table.add_column(f"{level:.0%} interval")
-    if over:
-        table.add_column("over", overflow="fold")
+        columns += [Column(head, right=True), *[Column(f"{level:.0%} interval")] * between]
+    table = FittedTable([*columns, *[Column("over", folds=True, least=12)] * over])
     for pair in zip(plain, other, strict=True):
         cells = [pair[0].title]
         for line in pair:
             cells += [_percent(line.value), *[_between(line)] * between]
-        table.add_row(*(Text(visible(cell)) for cell in [*cells, *[pair[0].over] * over]))
+        table.add(*(visible(cell) for cell in [*cells, *[pair[0].over] * over]))
     return table
 
 

@@ -12,8 +12,7 @@ from uncollapse.cli.file_options import must_exist
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from uncollapse._base.fitted_tables import FittedTable
     from uncollapse.sweep.driver import Engine
     from uncollapse.sweep.plan import Plan
 
@@ -92,20 +91,20 @@ def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engi
     return LocalEngine(out, jobs or cores())
 
 
-def _table(plan: Plan) -> Table:
+def _table(plan: Plan) -> FittedTable:
     """The plan for a person."""
-    from rich.table import Table
+    from uncollapse._base.fitted_tables import Column, FittedTable
 
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("runs", f"{plan.total}")
-    table.add_row("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))
-    table.add_row("to make now", f"{plan.left}, {plan.slots} at a time")
+    table = FittedTable([Column("what"), Column("value", folds=True)], boxed=False, header=False)
+    table.add("runs", f"{plan.total}")
+    table.add("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))
+    table.add("to make now", f"{plan.left}, {plan.slots} at a time")
     if plan.left:
         known = plan.seconds is not None
         time = _duration(plan.seconds or 0.0) if known else f"not known: {plan.why}"
-        table.add_row("time", f"about {time}" if known else time)
+        table.add("time", f"about {time}" if known else time)
         if plan.disk is not None:
-            table.add_row("disk", f"at most about {plan.disk / 1e6:,.0f} MB of checkpoints")
+            table.add("disk", f"at most about {plan.disk / 1e6:,.0f} MB of checkpoints")
     return table
 
 

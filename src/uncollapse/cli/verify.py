@@ -217,11 +217,13 @@ def _about(result: VerificationResult, all_pairs: bool) -> str:
 
 
 def _cells(line: ScoreLine) -> list[object]:
+    from uncollapse.report.tables import Cell
+
     between = "–"
     if line.low is not None and line.high is not None:
         between = f"{100 * line.low:.2f} – {100 * line.high:.2f}"
     value = "–" if line.value is None else f"{100 * line.value:.2f}"
-    return [line.title, value, between, line.note or "–", line.over]
+    return [Cell(line.title, style="whole"), value, between, line.note or "–", line.over]
 
 
 def _plain(numbers: dict[str, Any]) -> dict[str, Any]:

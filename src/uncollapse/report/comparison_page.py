@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_content", "make_comparison_page"]
 
-_COLUMNS = {
+_FIGURES = {
     "fine_start": "neighbours in the class, same fine label: start",
-    "fine_end": "end",
-    "fine/recall@1_start": "R@1, fine labels: before training",
-    "fine/recall@1": "R@1, fine labels",
-    "recall@1_start": "R@1: before training",
-    "recall@1": "R@1",
+    "fine_end": "neighbours in the class, same fine label: end",
+    "fine/recall@1_start": "R@1 by fine labels on {split}, before training",
+    "fine/recall@1": "R@1 by fine labels on {split}",
+    "recall@1_start": "R@1 on {split}, before training",
+    "recall@1": "R@1 on {split}",
     "class_ratio": "class diameter, of the whole",
     "modes": "modes per class",
 }
@@ -62,31 +62,32 @@ def comparison_content(found: Comparison, notes: Mapping[str, str]) -> dict[str,
 
 def _scores(found: Comparison, split: str) -> dict[str, Any]:
     every = [one for one in found.numbers() if one["split"] == split]
-    used = [key for key in _COLUMNS if any(not math.isnan(one[key]) for one in every)]
-    rows = []
-    for one in every:
-        cells: list[object] = [one["run"], verdict_cell(one["verdict"])]
-        for key in used:
+    used = [key for key in _FIGURES if any(not math.isnan(one[key]) for one in every)]
+    # A column per run: pages have room for few runs and many figures, not the other way round.
+    rows: list[list[object]] = [["verdict", *(verdict_cell(one["verdict"]) for one in every)]]
+    for key in used:
+        scored = (key.endswith("recall@1") or key == "fine_end") and len(every) > 1
+        most = max(one[key] for one in every)
+        cells: list[object] = [_FIGURES[key].replace("{split}", split)]
+        for one in every:
             text = number(one[key]) if key == "modes" else percent(one[key])
-            scored = key.endswith("recall@1") or key == "fine_end"
-            best = scored and all(one[key] >= other[key] for other in every)
-            cells.append(Cell(text, one[key], style="best" * (best and len(every) > 1)))
+            cells.append(Cell(text, one[key], style="best" * (scored and one[key] == most)))
         rows.append(cells)
-    head = ["method", "verdict", *(_COLUMNS[key] for key in used)]
+    head = ["", *(one["run"] for one in every)]
     looks = [found.looks[name, split] for name in found.runs]
     bold = "; bold is the best" * (len(every) > 1)
     return {
-        "below": [line for one in every for line in _below(one)],
+        "below": [line for one in every for line in _below(one, split)],
         "table": Table(head, rows, caption=f"Split {split}{bold}"),
         "sampled": next((one.sampled for one in looks if isinstance(one, Snapshot)), ""),
         "unseen": [one for one in looks if isinstance(one, str)],
     }
 
 
-def _below(one: Mapping[str, Any]) -> list[str]:
+def _below(one: Mapping[str, Any], split: str) -> list[str]:
     """Where a run ends below its network before training."""
     keys = ("recall@1", "fine/recall@1")
-    start, end = ({key: one[key + mark] for key in keys} for mark in ("_start", ""))
+    start, end = ({f"{split}/{key}": one[key + mark] for key in keys} for mark in ("_start", ""))
     return [f"{one['run']}: {sentence}" for sentence in ends_below(start, end)]
 
 

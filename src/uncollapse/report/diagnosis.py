@@ -36,7 +36,8 @@ class Diagnosis:
     `health` holds every figure, `scores` retrieval and clustering by each kind of labels (on
     `scored` rows), `shares` the share of the variance on each axis, `plane` the map (by
     t-SNE if `tsne`) and `plane_rows` the rows on it. `compared_with` says what the reference is,
-    where that is known; `cone` what a cone does to searches by cosine, where the verdict is that.
+    where that is known, `split` what the rows are of; `cone` what a cone does to searches by
+    cosine, where the verdict is that.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Diagnosis:
     images: Images | None
     neighbourhood: Neighbourhood | None
     compared_with: str = ""
+    split: str = ""
     cone: ConeEffects | None = None
 
     @property
@@ -68,9 +70,10 @@ class Diagnosis:
     @property
     def scored_rows(self) -> str:
         """How many rows the scores are of, in words."""
+        of = f" of {self.split}" * bool(self.split)
         if self.scored == self.health.n:
-            return f"all {self.scored:,} rows"
-        return f"{self.scored:,} of {self.health.n:,} rows, the limit"
+            return f"all {self.scored:,} rows{of}"
+        return f"{self.scored:,} of {self.health.n:,} rows{of}, the limit"
 
     def page(self) -> Page:
         """The page, to add to or to render."""

@@ -13,7 +13,7 @@ from uncollapse.health.forecast_result import Cell as Shape
 from uncollapse.health.forecast_result import Forecast
 from uncollapse.report.forecast_charts import RISKS, dimension_curves, risk_key, risk_map
 from uncollapse.report.page import Page
-from uncollapse.report.race_charts import RESULTS, race_chart
+from uncollapse.report.race_charts import RECALL, RESULTS, race_chart
 from uncollapse.report.tables import Cell, Table
 from uncollapse.training.strategy_race import RaceResult
 
@@ -86,9 +86,9 @@ def forecast_content(
 def _race_figures(found: RaceResult) -> dict[str, object]:
     first, own = found.by_place[0], found.entrants[0]
     return {
-        "R@1 in the race": percent(first.recall),
-        **({"R@1 of the own strategy": percent(own.recall)} if first != own else {}),
-        "R@1, untrained": percent(found.start),
+        "R@1 on train, in the race": percent(first.recall),
+        **({"R@1 on train, own strategy": percent(own.recall)} if first != own else {}),
+        "R@1 on train, untrained": percent(found.start),
         "drift": _signed(first.drift),
     }
 
@@ -101,11 +101,11 @@ def _race(found: RaceResult) -> dict[str, Any]:
             one.steps,
             Cell(percent(one.recall), one.recall),
             Cell(percent(one.scale), one.scale),
-            RESULTS[one.result],
+            Cell(RESULTS[one.result], style="whole"),
         ]
         for one in found.by_place
     ]
-    head = ["strategy", "drift", "steps", "R@1", "scale left", "result"]
+    head = ["strategy", "drift", "steps", RECALL, "scale left", "result"]
     chart = race_chart(found.race, "Race from the untrained network", start=found.start)
     return {"chart": chart, "table": Table(head, rows)}
 
@@ -142,7 +142,9 @@ def _alternatives(found: Forecast) -> Table:
         modes = max((c.mode_drift for c in cells), key=lambda v: -math.inf if math.isnan(v) else v)
         merging = Cell(_modes(modes), modes)
         share = f"{shrinking} of {len(cells)}"
-        rows.append([str(strategy), drift, share, f"{glyph} {meaning}", merging])
+        rows.append(
+            [str(strategy), drift, share, Cell(f"{glyph} {meaning}", style="whole"), merging]
+        )
     head = ["strategy", "largest drift", "shapes that shrink", "at worst", "largest mode drift"]
     return Table(head, rows)
 

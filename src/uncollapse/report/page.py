@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from uncollapse._base.files import write_text
 from uncollapse._base.plain_text import visible
@@ -20,6 +22,9 @@ from uncollapse.charts.theme import css_variables
 from uncollapse.report.tables import shown
 
 __all__ = ["Page", "fill"]
+
+_LONG = 20  # characters of a name that may have to be broken
+_JOINT = re.compile(r"([,/_])(?=\w)")
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ def _environment() -> Environment:
         "percent": percent,
         "shown": shown,
         "markdown": _markdown,
+        "breakable": _breakable,
     }
     return environment
 
@@ -85,6 +91,13 @@ def _environment() -> Environment:
 def _shown_text(value: object) -> object:
     """Text of others without marks that act; what brings its own markup is left as it is."""
     return value if hasattr(value, "__html__") else visible(str(value))
+
+
+def _breakable(value: object) -> object:
+    """A long name may be broken after a comma, a slash or an underscore, not in a word."""
+    if not isinstance(value, str) or len(value) < _LONG or hasattr(value, "__html__"):
+        return value
+    return Markup(_JOINT.sub(r"\1<wbr>", str(escape(_shown_text(value)))))  # escaped before
 
 
 def _markdown(value: object) -> str:

@@ -10,8 +10,9 @@ from uncollapse.charts.theme import SERIES
 from uncollapse.health.race import Race
 from uncollapse.report.tables import Cell, Table
 
-__all__ = ["RESULTS", "race_chart", "race_table"]
+__all__ = ["RECALL", "RESULTS", "race_chart", "race_table"]
 
+RECALL = "R@1 on train"  # of samples that are not trained on
 # How a strategy ended, as tables say it.
 RESULTS = {"wins": "✓ chosen", "out": "out", "shrinks": "shrinks", "no room": "no room"}
 
@@ -36,7 +37,7 @@ def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
         marks.append(axes.points(steps, recalls, marker_kind(i), colour, tips=tips))
         entries.append(Entry(f"{name} (chosen)" if name == race.chosen else name, line_look(i)))
         words.append(said)
-    note = f"R@1 of {race.rows:,} held-out samples; chosen: {race.chosen}"
+    note = f"R@1 of {race.rows:,} held-out training samples; chosen: {race.chosen}"
     return Chart(title, ". ".join(words), tuple(marks), note=note, legend=tuple(entries))
 
 
@@ -47,8 +48,8 @@ def race_table(race: Race) -> Table:
         for name, lap in race.last.items()
     ]
     rows.sort(key=lambda row: row[0] != race.chosen)
-    return Table(["strategy", "steps", "R@1", "result"], rows, first=15)
+    return Table(["strategy", "steps", RECALL, "result"], rows, first=15)
 
 
-def _result(race: Race, name: str) -> str:
-    return RESULTS["wins" if name == race.chosen else "out"]
+def _result(race: Race, name: str) -> Cell:
+    return Cell(RESULTS["wins" if name == race.chosen else "out"], style="whole")

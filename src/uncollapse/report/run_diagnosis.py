@@ -49,4 +49,4 @@ def diagnose_run(
         settings=run_settings(found.config),
     )
     start = measures.start(split) if reference is None else None
-    return result if start is None else replace(result, compared_with=str(start))
+    return replace(result, split=split, compared_with="" if start is None else str(start))

@@ -21,7 +21,7 @@ from uncollapse.report.race_charts import race_chart, race_table
 from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
 from uncollapse.report.run_view import RunView
 from uncollapse.report.snapshot import Snapshot
-from uncollapse.report.tables import Cell, Table
+from uncollapse.report.tables import Cell, Table, shown
 from uncollapse.report.verdict_texts import verdict_cell, verdict_text
 from uncollapse.training.assemble import run_settings
 
@@ -65,6 +65,7 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "neighbours": _neighbours(views),
         "config": config_differences(configs) if several else config_content(first.run.config),
         "made": _made(views),
+        "made_pairs": {} if several else _made_pairs(first),
     }
 
 
@@ -79,7 +80,7 @@ def run_figures(view: RunView) -> dict[str, object]:
             continue
         figures[f"{name} on {view.split}"] = percent(value)
         if start in view.start_scores:
-            figures[f"{name}, before training"] = percent(view.start_scores[start])
+            figures[f"{name} on {view.split}, before training"] = percent(view.start_scores[start])
     figures |= _pair_figures(view)
     health = view.health
     if health is None:
@@ -127,17 +128,18 @@ def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
     tone = "good" if healthy == len(views) else "bad" if healthy == 0 else "warn"
     figures = [run_figures(view) for view in views]
     names = list(dict.fromkeys(name for one in figures for name in one))
-    rows = [
-        [view.name, verdict_cell(view.verdict), view.status, *(one.get(n, "–") for n in names)]
-        for view, one in zip(views, figures, strict=True)
+    # A column per run: pages have room for few runs and many figures, not the other way round.
+    rows: list[list[object]] = [
+        ["verdict", *(verdict_cell(view.verdict) for view in views)],
+        ["why", *(v.health.reasons[0] if v.health else str(v.snapshot) for v in views)],
+        ["status", *(view.status for view in views)],
+        *([name, *(shown(one.get(name)) for one in figures)] for name in names),
     ]
-    why = [[v.name, v.health.reasons[0] if v.health else str(v.snapshot)] for v in views]
     return {
         "headline": f"{healthy} of {len(views)} runs healthy",
         "tone": tone,
         "glyph": "✓" if tone == "good" else "✗",
-        "table": Table(["run", "verdict", "status", *names], rows),
-        "why": Table(["run", "why"], why),
+        "table": Table(["", *(view.name for view in views)], rows),
     }
 
 
@@ -213,8 +215,16 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
 def _made(views: Sequence[RunView]) -> Table:
     rows = []
     for view in views:
-        versions = view.summary.get("versions", {})
-        said = ", ".join(f"{name} {version}" for name, version in versions.items())
         path = Cell(view.run.path, style="code")
-        rows.append([view.name, path, view.run.config.seed, said or "–"])
+        rows.append([view.name, path, view.run.config.seed, _versions(view)])
     return Table(["run", "directory", "seed", "versions"], rows)
+
+
+def _made_pairs(view: RunView) -> dict[str, str]:
+    made = {"directory": str(view.run.path), "seed": str(view.run.config.seed)}
+    return made | {"versions": _versions(view)}
+
+
+def _versions(view: RunView) -> str:
+    versions = view.summary.get("versions", {})
+    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "–"

@@ -74,7 +74,7 @@ class Board:
             name,
             f"{seen.get('step', 0)}/{job.config.train.steps}",
             *(f"{seen[key]:.3g}" if key in seen else "" for key in ("loss", "diameter")),
-            f"{seen['recall@1']:.1%}" if "recall@1" in seen else "",
+            str(seen.get("recall@1", "")),
             f"{time.monotonic() - begun:.0f}",
             str(seen.get("verdict", "")),
         ]
@@ -105,5 +105,6 @@ def _last_figures(path: Path) -> dict[str, Any]:
         found |= values
         keys = [k for k in values if k.endswith("recall@1") and "fine/" not in k]
         if keys:  # of all identities, where they were looked at
-            found["recall@1"] = values[min(keys, key=lambda key: "share/" in key)]
+            best = min(keys, key=lambda key: "share/" in key)
+            found["recall@1"] = f"{values[best]:.1%} {best.partition('/')[0]}"
     return found

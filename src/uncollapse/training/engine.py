@@ -182,8 +182,8 @@ def _loop(
             _tidy(session.config)
             scores = seen.flat()
             _write(session, log, scores)
-            line.show(session.step, {"recall@1": _primary(scores)})
-            best = session.is_best(_primary(scores))
+            line.show(session.step, _primary(scores))
+            best = session.is_best(next(iter(_primary(scores).values()), None))
         if best or last or session.step % c.checkpoint_every == 0:
             save(session, run, log, owner, best=best)
         stop = ranks.any(asked.is_set())
@@ -276,12 +276,13 @@ def _tidy(config: Config) -> None:
         give_back_memory()
 
 
-def _primary(scores: Mapping[str, float]) -> float | None:
-    """Recall@1 by labels on the first evaluation split: what `best` is judged by.
+def _primary(scores: Mapping[str, float]) -> dict[str, float]:
+    """Recall@1 by labels on the first evaluation split, by its name: what `best` is judged by.
 
     Where a share of the identities is looked at during training, it is of that share.
     """
-    return next((v for k, v in scores.items() if "recall@" in k and "fine/" not in k), None)
+    found = [key for key in scores if "recall@" in key and "fine/" not in key]
+    return {key: scores[key] for key in found[:1]}
 
 
 def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:

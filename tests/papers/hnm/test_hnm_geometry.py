@@ -83,7 +83,7 @@ def test_the_registry_lists_what_exists_when_asked_for_what_does_not():
         get_item("fig99")
     assert "'fig99'" in str(error.value)
     assert all(name == item.name and item.summary and item.time for name, item in ITEMS.items())
-    assert listing_table().row_count == len(ITEMS)
+    assert len(listing_table().rows) == len(ITEMS)
     assert list(ITEMS) == list(CATALOGUE)
 
 

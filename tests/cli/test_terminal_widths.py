@@ -1,0 +1,158 @@
+"""What commands print fits the terminal: no table loses a word, a number or its last column."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from uncollapse.cli.dataset_tables import survey_table
+from uncollapse.cli.forecast import _tables as forecast_tables
+from uncollapse.cli.forecast_race import _table as race_table
+from uncollapse.cli.neighbour_lists import FoundNeighbours, show_neighbours
+from uncollapse.cli.plain_lines import say
+from uncollapse.cli.reproduce_tables import listing_table, show_page
+from uncollapse.cli.score_tables import ScoreLine, line_table, pair_table, split_tables
+from uncollapse.cli.sweep import _table as plan_table
+from uncollapse.data import survey
+from uncollapse.health.race import Lap, Race
+from uncollapse.health.strategy import Strategy
+from uncollapse.metrics.nearest_rows import Neighbours
+from uncollapse.papers import Page, Table
+from uncollapse.papers._compare import Claim, Comparison, Score
+from uncollapse.sweep.plan import Plan
+from uncollapse.training import parse_config
+from uncollapse.training.run_forecast import forecast_run
+from uncollapse.training.strategy_race import Entrant, RaceResult
+
+WIDTHS = (60, 80, 120)
+FRAME = str.maketrans(dict.fromkeys("│┃├┤┌┐└┘─━┏┓┗┛┡┩╇┳┻┼┴┬", " "))
+
+
+def shown(width, *things, page=None):
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    for thing in things:
+        console.print(thing)
+    if page is not None:
+        page(console)
+    return console.file.getvalue()
+
+
+def check(text, width, words):
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width, text
+    seen = set(text.translate(FRAME).split())
+    assert set(words) <= seen, set(words) - seen
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_forecasts_show_the_risk_and_every_strategy(width):
+    config = parse_config({"data": {"name": "digits"}, "model": {"backbone": "linear"}})
+    found = forecast_run(config, [2, 10], [2, 16], None, c=2.0, probe_steps=10)
+    text = shown(width, *forecast_tables(found, alternatives=True))
+    names = [str(cell.strategy) for cell in found.alternatives]
+    words = {word for name in names for word in name.split()}
+    check(text, width, {"P", "K", "dim", "drift", "modes", "left", "risk", *words})
+    assert {cell.risk for cell in found.cells} <= set(text.translate(FRAME).split())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_races_name_their_split_and_every_result(width):
+    own, other = Strategy("hard", "hard"), Strategy("inside", "semihard", scale_free=True)
+    race = Race((Lap(str(other), 120, 0.987),), str(other), 128, 58.0)
+    entrants = (
+        Entrant(own, 0.704, None, None, None, "shrinks"),
+        Entrant(other, -0.011, 120, 0.987, 1.25, "wins"),
+    )
+    text = shown(width, race_table(RaceResult(race, 0.117, entrants)))
+    check(text, width, {"train", "R@1", "98.7%", "wins", "shrinks", "scale-free", "+0.704"})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scores_show_every_metric_of_every_split(width):
+    names = [*(f"recall@{k}" for k in (1, 2, 4, 8, 16, 32, 100)), "map@r", "nmi", "nmi+"]
+    splits = ("validation", "validation/fine", "test")
+    scores = {f"{split}/{name}": 1.0 for split in splits for name in names}
+    scores["test/verification/auc"] = 0.25
+    text = shown(width, *split_tables(scores, scores))
+    check(text, width, {"R@1", "R@100", "MAP@R", "NMI+", "AUC", "100.00", "before", "after"})
+    assert text.count("100.00") == 2 * len(splits) * len(names)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_figures_of_files_show_their_intervals_and_what_they_are_over(width):
+    over = "30,000 of 120,053 queries, less 1,234 without a match"
+    lines = [
+        ScoreLine("r", "R-precision", 1.0, over, 0.99, 1.0, by=by, note="0.1234")
+        for by in ("label", "fine label")
+    ]
+    words = {"R-precision", "100.00", "99.00", *over.split(), "threshold", "0.1234"}
+    check(shown(width, line_table(lines, threshold="threshold")), width, words)
+    check(shown(width, pair_table(lines, lines)), width, words - {"threshold", "0.1234"})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_neighbours_with_long_names_keep_their_label_and_distance(width):
+    name = "photographs/of/some-people/" + "a_long_file_name_" * 3 + ".jpg"
+    hits = Neighbours(torch.tensor([[0, 0]]), torch.tensor([[0.123456, 123.4567]]))
+    right = [[True, False]]
+    found = FoundNeighbours([name], [name], hits, np.array(["a_label"]), right)
+    text = shown(width, page=lambda console: show_neighbours(console, found))
+    check(text, width, {"rank", "label", "distance", "✓", "✗", "0.1235", "123.5", "a_label"})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_datasets_and_the_items_keep_every_word(width):
+    entries = list(survey())
+    words = {word for one in entries for word in (one.info.name, *one.info.title.split())}
+    check(shown(width, survey_table(entries)), width, words)
+    table = listing_table()
+    check(shown(width, table), width, {w for r in table.rows for c in r[:7] for w in c.split()})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_reproduced_table_keeps_its_numbers_and_verdicts_whole(width):
+    metrics = [f"{kind} digits R@{k}" for kind in ("train", "test") for k in (1, 5, 10)]
+    scores = [
+        Score(method, metric, 42.01, [40.0, 45.0], None if method == "Triplet" else "Triplet")
+        for method in ("Triplet", "EPS + Triplet")
+        for metric in metrics
+    ]
+    claim = Claim("what is so", "a sentence of the paper", "what is so here", False)
+    tables = Comparison(scores, [claim]).tables()
+    page = Page("A title that is longer than most terminals are wide, " * 2, tables)
+    text = shown(width, page=lambda console: show_page(console, page))
+    check(text, width, {"42.01", "42.5", "NO", "reproduced?", "paper", "ours", "difference"})
+    assert text.count("42.5 ± 3.5") == 12
+    assert text.count("NO (0 of 2 seeds)") == 6
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_table_of_sentences_folds_between_words(width):
+    sentence = "the isometric approximation theorem holds for separated classes " * 3
+    table = Table(["claim", "verdict", "why"], [[sentence, "true if", sentence]] * 2, verdict=1)
+    text = shown(width, page=lambda console: show_page(console, Page("", [table])))
+    check(text, width, {*sentence.split(), "true", "verdict"})
+    assert text.count("true if") == 2
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_plan_of_a_sweep_says_why_its_time_is_not_known(width):
+    why = "the smallest run failed: " + "out of memory " * 8
+    plan = Plan(9, 1, 1, 8, 2, None, 1_500_000_000, why)
+    check(shown(width, plan_table(plan)), width, {*why.split(), "1,500", "MB"})
+
+
+def test_lines_wrap_between_words_on_a_terminal_alone():
+    text = "by label, on all 2,000 rows of test: " + "R@1 50.4 %, " * 8 + "/tmp/" + "x" * 70
+    for terminal in (True, False):
+        console = Console(file=io.StringIO(), width=60, force_terminal=terminal, color_system=None)
+        say(console, text)
+        say(console, text, whole=True)
+        lines = console.file.getvalue().splitlines()
+        assert text in lines
+        assert (len(lines) > 2) is terminal
+        assert all(word in " ".join(lines).split() for word in text.split())
