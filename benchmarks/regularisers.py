@@ -88,17 +88,14 @@ def grid() -> Iterator[Setting]:
     letters, people = Setting("letters"), Setting("people", lr=3e-4)
     yield from _regularised(letters, WEIGHTS)
     yield from _regularised(people, {name: weights[1:] for name, weights in WEIGHTS.items()})
-    for first in (letters, people):
-        yield from _scale_free(first)
-    alphabets = Setting("alphabets", "random", "semihard", p=8, k=16)
-    yield from _regularised(alphabets, {name: weights[:2] for name, weights in WEIGHTS.items()})
-    easy = replace(alphabets, positives="easy")
-    yield from _regularised(easy, {name: weights[:1] for name, weights in WEIGHTS.items()})
-    best = replace(letters, positives="inside", scale_free=True)
-    yield from _regularised(best, {name: weights[:1] for name, weights in WEIGHTS.items()})
-    for first in (replace(letters, seed=1), replace(people, seed=1)):
-        yield from _scale_free(first)
-        yield from _regularised(first, {name: weights[1:] for name, weights in WEIGHTS.items()})
+    small = {name: weights[:1] for name, weights in WEIGHTS.items()}
+    yield from _scale_free(letters)
+    yield from _scale_free(people)
+    yield from _regularised(Setting("alphabets", "random", "semihard", p=8, k=16), small)
+    again = replace(letters, seed=1)
+    yield replace(again, regulariser="variance-covariance", weight=0.2)
+    yield from _scale_free(again)
+    yield from _regularised(replace(letters, positives="inside", scale_free=True), small)
 
 
 def _regularised(first: Setting, weights: dict[str, tuple[float, ...]]) -> Iterator[Setting]:
