@@ -10,6 +10,7 @@ from torch import Tensor
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse.losses._regulariser import Regulariser
+from uncollapse.mining.random_state import Draws
 
 __all__ = ["SIGRegLoss", "epps_pulley"]
 
@@ -31,7 +32,7 @@ def epps_pulley(values: Tensor, knots: int = 17, reach: float = 3.0) -> Tensor:
     return len(values) * (apart @ weight)
 
 
-class SIGRegLoss(Regulariser):
+class SIGRegLoss(Draws, Regulariser):
     """How far the batch is from N(0, I): the mean Epps-Pulley distance of random projections.
 
     Each call draws `slices` directions on the unit sphere; the batch's projections on each should
@@ -102,17 +103,6 @@ class SIGRegLoss(Regulariser):
         drawn = torch.randn(dim, self.slices, generator=self.generator, dtype=torch.float64)
         unit: Tensor = drawn / drawn.norm(dim=0)
         return unit.to(like.device, like.dtype, non_blocking=True)
-
-    def get_extra_state(self) -> Tensor:
-        """State of the generator, so that a checkpoint of the loss goes on with the same draws."""
-        if self.generator is None:
-            return torch.empty(0, dtype=torch.uint8)
-        return self.generator.get_state()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Put the generator back; a state without one leaves it."""
-        if self.generator is not None and len(state):
-            self.generator.set_state(state)
 
 
 def _quadrature(values: Tensor, knots: int, reach: float) -> tuple[Tensor, Tensor, Tensor]:
