@@ -17,9 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.metrics import roc_auc_score, silhouette_score
+from sklearn.metrics import roc_auc_score
 
 from _collapse_runs import Setting, available, settings, snapshots
+from _figures_of_others import (
+    centroid_similarity,
+    chunked_lidar,
+    collapse_level,
+    lost_rank,
+    no_separation,
+    of_three,
+    worst_class_rank,
+)
 from uncollapse._base.files import read_json, write_json
 from uncollapse._base.progress import progress_reporter
 from uncollapse.health import Health, Thresholds, measure
@@ -96,24 +105,6 @@ def ours_fine(z: Array, y: Array, start: Start) -> float:
     return nearness(found)
 
 
-def collapse_level(z: Array) -> float:
-    """1 - sqrt(dim) times the mean standard deviation of the axes of unit rows."""
-    unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
-    return 1 - math.sqrt(z.shape[1]) * float(unit.std(axis=0, ddof=1).mean())
-
-
-def worst_of_three(z: Array, y: Array) -> float:
-    """MONAI's aggregate: centroids that point one way, lost rank, no silhouette; the worst."""
-    means = np.stack([z[y == c].mean(0) for c in np.unique(y)])
-    means = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    cosines = (means @ means.T)[np.triu_indices(len(means), 1)]
-    values = np.linalg.svd(z - z.mean(0), compute_uv=False)
-    share = values / max(values.sum(), 1e-300)
-    rank = math.exp(-float((share * np.log(np.maximum(share, 1e-300))).sum()))
-    silhouette = float(silhouette_score(z, y, metric="cosine"))
-    return max((cosines.mean() + 1) / 2, 1 - rank / min(z.shape), (1 - silhouette) / 2)
-
-
 DETECTORS = (
     Detector("uncollapse, start and fine labels", "uc.measure(fine_labels=...)", ours_fine, 1.0),
     Detector("uncollapse, with the start", "uc.measure(z, y, before=...)", ours, 1.0),
@@ -128,7 +119,15 @@ DETECTORS = (
     Detector("uniformity", "Wang and Isola 2020", lambda z, y, s: uniformity(z)),
     Detector("collapse level", "lightly, SimSiam", lambda z, y, s: collapse_level(z)),
     Detector("PCF", "OML", lambda z, y, s: -pcf(z)),
-    Detector("aggregate, max", "MONAI", lambda z, y, s: worst_of_three(z, y)),
+    Detector("aggregate, max", "MONAI", lambda z, y, s: max(of_three(z, y))),
+    Detector("aggregate, mean", "MONAI", lambda z, y, s: float(np.mean(of_three(z, y)))),
+    Detector("centroid similarity", "MONAI", lambda z, y, s: centroid_similarity(z, y)),
+    Detector("effective rank", "MONAI", lambda z, y, s: lost_rank(z)),
+    Detector("worst class rank", "MONAI", lambda z, y, s: worst_class_rank(z, y)),
+    Detector("separation", "MONAI", lambda z, y, s: no_separation(z, y)),
+    Detector("RankMe callback", "stable-pretraining", lambda z, y, s: -rankme(z, eps=1e-5)),
+    Detector("LiDAR callback", "stable-pretraining", lambda z, y, s: -chunked_lidar(z)),
+    Detector("LiDAR callback, by class", "same", lambda z, y, s: -chunked_lidar(z, y)),
     Detector("mean cosine", "Ethayarajh 2019", lambda z, y, s: anisotropy(z).mean),
 )
 

@@ -1,6 +1,7 @@
 """Drift and mode drift of every loss, unmined, on real states of collapse: those of detectors.py.
 
-python benchmarks/loss_drifts.py            digits, one seed; runs are kept in out/detectors
+python benchmarks/loss_drifts.py                 digits, one seed; runs are kept in out/detectors
+python benchmarks/loss_drifts.py --regularisers  those that are added to a loss, beside batch-hard
 
 Each state is the end of a run of `_collapse_runs`: held-out rows, with the labels of its training.
 Learned proxies are fitted to the state first, with the embeddings still.
@@ -17,10 +18,53 @@ from torch import Tensor, nn
 
 from _collapse_runs import settings, snapshots
 from uncollapse.health import drift, mode_drift
-from uncollapse.health.strategy_drifts import LOSSES
+from uncollapse.health.strategy_drifts import LOSSES, Maker
+from uncollapse.losses import (
+    CodingRateLoss,
+    MultipleLosses,
+    SIGRegLoss,
+    TripletLoss,
+    VarianceCovarianceLoss,
+)
+from uncollapse.mining import Miner
 
 OUT = Path("out/detectors")
 FIT = 200  # steps that proxies have
+
+
+def batch_hard() -> TripletLoss:
+    """The loss that collapses networks."""
+    return TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+
+
+def sigreg() -> SIGRegLoss:
+    """From the same directions each time."""
+    return SIGRegLoss(generator=torch.Generator().manual_seed(0))
+
+
+REGULARISERS = {
+    "hard x hard": Maker(lambda miner, c, d: batch_hard()),
+    "hard x hard, scale-free": Maker(
+        lambda miner, c, d: TripletLoss(
+            margin=0.2, miner=Miner("hard", "hard"), scale_free="hardest-negative"
+        )
+    ),
+    "variance-covariance": Maker(lambda miner, c, d: VarianceCovarianceLoss()),
+    "coding rate": Maker(lambda miner, c, d: CodingRateLoss()),
+    "coding rate, not normalised": Maker(lambda miner, c, d: CodingRateLoss(normalize=False)),
+    "SIGReg": Maker(lambda miner, c, d: sigreg()),
+    "hard x hard + 0.2 variance-covariance": Maker(
+        lambda miner, c, d: MultipleLosses(
+            [batch_hard(), VarianceCovarianceLoss()], weights=[1, 0.2]
+        )
+    ),
+    "hard x hard + 0.01 coding rate": Maker(
+        lambda miner, c, d: MultipleLosses([batch_hard(), CodingRateLoss()], weights=[1, 0.01])
+    ),
+    "hard x hard + 0.7 SIGReg": Maker(
+        lambda miner, c, d: MultipleLosses([batch_hard(), sigreg()], weights=[1, 0.7])
+    ),
+}
 
 
 def states() -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -51,11 +95,14 @@ def fitted(loss: nn.Module, z: Tensor, labels: Tensor) -> None:
 
 def main() -> int:
     torch.set_num_threads(1)
-    every, names = list(states()), sys.argv[1:] or list(LOSSES)
+    asked = sys.argv[1:]
+    makers = REGULARISERS if "--regularisers" in asked else LOSSES
+    every = list(states())
+    names = [name for name in asked if not name.startswith("--")] or list(makers)
     print("| loss | " + " | ".join(name for name, *_ in every) + " |")
     print("|---" * (len(every) + 1) + "|")
     for name in names:
-        make, normalized = LOSSES[name]
+        make, normalized = makers[name]
         cells = []
         for _, z, labels in every:
             loss = make(None, int(labels.max()) + 1, z.shape[1])

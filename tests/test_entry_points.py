@@ -53,6 +53,7 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "TripletLoss": lambda: uc.TripletLoss(margin=0.5),
     "TripletLoss soft": lambda: uc.TripletLoss(soft=True, reduction="nonzero"),
     "TripletLoss scale-free": lambda: uc.TripletLoss(margin=0.5, scale_free=True),
+    "TripletLoss hardest negatives": lambda: uc.TripletLoss(scale_free="hardest-negative"),
     "TripletLoss squared": lambda: uc.TripletLoss(distance="squared"),
     "TripletLoss mined": lambda: uc.TripletLoss(miner=uc.Miner("hard", "hard")),
     "ContrastiveLoss": lambda: uc.ContrastiveLoss(margin=3.0),
@@ -219,6 +220,9 @@ POINTS: dict[str, Callable[[Any], Any]] = {
     "pairwise_distances": uc.pairwise_distances,
     "measure, no labels": lambda x: uc.measure(x).diameter,
     "diagnose, no labels": lambda x: uc.diagnose(x).health.diameter,
+    "VarianceCovarianceLoss": lambda x: uc.losses.VarianceCovarianceLoss()(x),
+    "CodingRateLoss": lambda x: uc.losses.CodingRateLoss()(x),
+    "SIGRegLoss": lambda x: uc.losses.SIGRegLoss(generator=_generator())(x),
     "check_claims, end": lambda x: _claims(OTHER, Y, end=x),
     **{
         f"{name}, {place}": (lambda x, f=f: f(x, OTHER))

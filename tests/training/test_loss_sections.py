@@ -8,11 +8,13 @@ from pydantic import ValidationError
 
 from uncollapse import losses
 from uncollapse._base.check import InputError
-from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss
+from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TrimmedLoss
+from uncollapse.losses._regulariser import Regulariser
 from uncollapse.losses.base import Wrapper
 from uncollapse.mining import Miner
+from uncollapse.training.assemble import build_loss
 from uncollapse.training.config import parse_config
-from uncollapse.training.loss_sections import LOSSES, LossConfig, TrainingSize
+from uncollapse.training.loss_sections import LOSSES, REGULARISERS, LossConfig, TrainingSize
 from uncollapse.training.section_base import OneOf
 
 SIZE = TrainingSize(classes=3, samples=12, dim=2, generator=torch.Generator().manual_seed(0))
@@ -28,7 +30,10 @@ def test_every_loss_has_a_section():
     built_on = {section.kind for section in LOSSES.values()}
     public = {getattr(losses, name) for name in losses.__all__}
     concrete = {x for x in public if isinstance(x, type) and issubclass(x, Loss)}
-    assert built_on == {loss for loss in concrete if not issubclass(loss, Wrapper)} - {Loss}
+    added = {loss for loss in concrete if issubclass(loss, Wrapper | Regulariser)}
+    assert built_on == concrete - added - {Loss}
+    made = {type(make(False, SIZE)) for make in REGULARISERS.values()}
+    assert made == {loss for loss in added if issubclass(loss, Regulariser)}
 
 
 @EVERY
@@ -50,7 +55,7 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
     for key, field in section.model_fields.items():
         words = next((m.words for m in field.metadata if isinstance(m, OneOf)), ())
         words = words or tuple(w for w in get_args(field.annotation) if isinstance(w, str))
-        if not words or key == "name":
+        if not words or key in ("name", "regulariser"):
             continue
         name = {"trim_on": "on", "id_neck": "neck"}.get(key, key)
         size = {k: v for k, v in section().sized(SIZE).items() if k != name}
@@ -127,6 +132,60 @@ def test_every_loss_can_have_a_classifier_beside_it_trimmed_or_not(section):
         assert tuple(loss.classifier.shape) == (3, 2)
         assert type(loss.inner) is (TrimmedLoss if trim else section.kind)
         assert loss.miner is miner
+
+
+@EVERY
+@pytest.mark.parametrize("name", REGULARISERS)
+def test_every_loss_can_have_a_regulariser_beside_it(section, name):
+    miner = Miner("easy", "hard")
+    for more in ({}, {"trim": 0.5}, {"id_weight": 0.5}):
+        loss = section(regulariser=name, regulariser_weight=0.25, **more).build(miner, SIZE)
+        assert type(loss) is MultipleLosses
+        assert loss.weights == (1.0, 0.25)
+        assert type(loss.inner) is type(section(**more).build(miner, SIZE))
+        assert isinstance(loss.others[0], Regulariser)
+        assert loss.miner is miner
+        z = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
+        assert loss(z, torch.tensor([0, 0, 1, 1, 2, 2])).requires_grad or not list(
+            loss.parameters()
+        )
+
+
+@pytest.mark.parametrize("name", ["variance-covariance", "sigreg"])
+def test_a_regulariser_sees_directions_where_the_loss_or_the_network_has_no_others(name):
+    def sees(section, unit=False):
+        size = TrainingSize(3, 12, 2, unit=unit)
+        return section(regulariser=name).build(None, size).others[0].normalize
+
+    assert not sees(LOSSES["triplet"])
+    assert sees(LOSSES["triplet"], unit=True)
+    assert sees(LOSSES["sup-con"])
+
+
+def test_a_run_s_regulariser_knows_that_its_network_ends_in_a_normalisation():
+    from uncollapse.data import load
+
+    for unit in (False, True):
+        config = parse_config(
+            {
+                "data": {"name": "digits"},
+                "model": {"normalize": unit},
+                "loss": {"regulariser": "sigreg", "regulariser_weight": 0.02},
+            }
+        )
+        loss = build_loss(config, load("digits"))
+        assert loss.others[0].normalize is unit
+        assert loss.others[0].generator is not None
+
+
+@EVERY
+def test_the_weight_of_a_regulariser_without_one_is_refused(section):
+    name = section.model_fields["name"].default
+    message = r"loss\.regulariser_weight: expected 0\.1 where loss\.regulariser is 'none', got 0\.5"
+    with pytest.raises(InputError, match=message):
+        parse_config({"loss": {"name": name, "regulariser_weight": 0.5}})
+    with pytest.raises(InputError, match=r"loss\.regulariser: expected 'none', 'variance"):
+        parse_config({"loss": {"name": name, "regulariser": "vicreg"}})
 
 
 def test_the_classifier_is_drawn_from_the_generator():

@@ -29,7 +29,7 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
     known = settings or RunSettings()
     slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
     base = own if own.scale_free is None else _with_margin(own)
-    free = [] if own.scale_free is None else [replace(base, scale_free=True)]
+    free = [] if own.scale_free is None else [replace(base, scale_free=base.scale_free or True)]
     if own.positives is None:
         return [one for one in (*free, slower) if one != own]
     # With two samples of a class there is one positive, whatever it is called.

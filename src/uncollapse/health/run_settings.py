@@ -37,7 +37,7 @@ class RunSettings:
     pool: int | None = None
     margin: float | None = None
     soft: bool | None = None
-    scale_free: bool | None = None
+    scale_free: bool | str | None = None
     normalize: bool | None = None
     batch_size: int | None = None
     lr: float | None = None

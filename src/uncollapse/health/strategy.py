@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
+from torch import nn
+
 from uncollapse.mining import Miner
 
 __all__ = ["Strategy", "apply_strategy", "changed_keys", "left_alone", "strategy_of"]
@@ -32,14 +35,15 @@ class Strategy:
     positives: str | None = None
     negatives: str | None = None
     pool: int | None = None
-    scale_free: bool | None = None
+    scale_free: bool | str | None = None
     margin: float | None = None
     soft: bool | None = None
     lr_factor: float = 1.0
 
     def __str__(self) -> str:
         words = [f"{self.positives} x {self.negatives}"] if self.positives else ["same tuples"]
-        words += ["scale-free"] if self.scale_free else []
+        words += ["scale-free"] if self.scale_free is True else []
+        words += [f"scale-free ({self.scale_free})"] if isinstance(self.scale_free, str) else []
         words += ["soft"] if self.soft else []
         words += ["margin 0"] if self.margin == 0 and not self.soft else []
         words += [f"pool {self.pool}"] if self.pool else []
@@ -84,14 +88,22 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
 @contextmanager
 def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
     """Whatever is tried on a loss inside, it then does `strategy`, and draws as it would have."""
-    generator = getattr(getattr(loss_fn, "miner", None), "generator", None)
-    state = None if generator is None else generator.get_state()
+    generators = _generators(loss_fn)
+    states = [generator.get_state() for generator in generators]
     try:
         yield
     finally:
         apply_strategy(loss_fn, strategy)
-        if generator is not None:
+        for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
+
+
+def _generators(loss_fn: object) -> list[torch.Generator]:
+    """Those of its miner, which may be another package's, and of the losses added to it."""
+    parts = [getattr(loss_fn, "miner", None)]
+    parts += list(loss_fn.modules()) if isinstance(loss_fn, nn.Module) else []
+    found = (getattr(part, "generator", None) for part in parts)
+    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
 
 
 def changed_keys(first: Strategy, then: Strategy) -> dict[str, Any]:

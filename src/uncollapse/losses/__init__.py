@@ -1,11 +1,12 @@
 """Losses: what a batch of embeddings costs (HNM §2.1, EPS §3), exact at the edge of collapse.
 
 Each is a `Loss`, called `loss(embeddings, labels)` or `loss(embeddings, labels, tuples)`, and takes
-a `miner`.
+a `miner`. Regularisers are losses of the batch as a whole, to add to another: `MultipleLosses`.
 """
 
 from uncollapse.losses.base import Elements, Loss
 from uncollapse.losses.circle import CircleLoss
+from uncollapse.losses.coding_rate import CodingRateLoss
 from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.face_margins import ArcFaceLoss, CosFaceLoss
 from uncollapse.losses.identity import IdentityLoss
@@ -17,16 +18,19 @@ from uncollapse.losses.nt_xent import NTXentLoss
 from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
+from uncollapse.losses.sigreg import SIGRegLoss
 from uncollapse.losses.smooth_ap import SmoothAPLoss
 from uncollapse.losses.soft_triple import SoftTripleLoss
 from uncollapse.losses.spread import SpreadLoss
 from uncollapse.losses.sup_con import SupConLoss
 from uncollapse.losses.trimmed import TrimmedLoss, trim
 from uncollapse.losses.triplet import TripletLoss
+from uncollapse.losses.variance_covariance import VarianceCovarianceLoss
 
 __all__ = [
     "ArcFaceLoss",
     "CircleLoss",
+    "CodingRateLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
     "Elements",
@@ -39,12 +43,14 @@ __all__ = [
     "NTXentLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
+    "SIGRegLoss",
     "SmoothAPLoss",
     "SoftTripleLoss",
     "SpreadLoss",
     "SupConLoss",
     "TrimmedLoss",
     "TripletLoss",
+    "VarianceCovarianceLoss",
     "as_pml",
     "trim",
 ]

@@ -1,4 +1,8 @@
-"""Distances over their mean: what makes a loss indifferent to scale, and its gradient."""
+"""Distances over one of the batch's own: what makes a loss indifferent to scale, and its gradient.
+
+Over their mean, or, as Quaterion's triplet loss has it, over the mean distance of the hardest
+negatives (qdrant/quaterion, `quaterion/loss/triplet_loss.py`, there with batch-hard mining alone).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,22 @@ from torch import Tensor
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.pairwise import known_distances
 from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
+from uncollapse.losses.base import pair_distances
+from uncollapse.mining.miner import Miner
 
-__all__ = ["mean_distance", "over_mean", "seen_by_miner", "through_mean"]
+__all__ = [
+    "FORMS",
+    "HARDEST",
+    "hardest_negative_mean",
+    "mean_distance",
+    "over_mean",
+    "seen_by_miner",
+    "through_mean",
+]
+
+HARDEST = "hardest-negative"
+FORMS = ("mean", HARDEST)
+_NEAREST = Miner("easy", "hard")  # each anchor once, with its hardest negative
 
 
 def mean_distance(classes: ByClass) -> tuple[Tensor, Tensor]:
@@ -40,6 +58,19 @@ def seen_by_miner(batch: Batch) -> Batch:
     wide = batch.frame.wide
     mean = known_distances(wide, reach=0.75).sum() / (len(wide) * (len(wide) - 1))
     return replace(batch, frame=batch.frame.seen_as(1 / mean))
+
+
+def hardest_negative_mean(batch: Batch, rows: Tensor) -> Tensor:
+    """Mean over the anchors of the distance to their hardest negative, on the graph of `rows`.
+
+    Anchors are the rows with a positive and a negative; 1 where there are none, or where every
+    hardest negative coincides with its anchor.
+    """
+    if batch.classes.usable == 0:
+        return rows.new_ones(())
+    anchor, _, negative = _NEAREST.mine(batch)
+    far = pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
+    return torch.where(far == 0, torch.ones_like(far), far)
 
 
 def over_mean(rows: Tensor, reach: float) -> Tensor:

@@ -74,6 +74,7 @@ class Loss(nn.Module, ABC):
     words: ClassVar[dict[str, tuple[str, ...]]] = {}  # further settings that are one of some words
     numbers: ClassVar[dict[str, tuple[float, float]]] = {}  # those that are numbers, and their span
     labels_needed = False
+    labels_used = True
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class Loss(nn.Module, ABC):
         ref_labels: ArrayLike | None,
         sample_ids: ArrayLike | None,
     ) -> tuple[Batch, Triplets | Pairs | None]:
-        if labels is None and (tuples is None or self.labels_needed):
+        if labels is None and self.labels_used and (tuples is None or self.labels_needed):
             why = "labels, one for each row" + (
                 " where no tuples are given" if tuples is None else ""
             )
@@ -183,7 +184,7 @@ class Loss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The settings; the miner is shown as the module it is."""
-        hidden = ("training", "miner")
+        hidden = ("training", "miner", "generator")
         shown = {k: v for k, v in vars(self).items() if k[0] != "_" and k not in hidden}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 

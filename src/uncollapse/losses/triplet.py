@@ -10,13 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.frame import Frame, on_host
 from uncollapse.distances.pairwise import known_distances
 from uncollapse.losses._all_triplets import all_triplets
 from uncollapse.losses._classwise import ByClass
-from uncollapse.losses._scale_free import mean_distance, over_mean, seen_by_miner, through_mean
+from uncollapse.losses._scale_free import (
+    FORMS,
+    HARDEST,
+    hardest_negative_mean,
+    mean_distance,
+    over_mean,
+    seen_by_miner,
+    through_mean,
+)
 from uncollapse.losses.base import Elements, Loss, attach, graph_rows, mean_or_zero, pair_distances
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets
@@ -43,7 +51,7 @@ class TripletLoss(Loss):
     `miner=None` takes **all** triplets, exactly, without listing them: at most three N × N
     products and O(N²·min(K, log K)) comparisons, memory O(N²) up to N = 2048 and O(N·K) beyond.
     With a miner, or with tuples, the triplets they name, by differences. The miner sees the
-    distances the loss sees: normalised if `normalize`, over their mean if `scale_free`.
+    distances the loss sees: normalised if `normalize`, over one of them if `scale_free`.
     `Miner("all", "all")`, also with `keep="violating"` or `"semihard"` at the loss's own margin, is
     not listed either.
 
@@ -65,7 +73,11 @@ class TripletLoss(Loss):
         scale_free: divide all distances by the batch's mean pairwise distance, inside the gradient:
             scaling the embedding then changes nothing, and its radial drift <Z_c, ∇L> is 0. The
             loss is finite at any spread; when all embeddings coincide the gradient is 0. Costs
-            three more N × N products.
+            three more N × N products. True or `"mean"`; or `"hardest-negative"`: by the mean
+            distance of the anchors to their hardest negatives, inside the gradient too, as
+            Quaterion does. That is scale-free as well, but where classes touch the divisor is small
+            beside the spread, and the loss and its gradient grow without bound. Needs labels, also
+            with tuples.
         normalize: divide embeddings by their norms first (a zero embedding stays 0).
         reduction: `"mean"` over the triplets; `"nonzero"`: over those with a positive loss (PML's
             default), which for `soft` are all: a softplus that rounds to 0 is counted;
@@ -92,7 +104,7 @@ class TripletLoss(Loss):
         margin: float = 0.2,
         miner: nn.Module | None = None,
         soft: bool = False,
-        scale_free: bool = False,
+        scale_free: bool | str = False,
         normalize: bool = False,
         reduction: str = "mean",
         distance: str = "euclidean",
@@ -102,7 +114,15 @@ class TripletLoss(Loss):
         self.margin, self.distance, self.scale_free = margin, distance, scale_free
         self.soft, self.swap = soft, swap
 
+    @property
+    def labels_needed(self) -> bool:  # type: ignore[override]
+        """To know the hardest negatives."""
+        return bool(self.scale_free == HARDEST)
+
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "scale_free" and isinstance(value, str):
+            check_choice(name, value, FORMS)
+            value = value if value == HARDEST else True
         super().__setattr__(name, value)
         both = vars(self)
         if both.get("scale_free") and both.get("distance", "euclidean") != "euclidean":
@@ -112,7 +132,12 @@ class TripletLoss(Loss):
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per triplet, listed; `pull` is d(a, p)."""
         rows, reach = graph_rows(batch, self.normalize), batch.reach
-        if self.scale_free:
+        over: Tensor | None = None
+        if self.scale_free == HARDEST:
+            over = hardest_negative_mean(batch, rows)
+            seen = batch.frame.seen_as(batch.frame.unit / over.detach())
+            batch = replace(batch, frame=seen)
+        elif self.scale_free:
             # Over their mean distance rows reach about as far as 1, unless all coincide.
             rows, reach = over_mean(rows, reach), float(not batch.frame.collapsed)
             batch = seen_by_miner(batch)
@@ -120,6 +145,7 @@ class TripletLoss(Loss):
         ends = [positive, negative, negative] if self.swap else [positive, negative]
         starts = [anchor, anchor, positive][: len(ends)]
         distance = self._measured(rows, torch.cat(starts), torch.cat(ends), reach)
+        distance = distance if over is None else distance / over
         near, *others = distance.view(len(ends), -1)
         far = torch.stack(others).amin(0)
         loss = triplet_loss(near, far, self.margin, soft=self.soft)
@@ -148,7 +174,8 @@ class TripletLoss(Loss):
     def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
         """The loss of a checked batch, without listing triplets where that can be."""
         labelled = batch.labels is not None and not batch.offset
-        if self.swap or self.distance != "euclidean" or (self.scale_free and not labelled):
+        listed = self.swap or self.distance != "euclidean" or self.scale_free == HARDEST
+        if listed or (self.scale_free and not labelled):
             return super().value(batch, tuples)
         whole = self._whole() if tuples is None and labelled else None
         if whole is not None and batch.classes.triplets == 0:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, eager, off_graph
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
@@ -18,6 +18,7 @@ from uncollapse.distances.tiles import BLOCK, short_squares
 from uncollapse.mining.blocks import Block, anchor_blocks
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings, choose_negatives
 from uncollapse.mining.positives import POSITIVES, choose_positives, inside_positives
+from uncollapse.mining.random_state import Draws
 from uncollapse.mining.tuples import Triplets
 
 __all__ = ["KEEP", "Miner", "NoTripletsWarning"]
@@ -29,7 +30,7 @@ class NoTripletsWarning(UserWarning):
     """A batch gave no triplet; the message says why. Given once per miner and reason."""
 
 
-class Miner(nn.Module):
+class Miner(Draws):
     """Choose triplets of a batch: which positives, and independently which negatives.
 
     Distances are Euclidean between the embeddings as given (normalise them first if the loss does);
@@ -155,17 +156,6 @@ class Miner(nn.Module):
         shown = [name for name in _DEFAULTS if getattr(self, name) != _DEFAULTS[name]]
         names = ["positives", "negatives", *(n for n in shown if n not in ("generator",))]
         return ", ".join(f"{n}={getattr(self, n)!r}" for n in dict.fromkeys(names))
-
-    def get_extra_state(self) -> Tensor:
-        """State of the generator, so that a checkpoint of the loss goes on with the same draws."""
-        if self.generator is None:
-            return torch.empty(0, dtype=torch.uint8)
-        return self.generator.get_state()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Put the generator back; a state without one leaves it."""
-        if self.generator is not None and len(state):
-            self.generator.set_state(state)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, _checked(name, value) if name in _DEFAULTS else value)

@@ -95,16 +95,18 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
     """The loss with its miner; parameters such as proxies are sized by the training data."""
-    size = TrainingSize(
-        len(train.classes), len(train), config.model.dim, generator=seeded(config, "loss")
-    )
+    size = _size(config, len(train.classes), len(train))
     return config.loss.build(_build_miner(config), size)
+
+
+def _size(config: Config, classes: int, samples: int) -> TrainingSize:
+    model = config.model
+    return TrainingSize(classes, samples, model.dim, seeded(config, "loss"), model.normalize)
 
 
 def run_settings(config: Config) -> RunSettings:
     """What the adviser must know of a run; it is read off its config, without its data."""
-    some = TrainingSize(2, 2, config.model.dim, generator=seeded(config, "loss"))
-    known = RunSettings.of(config.loss.build(_build_miner(config), some))
+    known = RunSettings.of(config.loss.build(_build_miner(config), _size(config, 2, 2)))
     batch = config.batch
     return replace(known, lr=config.optimiser.lr, batch_size=batch.samples, k=batch.per_class)
 

@@ -6,7 +6,7 @@ A new loss is added here, and to `AnyLoss`; a test holds each section to the sig
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -14,13 +14,14 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from torch import Generator, nn
 
 from uncollapse import losses
-from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss
+from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TrimmedLoss
 from uncollapse.losses.identity import NECKS
 from uncollapse.losses.spread import STAND_INS
 from uncollapse.training.section_base import OneOf, Section
 
 __all__ = [
     "LOSSES",
+    "REGULARISERS",
     "AnyLoss",
     "ArcFaceConfig",
     "CircleConfig",
@@ -46,19 +47,44 @@ Distance = Literal["euclidean", "squared", "cosine"]
 
 @dataclass(frozen=True)
 class TrainingSize:
-    """What a loss with parameters of its own must know: how many, and what they start from."""
+    """What a loss with parameters of its own must know: how many, and what they start from.
+
+    `unit` says that the network ends in a normalisation.
+    """
 
     classes: int
     samples: int
     dim: int
     generator: Generator | None = None
+    unit: bool = False
+
+
+def _spread(directions: bool, size: TrainingSize) -> Loss:
+    return losses.VarianceCovarianceLoss(normalize=directions)
+
+
+def _volume(directions: bool, size: TrainingSize) -> Loss:
+    return losses.CodingRateLoss()  # always of directions, as published
+
+
+def _gaussian(directions: bool, size: TrainingSize) -> Loss:
+    return losses.SIGRegLoss(normalize=directions, generator=size.generator)
+
+
+# Each made for what the loss beside it sees: rows, or their directions alone.
+REGULARISERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
+    "variance-covariance": _spread,
+    "coding-rate": _volume,
+    "sigreg": _gaussian,
+}
 
 
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
 
     `trim_on` says which tuples are trimmed. `id_weight` adds so much of the cross-entropy of a
-    classifier, `losses.IdentityLoss`, over all samples.
+    classifier, `losses.IdentityLoss`, over all samples. `regulariser` adds `regulariser_weight` of
+    one; it sees directions alone where the loss does, or where the network ends in a normalisation.
     """
 
     kind: ClassVar[type[Loss]]
@@ -69,6 +95,8 @@ class LossConfig(Section):
     id_weight: float = Field(0.0, ge=0)
     id_neck: Annotated[str, OneOf(NECKS)] = "none"
     label_smoothing: float = Field(0.0, ge=0, le=1)
+    regulariser: Annotated[str, OneOf(("none", *REGULARISERS))] = "none"
+    regulariser_weight: float = Field(0.1, ge=0)
 
     @field_validator("id_neck", "label_smoothing")
     @classmethod
@@ -78,23 +106,34 @@ class LossConfig(Section):
             raise ValueError(f"{off!r} where loss.id_weight is 0")
         return value
 
+    @field_validator("regulariser_weight")
+    @classmethod
+    def _of_a_regulariser(cls, value: float, info: ValidationInfo) -> float:
+        off = cls.model_fields["regulariser_weight"].default
+        if value != off and info.data.get("regulariser") == "none":
+            raise ValueError(f"{off!r} where loss.regulariser is 'none'")
+        return value
+
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
-        """The loss, trimmed and with a classifier if asked."""
+        """The loss, trimmed, with a classifier and with a regulariser if asked."""
         options = self.model_dump(exclude=set(LossConfig.model_fields))
         loss = self.kind(**options, **self.sized(size), miner=miner)
         if self.trim is not None:
             loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
-        if self.id_weight == 0:
+        if self.id_weight > 0:
+            loss = IdentityLoss(
+                loss,
+                num_classes=size.classes,
+                dim=size.dim,
+                weight=self.id_weight,
+                label_smoothing=self.label_smoothing,
+                neck=self.id_neck,
+                generator=size.generator,
+            )
+        if self.regulariser == "none":
             return loss
-        return IdentityLoss(
-            loss,
-            num_classes=size.classes,
-            dim=size.dim,
-            weight=self.id_weight,
-            label_smoothing=self.label_smoothing,
-            neck=self.id_neck,
-            generator=size.generator,
-        )
+        more = REGULARISERS[self.regulariser](self.normalizes or size.unit, size)
+        return MultipleLosses([loss, more], weights=[1.0, self.regulariser_weight])
 
     def sized(self, size: TrainingSize) -> dict[str, Any]:
         """The arguments of the loss that are no keys: they follow from the training data."""
@@ -129,7 +168,7 @@ class TripletConfig(LossConfig):
     name: Literal["triplet"] = "triplet"
     margin: float = Field(0.2, ge=0)
     soft: bool = False
-    scale_free: bool = False
+    scale_free: bool | Literal["mean", "hardest-negative"] = False
     normalize: bool = False
     reduction: Annotated[str, OneOf(losses.TripletLoss.reductions)] = "mean"
     distance: Distance = "euclidean"
