@@ -14,8 +14,9 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from torch import Generator, nn
 
 from uncollapse import losses
-from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss
+from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, TrimmedLoss
 from uncollapse.losses.identity import NECKS
+from uncollapse.losses.memory import remembers
 from uncollapse.training.section_base import OneOf, Section
 
 __all__ = [
@@ -54,8 +55,9 @@ class TrainingSize:
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
 
-    `trim_on` says which tuples are trimmed. `id_weight` adds so much of the cross-entropy of a
-    classifier, `losses.IdentityLoss`, over all samples.
+    `trim_on` says which tuples are trimmed. `memory` compares with so many of the newest embeddings
+    in all, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` adds so much of
+    the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples.
     """
 
     kind: ClassVar[type[Loss]]
@@ -63,6 +65,9 @@ class LossConfig(Section):
     name: str
     trim: float | None = Field(None, gt=0, le=1)
     trim_on: Literal["all", "positives"] = "all"
+    memory: int = Field(0, ge=0)
+    memory_after: int = Field(0, ge=0)
+    memory_symmetric: bool = False
     id_weight: float = Field(0.0, ge=0)
     id_neck: Annotated[str, OneOf(NECKS)] = "none"
     label_smoothing: float = Field(0.0, ge=0, le=1)
@@ -75,12 +80,30 @@ class LossConfig(Section):
             raise ValueError(f"{off!r} where loss.id_weight is 0")
         return value
 
+    @field_validator("memory")
+    @classmethod
+    def _compares_rows(cls, value: int) -> int:
+        if value and not remembers(cls.kind):
+            raise ValueError("0: this loss compares no rows with rows")
+        return value
+
+    @field_validator("memory_after", "memory_symmetric")
+    @classmethod
+    def _of_a_memory(cls, value: int, info: ValidationInfo) -> int:
+        if value and info.data.get("memory") == 0:
+            raise ValueError(f"{cls.model_fields[str(info.field_name)].default!r} without loss.memory")
+        return value
+
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
-        """The loss, trimmed and with a classifier if asked."""
+        """The loss, trimmed, with a memory and with a classifier if asked."""
         options = self.model_dump(exclude=set(LossConfig.model_fields))
         loss = self.kind(**options, **self.sized(size), miner=miner)
         if self.trim is not None:
             loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+        if self.memory:
+            loss = CrossBatchMemory(
+                loss, self.memory, after=self.memory_after, symmetric=self.memory_symmetric
+            )
         if self.id_weight == 0:
             return loss
         return IdentityLoss(

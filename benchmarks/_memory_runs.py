@@ -1,0 +1,118 @@
+"""One run of the study of memories: drift with a full one, training, what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from _study import Setting
+from _study_data import splits
+from _study_run import recall
+from uncollapse.data import LabelledImages
+from uncollapse.health import drift
+from uncollapse.health.drift_forecast import embedded_batches, other_batches
+from uncollapse.health.filled_memory import filled
+from uncollapse.health.scale import spread
+from uncollapse.losses.memory import memories
+from uncollapse.training import Config
+from uncollapse.training.evaluation import embed
+from uncollapse.training.session import Session
+
+__all__ = ["SIZES", "STRATEGIES", "MemorySetting", "grid", "one_run"]
+
+SIZES = (0, 64, 256, 1024, 4096, 16384)  # 64 is the batch: no row is old
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "hard x hard": {"positives": "hard", "negatives": "hard"},
+    "easy x hard": {"positives": "easy", "negatives": "hard"},
+    "hard x hard, scale-free": {"positives": "hard", "negatives": "hard", "scale_free": True},
+}
+RATES = {"letters": 1e-3, "people": 3e-4}  # as in the study of forecast and rescue
+STEPS, P, K, DIM, SEEDS = 300, 16, 4, 64, 2
+BATCHES, OTHER_BATCHES = 4, 1000  # of the drift, which sees other batches than the run
+LOOKS = (75, 150, 225, 300)  # steps at which the age of the memory is measured
+LOOKED_AT = 512  # rows of it
+
+
+@dataclass(frozen=True)
+class MemorySetting(Setting):
+    """A run with a memory of so many rows; 0 for none."""
+
+    memory: int = 0
+    symmetric: bool = False
+
+    def config(self) -> Config:
+        """The same as a run's config."""
+        memory = {"memory": self.memory, "memory_symmetric": self.symmetric}
+        return super().config().with_changes({"loss": memory if self.memory else {}})
+
+
+def grid(names: Sequence[str]) -> list[MemorySetting]:
+    """All runs, a seed at a time: what is cut short is whole for the first seeds."""
+    return [
+        MemorySetting(
+            name,
+            "conv2",
+            P,
+            K,
+            DIM,
+            lr=RATES[name],
+            steps=STEPS,
+            seed=seed,
+            memory=size,
+            **strategy,
+        )
+        for seed in range(SEEDS)
+        for name in names
+        for strategy in STRATEGIES.values()
+        for size in SIZES
+    ]
+
+
+def one_run(setting: MemorySetting) -> dict[str, Any]:
+    """Drift before, and verdict, scale and R@1 after; how old the memory's rows were meanwhile."""
+    train, test = splits(setting.data)
+    session = Session(setting.config(), train)
+    first = _drift(session, train, setting)
+    before, start = recall(session.model, test), _scale(session, test)
+    ages, losses = [], []
+    for step in range(1, setting.steps + 1):
+        losses.append(float(session.advance().get("loss", float("nan"))))
+        if setting.memory and step in LOOKS:
+            ages.append(_staleness(session, train))
+    assert session.guard is not None
+    return {
+        "drift": first,
+        "verdict": session.guard.monitor.verdict,
+        "scale": _scale(session, test) / start,
+        "recall_before": before,
+        "recall": recall(session.model, test),
+        "staleness": ages,
+        "loss": losses[::10],
+    }
+
+
+def _drift(session: Session, train: LabelledImages, setting: MemorySetting) -> float:
+    """Of the untrained network's batches, against a memory that is full of other samples."""
+    shape = (setting.p, setting.k, BATCHES, setting.seed + OTHER_BATCHES)
+    batches = list(embedded_batches(session.model, train, *shape))
+    with filled(session.loss, other_batches(session.model, train, *shape)):
+        return drift(session.loss, batches).value
+
+
+def _scale(session: Session, test: LabelledImages) -> float:
+    """Mean distance of rows of unseen classes."""
+    some = torch.arange(0, len(test), max(1, len(test) // 500))
+    return spread(embed(session.model, test.subset(some)))
+
+
+def _staleness(session: Session, train: LabelledImages) -> float:
+    """How far the memory's rows are from what the network makes of them now, in mean distances."""
+    (memory,) = memories(session.loss)
+    some = torch.randperm(len(memory.memory), generator=torch.Generator().manual_seed(0))
+    some = some[:LOOKED_AT]
+    then = memory.memory[some]
+    now = embed(session.model, train.subset(memory.memory_ids[some]))
+    return float((then - now).norm(dim=1).mean()) / spread(now)
