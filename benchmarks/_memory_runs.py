@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,12 +23,13 @@ from uncollapse.training.session import Session
 
 __all__ = ["SIZES", "STRATEGIES", "MemorySetting", "grid", "one_run"]
 
-SIZES = (0, 64, 256, 1024, 4096, 16384)  # 64 is the batch: no row is old
+SIZES = (0, 256, 1024, 4096, 16384)
 STRATEGIES: dict[str, dict[str, Any]] = {
     "hard x hard": {"positives": "hard", "negatives": "hard"},
     "easy x hard": {"positives": "easy", "negatives": "hard"},
     "hard x hard, scale-free": {"positives": "hard", "negatives": "hard", "scale_free": True},
 }
+FIXED = ("hard x hard", "easy x hard")  # strategies whose runs are made with fixed references too
 RATES = {"letters": 1e-3, "people": 3e-4}  # as in the study of forecast and rescue
 STEPS, P, K, DIM, SEEDS = 300, 16, 4, 64, 2
 BATCHES, OTHER_BATCHES = 4, 1000  # of the drift, which sees other batches than the run
@@ -41,34 +42,35 @@ class MemorySetting(Setting):
     """A run with a memory of so many rows; 0 for none."""
 
     memory: int = 0
-    symmetric: bool = False
+    references: str = "moving"
 
     def config(self) -> Config:
         """The same as a run's config."""
-        memory = {"memory": self.memory, "memory_symmetric": self.symmetric}
+        memory = {"memory": self.memory, "memory_references": self.references}
         return super().config().with_changes({"loss": memory if self.memory else {}})
 
 
 def grid(names: Sequence[str]) -> list[MemorySetting]:
-    """All runs, a seed at a time: what is cut short is whole for the first seeds."""
-    return [
-        MemorySetting(
-            name,
-            "conv2",
-            P,
-            K,
-            DIM,
-            lr=RATES[name],
-            steps=STEPS,
-            seed=seed,
-            memory=size,
-            **strategy,
-        )
+    """All runs, those with fixed references of the first seed alone."""
+    found = [
+        _setting(name, strategy, size, seed)
         for seed in range(SEEDS)
         for name in names
-        for strategy in STRATEGIES.values()
+        for strategy in STRATEGIES
         for size in SIZES
     ]
+    fixed = [
+        replace(_setting(name, strategy, size, 0), references="fixed")
+        for name in names
+        for strategy in FIXED
+        for size in (P * K, *SIZES[1:])  # as many as the batch: no row is old
+    ]
+    return found + fixed
+
+
+def _setting(name: str, strategy: str, size: int, seed: int) -> MemorySetting:
+    more = {"lr": RATES[name], "steps": STEPS, "seed": seed, "memory": size}
+    return MemorySetting(name, "conv2", P, K, DIM, **STRATEGIES[strategy], **more)
 
 
 def one_run(setting: MemorySetting) -> dict[str, Any]:

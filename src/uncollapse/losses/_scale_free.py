@@ -11,7 +11,7 @@ from uncollapse.distances.batch import Batch
 from uncollapse.distances.pairwise import known_distances
 from uncollapse.losses._classwise import FAR, ByClass, cross_class, dot
 
-__all__ = ["mean_distance", "over_mean", "seen_by_miner", "through_mean", "without_scale"]
+__all__ = ["mean_distance", "over_mean", "seen_by_miner", "through_mean"]
 
 
 def mean_distance(classes: ByClass) -> tuple[Tensor, Tensor]:
@@ -60,17 +60,6 @@ def _mean_to_candidates(batch: Batch, rows: Tensor, reach: float) -> Tensor:
         own = batch.known is not None and not batch.known.apart
         pairs = batch.count * (batch.candidates - int(own))
     return total / max(pairs, 1)
-
-
-def without_scale(rows: Tensor, reach: float) -> Tensor:
-    """The rows as they are, with a gradient that neither shrinks nor spreads them.
-
-    They are c + (x - c)·μ₀/μ(x) about their centre c, μ their mean distance and μ₀ its present
-    value: a loss of them does not change when x is scaled, so <Z_c, ∇L> = 0.
-    """
-    total = known_distances(rows, reach=reach).sum()
-    mean = torch.where(total == 0, torch.ones_like(total), total)
-    return rows + (rows - rows.detach().mean(0)) * (mean.detach() / mean - 1.0)
 
 
 def through_mean(batch: Batch, gradient: Tensor, mean: Tensor, slope: Tensor) -> Tensor:

@@ -12,16 +12,18 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike, eager, label_array, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.batch import Batch
+from uncollapse.distances.frame import working_dtype
+from uncollapse.distances.pairwise import pairwise_distances
 from uncollapse.losses._proxies import ProxyLoss
-from uncollapse.losses._scale_free import without_scale
-from uncollapse.losses.base import Elements, Loss, Wrapper, graph_rows
+from uncollapse.losses.base import Elements, Loss, Wrapper
 from uncollapse.losses.multiple import MultipleLosses
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets
 
-__all__ = ["CrossBatchMemory", "memories", "reading", "remembers"]
+__all__ = ["REFERENCES", "CrossBatchMemory", "memories", "moved", "reading", "remembers"]
 
+REFERENCES = ("moving", "fixed")
 _KEPT = ("memory", "memory_labels", "memory_ids", "calls")
 
 
@@ -76,20 +78,20 @@ class CrossBatchMemory(Wrapper):
     ([0.0, 1.0, 0.5, 3.0], 1.0)
     """
 
-    own = (*Wrapper.own, "size", "after", "symmetric", *_KEPT)
-    numbers: ClassVar = {}
+    own = (*Wrapper.own, "size", "after", "references", *_KEPT)
+    words: ClassVar = {"references": REFERENCES}
     memory: Tensor
     memory_labels: Tensor
     memory_ids: Tensor
     calls: Tensor
 
     def __init__(
-        self, loss: Loss, size: int, *, after: int = 0, symmetric: bool = False
+        self, loss: Loss, size: int, *, after: int = 0, references: str = "moving"
     ) -> None:
         super().__init__(loss)
         _check_inner(loss)
         self.size, self.after = check_int("size", size), check_int("after", after, 0)
-        self.symmetric = symmetric
+        self.references = references
         self._fresh: Fresh | None = None  # what a call enqueues in place of its anchors
         for name, value in _empty().items():
             self.register_buffer(name, value)
@@ -224,13 +226,13 @@ class CrossBatchMemory(Wrapper):
         """The batch with its references: what is fresh, and behind it what is kept of the rest."""
         rows, labels = batch.rows[: batch.count], batch.labels
         assert labels is not None
-        if getattr(self.inner, "scale_free", False):
-            rows = without_scale(graph_rows(batch, self.normalize), batch.reach).to(rows.dtype)
-        own = self._fresh is None
-        first = rows if own and self.symmetric else fresh.rows
+        own, first = self._fresh is None, fresh.rows
         kept, kept_labels = self._older(fresh, rows)
         if len(first) + len(kept) == 0:
             return None
+        if self.references == "moving":
+            first = rows if own else moved(first, rows)
+            kept = moved(kept, rows)
         return Batch.of(
             rows,
             labels,
@@ -271,6 +273,21 @@ class CrossBatchMemory(Wrapper):
         if len(self.memory) and self.memory.shape[1] != rows.shape[1]:
             allowed = f"{self.memory.shape[1]} as the memory has, or reset() before"
             raise InputError(name, f"{rows.shape[1]} columns", allowed)
+
+
+def moved(kept: Tensor, rows: Tensor) -> Tensor:
+    """Kept rows r as they are, on the graph as c(x) + (r - c₀)·μ(x)/μ₀: they move with the batch.
+
+    c and μ are centre and mean distance of the batch, c₀ and μ₀ their present values. A loss of x
+    and r that does not change when all is shifted then has Σ ∇L = 0, and one that is homogeneous
+    the drift that Euler's identity gives it: both as if r were embedded anew.
+    """
+    wide = rows.to(working_dtype(rows))
+    centre, then = wide.mean(0), wide.detach().mean(0)
+    mean = pairwise_distances(wide).sum() if len(wide) > 1 else wide.new_zeros(())
+    grown = mean / mean.detach() - 1.0 if float(mean.detach()) > 0 else mean * 0.0
+    shift: Tensor = (centre - then) + (kept.to(wide) - then) * grown
+    return kept + shift.to(kept.dtype)
 
 
 def remembers(kind: type[Loss]) -> bool:

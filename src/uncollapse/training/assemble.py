@@ -98,6 +98,9 @@ def build_loss(config: Config, train: LabelledImages) -> Loss:
     size = TrainingSize(
         len(train.classes), len(train), config.model.dim, generator=seeded(config, "loss")
     )
+    if 0 < config.loss.memory < config.batch.samples:
+        allowed = f"0, or at least the {config.batch.samples} samples of a batch"
+        raise InputError("loss.memory", config.loss.memory, allowed)
     return config.loss.build(_build_miner(config), size)
 
 

@@ -16,7 +16,7 @@ from torch import Generator, nn
 from uncollapse import losses
 from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, TrimmedLoss
 from uncollapse.losses.identity import NECKS
-from uncollapse.losses.memory import remembers
+from uncollapse.losses.memory import REFERENCES, remembers
 from uncollapse.training.section_base import OneOf, Section
 
 __all__ = [
@@ -67,7 +67,7 @@ class LossConfig(Section):
     trim_on: Literal["all", "positives"] = "all"
     memory: int = Field(0, ge=0)
     memory_after: int = Field(0, ge=0)
-    memory_symmetric: bool = False
+    memory_references: Annotated[str, OneOf(REFERENCES)] = "moving"
     id_weight: float = Field(0.0, ge=0)
     id_neck: Annotated[str, OneOf(NECKS)] = "none"
     label_smoothing: float = Field(0.0, ge=0, le=1)
@@ -87,11 +87,12 @@ class LossConfig(Section):
             raise ValueError("0: this loss compares no rows with rows")
         return value
 
-    @field_validator("memory_after", "memory_symmetric")
+    @field_validator("memory_after", "memory_references")
     @classmethod
-    def _of_a_memory(cls, value: int, info: ValidationInfo) -> int:
-        if value and info.data.get("memory") == 0:
-            raise ValueError(f"{cls.model_fields[str(info.field_name)].default!r} without loss.memory")
+    def _of_a_memory(cls, value: int | str, info: ValidationInfo) -> int | str:
+        off = cls.model_fields[str(info.field_name)].default
+        if value != off and info.data.get("memory") == 0:
+            raise ValueError(f"{off!r} where loss.memory is 0")
         return value
 
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
@@ -102,7 +103,7 @@ class LossConfig(Section):
             loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
         if self.memory:
             loss = CrossBatchMemory(
-                loss, self.memory, after=self.memory_after, symmetric=self.memory_symmetric
+                loss, self.memory, after=self.memory_after, references=self.memory_references
             )
         if self.id_weight == 0:
             return loss
