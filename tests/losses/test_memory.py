@@ -62,7 +62,11 @@ def beside_pml():
             None,
         ),
         "multi-similarity": (MultiSimilarityLoss(base=0.5), losses.MultiSimilarityLoss(), None),
-        "mined": (MultiSimilarityLoss(base=0.5, miner=similar), losses.MultiSimilarityLoss(), similar),
+        "mined": (
+            MultiSimilarityLoss(base=0.5, miner=similar),
+            losses.MultiSimilarityLoss(),
+            similar,
+        ),
         "sup-con": (SupConLoss(temperature=0.1), losses.SupConLoss(), None),
         "nt-xent": (NTXentLoss(temperature=0.07), losses.NTXentLoss(), None),
         "circle": (CircleLoss(reduction="nonzero"), losses.CircleLoss(), None),
@@ -83,7 +87,8 @@ NAMES += ("sup-con", "nt-xent", "circle", "margin")
 def test_values_and_gradients_are_those_of_pml_beyond_the_wrap_around(name, masked):
     loss, theirs, miner = beside_pml()[name]
     wrapper = pytest.importorskip("pytorch_metric_learning.losses").CrossBatchMemory
-    a, b = CrossBatchMemory(loss, 50), wrapper(theirs, 8, 50, miner=miner)
+    a = CrossBatchMemory(loss, 50, references="fixed")
+    b = wrapper(theirs, 8, 50, miner=miner)
     for step, (z, labels) in enumerate(batches(8)):  # 50 is no multiple of 18
         kwargs = {"enqueue_mask": torch.arange(18) % 3 != 0} if masked and step % 2 else {}
         (value, gradient), (other, slope) = (graded(m, z, labels, **kwargs) for m in (a, b))
@@ -97,7 +102,7 @@ def test_tuples_of_the_batch_are_added_as_in_pml_while_both_mean_the_batch():
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     distances = pytest.importorskip("pytorch_metric_learning.distances")
     plain = distances.LpDistance(normalize_embeddings=False)
-    a = CrossBatchMemory(TripletLoss(margin=0.3, reduction="nonzero"), 50)
+    a = CrossBatchMemory(TripletLoss(margin=0.3, reduction="nonzero"), 50, references="fixed")
     b = losses.CrossBatchMemory(losses.TripletMarginLoss(0.3, distance=plain), 8, 50)
     for step, (z, labels) in enumerate(batches(2)):
         tuples = Miner("hard", "hard")(z, labels)
@@ -106,14 +111,17 @@ def test_tuples_of_the_batch_are_added_as_in_pml_while_both_mean_the_batch():
         assert same is (step == 0)  # from then on PML reads the batch's rows as slots of its queue
 
 
-def oracle(z, labels, kept, kept_labels, margin, positives, scale_free=False):
+def oracle(z, labels, kept, kept_labels, margin, positives, scale_free=False, moving=False):
     """Triplets of an anchor with all others that are not itself, by loops in float64."""
     every = torch.cat([z.detach(), kept]).double()
+    if moving:
+        wide = z.double()
+        centre, mean = wide.mean(0), torch.pdist(wide).mean()
+        old = centre + (kept.double() - centre.detach()) * mean / mean.detach()
+        every = torch.cat([wide, old])
     theirs = torch.cat([labels, kept_labels])
     total, count = z.new_zeros((), dtype=torch.float64), 0
-    distance = [
-        [torch.linalg.vector_norm(row.double() - other) for other in every] for row in z
-    ]
+    distance = [[torch.linalg.vector_norm(row.double() - other) for other in every] for row in z]
     if scale_free:
         n, m = len(z), len(every)
         mean = sum(distance[i][j] for i in range(n) for j in range(m) if i != j) / (n * (m - 1))
@@ -130,16 +138,21 @@ def oracle(z, labels, kept, kept_labels, margin, positives, scale_free=False):
     return total / max(count, 1)
 
 
+@pytest.mark.parametrize("references", ["moving", "fixed"])
 @pytest.mark.parametrize("positives", ["easy", "hard"])
 @pytest.mark.parametrize("spread", [1.0, 1e-3])
-def test_our_miners_choose_over_batch_and_memory_and_never_the_row_itself(positives, spread):
-    loss = CrossBatchMemory(TripletLoss(margin=0.5, miner=Miner(positives, "hard")), 30)
+def test_our_miners_choose_over_batch_and_memory_and_never_the_row_itself(
+    positives, spread, references
+):
+    inner = TripletLoss(margin=0.5, miner=Miner(positives, "hard"))
+    loss = CrossBatchMemory(inner, 30, references=references)
     kept, names = torch.empty(0, 3), torch.empty(0, dtype=torch.int64)
     for z, labels in batches(4, n=10, dim=3, classes=4):
         z = 100 + spread * z  # float32 far from the origin, nearly a point
         value, gradient = graded(loss, z, labels)
         leaf = z.clone().requires_grad_()
-        expected = oracle(leaf, labels, kept[-20:], names[-20:], 0.5, positives)
+        moving = references == "moving"
+        expected = oracle(leaf, labels, kept[-20:], names[-20:], 0.5, positives, moving=moving)
         (slope,) = torch.autograd.grad(expected, leaf)
         assert value.item() == pytest.approx(expected.item(), rel=1e-5)
         torch.testing.assert_close(gradient, slope, rtol=1e-4, atol=1e-6)
@@ -149,7 +162,7 @@ def test_our_miners_choose_over_batch_and_memory_and_never_the_row_itself(positi
 def test_a_scale_free_loss_is_over_the_mean_distance_to_its_references_and_has_no_drift():
     inner = TripletLoss(margin=0.5, scale_free=True, miner=Miner("hard", "hard"))
     loss = CrossBatchMemory(inner, 40)
-    *earlier, (z, labels) = batches(4, n=10, dim=3, classes=3)
+    *earlier, (z, labels) = batches(4, n=10, dim=3, classes=3, dtype=torch.float64)
     for x, y in earlier:
         loss(x, y)
     kept, names = loss.memory, loss.memory_labels
@@ -162,7 +175,7 @@ def test_a_scale_free_loss_is_over_the_mean_distance_to_its_references_and_has_n
     assert float(gradient.abs().max()) > 0
 
 
-def test_without_a_memory_that_is_full_a_symmetric_one_is_the_loss_itself():
+def test_a_memory_as_small_as_the_batch_changes_nothing():
     z, labels = next(batches(1))
     for loss in (
         TripletLoss(margin=0.4, miner=Miner("easy", "hard")),
@@ -173,8 +186,9 @@ def test_without_a_memory_that_is_full_a_symmetric_one_is_the_loss_itself():
         SupConLoss(),
     ):
         plain = graded(loss, z, labels)
-        first = graded(CrossBatchMemory(loss, 18, symmetric=True), z, labels)
-        for a, b in zip(plain, first, strict=True):
+        memory = CrossBatchMemory(loss, 18)
+        memory(z + 1.0, labels)
+        for a, b in zip(plain, graded(memory, z, labels), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -185,7 +199,8 @@ def test_gradients_go_to_the_batch_alone():
     loss(leaf, labels).backward()
     leaf.grad = None
     loss(second.clone().requires_grad_(), labels).backward()
-    assert leaf.grad is None and not loss.memory.requires_grad
+    assert leaf.grad is None
+    assert not loss.memory.requires_grad
 
 
 def test_until_after_the_loss_is_the_inner_one_and_rows_are_kept():
@@ -214,7 +229,8 @@ def test_what_is_kept_is_first_in_first_out_and_forgotten_by_reset():
     assert loss.memory_ids.tolist() == [1, 10, 11, 20, 21]
     assert loss.memory_labels.tolist() == [1, 0, 1, 0, 1]
     loss.reset()
-    assert len(loss.memory) == 0 and int(loss.calls) == 0
+    assert len(loss.memory) == 0
+    assert int(loss.calls) == 0
     loss(torch.zeros(2, 7), [0, 1])  # of another dimension
     assert loss.memory.shape == (2, 7)
 
@@ -254,14 +270,20 @@ def test_rows_that_are_measured_again_are_not_their_own_neighbours():
     assert drift(loss, z, labels).value == drift(empty, z, labels).value
 
 
-def test_the_drift_of_a_hinge_is_that_of_its_anchors():
+def test_the_drift_of_a_hinge_is_the_mean_of_its_active_triplets_and_no_net_force_is_left():
     loss = CrossBatchMemory(TripletLoss(margin=0.3, miner=Miner("hard", "hard")), 40)
     (first, labels), (z, names) = batches(2, dtype=torch.float64)
     loss(first, labels)
+    found = loss.elements(z, names).loss
+    active = found[found > 0] - 0.3  # d_ap - d_an
+    expected = float(active.sum()) / len(found) / float(torch.pdist(z).mean())
+    assert drift(loss, z, names).value == pytest.approx(expected, rel=1e-6)
     _, gradient = graded(loss.eval(), z, names)
-    mean = torch.pdist(z).mean()
-    expected = ((z - z.mean(0)) * gradient).sum() / mean
-    assert drift(loss, z, names).value == pytest.approx(float(expected), rel=1e-6)
+    assert float(gradient.sum(0).abs().max()) < 1e-9 < float(gradient.abs().max())
+    loss.references = "fixed"
+    _, gradient = graded(loss, z, names)
+    assert float(gradient.sum(0).abs().max()) > 1e-3
+    assert drift(loss, z, names).value < 0.8 * expected
 
 
 def test_a_state_of_any_length_is_loaded_and_goes_on_the_same():
@@ -291,14 +313,17 @@ def test_settings_of_the_inner_loss_are_its_own_too_and_wrappers_nest():
     inner = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     memory = CrossBatchMemory(TrimmedLoss(inner, fraction=0.5), 40)
     memory.margin = 0.7
-    assert inner.margin == 0.7 and memory.miner is inner.miner and memory.fraction == 0.5
+    assert inner.margin == 0.7
+    assert memory.miner is inner.miner
+    assert memory.fraction == 0.5
     outer = IdentityLoss(memory, num_classes=5, dim=8)
     both = MultipleLosses([memory, ContrastiveLoss()])
     for loss in (memory, outer, both):
         memory.reset()
         for z, labels in batches(2):
             value, gradient = graded(loss, z, labels)
-            assert torch.isfinite(value) and float(gradient.abs().max()) > 0
+            assert torch.isfinite(value)
+            assert float(gradient.abs().max()) > 0
         assert len(memory.memory) == 36
         assert memories(loss) == [memory]
 
@@ -317,7 +342,8 @@ def test_an_empty_memory_with_nothing_enqueued_costs_nothing():
     loss = CrossBatchMemory(ContrastiveLoss(), 8)
     z, labels = next(batches(1, n=4))
     value, gradient = graded(loss, z, labels, enqueue_mask=torch.zeros(4, dtype=torch.bool))
-    assert float(value) == 0.0 and not gradient.any()
+    assert float(value) == 0.0
+    assert not gradient.any()
 
 
 def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
@@ -328,7 +354,8 @@ def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
     loss.reset()
     for _ in range(2):
         value, gradient = graded(loss, torch.ones(4, 2), torch.tensor([0, 0, 1, 1]))
-        assert float(value) == pytest.approx(0.2) and not gradient.any()
+        assert float(value) == pytest.approx(0.2)
+        assert not gradient.any()
 
 
 @pytest.mark.parametrize(
@@ -336,6 +363,7 @@ def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
     [
         (lambda m, z, y: CrossBatchMemory(m.inner, 0), "size: expected .*1.*got 0"),
         (lambda m, z, y: CrossBatchMemory(m.inner, 8, after=-1), "after"),
+        (lambda m, z, y: CrossBatchMemory(m.inner, 8, references="old"), "references.*'old'"),
         (lambda m, z, y: CrossBatchMemory(NPairLoss(), 8), "loss: .*got NPairLoss"),
         (lambda m, z, y: CrossBatchMemory(m, 8), "loss: .*got CrossBatchMemory"),
         (

@@ -66,8 +66,9 @@ def forecast(
     must be newly initialised). `loss_fn` is the triplet loss to ask about: by default batch-hard
     with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells.
     Where it has a memory, drifts are those with a full one, of other samples through the same
-    network. `several_modes` says whether the classes have several modes, which a recommended strategy must
-    then keep; by default that is so where the data has `fine_labels` that divide a class.
+    network. `several_modes` says whether the classes have several modes, which a recommended
+    strategy must then keep; by default that is so where the data has `fine_labels` that divide a
+    class.
     Shapes that the data cannot fill (fewer classes than P, or K beyond the largest class in a batch
     beyond all samples) are left out; `InputError` where that leaves none.
     """

@@ -107,7 +107,8 @@ def probe(
     """Train a copy of the network for `steps` with Adam; the network itself is left alone.
 
     So is a loss with parameters of its own (proxies, a classifier) or a memory: a copy of it is
-    trained along, at the same rate. `normalized` as for `drift`: the embeddings that count have length 1.
+    trained along, at the same rate. `normalized` as for `drift`: the embeddings that count have
+    length 1.
     """
     check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
     keep_memory()

@@ -1,19 +1,18 @@
-"""Cross-batch memory: Wang et al. 2020 (XBM); what mining over more rows does to collapse: HNM §3.3."""
+"""Cross-batch memory: Wang et al. 2020 (XBM). Mining over more rows has more drift: HNM §3.3."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, eager, label_array, points
+from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import working_dtype
-from uncollapse.distances.pairwise import pairwise_distances
+from uncollapse.losses._kept_rows import Fresh, masked, moved, repeated, without_own
 from uncollapse.losses._proxies import ProxyLoss
 from uncollapse.losses.base import Elements, Loss, Wrapper
 from uncollapse.losses.multiple import MultipleLosses
@@ -21,18 +20,10 @@ from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets
 
-__all__ = ["REFERENCES", "CrossBatchMemory", "memories", "moved", "reading", "remembers"]
+__all__ = ["REFERENCES", "CrossBatchMemory", "memories", "reading", "remembers"]
 
 REFERENCES = ("moving", "fixed")
 _KEPT = ("memory", "memory_labels", "memory_ids", "calls")
-
-
-class Fresh(NamedTuple):
-    """Rows that are to be remembered, off the graph, with labels and, where known, sample ids."""
-
-    rows: Tensor
-    labels: Tensor
-    ids: Tensor
 
 
 class CrossBatchMemory(Wrapper):
@@ -40,8 +31,8 @@ class CrossBatchMemory(Wrapper):
 
     The rows of the batch are the anchors. Positives and negatives are mined, by the inner loss's
     own miner, among the `size` newest embeddings: the batch's and, behind them, those kept of
-    earlier steps. No row is compared with itself. Gradients go to the batch alone: kept embeddings
-    are constants, and so are the batch's own rows as positives and negatives, unless `symmetric`.
+    earlier steps. No row is compared with itself. Gradients go to the batch alone. Kept embeddings
+    move with its centre and its scale, as they would if they were embedded anew (`moved`).
 
     With `sample_ids` (a run from a config has them) the older copies of a sample that is in the
     batch are left out: else the nearest positive of a sample is, from the second epoch on, itself.
@@ -54,9 +45,10 @@ class CrossBatchMemory(Wrapper):
     Siblings: a larger batch has the same candidates, all of them fresh, and gradients to all of
     them; `Miner(pool=...)` bounds how many of all these candidates an anchor mines among.
 
-    Collapse: what is mined over grows to `size`, and batch-hard mining over more rows has more
-    drift: docs/memory.md has the law as measured. A `scale_free` inner loss keeps a drift of 0: the
-    scale of the batch is taken out of its gradient also where the other rows are constants.
+    Collapse: what is mined over grows to `size`, and with it the drift of hard mining: batch-hard
+    collapses sooner, and what did not shrink may (docs/memory.md has the figures). A `scale_free`
+    inner loss keeps a drift of 0. With `references="fixed"` drift says nothing: rows flee from
+    constants that do not flee from them, and embeddings without a norm run away.
 
     Args:
         loss: a loss of tuples: not one of proxies or class vectors, `NPairLoss` or `MultipleLosses`
@@ -64,8 +56,9 @@ class CrossBatchMemory(Wrapper):
         size: rows kept, those of the present batch included, as in PML.
         after: calls before the memory is used; until then the loss is the inner one, and embeddings
             are kept. Wang et al. wait until features drift slowly.
-        symmetric: the batch's own rows get gradients as positives and negatives too, as without a
-            memory. False is PML's way.
+        references: `"moving"`: kept embeddings move with the batch, and its own rows get gradients
+            as positives and negatives, so that a memory as small as the batch changes nothing;
+            `"fixed"`: all positives and negatives are constants, as in PML. Values are the same.
 
     >>> from uncollapse.losses.triplet import TripletLoss
     >>> from uncollapse.mining import Miner
@@ -135,7 +128,7 @@ class CrossBatchMemory(Wrapper):
             raise InputError("enqueue_mask", "a mask beside tuples", "one of the two")
         if labels is None:
             raise InputError("labels", None, "labels, one for each row")
-        whole, mask = _masked(embeddings, self.numbered(labels), sample_ids, enqueue_mask)
+        whole, mask = masked(embeddings, self.numbered(labels), sample_ids, enqueue_mask)
         anchors = Fresh(*(part[~mask] for part in whole))
         self._fresh = Fresh(*(part[mask].detach() for part in whole))
         ids = anchors.ids if sample_ids is not None else None
@@ -214,9 +207,7 @@ class CrossBatchMemory(Wrapper):
             raise InputError("size", self.size, f"at least the {len(fresh.rows)} rows of a batch")
         return fresh
 
-    def _compared(
-        self, batch: Batch, fresh: Fresh, tuples: Triplets | Pairs | None
-    ) -> Tensor:
+    def _compared(self, batch: Batch, fresh: Fresh, tuples: Triplets | Pairs | None) -> Tensor:
         joined = self._joined(batch, fresh)
         if joined is None:
             return batch.rows.sum() * 0.0
@@ -247,23 +238,23 @@ class CrossBatchMemory(Wrapper):
         """What is kept and still counts: the newest, without older copies of present samples."""
         first = max(0, len(self.memory) + len(fresh.rows) - self.size)
         kept = self.memory[first:].to(rows).reshape(-1, rows.shape[1])
-        labels, ids = (part[first:].to(rows.device) for part in (self.memory_labels, self.memory_ids))
+        labels, ids = (
+            part[first:].to(rows.device) for part in (self.memory_labels, self.memory_ids)
+        )
         stale = torch.isin(ids, fresh.ids[fresh.ids >= 0])
         if not self.training:  # rows that are looked at again are not their own neighbours
-            stale |= _repeated(kept, rows)
+            stale |= repeated(kept, rows)
         return (kept[~stale], labels[~stale]) if bool(stale.any()) else (kept, labels)
 
-    def _tuples(
-        self, joined: Batch, given: Triplets | Pairs | None
-    ) -> Triplets | Pairs | None:
-        """None where our miner will choose; else those of another miner, or all; and those given."""
+    def _tuples(self, joined: Batch, given: Triplets | Pairs | None) -> Triplets | Pairs | None:
+        """None where our miner will choose; else those of another or all, and those given."""
         if given is None and isinstance(self.miner, Miner):
             return None
         found: Triplets | Pairs | None = self.mined(joined)
         if found is None:
             found = as_pairs(None, joined.labels, joined.ref_labels)
         if not isinstance(self.miner, Miner) and not joined.classes.apart:
-            found = _without_own(found)
+            found = without_own(found)
         if given is None:
             return found
         same: Any = as_triplets(given) if isinstance(found, Triplets) else as_pairs(given)
@@ -273,21 +264,6 @@ class CrossBatchMemory(Wrapper):
         if len(self.memory) and self.memory.shape[1] != rows.shape[1]:
             allowed = f"{self.memory.shape[1]} as the memory has, or reset() before"
             raise InputError(name, f"{rows.shape[1]} columns", allowed)
-
-
-def moved(kept: Tensor, rows: Tensor) -> Tensor:
-    """Kept rows r as they are, on the graph as c(x) + (r - c₀)·μ(x)/μ₀: they move with the batch.
-
-    c and μ are centre and mean distance of the batch, c₀ and μ₀ their present values. A loss of x
-    and r that does not change when all is shifted then has Σ ∇L = 0, and one that is homogeneous
-    the drift that Euler's identity gives it: both as if r were embedded anew.
-    """
-    wide = rows.to(working_dtype(rows))
-    centre, then = wide.mean(0), wide.detach().mean(0)
-    mean = pairwise_distances(wide).sum() if len(wide) > 1 else wide.new_zeros(())
-    grown = mean / mean.detach() - 1.0 if float(mean.detach()) > 0 else mean * 0.0
-    shift: Tensor = (centre - then) + (kept.to(wide) - then) * grown
-    return kept + shift.to(kept.dtype)
 
 
 def remembers(kind: type[Loss]) -> bool:
@@ -356,40 +332,5 @@ def _arguments(
     return embeddings, labels, tuples, ref_embeddings, ref_labels, sample_ids
 
 
-def _masked(
-    embeddings: ArrayLike, labels: Any, sample_ids: ArrayLike | None, mask: ArrayLike
-) -> tuple[Fresh, Tensor]:
-    """Rows with labels and ids, and which of them are to be enqueued, all checked."""
-    rows = points(embeddings, "embeddings")
-    numbers = torch.as_tensor(label_array(labels, len(rows), "labels").astype("int64"))
-    known = torch.full_like(numbers, -1)
-    if sample_ids is not None:
-        known = torch.as_tensor(label_array(sample_ids, len(rows), "sample_ids").astype("int64"))
-    given = torch.as_tensor(mask)
-    if given.dtype != torch.bool or given.shape != (len(rows),):
-        allowed = f"{len(rows)} booleans, one for each row"
-        raise InputError("enqueue_mask", f"{given.dtype} {tuple(given.shape)}", allowed)
-    if bool(given.all()):
-        raise InputError("enqueue_mask", "all rows", "at least one row that is an anchor")
-    return Fresh(rows, numbers.to(rows.device), known.to(rows.device)), given.to(rows.device)
-
-
 def _nothing(device: torch.device) -> Triplets:
     return Triplets(*(torch.empty(0, dtype=torch.int64, device=device) for _ in range(3)))
-
-
-def _without_own(found: Triplets | Pairs) -> Triplets | Pairs:
-    """Tuples without a row that is its own positive."""
-    other = found.anchor != found.positive
-    if isinstance(found, Triplets):
-        return Triplets(*(index[other] for index in found))
-    return Pairs(found.anchor[other], found.positive[other], found.other, found.negative)
-
-
-def _repeated(kept: Tensor, rows: Tensor) -> Tensor:
-    """Which of the kept rows are exactly one of the rows."""
-    alike, one = (kept[:, :1] == rows.detach()[:, 0]).nonzero(as_tuple=True)
-    same = (kept[alike] == rows.detach()[one]).all(1)
-    return torch.zeros(len(kept), dtype=torch.bool, device=kept.device).index_fill_(
-        0, alike[same], True
-    )

@@ -71,10 +71,10 @@ class Miner(nn.Module):
     - `"all"`: every one: N² K triplets in all.
 
     Args:
-        pool: each anchor mines among a random `pool` of the other rows, or of the references and a
-            memory's rows where there are any, not all. Collapse grows with the number mined over
-            (HNM §3.3): a large batch with a small pool has the drift of a small batch. The share of positives is expected to stay; one positive and one negative are
-            always kept.
+        pool: each anchor mines among a random `pool` of the other rows (with references or a memory
+            of those too), not all. Collapse grows with the number mined over (HNM §3.3): a large
+            batch with a small pool has the drift of a small batch. The expected share of positives
+            is the batch's; one positive and one negative are always kept.
         margin: the width of the semi-hard window; also used by `keep`.
         epsilon: the slack of `multi_similarity`, in cosine.
         generator: source of all random choices; None is torch's default generator. The same

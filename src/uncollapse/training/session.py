@@ -309,9 +309,7 @@ class Session:
         miner = self.loss.miner
         if c.pool_start is None or not isinstance(miner, Miner) or self.step > c.pool_steps:
             return
-        end = c.pool or max(
-            _mined(self.config, self.ranks, self.apart), self.config.loss.memory
-        )
+        end = c.pool or max(_mined(self.config, self.ranks, self.apart), self.config.loss.memory)
         grown = round(c.pool_start + (end - c.pool_start) * self.step / c.pool_steps)
         miner.pool = c.pool if self.step == c.pool_steps else min(grown, end)
 
