@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from _study import Setting
 from _study_data import splits
@@ -18,10 +20,14 @@ from uncollapse.health.filled_memory import filled
 from uncollapse.health.scale import spread
 from uncollapse.losses.memory import memories
 from uncollapse.training import Config
+from uncollapse.training.assemble import build_loss
 from uncollapse.training.evaluation import embed
+from uncollapse.training.network_start import first_network
 from uncollapse.training.session import Session
 
-__all__ = ["SIZES", "STRATEGIES", "MemorySetting", "grid", "one_run"]
+__all__ = ["SIZES", "STRATEGIES", "MemorySetting", "first_drift", "grid", "one_run"]
+
+Embedded = tuple[Tensor, Tensor]
 
 SIZES = (0, 256, 1024, 4096, 16384)
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -77,7 +83,7 @@ def one_run(setting: MemorySetting) -> dict[str, Any]:
     """Drift before, and verdict, scale and R@1 after; how old the memory's rows were meanwhile."""
     train, test = splits(setting.data)
     session = Session(setting.config(), train)
-    first = _drift(session, train, setting)
+    first = first_drift(setting)["drift"]
     before, start = recall(session.model, test), _scale(session, test)
     stale = None
     for step in range(1, setting.steps + 1):
@@ -95,12 +101,25 @@ def one_run(setting: MemorySetting) -> dict[str, Any]:
     }
 
 
-def _drift(session: Session, train: LabelledImages, setting: MemorySetting) -> float:
+def first_drift(setting: MemorySetting) -> dict[str, Any]:
     """Of the untrained network's batches, against a memory that is full of other samples."""
-    shape = (setting.p, setting.k, BATCHES, setting.seed + OTHER_BATCHES)
-    batches = list(embedded_batches(session.model, train, *shape))
-    with filled(session.loss, other_batches(session.model, train, *shape)):
-        return drift(session.loss, batches).value
+    batches, others = _untrained(replace(setting.place, memory=0, references=""))
+    loss = build_loss(setting.config(), splits(setting.data)[0])
+    with filled(loss, others):
+        return {"drift": drift(loss, batches).value}
+
+
+@lru_cache(maxsize=1)
+def _untrained(place: MemorySetting) -> tuple[list[Embedded], list[Embedded]]:
+    """Batches through the untrained network, and all other samples: those of every strategy."""
+    train, _ = splits(place.data)
+    config = replace(place, positives="hard", negatives="hard", guard="off").config()
+    network = first_network(config, train, train.shape)
+    shape = (place.p, place.k, BATCHES, place.seed + OTHER_BATCHES)
+    return (
+        list(embedded_batches(network, train, *shape)),
+        list(other_batches(network, train, *shape)),
+    )
 
 
 def _scale(session: Session, test: LabelledImages) -> float:

@@ -377,6 +377,10 @@ def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
         (lambda m, z, y: m(torch.ones(9, 2), [0] * 9), "size: expected at least the 9 rows"),
         (lambda m, z, y: m(z, y, ref_embeddings=z, ref_labels=y), "ref_embeddings"),
         (lambda m, z, y: m(z, y, enqueue_mask=[1, 0, 1, 0]), "enqueue_mask: expected 4 booleans"),
+        (
+            lambda m, z, y: m(z, ["a", "a", "b", "b"], enqueue_mask=[True, False] * 2),
+            "labels: expected whole numbers.*got names",
+        ),
         (lambda m, z, y: m(z, y, enqueue_mask=[True] * 4), "enqueue_mask.*got all rows"),
         (
             lambda m, z, y: m(z, y, Miner("hard", "hard")(z, y), enqueue_mask=[True, False] * 2),

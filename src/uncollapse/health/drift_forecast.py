@@ -107,8 +107,7 @@ def forecast(
             if probe_steps:  # a memory begins empty there, as in the run
                 apply_strategy(loss_fn, first)
                 stream = _batches(data, *shape, seed)
-                known = {"lr": probe_lr, "normalized": unit}
-                seen = probe(network, loss_fn, stream, probe_steps, **known)
+                seen = probe(network, loss_fn, stream, probe_steps, lr=probe_lr, normalized=unit)
                 cells[-1] = replace(cells[-1], probe=seen)
         finally:
             apply_strategy(loss_fn, first)

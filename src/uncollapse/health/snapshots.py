@@ -104,7 +104,8 @@ class Snapshots:
         kept = self.newest
         if kept is None:
             return 0, 1.0
-        state = State(*(kept[name] for name in State._fields[:3]), kept.get("memories", ()))
+        memory = kept.get("memories", ())  # earlier: none
+        state = State(kept["model"], kept["loss"], kept["optimiser"], memory)
         put_back(state, self.model, self.optimiser, self.loss_fn)
         monitor.load_state_dict(copy.deepcopy(kept["monitor"]))
         return kept["step"], kept["lr_factor"]

@@ -44,10 +44,10 @@ def masked(
 ) -> tuple[Fresh, Tensor]:
     """Rows with labels and ids, and which of them are to be enqueued, all checked."""
     rows = points(embeddings, "embeddings")
-    numbers = torch.as_tensor(label_array(labels, len(rows), "labels").astype("int64"))
+    numbers = _numbers(labels, len(rows), "labels")
     known = torch.full_like(numbers, -1)
     if sample_ids is not None:
-        known = torch.as_tensor(label_array(sample_ids, len(rows), "sample_ids").astype("int64"))
+        known = _numbers(sample_ids, len(rows), "sample_ids")
     given = torch.as_tensor(mask)
     if given.dtype != torch.bool or given.shape != (len(rows),):
         allowed = f"{len(rows)} booleans, one for each row"
@@ -55,6 +55,13 @@ def masked(
     if bool(given.all()):
         raise InputError("enqueue_mask", "all rows", "at least one row that is an anchor")
     return Fresh(rows, numbers.to(rows.device), known.to(rows.device)), given.to(rows.device)
+
+
+def _numbers(values: ArrayLike, count: int, name: str) -> Tensor:
+    array = label_array(values, count, name)
+    if array.dtype.kind not in "iufb":
+        raise InputError(name, "names", "whole numbers: a memory outlives the batch")
+    return torch.as_tensor(array.astype("int64"))
 
 
 def without_own(found: Triplets | Pairs) -> Triplets | Pairs:

@@ -75,9 +75,14 @@ class ContrastiveLoss(Loss):
         pairs = self.pairs(batch, tuples)
         anchor = torch.cat([pairs.anchor, pairs.other])
         other = torch.cat([pairs.positive, pairs.negative])
-        squared = self.distance != "euclidean"
-        known = {"reach": batch.reach, "offset": batch.offset}
-        distance = pair_distances(rows, anchor, other, squared=squared, **known)
+        distance = pair_distances(
+            rows,
+            anchor,
+            other,
+            reach=batch.reach,
+            squared=self.distance != "euclidean",
+            offset=batch.offset,
+        )
         if self.distance == "cosine":
             distance = distance / 2
         near, far = distance[: len(pairs.anchor)], distance[len(pairs.anchor) :]

@@ -38,7 +38,7 @@ class CrossBatchMemory(Wrapper):
     batch are left out: else the nearest positive of a sample is, from the second epoch on, itself.
 
     Needs what the inner loss needs, labels that are whole numbers, and batches of at most `size`
-    rows. In `eval()` mode, and where a drift is measured, nothing is enqueued. The memory is part
+    rows. Without a miner the tuples are listed: give a `TripletLoss` one. In `eval()` mode, and where a drift is measured, nothing is enqueued. The memory is part
     of the state: it is in checkpoints, and a guard that rolls back puts back the memory too. In
     several processes give it the gathered batch, so that each has the same memory, as runs do.
 
@@ -114,10 +114,9 @@ class CrossBatchMemory(Wrapper):
     ) -> Tensor:
         """Loss of a batch; arguments as of any loss, without references.
 
-        `tuples` are added to those found, as in PML: their anchors are rows of the batch, positives
-        and negatives rows of the batch or, from its number of rows on, of the memory, the oldest
-        first. `enqueue_mask` marks rows that are enqueued and compared with, and are no anchors;
-        only they are enqueued then. It goes with no tuples.
+        `tuples`, of rows of the batch, are added to those found, as in PML. `enqueue_mask` marks
+        rows that are enqueued and compared with, and are no anchors; only they are enqueued then.
+        It goes with no tuples.
         """
         tuples = indices_tuple if tuples is None else tuples
         if ref_embeddings is not None or ref_emb is not None:
