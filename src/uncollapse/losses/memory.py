@@ -38,9 +38,10 @@ class CrossBatchMemory(Wrapper):
     batch are left out: else the nearest positive of a sample is, from the second epoch on, itself.
 
     Needs what the inner loss needs, labels that are whole numbers, and batches of at most `size`
-    rows. Without a miner the tuples are listed: give a `TripletLoss` one. In `eval()` mode, and where a drift is measured, nothing is enqueued. The memory is part
-    of the state: it is in checkpoints, and a guard that rolls back puts back the memory too. In
-    several processes give it the gathered batch, so that each has the same memory, as runs do.
+    rows. Without a miner the tuples are listed: give a `TripletLoss` one. In `eval()` mode, and
+    where a drift is measured, nothing is enqueued. The memory is part of the state: it is in
+    checkpoints, and a guard that rolls back puts back the memory too. In several processes give it
+    the gathered batch, so that each has the same memory, as runs do.
 
     Siblings: a larger batch has the same candidates, all of them fresh, and gradients to all of
     them; `Miner(pool=...)` bounds how many of all these candidates an anchor mines among.
