@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         CircleLoss,
         ContrastiveLoss,
         CosFaceLoss,
+        CrossBatchMemory,
         IdentityLoss,
         Loss,
         MarginLoss,
@@ -92,9 +93,9 @@ _HOMES = {
     "isometric_error nearest_separated separation thickness",
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
-    "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss IdentityLoss Loss MarginLoss "
-    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SmoothAPLoss "
-    "SoftTripleLoss SpreadLoss SupConLoss TrimmedLoss TripletLoss as_pml",
+    "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss CrossBatchMemory IdentityLoss "
+    "Loss MarginLoss MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss "
+    "SmoothAPLoss SoftTripleLoss SpreadLoss SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

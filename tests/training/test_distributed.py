@@ -14,6 +14,7 @@ from torch import nn
 
 from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource
+from uncollapse.losses.memory import memories
 from uncollapse.metrics import retrieval
 from uncollapse.mining.negatives import NEGATIVES
 from uncollapse.mining.positives import POSITIVES
@@ -53,6 +54,8 @@ LOSSES = {
     "trimmed": {"name": "triplet", "trim": 0.5, "trim_on": "positives"},
     "identity": {"name": "triplet", "id_weight": 1.0, "label_smoothing": 0.1},
     "identity neck": {"name": "margin", "trim": 0.6, "id_weight": 0.5, "id_neck": "batch-norm"},
+    "memory": {"name": "triplet", "margin": 0.3, "memory": 40},
+    "memory fixed": {"name": "sup-con", "memory": 40, "memory_references": "fixed"},
     "trimmed β a sample": {"name": "margin", "beta_per": "sample", "trim": 0.6},
 }
 ALL = list(itertools.product(POSITIVES, NEGATIVES))
@@ -215,6 +218,35 @@ def test_scope_rank_is_the_mean_of_shares_mined_alone(size):
     assert difference(alone, expected[0]) > 1e-3  # the scope does change the loss
     for steps in whole(forked(size, _apart, configs, data)):
         assert max(map(difference, steps, expected)) < EXACT
+
+
+def _remembered(ranks, configs, data):
+    """Losses of four steps of each, and what is remembered then."""
+    found = []
+    for config in configs:
+        session = Session(config, data, ranks)
+        losses = [session.advance()["loss"] for _ in range(4)]
+        session.check_ranks()
+        (memory,) = memories(session.loss)
+        found.append((losses, memory.kept()))
+    return found
+
+
+def test_every_rank_remembers_the_batches_of_all():
+    data, loss = samples(), LOSSES["memory"]
+    slow = {"optimiser": {"name": "sgd", "lr": 0.02}}  # rounding stays what it is
+    configs = [case(loss, ("hard", "hard"), **slow)]
+    configs.append(case(loss, ("easy", "hard"), p=4, scope="rank", **slow))
+    alone = _remembered(ALONE, configs, data)
+    of_both = whole(forked(2, _remembered, configs, data))
+    assert of_both[0][0][0] == pytest.approx(alone[0][0], rel=1e-5)  # the losses of one process
+    for number in range(2):
+        kept, other = (rank[number][1] for rank in of_both)
+        assert len(kept["memory"]) == 40
+        assert all(torch.equal(kept[name], other[name]) for name in kept)
+        assert torch.equal(kept["memory_ids"], alone[number][1]["memory_ids"])
+    torch.testing.assert_close(of_both[0][0][1]["memory"], alone[0][1]["memory"])
+    assert of_both[0][1][0] != pytest.approx(alone[1][0], rel=1e-3)  # anchors see fewer there
 
 
 def _batch_norm(ranks, data):

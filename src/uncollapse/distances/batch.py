@@ -25,10 +25,10 @@ __all__ = ["Batch", "Classes"]
 class Classes:
     """Anchors, and the candidates they are compared with, class by class.
 
-    The candidates of anchor i's class are `order[low[i] : high[i]]`, ascending. Without references
-    the candidates are the anchors, and `apart` is False. `most` is the largest number of positives
-    an anchor has, `usable` the number of anchors with a positive and a negative, `triplets` that
-    of all (anchor, positive, negative).
+    The candidates of anchor i's class are `order[low[i] : high[i]]`, ascending. Where candidate i
+    is anchor i itself, as it is without references, `apart` is False. `most` is the largest number
+    of positives an anchor has, `usable` the number of anchors with a positive and a negative,
+    `triplets` that of all (anchor, positive, negative).
     """
 
     order: Tensor
@@ -98,10 +98,16 @@ class Batch:
         *,
         sample_ids: ArrayLike | None = None,
         sphere: bool = False,
+        own: bool = False,
     ) -> Batch:
-        """Check and arrange a batch, on the unit `sphere` if asked; raises `InputError`."""
+        """Check and arrange a batch, on the unit `sphere` if asked; raises `InputError`.
+
+        `own` says that the first references are the embeddings again: reference i is no positive of
+        row i.
+        """
         rows, count = _joined_rows(embeddings, ref_embeddings)
-        apart = ref_embeddings is not None
+        referred = ref_embeddings is not None
+        apart = referred and not own
         reach, build = prepare([rows], sphere=sphere)
         samples = None
         if sample_ids is not None:
@@ -117,7 +123,7 @@ class Batch:
             numbered = False
         else:
             mine, theirs, numbered = _label_numbers(
-                labels, count, ref_labels if apart else None, len(rows) - count, rows.device
+                labels, count, ref_labels if referred else None, len(rows) - count, rows.device
             )
             order, low, high = _class_ranges(mine, theirs)
             positives = high - low - int(not apart)
@@ -241,9 +247,9 @@ def _table(xp: Any, classes: Classes, order: Any, low: Any, counts: Any) -> tupl
     if classes.apart:
         filler = order[low.clip(max=last)]
     else:
-        rank = xp.empty_like(order)  # place of each row in `order`
-        rank[order] = row
-        place += place >= rank[:, None]
+        rank = xp.empty_like(order)  # place of each candidate in `order`
+        rank[order] = xp.arange(len(order), **place_on)
+        place += place >= rank[: len(low), None]
         filler = row
     real = column < counts[:, None]
     return xp.where(real, order[place.clip(max=last)], filler[:, None]), real

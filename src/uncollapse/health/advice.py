@@ -5,7 +5,6 @@ Monitor, guard, forecast, `diagnose` and the docs all ask here, so that they say
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -71,8 +70,8 @@ def lower_rate(lr: float) -> float:
 
 def _network(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
     own, cause = settings.strategy, ""
-    over = min(settings.pool or math.inf, settings.batch_size or math.inf)
-    mined = f" mined over {over:.0f} samples" if math.isfinite(over) else ""
+    over = settings.mined_over
+    mined = "" if over is None else f" mined over {over} samples"
     shrinks = settings.positives not in (*GENTLE, None) and settings.negatives != "semihard"
     if shrinks:
         cause = f"{settings.positives} positives{mined}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
+from uncollapse.health.filled_memory import filled
 from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.modal_drift import mode_drift
 from uncollapse.health.mode_choice import finer_classes
@@ -26,7 +28,7 @@ from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
-__all__ = ["LabelledData", "embedded_batches", "forecast"]
+__all__ = ["LabelledData", "embedded_batches", "forecast", "other_batches"]
 
 Model = nn.Module | Callable[[int], nn.Module]
 
@@ -63,8 +65,10 @@ def forecast(
     `model` is a network, or a function from a dimension to one (needed when `dim` is given; each
     must be newly initialised). `loss_fn` is the triplet loss to ask about: by default batch-hard
     with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells.
-    `several_modes` says whether the classes have several modes, which a recommended strategy must
-    then keep; by default that is so where the data has `fine_labels` that divide a class.
+    Where it has a memory, drifts are those with a full one, of other samples through the same
+    network. `several_modes` says whether the classes have several modes, which a recommended
+    strategy must then keep; by default that is so where the data has `fine_labels` that divide a
+    class.
     Shapes that the data cannot fill (fewer classes than P, or K beyond the largest class in a batch
     beyond all samples) are left out; `InputError` where that leaves none.
     """
@@ -75,7 +79,7 @@ def forecast(
         check_int("probe_steps", probe_steps, 0),
     )
     if not isinstance(innermost(loss_fn), TripletLoss):
-        allowed = "a TripletLoss, also in an IdentityLoss or TrimmedLoss, or None for batch-hard"
+        allowed = "a TripletLoss, also in one of the wrappers, or None for batch-hard"
         raise InputError("loss_fn", type(loss_fn).__name__, allowed)
     if not hasattr(data, "labels"):
         allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"
@@ -95,24 +99,16 @@ def forecast(
             embedded = [(nn.functional.normalize(z, dim=1), labels) for z, labels in embedded]
         unit = has_unit_rows(embedded[0][0])
         try:
-            for strategy in (first, *others):
-                apply_strategy(loss_fn, strategy)
-                cell = _cell(loss_fn, embedded, shape, width, strategy, c, unit)
-                if strategy != first:
-                    extra.append(cell)
-                    continue
-                if probe_steps:
-                    batch_stream = _batches(data, *shape, seed)
-                    seen = probe(
-                        network,
-                        loss_fn,
-                        batch_stream,
-                        probe_steps,
-                        lr=probe_lr,
-                        normalized=unit,
-                    )
-                    cell = replace(cell, probe=seen)
-                cells.append(cell)
+            with filled(loss_fn, other_batches(network, data, *shape, batches, seed)):
+                for strategy in (first, *others):
+                    apply_strategy(loss_fn, strategy)
+                    cell = _cell(loss_fn, embedded, shape, width, strategy, c, unit)
+                    (cells if strategy == first else extra).append(cell)
+            if probe_steps:  # a memory begins empty there, as in the run
+                apply_strategy(loss_fn, first)
+                stream = _batches(data, *shape, seed)
+                seen = probe(network, loss_fn, stream, probe_steps, lr=probe_lr, normalized=unit)
+                cells[-1] = replace(cells[-1], probe=seen)
         finally:
             apply_strategy(loss_fn, first)
         if progress is not None:
@@ -154,18 +150,40 @@ def _batches(data: LabelledData, p: int, k: int, seed: int) -> Iterator[tuple[Te
             yield samples, labels
 
 
-@torch.no_grad()
 def embedded_batches(
     network: nn.Module, data: LabelledData, p: int, k: int, count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches through the network as training would see them, without moving its statistics."""
+    some = itertools.islice(_batches(data, p, k, seed), count)
+    yield from _embedded(network, some)
+
+
+def other_batches(
+    network: nn.Module, data: LabelledData, p: int, k: int, count: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The samples that are in none of those batches, once each, in random order: for a memory."""
+    size, sampler = len(data.labels), PKSampler(data.labels, p, k, seed)
+    batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(sampler)), count)
+    seen = np.unique(np.concatenate([np.asarray(rows) for rows in batches]))
+    rest = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(size), seen))
+    parts = (rest[start : start + p * k] for start in range(0, len(rest) - 1, p * k))
+    yield from _embedded(network, (data[torch.from_numpy(part)] for part in parts))
+
+
+def _embedded(
+    network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]
+) -> Iterator[tuple[Tensor, Tensor]]:
     device = next(network.parameters(), torch.empty(0)).device
     kept = {name: value.clone() for name, value in network.named_buffers()}
     network.train()
-    for _, (samples, labels) in zip(range(count), _batches(data, p, k, seed), strict=False):
-        yield network(samples.to(device)).float().cpu(), labels
-    for name, value in network.named_buffers():
-        value.copy_(kept[name])
+    try:
+        for samples, labels in batches:
+            with torch.no_grad():
+                z = network(samples.to(device)).float().cpu()
+            yield z, labels
+    finally:
+        for name, value in network.named_buffers():
+            value.copy_(kept[name])
 
 
 def _cell(

@@ -12,6 +12,7 @@ from torch import Tensor
 from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
 from uncollapse._base.check import InputError
 from uncollapse.distances import centre, pairwise_distances
+from uncollapse.losses.memory import reading
 
 __all__ = ["LEFT_OUT", "Batch", "LossFn", "Pull", "check_loss_fn", "leave_out", "pull", "several"]
 
@@ -34,7 +35,8 @@ class Pull(NamedTuple):
 def pull(loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = False) -> Pull:
     """One backward pass, to the embeddings alone; on the sphere if `normalized`.
 
-    Rows are then normalised first, and ∇L is projected onto the sphere's tangents.
+    Rows are then normalised first, and ∇L is projected onto the sphere's tangents. A memory in the
+    loss is compared with, and enqueues nothing.
 
     >>> found = pull(lambda x, y: x.square().sum(), torch.tensor([[1.0], [3.0]]), [0, 0])
     >>> found.rows.flatten().tolist(), found.slope.flatten().tolist(), found.mean, found.loss
@@ -44,7 +46,7 @@ def pull(loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = Fa
     if normalized:
         leaf = torch.nn.functional.normalize(leaf, dim=1)
     leaf = leaf.clone().requires_grad_(True)
-    with torch.enable_grad():
+    with torch.enable_grad(), reading(loss_fn):
         loss = loss_fn(leaf, labels)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""

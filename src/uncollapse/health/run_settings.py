@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from uncollapse.health.strategy import Strategy
 from uncollapse.losses import IdentityLoss, MultipleLosses
+from uncollapse.losses.memory import memories
 
 __all__ = ["RunSettings"]
 
@@ -24,7 +25,7 @@ class RunSettings:
     """What is known of a run: None where it is not. `margin` only for losses in distances.
 
     `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
-    `summed` whether other losses are added to this one.
+    `summed` whether other losses are added to this one, `memory` the rows of a cross-batch memory.
 
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
@@ -44,6 +45,7 @@ class RunSettings:
     k: int | None = None
     several_modes: bool | None = None
     summed: bool | None = None
+    memory: int | None = None
 
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
@@ -70,12 +72,20 @@ class RunSettings:
             scale_free=getattr(loss, "scale_free", None),
             normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
             summed=isinstance(loss, IdentityLoss | MultipleLosses) or None,
+            memory=max((one.size for one in memories(loss)), default=None),
         )
 
     def known(self, other: RunSettings) -> RunSettings:
         """These settings, and the other's where these are unknown."""
         filled = {k: v for k, v in vars(other).items() if getattr(self, k) is None}
         return replace(self, **filled)
+
+    @property
+    def mined_over(self) -> int | None:
+        """How many rows an anchor mines among: the batch's or the memory's, at most the pool."""
+        rows = [size for size in (self.batch_size, self.memory) if size is not None]
+        most = [size for size in (self.pool, max(rows, default=None)) if size is not None]
+        return min(most, default=None)
 
     @property
     def strategy(self) -> Strategy:

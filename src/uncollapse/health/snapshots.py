@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.losses.memory import memories
 
 __all__ = ["Snapshots", "State", "copy_state", "put_back"]
 
 
 class State(NamedTuple):
-    """The network's weights and buffers, what the loss learns, and the optimiser's state."""
+    """The network's weights and buffers, what the loss learns, and the optimiser's state.
+
+    `memories` has what each memory in the loss remembers.
+    """
 
     model: dict[str, Tensor]
     loss: list[Tensor]
     optimiser: dict[str, Any]
+    memories: Sequence[dict[str, Tensor]] = ()
 
 
 def copy_state(model: nn.Module, optimiser: torch.optim.Optimizer, loss_fn: object) -> State:
@@ -27,6 +33,7 @@ def copy_state(model: nn.Module, optimiser: torch.optim.Optimizer, loss_fn: obje
         {k: v.detach().clone() for k, v in model.state_dict().items()},
         [tensor.detach().clone() for tensor in _learned(loss_fn)],
         copy.deepcopy(optimiser.state_dict()),
+        [memory.kept() for memory in memories(loss_fn)],
     )
 
 
@@ -38,6 +45,8 @@ def put_back(
     with torch.no_grad():
         for tensor, then in zip(_learned(loss_fn), state.loss, strict=True):
             tensor.copy_(then)
+    for memory, kept in zip(memories(loss_fn), state.memories, strict=True):
+        memory.put_back(kept)
     optimiser.load_state_dict(copy.deepcopy(state.optimiser))
 
 
@@ -95,7 +104,8 @@ class Snapshots:
         kept = self.newest
         if kept is None:
             return 0, 1.0
-        state = State(kept["model"], kept["loss"], kept["optimiser"])
+        memory = kept.get("memories", ())  # earlier: none
+        state = State(kept["model"], kept["loss"], kept["optimiser"], memory)
         put_back(state, self.model, self.optimiser, self.loss_fn)
         monitor.load_state_dict(copy.deepcopy(kept["monitor"]))
         return kept["step"], kept["lr_factor"]

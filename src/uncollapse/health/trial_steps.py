@@ -15,6 +15,7 @@ from uncollapse._base.check import check_int, check_number
 from uncollapse.health.loss_pull import pull
 from uncollapse.health.modal_drift import MODE_NEIGHBOURS, mode_rates
 from uncollapse.health.radial_drift import radial_of
+from uncollapse.losses.memory import memories
 
 __all__ = ["NO_DRIFT", "Probe", "predict_scale", "probe"]
 
@@ -105,14 +106,15 @@ def probe(
 ) -> Probe:
     """Train a copy of the network for `steps` with Adam; the network itself is left alone.
 
-    So is a loss with parameters of its own (proxies, a classifier): a copy of it is trained along,
-    at the same rate. `normalized` as for `drift`: the embeddings that count have length 1.
+    So is a loss with parameters of its own (proxies, a classifier) or a memory: a copy of it is
+    trained along, at the same rate. `normalized` as for `drift`: the embeddings that count have
+    length 1.
     """
     check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
     keep_memory()
     trial = copy.deepcopy(model).train()
     device = next(trial.parameters(), torch.empty(0)).device
-    if _learned(loss_fn):
+    if _learned(loss_fn) or memories(loss_fn):
         loss_fn = copy.deepcopy(loss_fn)
     optimiser = torch.optim.Adam([*trial.parameters(), *_learned(loss_fn)], lr=lr)
     seen: list[tuple[float, float, float]] = []

@@ -11,6 +11,7 @@ from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.face_margins import ArcFaceLoss, CosFaceLoss
 from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
+from uncollapse.losses.memory import CrossBatchMemory
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.multiple import MultipleLosses
 from uncollapse.losses.n_pair import NPairLoss
@@ -33,6 +34,7 @@ __all__ = [
     "CodingRateLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
+    "CrossBatchMemory",
     "Elements",
     "IdentityLoss",
     "Loss",

@@ -55,8 +55,7 @@ def seen_by_miner(batch: Batch) -> Batch:
     """The batch with distances over their mean, as the miner of a scale-free loss sees it."""
     if batch.frame.collapsed:
         return batch
-    wide = batch.frame.wide
-    mean = known_distances(wide, reach=0.75).sum() / (len(wide) * (len(wide) - 1))
+    mean = _mean_to_candidates(batch, batch.frame.wide, 0.75)
     return replace(batch, frame=batch.frame.seen_as(1 / mean))
 
 
@@ -73,14 +72,25 @@ def hardest_negative_mean(batch: Batch, rows: Tensor) -> Tensor:
     return torch.where(far == 0, torch.ones_like(far), far)
 
 
-def over_mean(rows: Tensor, reach: float) -> Tensor:
-    """Rows over their mean distance, on the graph; unchanged if all are equal.
+def over_mean(batch: Batch, rows: Tensor) -> Tensor:
+    """The batch's rows over the mean distance, on the graph; unchanged if all are equal.
 
-    `reach` is their largest coordinate about their centre.
+    The mean is over pairs of an anchor and a candidate that is not itself.
     """
-    pairs = max(len(rows) * (len(rows) - 1), 1)
-    mean = known_distances(rows, reach=reach).sum() / pairs
+    mean = _mean_to_candidates(batch, rows, batch.reach)
     return (rows - rows[0].detach()) / torch.where(mean == 0, torch.ones_like(mean), mean)
+
+
+def _mean_to_candidates(batch: Batch, rows: Tensor, reach: float) -> Tensor:
+    """`rows` are the batch's, in any coordinates, and `reach` their largest about their centre."""
+    if not batch.offset:
+        total, pairs = known_distances(rows, reach=reach).sum(), len(rows) * (len(rows) - 1)
+    else:
+        sides = rows[: batch.count], rows[batch.offset :]
+        total = known_distances(*sides, reach=reach).sum()
+        own = batch.known is not None and not batch.known.apart
+        pairs = batch.count * (batch.candidates - int(own))
+    return total / max(pairs, 1)
 
 
 def through_mean(batch: Batch, gradient: Tensor, mean: Tensor, slope: Tensor) -> Tensor:

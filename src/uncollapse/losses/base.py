@@ -310,14 +310,19 @@ def on_sphere(wide: Tensor) -> Tensor:
 
 
 def pair_distances(
-    rows: Tensor, i: Tensor, j: Tensor, *, reach: float, squared: bool = False
+    rows: Tensor, i: Tensor, j: Tensor, *, reach: float, squared: bool = False, offset: int = 0
 ) -> Tensor:
-    """Distances of rows i to rows j: by differences, or out of the matrix if that is smaller."""
+    """Distances of rows i to rows j: by differences, or out of the matrix if that is smaller.
+
+    With an `offset` all i are below it and no j is: anchors and references.
+    """
     if len(i) == 0:
         return rows[i].sum(1)
-    if len(i) * rows.shape[1] > len(rows) ** 2:
-        return known_distances(rows, reach=reach, squared=squared)[i, j]
-    return difference_norms(rows[i] - rows[j], squared=squared)
+    start, others = (offset, len(rows) - offset) if offset else (len(rows), len(rows))
+    if len(i) * rows.shape[1] <= start * others:
+        return difference_norms(rows[i] - rows[j], squared=squared)
+    further = rows[offset:] if offset else None
+    return known_distances(rows[:start], further, reach=reach, squared=squared)[i, j - offset]
 
 
 def cosines(batch: Batch) -> Tensor:

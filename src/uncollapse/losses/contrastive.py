@@ -76,7 +76,12 @@ class ContrastiveLoss(Loss):
         anchor = torch.cat([pairs.anchor, pairs.other])
         other = torch.cat([pairs.positive, pairs.negative])
         distance = pair_distances(
-            rows, anchor, other, reach=batch.reach, squared=self.distance != "euclidean"
+            rows,
+            anchor,
+            other,
+            reach=batch.reach,
+            squared=self.distance != "euclidean",
+            offset=batch.offset,
         )
         if self.distance == "cosine":
             distance = distance / 2

@@ -109,7 +109,7 @@ class MarginLoss(Loss):
         pairs = self.pairs(batch, tuples)
         anchor = torch.cat([pairs.anchor, pairs.other])
         other = torch.cat([pairs.positive, pairs.negative])
-        distance = pair_distances(rows, anchor, other, reach=batch.reach)
+        distance = pair_distances(rows, anchor, other, reach=batch.reach, offset=batch.offset)
         positive = torch.arange(len(anchor), device=anchor.device) < len(pairs.anchor)
         loss = margin_loss(distance, self._boundary(batch, anchor), positive, self.margin)
         pull = distance.detach().masked_fill(~positive, -torch.inf)

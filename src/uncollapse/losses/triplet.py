@@ -70,14 +70,14 @@ class TripletLoss(Loss):
         miner: chooses the triplets.
         soft: softplus in place of the hinge: log(1 + exp(d_ap - d_an + margin)). Over all triplets
             this takes O(N²K) exponentials.
-        scale_free: divide all distances by the batch's mean pairwise distance, inside the gradient:
-            scaling the embedding then changes nothing, and its radial drift <Z_c, ∇L> is 0. The
-            loss is finite at any spread; when all embeddings coincide the gradient is 0. Costs
-            three more N × N products. True or `"mean"`; or `"hardest-negative"`: by the mean
-            distance of the anchors to their hardest negatives, inside the gradient too, as
-            Quaterion does. That is scale-free as well, but where classes touch the divisor is small
-            beside the spread, and the loss and its gradient grow without bound. Needs labels, also
-            with tuples.
+        scale_free: divide all distances by the batch's mean pairwise distance (with references by
+            that to the references), inside the gradient: scaling the embedding then changes
+            nothing, and its radial drift <Z_c, ∇L> is 0. The loss is finite at any spread; when all
+            embeddings coincide the gradient is 0. Costs three more N × N products. True or
+            `"mean"`; or `"hardest-negative"`: by the mean distance of the anchors to their hardest
+            negatives, inside the gradient too, as Quaterion does. That is scale-free as well, but
+            where classes touch the divisor is small beside the spread, and the loss and its
+            gradient grow without bound. Needs labels, also with tuples.
         normalize: divide embeddings by their norms first (a zero embedding stays 0).
         reduction: `"mean"` over the triplets; `"nonzero"`: over those with a positive loss (PML's
             default), which for `soft` are all: a softplus that rounds to 0 is counted;
@@ -139,12 +139,13 @@ class TripletLoss(Loss):
             batch = replace(batch, frame=seen)
         elif self.scale_free:
             # Over their mean distance rows reach about as far as 1, unless all coincide.
-            rows, reach = over_mean(rows, reach), float(not batch.frame.collapsed)
+            rows, reach = over_mean(batch, rows), float(not batch.frame.collapsed)
             batch = seen_by_miner(batch)
         anchor, positive, negative = self.triplets(batch, tuples)
         ends = [positive, negative, negative] if self.swap else [positive, negative]
         starts = [anchor, anchor, positive][: len(ends)]
-        distance = self._measured(rows, torch.cat(starts), torch.cat(ends), reach)
+        offset = 0 if self.swap else batch.offset
+        distance = self._measured(rows, torch.cat(starts), torch.cat(ends), reach, offset)
         distance = distance if over is None else distance / over
         near, *others = distance.view(len(ends), -1)
         far = torch.stack(others).amin(0)
@@ -163,10 +164,10 @@ class TripletLoss(Loss):
             return _HARDEST.mine(batch)
         return super().mined(batch)
 
-    def _measured(self, rows: Tensor, i: Tensor, j: Tensor, reach: float) -> Tensor:
+    def _measured(self, rows: Tensor, i: Tensor, j: Tensor, reach: float, offset: int) -> Tensor:
         if self.distance == "euclidean":
-            return pair_distances(rows, i, j, reach=reach)
-        square = pair_distances(rows, i, j, reach=reach, squared=True)
+            return pair_distances(rows, i, j, reach=reach, offset=offset)
+        square = pair_distances(rows, i, j, reach=reach, squared=True, offset=offset)
         return square / 2 if self.distance == "cosine" else square
 
     # The fast way: value and gradient together, off the graph.

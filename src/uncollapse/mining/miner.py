@@ -72,10 +72,10 @@ class Miner(Draws):
     - `"all"`: every one: N² K triplets in all.
 
     Args:
-        pool: each anchor mines among a random `pool` of the other rows, not all. Collapse grows
-            with the number mined over (HNM §3.3): a large batch with a small pool has the drift of
-            a small batch. The expected share of positives is the batch's; one positive and one
-            negative are always kept.
+        pool: each anchor mines among a random `pool` of the other rows (with references or a memory
+            of those too), not all. Collapse grows with the number mined over (HNM §3.3): a large
+            batch with a small pool has the drift of a small batch. The expected share of positives
+            is the batch's; one positive and one negative are always kept.
         margin: the width of the semi-hard window; also used by `keep`.
         epsilon: the slack of `multi_similarity`, in cosine.
         generator: source of all random choices; None is torch's default generator. The same
@@ -185,7 +185,7 @@ class Miner(Draws):
         semihard = self.negatives == "semihard" and self.fallback == "nearest-outside"
         frame, classes = batch.frame, batch.classes
         kernels = compiled.kernels if on_host(batch.rows) else None
-        if kernels is None or self.pool is not None or classes.apart or frame.collapsed:
+        if kernels is None or self.pool is not None or batch.offset or frame.collapsed:
             return None
         if self.positives not in ("easy", "hard") or not (semihard or self.negatives == "hard"):
             return None

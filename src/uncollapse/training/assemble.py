@@ -96,6 +96,9 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
 def build_loss(config: Config, train: LabelledImages) -> Loss:
     """The loss with its miner; parameters such as proxies are sized by the training data."""
     size = _size(config, len(train.classes), len(train))
+    if 0 < config.loss.memory < config.batch.samples:
+        allowed = f"0, or at least the {config.batch.samples} samples of a batch"
+        raise InputError("loss.memory", config.loss.memory, allowed)
     return config.loss.build(_build_miner(config), size)
 
 

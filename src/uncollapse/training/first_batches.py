@@ -20,6 +20,7 @@ from uncollapse.health.loss_pull import pull
 from uncollapse.health.modal_drift import MODE_NEIGHBOURS, mode_rates
 from uncollapse.health.radial_drift import has_unit_rows
 from uncollapse.losses import Loss
+from uncollapse.losses.memory import memories
 from uncollapse.training.assemble import build_sampler
 from uncollapse.training.config import Config
 from uncollapse.training.distributed.ranks import ALONE
@@ -97,6 +98,11 @@ def _figures(
         anchors = sum(shares) / count
         return BatchFigures(count, math.nan, unknown, math.nan, unknown, anchors)
     usable = [batch for batch, share in zip(batches, shares, strict=True) if share > 0.0]
+    for memory in memories(loss):  # that of a run that has not begun: these batches
+        memory.eval()
+        if not len(memory.memory):
+            for z, y, rows in batches:
+                memory.enqueue(z, y, rows)
     hardest = slope = None
     if margin is not None:
         hardest = sum(hard_mined_loss(z, y, margin) for z, y, _ in usable) / count

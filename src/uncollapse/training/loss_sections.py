@@ -14,8 +14,9 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from torch import Generator, nn
 
 from uncollapse import losses
-from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TrimmedLoss
+from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
 from uncollapse.losses.identity import NECKS
+from uncollapse.losses.memory import REFERENCES, remembers
 from uncollapse.losses.spread import STAND_INS
 from uncollapse.training.section_base import OneOf, Section
 
@@ -82,9 +83,11 @@ REGULARISERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
 
-    `trim_on` says which tuples are trimmed. `id_weight` adds so much of the cross-entropy of a
-    classifier, `losses.IdentityLoss`, over all samples. `regulariser` adds `regulariser_weight` of
-    one; it sees directions alone where the loss does, or where the network ends in a normalisation.
+    `trim_on` says which tuples are trimmed. `memory` compares with so many of the newest embeddings
+    in all, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` adds so much of
+    the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples. `regulariser` adds
+    `regulariser_weight` of one; it sees directions alone where the loss does, or where the network
+    ends in a normalisation.
     """
 
     kind: ClassVar[type[Loss]]
@@ -92,6 +95,9 @@ class LossConfig(Section):
     name: str
     trim: float | None = Field(None, gt=0, le=1)
     trim_on: Literal["all", "positives"] = "all"
+    memory: int = Field(0, ge=0)
+    memory_after: int = Field(0, ge=0)
+    memory_references: Annotated[str, OneOf(REFERENCES)] = "moving"
     id_weight: float = Field(0.0, ge=0)
     id_neck: Annotated[str, OneOf(NECKS)] = "none"
     label_smoothing: float = Field(0.0, ge=0, le=1)
@@ -114,12 +120,31 @@ class LossConfig(Section):
             raise ValueError(f"{off!r} where loss.regulariser is 'none'")
         return value
 
+    @field_validator("memory")
+    @classmethod
+    def _compares_rows(cls, value: int) -> int:
+        if value and not remembers(cls.kind):
+            raise ValueError("0: this loss compares no rows with rows")
+        return value
+
+    @field_validator("memory_after", "memory_references")
+    @classmethod
+    def _of_a_memory(cls, value: int | str, info: ValidationInfo) -> int | str:
+        off = cls.model_fields[str(info.field_name)].default
+        if value != off and info.data.get("memory") == 0:
+            raise ValueError(f"{off!r} where loss.memory is 0")
+        return value
+
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
-        """The loss, trimmed, with a classifier and with a regulariser if asked."""
+        """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
         options = self.model_dump(exclude=set(LossConfig.model_fields))
         loss = self.kind(**options, **self.sized(size), miner=miner)
         if self.trim is not None:
             loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+        if self.memory:
+            loss = CrossBatchMemory(
+                loss, self.memory, after=self.memory_after, references=self.memory_references
+            )
         if self.id_weight > 0:
             loss = IdentityLoss(
                 loss,

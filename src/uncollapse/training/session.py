@@ -19,6 +19,7 @@ from uncollapse.health import CollapseMonitor
 from uncollapse.health.guard import Guard
 from uncollapse.health.guard_event import GuardEvent
 from uncollapse.health.mode_choice import finer_classes
+from uncollapse.losses.memory import memories, reading
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import (
     build_loss,
@@ -248,7 +249,10 @@ class Session:
         if not _finite(whole):
             return whole, None
         mine = self.ranks.share(len(rows))
-        loss = self._charge(z, labels[mine], rows[mine])
+        with reading(self.loss):  # each rank remembers the same: the whole batch
+            loss = self._charge(z, labels[mine], rows[mine])
+        for memory in memories(self.loss):
+            memory.enqueue(whole, labels.to(self.device), rows.to(self.device))
         # The guard looks at the whole, and must draw the same on every rank.
         self._miner_generator().manual_seed(_mixed(self.config.seed, self.step))
         return whole, loss
@@ -284,7 +288,7 @@ class Session:
 
     def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels = labels.to(self.device)
-        if not self.config.loss.wants_sample_ids:
+        if not (self.config.loss.wants_sample_ids or self.config.loss.memory):
             return self.loss(z, labels)  # type: ignore[no-any-return]
         return self.loss(z, labels, sample_ids=rows.to(self.device))  # type: ignore[no-any-return]
 
@@ -305,7 +309,7 @@ class Session:
         miner = self.loss.miner
         if c.pool_start is None or not isinstance(miner, Miner) or self.step > c.pool_steps:
             return
-        end = c.pool or _mined(self.config, self.ranks, self.apart)
+        end = c.pool or max(_mined(self.config, self.ranks, self.apart), self.config.loss.memory)
         grown = round(c.pool_start + (end - c.pool_start) * self.step / c.pool_steps)
         miner.pool = c.pool if self.step == c.pool_steps else min(grown, end)
 

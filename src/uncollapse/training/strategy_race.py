@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
+from uncollapse.health.filled_memory import filled
 from uncollapse.health.judging import as_judged
 from uncollapse.health.mode_choice import finer_classes
 from uncollapse.health.race import Course, Plan, Race, found_first, plan_race, run_race
@@ -180,7 +181,10 @@ def _ranked(session: Session, own: Strategy) -> list[Strategy]:
 
 
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:
-    """The drift of each on the run's first batches; the session's loss stays as it was."""
+    """The drift of each on the run's first batches; the session's loss stays as it was.
+
+    A memory holds these batches, but for the one that is measured.
+    """
     batches = [session.take_batch() for _ in range(_BATCHES)]
     embedded = []
     with torch.no_grad(), as_judged(session.model):
@@ -190,7 +194,7 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
             embedded.append((z, session.class_of[rows].to(z.device)))
     unit = has_unit_rows(embedded[0][0])
     found = {}
-    with left_alone(session.loss, strategies[0]):
+    with left_alone(session.loss, strategies[0]), filled(session.loss, embedded):
         for strategy in strategies:
             apply_strategy(session.loss, strategy)
             found[strategy] = drift(session.loss, embedded, normalized=unit).value

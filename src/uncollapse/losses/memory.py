@@ -1,0 +1,336 @@
+"""Cross-batch memory: Wang et al. 2020 (XBM). Mining over more rows has more drift: HNM §3.3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import ArrayLike, eager
+from uncollapse._base.check import InputError, check_int
+from uncollapse.distances.batch import Batch
+from uncollapse.losses._kept_rows import Fresh, masked, moved, repeated, without_own
+from uncollapse.losses._proxies import ProxyLoss
+from uncollapse.losses.base import Elements, Loss, Wrapper
+from uncollapse.losses.multiple import MultipleLosses
+from uncollapse.losses.n_pair import NPairLoss
+from uncollapse.mining.miner import Miner
+from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets
+
+__all__ = ["REFERENCES", "CrossBatchMemory", "memories", "reading", "remembers"]
+
+REFERENCES = ("moving", "fixed")
+_KEPT = ("memory", "memory_labels", "memory_ids", "calls")
+
+
+class CrossBatchMemory(Wrapper):
+    """Another loss, whose rows are compared with the batch and with what earlier batches were.
+
+    The rows of the batch are the anchors. Positives and negatives are mined, by the inner loss's
+    own miner, among the `size` newest embeddings: the batch's and, behind them, those kept of
+    earlier steps. No row is compared with itself. Gradients go to the batch alone. Kept embeddings
+    move with its centre and its scale, as they would if they were embedded anew (`moved`).
+
+    With `sample_ids` (a run from a config has them) the older copies of a sample that is in the
+    batch are left out: else the nearest positive of a sample is, from the second epoch on, itself.
+
+    Needs what the inner loss needs, labels that are whole numbers, and batches of at most `size`
+    rows. Without a miner the tuples are listed: give a `TripletLoss` one. In `eval()` mode, and
+    where a drift is measured, nothing is enqueued. The memory is part of the state: it is in
+    checkpoints, and a guard that rolls back puts back the memory too. In several processes give it
+    the gathered batch, so that each has the same memory, as runs do.
+
+    Siblings: a larger batch has the same candidates, all of them fresh, and gradients to all of
+    them; `Miner(pool=...)` bounds how many of all these candidates an anchor mines among.
+
+    Collapse: what is mined over grows to `size`, and with it the drift of hard mining: batch-hard
+    collapses sooner, and what did not shrink may (docs/memory.md has the figures). A `scale_free`
+    inner loss keeps a drift of 0. With `references="fixed"` drift says nothing: rows flee from
+    constants that do not flee from them, and embeddings without a norm run away.
+
+    Args:
+        loss: a loss of tuples: not one of proxies or class vectors, `NPairLoss` or `MultipleLosses`
+            (put a memory around the losses inside).
+        size: rows kept, those of the present batch included, as in PML.
+        after: calls before the memory is used; until then the loss is the inner one, and embeddings
+            are kept. Wang et al. wait until features drift slowly.
+        references: `"moving"`: kept embeddings move with the batch, and its own rows get gradients
+            as positives and negatives, so that a memory as small as the batch changes nothing;
+            `"fixed"`: all positives and negatives are constants, as in PML. Values are the same.
+
+    >>> from uncollapse.losses.triplet import TripletLoss
+    >>> from uncollapse.mining import Miner
+    >>> loss = CrossBatchMemory(TripletLoss(margin=1.0, miner=Miner("easy", "hard")), 4)
+    >>> loss(torch.tensor([[0.0], [1.0]]), [0, 1])  # nothing to compare with, yet
+    tensor(0.)
+    >>> loss(torch.tensor([[0.5], [3.0]]), [0, 1])  # 0.5 - 0.5 + 1, and 2 - 2.5 + 1
+    tensor(0.7500)
+    >>> loss.memory.flatten().tolist(), loss.margin
+    ([0.0, 1.0, 0.5, 3.0], 1.0)
+    """
+
+    own = (*Wrapper.own, "size", "after", "references", *_KEPT)
+    words: ClassVar = {"references": REFERENCES}
+    memory: Tensor
+    memory_labels: Tensor
+    memory_ids: Tensor
+    calls: Tensor
+
+    def __init__(
+        self, loss: Loss, size: int, *, after: int = 0, references: str = "moving"
+    ) -> None:
+        super().__init__(loss)
+        _check_inner(loss)
+        self.size, self.after = check_int("size", size), check_int("after", after, 0)
+        self.references = references
+        self._fresh: Fresh | None = None  # what a call enqueues in place of its anchors
+        for name, value in _empty().items():
+            self.register_buffer(name, value)
+
+    @property
+    def labels_needed(self) -> bool:  # type: ignore[override]
+        """Always: they are kept."""
+        return True
+
+    def reset(self) -> None:
+        """Forget everything, the number of calls too."""
+        self.put_back(_empty())
+
+    @eager
+    def forward(
+        self,
+        embeddings: ArrayLike,
+        labels: ArrayLike | None = None,
+        tuples: Tuples | None = None,
+        ref_embeddings: ArrayLike | None = None,
+        ref_labels: ArrayLike | None = None,
+        *,
+        sample_ids: ArrayLike | None = None,
+        indices_tuple: Tuples | None = None,
+        ref_emb: ArrayLike | None = None,
+        enqueue_mask: ArrayLike | None = None,
+    ) -> Tensor:
+        """Loss of a batch; arguments as of any loss, without references.
+
+        `tuples`, of rows of the batch, are added to those found, as in PML. `enqueue_mask` marks
+        rows that are enqueued and compared with, and are no anchors; only they are enqueued then.
+        It goes with no tuples.
+        """
+        tuples = indices_tuple if tuples is None else tuples
+        if ref_embeddings is not None or ref_emb is not None:
+            _refuse_references()
+        if enqueue_mask is None:
+            return super().forward(embeddings, labels, tuples, sample_ids=sample_ids)
+        if tuples is not None:
+            raise InputError("enqueue_mask", "a mask beside tuples", "one of the two")
+        if labels is None:
+            raise InputError("labels", None, "labels, one for each row")
+        whole, mask = masked(embeddings, self.numbered(labels), sample_ids, enqueue_mask)
+        anchors = Fresh(*(part[~mask] for part in whole))
+        self._fresh = Fresh(*(part[mask].detach() for part in whole))
+        ids = anchors.ids if sample_ids is not None else None
+        try:
+            return super().forward(anchors.rows, anchors.labels, sample_ids=ids)
+        finally:
+            self._fresh = None
+
+    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+        """The loss of a checked batch, which is enqueued."""
+        fresh = self._incoming(batch)
+        if int(self.calls) < self.after:
+            value = self.inner.value(batch, tuples)
+        else:
+            value = self._compared(batch, fresh, tuples)
+        if self.training:
+            self.enqueue(*fresh)
+        return value
+
+    def elements(self, *args: Any, **kwargs: Any) -> Elements:
+        """The losses of the tuples, before they are reduced; nothing is enqueued."""
+        batch, tuples = self._checked(*_arguments(*args, **kwargs))
+        joined = self._joined(batch, self._incoming(batch))
+        if joined is None:
+            return self.inner.listed(batch, _nothing(batch.rows.device))
+        return self.inner.listed(joined, self._tuples(joined, tuples))
+
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """Refused, to a wrapper around: it would list and not remember."""
+        allowed = "a loss without a memory: CrossBatchMemory(TrimmedLoss(...), size)"
+        raise InputError("loss", "CrossBatchMemory, to list the tuples of", allowed)
+
+    @torch.no_grad()
+    def enqueue(self, rows: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
+        """Keep these rows, and count a call; the oldest rows beyond `size` go."""
+        self._check_fit(rows, "embeddings")
+        unknown = labels.new_full((len(rows),), -1)
+        old = max(0, min(len(self.memory), self.size - len(rows)))
+        more = {"memory": rows, "memory_labels": labels}
+        more["memory_ids"] = unknown if ids is None else ids
+        for name, new in more.items():
+            kept = getattr(self, name)
+            kept = kept[len(kept) - old :].reshape(old, *new.shape[1:]).to(new)
+            setattr(self, name, torch.cat([kept, new.detach()]))
+        self.calls = self.calls + 1
+
+    def kept(self) -> dict[str, Tensor]:
+        """A copy of all that is remembered."""
+        return {name: getattr(self, name).clone() for name in _KEPT}
+
+    def put_back(self, kept: dict[str, Tensor]) -> None:
+        """Make a copy the memory again, whatever its length; the copy stays as it is."""
+        for name in _KEPT:
+            setattr(self, name, kept[name].to(getattr(self, name).device, copy=True))
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in _KEPT:  # as long and wide as what is loaded
+            if (given := state.get(prefix + name)) is not None:
+                setattr(self, name, torch.empty_like(given, device=getattr(self, name).device))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+    def _incoming(self, batch: Batch) -> Fresh:
+        """What this call is to remember; raises for what cannot be."""
+        if batch.offset:
+            _refuse_references()
+        if batch.labels is None or batch.label_range is None:
+            given = None if batch.labels is None else "names"
+            raise InputError("labels", given, "whole numbers: a memory outlives the batch")
+        fresh = self._fresh
+        if fresh is None:
+            unknown = torch.full_like(batch.labels, -1)
+            ids = unknown if batch.sample_ids is None else batch.sample_ids
+            fresh = Fresh(batch.rows[: batch.count].detach(), batch.labels, ids)
+        self._check_fit(batch.rows, "embeddings")
+        if self.training and len(fresh.rows) > self.size:
+            raise InputError("size", self.size, f"at least the {len(fresh.rows)} rows of a batch")
+        return fresh
+
+    def _compared(self, batch: Batch, fresh: Fresh, tuples: Triplets | Pairs | None) -> Tensor:
+        joined = self._joined(batch, fresh)
+        if joined is None:
+            return batch.rows.sum() * 0.0
+        return self.inner.value(joined, self._tuples(joined, tuples))
+
+    def _joined(self, batch: Batch, fresh: Fresh) -> Batch | None:
+        """The batch with its references: what is fresh, and behind it what is kept of the rest."""
+        rows, labels = batch.rows[: batch.count], batch.labels
+        assert labels is not None
+        own, first = self._fresh is None, fresh.rows
+        kept, kept_labels = self._older(fresh, rows)
+        if len(first) + len(kept) == 0:
+            return None
+        if self.references == "moving":
+            first = rows if own else moved(first, rows)
+            kept = moved(kept, rows)
+        return Batch.of(
+            rows,
+            labels,
+            torch.cat([first, kept]),
+            torch.cat([fresh.labels, kept_labels]),
+            sample_ids=batch.sample_ids,
+            sphere=self.normalize,
+            own=own,
+        )
+
+    def _older(self, fresh: Fresh, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What is kept and still counts: the newest, without older copies of present samples."""
+        first = max(0, len(self.memory) + len(fresh.rows) - self.size)
+        kept = self.memory[first:].to(rows).reshape(-1, rows.shape[1])
+        labels, ids = (
+            part[first:].to(rows.device) for part in (self.memory_labels, self.memory_ids)
+        )
+        stale = torch.isin(ids, fresh.ids[fresh.ids >= 0])
+        if not self.training:  # rows that are looked at again are not their own neighbours
+            stale |= repeated(kept, rows)
+        return (kept[~stale], labels[~stale]) if bool(stale.any()) else (kept, labels)
+
+    def _tuples(self, joined: Batch, given: Triplets | Pairs | None) -> Triplets | Pairs | None:
+        """None where our miner will choose; else those of another or all, and those given."""
+        if given is None and isinstance(self.miner, Miner):
+            return None
+        found: Triplets | Pairs | None = self.mined(joined)
+        if found is None:
+            found = as_pairs(None, joined.labels, joined.ref_labels)
+        if not isinstance(self.miner, Miner) and not joined.classes.apart:
+            found = without_own(found)
+        if given is None:
+            return found
+        same: Any = as_triplets(given) if isinstance(found, Triplets) else as_pairs(given)
+        return type(found)(*(torch.cat(both) for both in zip(found, same, strict=True)))
+
+    def _check_fit(self, rows: Tensor, name: str) -> None:
+        if len(self.memory) and self.memory.shape[1] != rows.shape[1]:
+            allowed = f"{self.memory.shape[1]} as the memory has, or reset() before"
+            raise InputError(name, f"{rows.shape[1]} columns", allowed)
+
+
+def remembers(kind: type[Loss]) -> bool:
+    """Whether losses of this class compare rows with rows, so that a memory has any use.
+
+    >>> from uncollapse.losses import ProxyNCALoss, SupConLoss
+    >>> remembers(SupConLoss), remembers(ProxyNCALoss)
+    (True, False)
+    """
+    return not issubclass(kind, ProxyLoss | NPairLoss | MultipleLosses | CrossBatchMemory)
+
+
+def memories(loss: object) -> list[CrossBatchMemory]:
+    """All memories in a loss; none in what is no module."""
+    parts = loss.modules() if isinstance(loss, nn.Module) else ()
+    return [part for part in parts if isinstance(part, CrossBatchMemory)]
+
+
+@contextmanager
+def reading(loss: object) -> Iterator[None]:
+    """Whatever is asked of a loss inside, its memories enqueue nothing.
+
+    >>> from uncollapse.losses.contrastive import ContrastiveLoss
+    >>> loss = CrossBatchMemory(ContrastiveLoss(), 8)
+    >>> with reading(loss):
+    ...     _ = loss(torch.eye(2), [0, 0])
+    >>> len(loss.memory)
+    0
+    """
+    before = [(part, part.training) for part in memories(loss)]
+    try:
+        for part, _ in before:
+            part.training = False
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def _empty() -> dict[str, Tensor]:
+    none = torch.empty(0, dtype=torch.int64)
+    return dict(zip(_KEPT, (torch.empty(0, 0), none, none.clone(), torch.tensor(0)), strict=True))
+
+
+def _check_inner(loss: Loss) -> None:
+    parts = [part for part in loss.modules() if isinstance(part, Loss)]
+    odd = next((part for part in parts if not remembers(type(part))), None)
+    if odd is not None:
+        allowed = "a loss that compares rows with rows: of triplets, pairs or similarities"
+        raise InputError("loss", type(odd).__name__, allowed)
+
+
+def _refuse_references() -> None:
+    raise InputError("ref_embeddings", "rows", "none: a memory is what rows are compared with")
+
+
+def _arguments(
+    embeddings: ArrayLike,
+    labels: ArrayLike | None = None,
+    tuples: Tuples | None = None,
+    ref_embeddings: ArrayLike | None = None,
+    ref_labels: ArrayLike | None = None,
+    *,
+    sample_ids: ArrayLike | None = None,
+) -> tuple[Any, ...]:
+    return embeddings, labels, tuples, ref_embeddings, ref_labels, sample_ids
+
+
+def _nothing(device: torch.device) -> Triplets:
+    return Triplets(*(torch.empty(0, dtype=torch.int64, device=device) for _ in range(3)))

@@ -1,0 +1,396 @@
+"""A memory of earlier batches: against PML's, an oracle in float64, and what it must not do."""
+
+import copy
+
+import pytest
+import torch
+
+from uncollapse._base.check import InputError
+from uncollapse.health import drift, mode_drift
+from uncollapse.losses import (
+    CircleLoss,
+    ContrastiveLoss,
+    CrossBatchMemory,
+    IdentityLoss,
+    MarginLoss,
+    MultipleLosses,
+    MultiSimilarityLoss,
+    NPairLoss,
+    NTXentLoss,
+    ProxyNCALoss,
+    SupConLoss,
+    TrimmedLoss,
+    TripletLoss,
+)
+from uncollapse.losses.memory import memories, reading
+from uncollapse.mining import Miner
+
+pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
+
+
+def batches(count, n=18, dim=8, classes=5, seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        z = torch.randn(n, dim, generator=g, dtype=dtype)
+        yield z, torch.randint(0, classes, (n,), generator=g)
+
+
+def graded(loss, z, *args, **kwargs):
+    leaf = z.clone().requires_grad_()
+    value = loss(leaf, *args, **kwargs)
+    (gradient,) = torch.autograd.grad(value, leaf, allow_unused=True)
+    return value.detach(), torch.zeros_like(z) if gradient is None else gradient
+
+
+def beside_pml():
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    miners = pytest.importorskip("pytorch_metric_learning.miners")
+    distances = pytest.importorskip("pytorch_metric_learning.distances")
+    plain = distances.LpDistance(normalize_embeddings=False)
+    triplet = losses.TripletMarginLoss(0.3, distance=plain)
+    ours = {"margin": 0.3, "reduction": "nonzero"}
+    violating, similar = miners.TripletMarginMiner(distance=plain), miners.MultiSimilarityMiner()
+    hard = miners.BatchHardMiner(distance=plain)
+    near = {"normalize": True, "reduction": "nonzero"}
+    return {
+        "all triplets": (TripletLoss(**ours), triplet, None),
+        "batch-hard": (TripletLoss(**ours, miner=Miner("hard", "hard")), triplet, hard),
+        "a miner of PML": (TripletLoss(**ours, miner=violating), triplet, violating),
+        "contrastive": (
+            ContrastiveLoss(margin=0.8, pos_margin=0.3, **near),
+            losses.ContrastiveLoss(0.3, 0.8),
+            None,
+        ),
+        "multi-similarity": (MultiSimilarityLoss(base=0.5), losses.MultiSimilarityLoss(), None),
+        "mined": (
+            MultiSimilarityLoss(base=0.5, miner=similar),
+            losses.MultiSimilarityLoss(),
+            similar,
+        ),
+        "sup-con": (SupConLoss(temperature=0.1), losses.SupConLoss(), None),
+        "nt-xent": (NTXentLoss(temperature=0.07), losses.NTXentLoss(), None),
+        "circle": (CircleLoss(reduction="nonzero"), losses.CircleLoss(), None),
+        "margin": (
+            MarginLoss(normalize=True, learn_beta=False, miner=Miner("all", "all")),
+            losses.MarginLoss(),
+            None,
+        ),
+    }
+
+
+NAMES = ("all triplets", "batch-hard", "a miner of PML", "contrastive", "multi-similarity", "mined")
+NAMES += ("sup-con", "nt-xent", "circle", "margin")
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["whole batches", "enqueue_mask"])
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients_are_those_of_pml_beyond_the_wrap_around(name, masked):
+    loss, theirs, miner = beside_pml()[name]
+    wrapper = pytest.importorskip("pytorch_metric_learning.losses").CrossBatchMemory
+    a = CrossBatchMemory(loss, 50, references="fixed")
+    b = wrapper(theirs, 8, 50, miner=miner)
+    for step, (z, labels) in enumerate(batches(8)):  # 50 is no multiple of 18
+        kwargs = {"enqueue_mask": torch.arange(18) % 3 != 0} if masked and step % 2 else {}
+        (value, gradient), (other, slope) = (graded(m, z, labels, **kwargs) for m in (a, b))
+        torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(gradient, slope, rtol=1e-5, atol=1e-5 * float(slope.abs().max()))
+        assert float(gradient.abs().max()) > 0
+    assert len(a.memory) == 50
+
+
+def test_tuples_of_the_batch_are_added_as_in_pml_while_both_mean_the_batch():
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    distances = pytest.importorskip("pytorch_metric_learning.distances")
+    plain = distances.LpDistance(normalize_embeddings=False)
+    a = CrossBatchMemory(TripletLoss(margin=0.3, reduction="nonzero"), 50, references="fixed")
+    b = losses.CrossBatchMemory(losses.TripletMarginLoss(0.3, distance=plain), 8, 50)
+    for step, (z, labels) in enumerate(batches(2)):
+        tuples = Miner("hard", "hard")(z, labels)
+        (value, gradient), (other, slope) = (graded(m, z, labels, tuples) for m in (a, b))
+        same = bool(torch.isclose(value, other)) and bool(torch.isclose(gradient, slope).all())
+        assert same is (step == 0)  # from then on PML reads the batch's rows as slots of its queue
+
+
+def oracle(z, labels, kept, kept_labels, margin, positives, scale_free=False, moving=False):
+    """Triplets of an anchor with all others that are not itself, by loops in float64."""
+    every = torch.cat([z.detach(), kept]).double()
+    if moving:
+        wide = z.double()
+        centre, mean = wide.mean(0), torch.pdist(wide).mean()
+        old = centre + (kept.double() - centre.detach()) * mean / mean.detach()
+        every = torch.cat([wide, old])
+    theirs = torch.cat([labels, kept_labels])
+    total, count = z.new_zeros((), dtype=torch.float64), 0
+    distance = [[torch.linalg.vector_norm(row.double() - other) for other in every] for row in z]
+    if scale_free:
+        n, m = len(z), len(every)
+        mean = sum(distance[i][j] for i in range(n) for j in range(m) if i != j) / (n * (m - 1))
+        distance = [[d / mean for d in row] for row in distance]
+    for i in range(len(z)):
+        own = [j for j in range(len(every)) if theirs[j] == labels[i] and j != i]
+        others = [j for j in range(len(every)) if theirs[j] != labels[i]]
+        if own and others:
+            pick = max if positives == "hard" else min
+            p = pick(own, key=lambda j: distance[i][j].item())
+            n = min(others, key=lambda j: distance[i][j].item())
+            total = total + (distance[i][p] - distance[i][n] + margin).clamp(min=0.0)
+            count += 1
+    return total / max(count, 1)
+
+
+@pytest.mark.parametrize("references", ["moving", "fixed"])
+@pytest.mark.parametrize("positives", ["easy", "hard"])
+@pytest.mark.parametrize("spread", [1.0, 1e-3])
+def test_our_miners_choose_over_batch_and_memory_and_never_the_row_itself(
+    positives, spread, references
+):
+    inner = TripletLoss(margin=0.5, miner=Miner(positives, "hard"))
+    loss = CrossBatchMemory(inner, 30, references=references)
+    kept, names = torch.empty(0, 3), torch.empty(0, dtype=torch.int64)
+    for z, labels in batches(4, n=10, dim=3, classes=4):
+        z = 100 + spread * z  # float32 far from the origin, nearly a point
+        value, gradient = graded(loss, z, labels)
+        leaf = z.clone().requires_grad_()
+        moving = references == "moving"
+        expected = oracle(leaf, labels, kept[-20:], names[-20:], 0.5, positives, moving=moving)
+        (slope,) = torch.autograd.grad(expected, leaf)
+        assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+        torch.testing.assert_close(gradient, slope, rtol=1e-4, atol=1e-6)
+        kept, names = torch.cat([kept, z]), torch.cat([names, labels])
+
+
+def test_a_scale_free_loss_is_over_the_mean_distance_to_its_references_and_has_no_drift():
+    inner = TripletLoss(margin=0.5, scale_free=True, miner=Miner("hard", "hard"))
+    loss = CrossBatchMemory(inner, 40)
+    *earlier, (z, labels) = batches(4, n=10, dim=3, classes=3, dtype=torch.float64)
+    for x, y in earlier:
+        loss(x, y)
+    kept, names = loss.memory, loss.memory_labels
+    for scale in (1.0, 1e-4, 50.0):  # of the batch beside what it is compared with
+        expected = oracle(scale * z, labels, kept, names, 0.5, "hard", scale_free=True)
+        with reading(loss):
+            assert float(loss(scale * z, labels)) == pytest.approx(float(expected), rel=1e-5)
+        assert drift(loss, scale * z, labels).value == pytest.approx(0.0, abs=1e-6)
+    _, gradient = graded(loss, z, labels)
+    assert float(gradient.abs().max()) > 0
+
+
+def test_a_memory_as_small_as_the_batch_changes_nothing():
+    z, labels = next(batches(1))
+    for loss in (
+        TripletLoss(margin=0.4, miner=Miner("easy", "hard")),
+        TripletLoss(margin=0.4, scale_free=True, miner=Miner("inside", "hard")),
+        TripletLoss(margin=0.4),
+        ContrastiveLoss(),
+        MultiSimilarityLoss(),
+        SupConLoss(),
+    ):
+        plain = graded(loss, z, labels)
+        memory = CrossBatchMemory(loss, 18)
+        memory(z + 1.0, labels)
+        for a, b in zip(plain, graded(memory, z, labels), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_go_to_the_batch_alone():
+    loss = CrossBatchMemory(ContrastiveLoss(), 40)
+    (first, labels), (second, _) = batches(2)
+    leaf = first.clone().requires_grad_()
+    loss(leaf, labels).backward()
+    leaf.grad = None
+    loss(second.clone().requires_grad_(), labels).backward()
+    assert leaf.grad is None
+    assert not loss.memory.requires_grad
+
+
+def test_until_after_the_loss_is_the_inner_one_and_rows_are_kept():
+    inner = TripletLoss(margin=0.4, miner=Miner("hard", "hard"))
+    loss = CrossBatchMemory(inner, 40, after=2)
+    for step, (z, labels) in enumerate(batches(3)):
+        plain, with_memory = inner(z, labels), loss(z, labels)
+        assert bool(plain == with_memory) is (step < 2)
+    assert len(loss.memory) == 40
+
+
+def test_older_copies_of_a_sample_in_the_batch_are_left_out():
+    z = torch.tensor([[0.0], [4.0], [9.0]])
+    loss = CrossBatchMemory(TripletLoss(margin=10.0, miner=Miner("easy", "hard")), 9)
+    labels, ids = torch.tensor([0, 0, 1]), torch.tensor([5, 6, 7])
+    plain = float(loss(z, labels, sample_ids=ids))
+    assert float(loss(z, labels, sample_ids=ids)) == plain  # all that is kept is here again
+    assert float(loss(z, labels, sample_ids=ids + 100)) < plain  # samples at distance 0
+
+
+def test_what_is_kept_is_first_in_first_out_and_forgotten_by_reset():
+    loss = CrossBatchMemory(ContrastiveLoss(), 5)
+    for start in (0.0, 10.0, 20.0):
+        loss(torch.tensor([[start], [start + 1]]), [0, 1], sample_ids=[int(start), int(start) + 1])
+    assert loss.memory.flatten().tolist() == [1.0, 10.0, 11.0, 20.0, 21.0]
+    assert loss.memory_ids.tolist() == [1, 10, 11, 20, 21]
+    assert loss.memory_labels.tolist() == [1, 0, 1, 0, 1]
+    loss.reset()
+    assert len(loss.memory) == 0
+    assert int(loss.calls) == 0
+    loss(torch.zeros(2, 7), [0, 1])  # of another dimension
+    assert loss.memory.shape == (2, 7)
+
+
+def test_a_pool_bounds_what_is_mined_over_with_the_memory():
+    generator = torch.Generator().manual_seed(0)
+    z, labels = next(batches(1, n=400, classes=4))
+    values = []
+    for pool in (None, 16):
+        miner = Miner("hard", "hard", pool=pool, generator=generator)
+        loss = CrossBatchMemory(TripletLoss(margin=1.0, miner=miner), 400)
+        loss.enqueue(z, labels)
+        with reading(loss):
+            values.append(float(loss(z[:12] + 0.01, labels[:12])))
+    assert values[1] < 0.8 * values[0]  # hardest of 16, not of 400
+
+
+def test_nothing_is_enqueued_in_eval_mode_or_where_a_drift_is_measured():
+    loss = CrossBatchMemory(TripletLoss(margin=0.3, miner=Miner("hard", "hard")), 40)
+    (first, labels), (z, names) = batches(2)
+    loss(first, labels)
+    before = copy.deepcopy(loss.state_dict())
+    drift(loss, z, names, resamples=3), mode_drift(loss, z, names)
+    loss.elements(z, names)
+    loss.eval()(z, names)
+    assert all(torch.equal(before[k], v) for k, v in loss.state_dict().items())
+    loss.train()(z, names)
+    assert len(loss.memory) == 36
+
+
+def test_rows_that_are_measured_again_are_not_their_own_neighbours():
+    z, labels = next(batches(1))
+    plain = TripletLoss(margin=0.3, miner=Miner("easy", "hard"))
+    loss = CrossBatchMemory(plain, 40)
+    loss(z, labels)
+    empty = CrossBatchMemory(plain, 40)
+    assert drift(loss, z, labels).value == drift(empty, z, labels).value
+
+
+def test_the_drift_of_a_hinge_is_the_mean_of_its_active_triplets_and_no_net_force_is_left():
+    loss = CrossBatchMemory(TripletLoss(margin=0.3, miner=Miner("hard", "hard")), 40)
+    (first, labels), (z, names) = batches(2, dtype=torch.float64)
+    loss(first, labels)
+    found = loss.elements(z, names).loss
+    active = found[found > 0] - 0.3  # d_ap - d_an
+    expected = float(active.sum()) / len(found) / float(torch.pdist(z).mean())
+    assert drift(loss, z, names).value == pytest.approx(expected, rel=1e-6)
+    _, gradient = graded(loss.eval(), z, names)
+    assert float(gradient.sum(0).abs().max()) < 1e-9 < float(gradient.abs().max())
+    loss.references = "fixed"
+    _, gradient = graded(loss, z, names)
+    assert float(gradient.sum(0).abs().max()) > 1e-3
+    assert drift(loss, z, names).value < 0.8 * expected
+
+
+def test_a_state_of_any_length_is_loaded_and_goes_on_the_same():
+    def made():
+        return CrossBatchMemory(TripletLoss(miner=Miner("hard", "hard")), 30)
+
+    first, *rest = batches(4)
+    whole, again = made(), made()
+    whole(*first)
+    again.load_state_dict(copy.deepcopy(whole.state_dict()))
+    for z, labels in rest:
+        assert torch.equal(whole(z, labels), again(z, labels))
+    fresh = made()
+    whole.load_state_dict(fresh.state_dict())
+    assert len(whole.memory) == 0
+
+
+def test_the_memory_follows_dtype_and_lists():
+    loss = CrossBatchMemory(ContrastiveLoss(), 8)
+    loss(torch.ones(2, 2, dtype=torch.float16), [0, 1])
+    assert loss.memory.dtype == torch.float32  # what losses work in
+    assert loss([[0.0, 1.0], [2.0, 3.0]], [0, 1]).dtype == torch.float64
+    assert loss.memory.dtype == torch.float64
+
+
+def test_settings_of_the_inner_loss_are_its_own_too_and_wrappers_nest():
+    inner = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    memory = CrossBatchMemory(TrimmedLoss(inner, fraction=0.5), 40)
+    memory.margin = 0.7
+    assert inner.margin == 0.7
+    assert memory.miner is inner.miner
+    assert memory.fraction == 0.5
+    outer = IdentityLoss(memory, num_classes=5, dim=8)
+    both = MultipleLosses([memory, ContrastiveLoss()])
+    for loss in (memory, outer, both):
+        memory.reset()
+        for z, labels in batches(2):
+            value, gradient = graded(loss, z, labels)
+            assert torch.isfinite(value)
+            assert float(gradient.abs().max()) > 0
+        assert len(memory.memory) == 36
+        assert memories(loss) == [memory]
+
+
+def test_elements_are_those_of_the_loss():
+    loss = CrossBatchMemory(TripletLoss(margin=0.3), 40)
+    (first, labels), (z, names) = batches(2)
+    loss(first, labels)
+    found = loss.elements(z, names)
+    assert float(found.loss.mean()) == pytest.approx(float(loss(z, names)), rel=1e-5)
+    with pytest.raises(InputError, match="CrossBatchMemory"):
+        TrimmedLoss(loss, fraction=0.5)(z, names)
+
+
+def test_an_empty_memory_with_nothing_enqueued_costs_nothing():
+    loss = CrossBatchMemory(ContrastiveLoss(), 8)
+    z, labels = next(batches(1, n=4))
+    value, gradient = graded(loss, z, labels, enqueue_mask=torch.zeros(4, dtype=torch.bool))
+    assert float(value) == 0.0
+    assert not gradient.any()
+
+
+def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
+    loss = CrossBatchMemory(TripletLoss(margin=0.2, miner=Miner("hard", "hard")), 12)
+    assert float(loss(torch.randn(3, 2), [0, 0, 0])) == 0.0
+    loss.reset()
+    assert float(loss(torch.randn(3, 2), [0, 1, 2])) == 0.0
+    loss.reset()
+    for _ in range(2):
+        value, gradient = graded(loss, torch.ones(4, 2), torch.tensor([0, 0, 1, 1]))
+        assert float(value) == pytest.approx(0.2)
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda m, z, y: CrossBatchMemory(m.inner, 0), "size: expected .*1.*got 0"),
+        (lambda m, z, y: CrossBatchMemory(m.inner, 8, after=-1), "after"),
+        (lambda m, z, y: CrossBatchMemory(m.inner, 8, references="old"), "references.*'old'"),
+        (lambda m, z, y: CrossBatchMemory(NPairLoss(), 8), "loss: .*got NPairLoss"),
+        (lambda m, z, y: CrossBatchMemory(m, 8), "loss: .*got CrossBatchMemory"),
+        (
+            lambda m, z, y: CrossBatchMemory(ProxyNCALoss(num_classes=2, dim=2), 8),
+            "loss: .*got ProxyNCALoss",
+        ),
+        (lambda m, z, y: CrossBatchMemory("triplet", 8), "loss"),
+        (lambda m, z, y: m(z), "labels: .*got None"),
+        (lambda m, z, y: m(z, ["a", "a", "b", "b"]), "labels: expected whole numbers.*got names"),
+        (lambda m, z, y: m(z[:, :1], y), "embeddings: expected 2 as the memory has.*got 1 columns"),
+        (lambda m, z, y: m(torch.ones(9, 2), [0] * 9), "size: expected at least the 9 rows"),
+        (lambda m, z, y: m(z, y, ref_embeddings=z, ref_labels=y), "ref_embeddings"),
+        (lambda m, z, y: m(z, y, enqueue_mask=[1, 0, 1, 0]), "enqueue_mask: expected 4 booleans"),
+        (
+            lambda m, z, y: m(z, ["a", "a", "b", "b"], enqueue_mask=[True, False] * 2),
+            "labels: expected whole numbers.*got names",
+        ),
+        (lambda m, z, y: m(z, y, enqueue_mask=[True] * 4), "enqueue_mask.*got all rows"),
+        (
+            lambda m, z, y: m(z, y, Miner("hard", "hard")(z, y), enqueue_mask=[True, False] * 2),
+            "enqueue_mask: expected one of the two",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(act, message):
+    loss = CrossBatchMemory(TripletLoss(), 8)
+    z, labels = torch.arange(8.0).reshape(4, 2), torch.tensor([0, 0, 1, 1])
+    loss(z, labels)
+    with pytest.raises(InputError, match=message):
+        act(loss, z, labels)
