@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -38,6 +39,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 FIXED = ("hard x hard", "easy x hard")  # strategies whose runs are made with fixed references too
 RATES = {"letters": 1e-3, "people": 3e-4}  # as in the study of forecast and rescue
 STEPS, P, K, DIM, SEEDS = 300, 16, 4, 64, 2
+SMALL = (4, 4)  # P and K of a batch that batch-hard mining survives
 BATCHES, OTHER_BATCHES = 4, 1000  # of the drift, which sees other batches than the run
 LOOK = 75  # steps after which the age of the memory is measured
 LOOKED_AT = 512  # rows of it
@@ -57,7 +59,7 @@ class MemorySetting(Setting):
 
 
 def grid(names: Sequence[str]) -> list[MemorySetting]:
-    """All runs, those with fixed references of the first seed alone."""
+    """All runs, those with fixed references or of a small batch with the first seed alone."""
     found = [
         _setting(name, strategy, size, seed)
         for seed in range(SEEDS)
@@ -71,7 +73,12 @@ def grid(names: Sequence[str]) -> list[MemorySetting]:
         for strategy in FIXED
         for size in (P * K, *SIZES[1:])  # as many as the batch: no row is old
     ]
-    return found + fixed
+    small = [
+        replace(_setting("letters", "hard x hard", size, 0), p=SMALL[0], k=SMALL[1])
+        for size in SIZES[:3]
+        if "letters" in names
+    ]
+    return found + fixed + small
 
 
 def _setting(name: str, strategy: str, size: int, seed: int) -> MemorySetting:
@@ -135,4 +142,5 @@ def _staleness(session: Session, train: LabelledImages) -> float:
     some = some[:LOOKED_AT]
     then = memory.memory[some]
     now = embed(session.model, train.subset(memory.memory_ids[some]))
-    return float((then - now).norm(dim=1).mean()) / spread(now)
+    scale = spread(now)
+    return float((then - now).norm(dim=1).mean()) / scale if scale else math.inf

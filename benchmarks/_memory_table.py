@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from _memory_runs import FIXED, RATES, SIZES, STRATEGIES, MemorySetting
+from _memory_runs import FIXED, RATES, SIZES, SMALL, STRATEGIES, MemorySetting
 from _study_data import TITLES
 from uncollapse.charts import Chart, Entry, Series, curves, panels, save
 from uncollapse.charts.line_charts import line_look
 
-__all__ = ["MemoryRun", "picture", "summary", "write_csv"]
+__all__ = ["MemoryRun", "drifts_by_size", "picture", "summary", "write_csv"]
 
 LOST = ("network-collapse", "shrinking")
 _FIGURES: dict[str, Callable[[dict[str, Any]], float]] = {
@@ -38,19 +38,47 @@ class MemoryRun(NamedTuple):
         return self.result["verdict"] in LOST
 
 
+def drifts_by_size(drifts: Sequence[MemoryRun]) -> str:
+    """Drift before training over the size of the memory, the mean of the seeds and their range."""
+    sizes = [f"{size:,} rows" if size else "no memory" for size in SIZES]
+    lines = [
+        "| " + " | ".join(["data", "strategy", *sizes]) + " |",
+        "|---" * (len(SIZES) + 2) + "|",
+    ]
+    for data in RATES:
+        for strategy in STRATEGIES:
+            cells = []
+            for size in SIZES:
+                found = [one.result["drift"] for one in _at(drifts, data, strategy, size)]
+                spread = f" ± {(max(found) - min(found)) / 2:.3f}" if len(found) > 1 else ""
+                cells.append(f"{mean(found) + 0.0:+.3f}{spread}" if found else "–")
+            lines.append(f"| {TITLES[data]} | {strategy} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def summary(runs: Sequence[MemoryRun]) -> str:
     """The tables, as Markdown: kept embeddings that move with the batch, and fixed ones."""
-    moving = [one for one in runs if one.setting.references == "moving"]
+    moving = _moving(runs)
+    small = [one for one in runs if one.setting.p == SMALL[0]]
     fixed = [one for one in runs if one.setting.references == "fixed"]
     head = ["data", "strategy", "rows", "seeds", "drift before", "scale kept", "R@1", "verdicts"]
     lines = ["| " + " | ".join([*head, "staleness"]) + " |", "|---" * (len(head) + 1) + "|"]
     lines += _lines(moving, STRATEGIES, SIZES)
     found = [*lines, "", *_forecasts(moving)]
+    if small:
+        found += ["", f"With P {SMALL[0]}, K {SMALL[1]}:", "", *lines[:2]]
+        found += _lines(small, STRATEGIES, SIZES)
     if fixed:
         sizes = sorted({one.setting.memory for one in fixed})
         found += ["", 'With `references="fixed"`, as in PML:', "", *lines[:2]]
         found += _lines(fixed, FIXED, sizes)
     return "\n".join(found)
+
+
+def _moving(runs: Sequence[MemoryRun]) -> list[MemoryRun]:
+    """The runs of the law: of the usual batch, kept embeddings moving with it."""
+    usual = [one for one in runs if one.setting.p != SMALL[0]]
+    return [one for one in usual if one.setting.references == "moving"]
 
 
 def _lines(
@@ -117,12 +145,12 @@ def write_csv(runs: Sequence[MemoryRun], path: Path) -> None:
         writer.writerows(rows)
 
 
-def picture(runs: Sequence[MemoryRun], path: Path) -> None:
+def picture(runs: Sequence[MemoryRun], drifts: Sequence[MemoryRun], path: Path) -> None:
     """Drift, scale and R@1 over the size of the memory, a row of panels for each dataset."""
-    moving = [one for one in runs if one.setting.references == "moving"]
+    moving = _moving(runs)
     names = [data for data in RATES if any(one.setting.data == data for one in moving)]
     plots = [
-        _panel(f"{TITLES[data]}: {figure}", moving, data, of)
+        _panel(f"{TITLES[data]}: {figure}", drifts if "drift" in figure else moving, data, of)
         for data in names
         for figure, of in _FIGURES.items()
     ]
@@ -146,7 +174,9 @@ def _panel(
                 middle.append(math.exp(mean(map(math.log, values))) if scale else mean(values))
                 high.append(max(values))
         series.append(Series(strategy, x, middle, low, high))
-    ticks = {float(place): f"{size:,}" if size else "none" for place, size in enumerate(SIZES)}
+    last = max(place for one in series for place in one.x)
+    names = [f"{size:,}" if size else "none" for size in SIZES]
+    ticks = {float(place): name for place, name in enumerate(names) if place <= last}
     chart = curves(
         title,
         series,

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from uncollapse import losses
 from uncollapse._base.check import InputError
-from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TrimmedLoss
+from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
 from uncollapse.losses._regulariser import Regulariser
 from uncollapse.losses.base import Wrapper
+from uncollapse.losses.memory import remembers
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import build_loss
 from uncollapse.training.config import parse_config
@@ -57,7 +58,10 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
         words = words or tuple(w for w in get_args(field.annotation) if isinstance(w, str))
         if not words or key in ("name", "regulariser"):
             continue
-        name = {"trim_on": "on", "id_neck": "neck"}.get(key, key)
+        if key == "memory_references" and not remembers(section.kind):
+            continue
+        renamed = {"trim_on": "on", "id_neck": "neck", "memory_references": "references"}
+        name = renamed.get(key, key)
         size = {k: v for k, v in section().sized(SIZE).items() if k != name}
         if key == "beta_per":
             size["size"] = 3
@@ -65,6 +69,8 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
         def made(word, key=key, name=name, size=size, section=section):
             if key == "trim_on":
                 return TrimmedLoss(section.kind(**size), fraction=0.5, on=word)
+            if key == "memory_references":
+                return CrossBatchMemory(section.kind(**size), 8, references=word)
             if key == "id_neck":
                 return IdentityLoss(section.kind(**size), num_classes=3, dim=2, neck=word)
             return section.kind(**{name: word}, **size)
