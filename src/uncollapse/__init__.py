@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         retrieval,
         verification,
     )
-    from uncollapse.mining import Miner
+    from uncollapse.mining import FalseNegatives, Miner
     from uncollapse.report import Diagnosis, diagnose
     from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches
     from uncollapse.training import (
@@ -93,7 +93,7 @@ _HOMES = {
     "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SoftTripleLoss "
     "SupConLoss TrimmedLoss TripletLoss as_pml",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
-    "mining": "Miner",
+    "mining": "FalseNegatives Miner",
     "report": "Diagnosis diagnose",
     "samplers": "PKSampler UniformBatchSampler check_batches",
     "training": "Config Run embed evaluate keep_memory load_config parse_config train",
