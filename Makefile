@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue_time.py verdicts.py detectors.py \
-  class_collapse.py mode_study.py)
+  class_collapse.py mode_study.py suspects.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-fast test-callbacks kills browser lint bench studies docs format clean

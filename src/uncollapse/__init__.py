@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         modes_per_class,
         reid,
         retrieval,
+        suspect_labels,
         verification,
     )
     from uncollapse.mining import FalseNegatives, Miner
@@ -92,7 +93,8 @@ _HOMES = {
     "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss IdentityLoss Loss MarginLoss "
     "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SoftTripleLoss "
     "SupConLoss TrimmedLoss TripletLoss as_pml",
-    "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
+    "metrics": "clustering confidence kmeans modes_per_class reid retrieval suspect_labels "
+    "verification",
     "mining": "FalseNegatives Miner",
     "report": "Diagnosis diagnose",
     "samplers": "PKSampler UniformBatchSampler check_batches",
