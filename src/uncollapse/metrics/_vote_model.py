@@ -26,7 +26,9 @@ __all__ = ["VoteFit", "Votes", "count_votes", "fit_votes"]
 
 _ROWS = 4096  # counted at a time
 _RANGE = (math.log(0.01), math.log(10.0))  # of τ, which is searched for by its logarithm
-_STEPS = 24  # of that search: τ to a few millionths
+_GRID = 16  # values that are tried first: the likelihood may have more than one hump
+_STEPS = 16  # of golden sections around the best: τ to a few millionths
+_LEAST = 10.0  # log-likelihood that neighbours must add in all to count as knowing anything
 _HALVINGS = 40
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _SURE = 0.999  # the largest share of neighbours that counts as sharing the class
@@ -51,7 +53,7 @@ class VoteFit:
     """`ratio[i]`: log of how much likelier its neighbours make the label of row i than chance.
 
     `rate` is η, the share of labels that owe nothing to their neighbours; `information` the mean
-    log-likelihood that neighbours add, 0 where they know nothing; `suggested` the likeliest class.
+    log-likelihood that neighbours add, 0 where that is no more than chance; `suggested` the likeliest class.
     """
 
     ratio: Array
@@ -110,12 +112,15 @@ def fit_votes(votes: Votes, ids: Array, judged: Array) -> VoteFit:
     def likelihood(log_tau: float) -> float:
         return _noise_rate(np.exp(_bounded(ratios(math.exp(log_tau))[judged])))[1]
 
-    tau = math.exp(_highest(likelihood, *_RANGE))
+    grid = np.linspace(*_RANGE, _GRID).tolist()
+    best_of_grid = int(np.argmax([likelihood(one) for one in grid]))
+    around = grid[max(best_of_grid - 1, 0)], grid[min(best_of_grid + 1, _GRID - 1)]
+    tau = math.exp(_highest(likelihood, *around))
     ratio = ratios(tau)
     rate, information = _noise_rate(np.exp(_bounded(ratio[judged])))
     best = (seen + tau * power).argmax(axis=1)[:, None]
     suggested = np.take_along_axis(votes.label, best, axis=1)[:, 0]
-    if information <= 0:  # shuffled labels, or all rows in one place
+    if information * judged.sum() < _LEAST:  # shuffled labels, rows in one place, or too few
         ratio, rate, information = np.zeros_like(ratio), 0.0, 0.0
     return VoteFit(ratio, rate, information, suggested)
 
