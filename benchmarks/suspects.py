@@ -1,4 +1,4 @@
-"""Are suspect labels wrong, and does leaving out false negatives help? Labels made wrong on purpose.
+"""Are suspect labels wrong, and does leaving out false negatives help? On labels made wrong.
 
 python benchmarks/suspects.py             both tables, from what is finished and what is not
 python benchmarks/suspects.py --finished  both tables, of what is in out/suspects.json
@@ -25,8 +25,6 @@ import uncollapse as uc
 from uncollapse._base.files import write_json
 from uncollapse.backbones import build
 from uncollapse.data import DataError, LabelledImages, load
-from uncollapse.data.listing import Listing
-from uncollapse.data.registry import list_split
 from uncollapse.metrics._vote_model import count_votes
 from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.mining import FalseNegatives
@@ -142,24 +140,17 @@ def letters() -> Iterator[tuple[str, Set, Callable[[Array], Array] | None]]:
     def again(labels: Array) -> Array:
         ids = torch.from_numpy(np.unique(labels, return_inverse=True)[1])
         torch.manual_seed(0)
-        return embed(
-            trained(LettersNet(64), x, ids, uc.Miner("easy", "semihard"), STEPS, 0), x
-        )
+        return embed(trained(LettersNet(64), x, ids, uc.Miner("easy", "semihard"), STEPS, 0), x)
 
     yield "Omniglot, trained on these labels", (embed(net, x), y), again
 
 
 def faces() -> Iterator[tuple[str, Set, None]]:
-    """People of LFW with eight pictures or more, at most 20 of each: features, and a head."""
+    """People of LFW with eight pictures or more, at most ten of each: features, and a head."""
     net = build("efficientnet-lite0", 1280, weights="pretrained", head="none").eval()
     sets = []
     for split in ("train", "test"):
-        listing = some_people(list_split("lfw", split=split))
-        data = load("lfw", split=split, size=(128, 128))
-        wanted = {image.name for image in listing.images}
-        assert data.files is not None
-        rows = [row for row, name in enumerate(data.files) if name in wanted]
-        part = data.subset(torch.tensor(rows))
+        part = some_people(load("lfw", split=split, size=(128, 128)))
         sets.append((uc.embed(net, part), part.labels))
     (x, y), (x_test, y_test) = sets
     unit = nn.functional.normalize(x_test).numpy()
@@ -170,16 +161,16 @@ def faces() -> Iterator[tuple[str, Set, None]]:
     yield "LFW, head trained on others", (embed(head, x_test / scale), y_test.numpy()), None
 
 
-def some_people(listing: Listing) -> Listing:
-    """Those with eight pictures or more, the first 20 of each."""
+def some_people(data: LabelledImages) -> LabelledImages:
+    """Those with eight pictures or more, the first ten of each."""
     seen: dict[int, int] = {}
-    counts = torch.bincount(listing.labels)
+    counts = torch.bincount(data.labels)
     rows = []
-    for row, label in enumerate(listing.labels.tolist()):
+    for row, label in enumerate(data.labels.tolist()):
         seen[label] = seen.get(label, 0) + 1
-        if counts[label] >= 8 and seen[label] <= 20:
+        if counts[label] >= 8 and seen[label] <= 10:
             rows.append(row)
-    return listing.select(rows)
+    return data.subset(torch.tensor(rows))
 
 
 def intents() -> Iterator[tuple[str, Set, None]]:

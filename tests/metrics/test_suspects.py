@@ -67,11 +67,13 @@ def test_the_fit_is_the_likeliest_of_a_grid_of_float64_loops(seed, classes, k):
         return
     fit = fit_votes(count_votes(near, ids, 0.5), ids, judged)
     best = max(
-        slow_likelihood(np.array([slow_ratio(near, ids, tau, i) for i in np.flatnonzero(judged)]), e)
+        slow_likelihood(
+            np.array([slow_ratio(near, ids, tau, i) for i in np.flatnonzero(judged)]), e
+        )
         for tau in np.geomspace(0.01, 10, 15)
         for e in np.linspace(0, 0.999, 15)
     )
-    assert fit.information >= best - 1e-6 or best * judged.sum() < 10
+    assert fit.information >= best - 1e-4 or best * judged.sum() < 10
 
 
 def test_ratios_and_probabilities_are_those_of_float64_loops():

@@ -25,7 +25,14 @@ class Oracle:
     """What each strategy may pick: all of `many`, or one of `one`."""
 
     def __init__(
-        self, x, y, margin=0.2, epsilon=0.1, fallback="nearest-outside", keep="all", false=None,
+        self,
+        x,
+        y,
+        margin=0.2,
+        epsilon=0.1,
+        fallback="nearest-outside",
+        keep="all",
+        false=None,
         candidates=None,
     ):
         x = np.asarray(x, np.float64)

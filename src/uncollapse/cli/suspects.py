@@ -1,4 +1,4 @@
-"""`uncollapse suspects`: the rows whose label the embedding contradicts, and how many to look at."""
+"""`uncollapse suspects`: the rows whose label the embedding contradicts, and how many there are."""
 
 from __future__ import annotations
 

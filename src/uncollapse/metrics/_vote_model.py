@@ -53,7 +53,8 @@ class VoteFit:
     """`ratio[i]`: log of how much likelier its neighbours make the label of row i than chance.
 
     `rate` is η, the share of labels that owe nothing to their neighbours; `information` the mean
-    log-likelihood that neighbours add, 0 where that is no more than chance; `suggested` the likeliest class.
+    log-likelihood that neighbours add, 0 where that is no more than chance; `suggested` the
+    likeliest class.
     """
 
     ratio: Array

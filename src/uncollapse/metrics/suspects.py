@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int

@@ -151,7 +151,9 @@ def leaders(batch: Batch, neighbours: int, share: float) -> Leaders:
         def exact(r: Tensor, column: Tensor, rows: Tensor = rows) -> Tensor:
             return frame.squares(rows[r] + offset, column + offset)
 
-        near = _nearest(values, (frame.band[here] + widest)[:, None], torch.full_like(rows, k), exact)
+        near = _nearest(
+            values, (frame.band[here] + widest)[:, None], torch.full_like(rows, k), exact
+        )
         votes = labels[near.nonzero()[:, 1].view(len(rows), k)]
         label[rows] = votes.mode(dim=1).values
         count[rows] = (votes == label[rows, None]).sum(dim=1)

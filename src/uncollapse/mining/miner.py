@@ -276,10 +276,14 @@ class Miner(nn.Module):
             window = f"(no negative with d_ap < d_an{strict})"
             return f"semi-hard window empty for all anchors {window}{left}"
         if self.negatives == "distance":
-            return f"every negative is beyond the cutoff {self.cutoffs[1]:g} on the unit sphere{left}"
+            return (
+                f"every negative is beyond the cutoff {self.cutoffs[1]:g} on the unit sphere{left}"
+            )
         if "multi_similarity" not in (self.positives, self.negatives):
             return f"no anchor has a negative left{left}"
-        return f"every anchor's classes are more than epsilon {self.epsilon:g} apart in cosine{left}"
+        return (
+            f"every anchor's classes are more than epsilon {self.epsilon:g} apart in cosine{left}"
+        )
 
 
 _DEFAULTS: dict[str, Any] = {

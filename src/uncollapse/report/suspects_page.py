@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.report.contact_sheets import contact_sheet
