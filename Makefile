@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue_time.py verdicts.py detectors.py \
-  class_collapse.py mode_study.py regularisers.py memory.py)
+  class_collapse.py mode_study.py regularisers.py memory.py suspects.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-fast test-oldest test-callbacks kills browser lint bench studies docs format \

@@ -70,9 +70,10 @@ if TYPE_CHECKING:
         modes_per_class,
         reid,
         retrieval,
+        suspect_labels,
         verification,
     )
-    from uncollapse.mining import Miner
+    from uncollapse.mining import FalseNegatives, Miner
     from uncollapse.report import Diagnosis, diagnose
     from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches
     from uncollapse.training import (
@@ -96,8 +97,9 @@ _HOMES = {
     "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss CrossBatchMemory IdentityLoss "
     "Loss MarginLoss MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss "
     "SmoothAPLoss SoftTripleLoss SpreadLoss SupConLoss TrimmedLoss TripletLoss as_pml",
-    "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
-    "mining": "Miner",
+    "metrics": "clustering confidence kmeans modes_per_class reid retrieval suspect_labels "
+    "verification",
+    "mining": "FalseNegatives Miner",
     "report": "Diagnosis diagnose",
     "samplers": "PKSampler UniformBatchSampler check_batches",
     "training": "Config Run embed evaluate keep_memory load_config parse_config train",

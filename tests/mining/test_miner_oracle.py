@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
-from uncollapse.mining import Miner, NoTripletsWarning, blocks
+from uncollapse.mining import FalseNegatives, Miner, NoTripletsWarning, blocks
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
@@ -24,13 +24,24 @@ EXAMPLES = 40
 class Oracle:
     """What each strategy may pick: all of `many`, or one of `one`."""
 
-    def __init__(self, x, y, margin=0.2, epsilon=0.1, fallback="nearest-outside", keep="all"):
+    def __init__(
+        self,
+        x,
+        y,
+        margin=0.2,
+        epsilon=0.1,
+        fallback="nearest-outside",
+        keep="all",
+        false=None,
+        candidates=None,
+    ):
         x = np.asarray(x, np.float64)
         self.square = ((x[:, None] - x[None]) ** 2).sum(-1)
         unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
         self.unit_square = ((unit[:, None] - unit[None]) ** 2).sum(-1)
         self.y, self.margin, self.epsilon, self.fallback = np.asarray(y), margin, epsilon, fallback
-        self.keep = keep
+        self.keep, self.false = keep, false
+        self.candidates = range(len(y)) if candidates is None else candidates
 
     def on_an_edge(self):
         """Whether a cosine meets a limit of multi-similarity but for rounding: either may be so."""
@@ -45,10 +56,49 @@ class Oracle:
         return False
 
     def own(self, a):
-        return [j for j in range(len(self.y)) if j != a and self.y[j] == self.y[a]]
+        return [j for j in self.candidates if j != a and self.y[j] == self.y[a]]
 
     def other(self, a):
-        return [j for j in range(len(self.y)) if self.y[j] != self.y[a]]
+        """Negatives of anchor a, without those its filter suspects."""
+        other = self.of_other_classes(a)
+        if self.false is None or not self.own(a):
+            return other
+        return [j for j in other if not self.suspect(a, j, other)]
+
+    def of_other_classes(self, a):
+        return [j for j in self.candidates if self.y[j] != self.y[a]]
+
+    def suspect(self, a, j, other):
+        d, rules = self.square[a], self.false
+        if rules.absolute is not None and np.sqrt(d[j]) < rules.absolute:
+            return True
+        if rules.relative is not None and d[j] < rules.relative**2 * min(d[self.own(a)]):
+            return True
+        if rules.quantile is not None:
+            nearest = sorted(other, key=lambda i: (d[i], i))
+            if j in nearest[: int(rules.quantile * len(other) + 1e-9)]:
+                return True
+        if rules.agreement is not None:
+            others = [i for i in self.candidates if i != j]
+            near = sorted(others, key=lambda i: (self.square[j, i], i))[: rules.neighbours]
+            votes = sum(self.y[i] == self.y[a] for i in near)
+            return votes > rules.agreement * len(near)
+        return False
+
+    def near_a_limit(self):
+        """Whether a distance meets a limit of the filter but for rounding."""
+        for a in range(len(self.y)):
+            other, d = self.of_other_classes(a), self.square[a]
+            for limit in self.limits(a) if other else ():
+                if np.any(np.abs(d[other] - limit) <= 1e-12 * limit):
+                    return True
+        return False
+
+    def limits(self, a):
+        if self.false.absolute is not None:
+            yield self.false.absolute**2
+        if self.false.relative is not None and self.own(a):
+            yield self.false.relative**2 * min(self.square[a][self.own(a)])
 
     def positives(self, kind, a):
         """(`many` | `one`, rows)."""
@@ -251,3 +301,56 @@ def test_large_classes_give_the_same(positives, negatives, batch):
         patch.setattr(blocks, "_SMALL_CLASS", 0)
         triplets = mine(x, y, positives, negatives)
     Oracle(x, y).check(triplets, positives, negatives)
+
+
+FILTERS = [
+    FalseNegatives(absolute=1.0),
+    FalseNegatives(relative=0.8),
+    FalseNegatives(relative=1.5),
+    FalseNegatives(quantile=0.3),
+    FalseNegatives(agreement=0.5, neighbours=3),
+    FalseNegatives(agreement=0.6, neighbours=40),
+    FalseNegatives(absolute=0.3, relative=0.9, quantile=0.1, agreement=0.5, neighbours=1),
+]
+
+
+@pytest.mark.parametrize("rules", FILTERS, ids=repr)
+@pytest.mark.parametrize(("positives", "negatives"), EVERY)
+@settings(max_examples=6, deadline=None)
+@given(batch=batches())
+def test_a_filter_of_false_negatives_is_that_of_a_float64_loop(positives, negatives, rules, batch):
+    x, y = batch
+    oracle = Oracle(x, y, false=rules)
+    assume(not oracle.near_a_limit())
+    assume("multi_similarity" not in (positives, negatives) or not oracle.on_an_edge())
+    triplets = mine(x, y, positives, negatives, false_negatives=rules)
+    oracle.check(triplets, positives, negatives)
+
+
+@pytest.mark.parametrize("rules", FILTERS, ids=repr)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(batch=batches())
+def test_without_numba_and_elsewhere_the_filter_is_the_same(rules, batch):
+    x, y = batch
+    usual = mine(x, y, "easy", "hard", false_negatives=rules)
+    with without_kernels():
+        plain = mine(x, y, "easy", "hard", false_negatives=rules)
+    with device_path():
+        elsewhere = mine(x, y, "easy", "hard", false_negatives=rules)
+    assert all(map(torch.equal, usual, plain))
+    assert all(map(torch.equal, usual, elsewhere))
+
+
+@pytest.mark.parametrize("rules", FILTERS, ids=repr)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(batch=batches())
+def test_with_references_the_filter_is_that_of_a_float64_loop(rules, batch):
+    x, y = batch
+    half = len(x) // 2
+    oracle = Oracle(x, y, false=rules, candidates=range(half, len(x)))
+    assume(not oracle.near_a_limit())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoTripletsWarning)
+        found = Miner("all", "all", false_negatives=rules)(x[:half], y[:half], x[half:], y[half:])
+    got = set(zip(found.anchor.tolist(), (found.negative + half).tolist(), strict=True))
+    assert got == {(a, n) for a in range(half) if oracle.own(a) for n in oracle.other(a)}

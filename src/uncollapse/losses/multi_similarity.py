@@ -110,7 +110,7 @@ class MultiSimilarityLoss(Loss):
         miner = self.miner
         if miner is None:
             return Rules()
-        if not isinstance(miner, Miner) or miner.pool is not None or miner.keep != "all":
+        if not isinstance(miner, Miner) or not miner.sees_all or miner.keep != "all":
             return None
         if miner.positives not in ("all", "easy", "multi_similarity"):
             return None

@@ -215,7 +215,7 @@ class TripletLoss(Loss):
         if self.reduction == "max":
             return None
         if self.miner is not None:
-            if not isinstance(self.miner, Miner) or self.miner.pool is not None:
+            if not isinstance(self.miner, Miner) or not self.miner.sees_all:
                 return None
             if (self.miner.positives, self.miner.negatives) != ("all", "all"):
                 return None

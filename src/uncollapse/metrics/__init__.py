@@ -20,6 +20,7 @@ from uncollapse.metrics.re_ranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_result import RetrievalResult
 from uncollapse.metrics.retrieval_scores import retrieval
 from uncollapse.metrics.spectral import alpha_req, pcf, rankme, rho_spectrum
+from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
 from uncollapse.metrics.uncertainty import (
     Interval,
     SeedComparison,
@@ -47,6 +48,7 @@ __all__ = [
     "RocCurve",
     "SeedComparison",
     "SeedSummary",
+    "SuspectLabels",
     "VerificationResult",
     "alignment",
     "alpha_req",
@@ -76,6 +78,7 @@ __all__ = [
     "rerank",
     "retrieval",
     "rho_spectrum",
+    "suspect_labels",
     "uniformity",
     "verification",
 ]

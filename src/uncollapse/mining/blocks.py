@@ -35,9 +35,9 @@ _LAST = (1 << 63) - 1
 
 
 def anchor_blocks(
-    batch: Batch, pool: int | None, generator: torch.Generator | None, rows: Tensor | None = None
+    batch: Batch, generator: torch.Generator | None, rows: Tensor | None = None
 ) -> Iterator[Block]:
-    """Usable anchors (or these rows), ascending, a block at a time, with pools where asked."""
+    """Usable anchors (or these rows), ascending, a block at a time."""
     anchors = batch.classes.anchors if rows is None else rows
     n = len(batch.classes.order)
     host = on_host(anchors)
@@ -48,12 +48,7 @@ def anchor_blocks(
     for start in range(0, len(anchors), step):
         some = anchors[start : start + step]
         at = slice(start, start + len(some)) if every else some
-        block = Block(batch, some, at, own[at], real[at], None, generator)
-        if pool is not None and pool < n - 1:
-            block.valid, block.pool = draw_pool(
-                pool, block.own, block.valid, block.hidden(), generator
-            )
-        yield block
+        yield Block(batch, some, at, own[at], real[at], None, generator)
 
 
 @dataclass
@@ -99,6 +94,12 @@ class Block:
     def negatives(self) -> Tensor:
         """`[b, N]`: which candidates may be chosen as negatives."""
         return ~self.hidden() if self.pool is None else self.pool
+
+    def draw(self, pool: int) -> None:
+        """Let each anchor choose among a random `pool` of the others only."""
+        if pool < len(self.batch.classes.order) - 1:
+            hidden = self.hidden() if self.pool is None else ~self.pool
+            self.valid, self.pool = draw_pool(pool, self.own, self.valid, hidden, self.generator)
 
     def hide(self, values: Tensor, rows: Tensor | None = None) -> None:
         """Put infinity where a negative may not be chosen, for all or for the given rows."""
@@ -177,6 +178,15 @@ class Look:
         values = self.spend_products().neg_()
         self.block.hide(values)
         return self.search(values, self.block.every, farthest=True)[0]
+
+    def negatives_within(self, limit: Tensor) -> Tensor:
+        """`[b, N]`: which negatives are at squared distances below `limit` `[b]`, exactly."""
+        own = self.frame.norms[self.block.anchors]
+        gap = self.products() - (limit - own).to(own.dtype)[:, None]
+        within = gap < 0
+        r, c = (gap.abs_() <= self.error).nonzero(as_tuple=True)
+        within[r, c] = self.squares(r, c) < limit[r]
+        return within
 
     def own_squares(self) -> tuple[Tensor, Tensor | None]:
         """Squared distances to `own`, and what bounds their error (None: exact)."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from uncollapse.distances.frame import on_host
 
-__all__ = ["draw_pool", "draw_weighted", "pick", "uniform"]
+__all__ = ["draw_pool", "draw_weighted", "kth_smallest", "pick", "uniform"]
 
 
 def uniform(
@@ -47,19 +47,20 @@ def draw_weighted(
 
 
 def draw_pool(
-    size: int, own: Tensor, real: Tensor, hidden: Tensor, generator: torch.Generator | None
+    most: int, own: Tensor, real: Tensor, hidden: Tensor, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """For each anchor a random `size` of the others: masks of `own` and of all candidates.
+    """For each anchor a random `most` of the others: masks of `own` and of all candidates.
 
-    `hidden` `[b, N]` marks what is no negative. The number of positives is size·(positives)/(all
-    others), rounded up or down at random so that it is that on average; then at least one positive
-    and one negative are kept. Which ones, is uniform.
+    Where it has fewer, all of them. `hidden` `[b, N]` marks what is no negative. The number of
+    positives is most·(positives)/(all others), rounded up or down at random so that it is that on
+    average; then at least one positive and one negative are kept. Which ones, is uniform.
     """
     device = own.device
     positives, negatives = real.sum(dim=1), (~hidden).sum(dim=1)
+    size = (positives + negatives).clamp(max=most)
     share = size * positives / (positives + negatives)
     count = torch.floor(share + uniform(len(share), generator, device)).long()
-    low, high = (size - negatives).clamp(min=1), positives.clamp(max=size - 1)
+    low, high = (size - negatives).clamp(min=1), torch.minimum(positives, size - 1)
     count = torch.maximum(torch.minimum(count, high), low)
     keys = uniform(tuple(own.shape), generator, device).masked_fill_(~real, torch.inf)
     mask = _smallest(keys, count)
@@ -69,8 +70,13 @@ def draw_pool(
 
 def _smallest(keys: Tensor, count: Tensor) -> Tensor:
     """Mask of the `count[i]` smallest keys of row i."""
+    return keys <= kth_smallest(keys, count)
+
+
+def kth_smallest(keys: Tensor, k: Tensor) -> Tensor:
+    """`[b, 1]`: the `k[i]`-th smallest key of row i, the first being 1."""
     if on_host(keys):
-        last = count.numpy() - 1
+        last = k.numpy() - 1
         ordered = np.partition(keys.numpy(), np.unique(last), axis=1)
-        return torch.from_numpy(keys.numpy() <= np.take_along_axis(ordered, last[:, None], 1))
-    return keys <= keys.sort(dim=1).values.gather(1, count[:, None] - 1)
+        return torch.from_numpy(np.take_along_axis(ordered, last[:, None], 1))
+    return keys.sort(dim=1).values.gather(1, k[:, None] - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from uncollapse.distances.batch import Batch, Classes
 from uncollapse.distances.frame import on_host
 from uncollapse.distances.tiles import BLOCK, short_squares
 from uncollapse.mining.blocks import Block, anchor_blocks
+from uncollapse.mining.false_negatives import FalseNegatives, leaders, without_false_negatives
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings, choose_negatives
 from uncollapse.mining.positives import POSITIVES, choose_positives, inside_positives
 from uncollapse.mining.random_state import Draws
@@ -88,6 +90,8 @@ class Miner(Draws):
         keep: which of the triplets are given back: `"all"`; `"violating"`: d_an < d_ap + margin;
             `"hard"`: d_an <= d_ap; `"semihard"`: d_ap < d_an < d_ap + margin. With positives and
             negatives `"all"` this is PML's `TripletMarginMiner`.
+        false_negatives: which negatives are left out, before anything is chosen, because they are
+            too near to be true ones; None leaves out nothing.
 
     >>> z = torch.tensor([[0.0], [1.0], [5.0], [2.0], [9.0]])
     >>> labels = torch.tensor([0, 0, 0, 1, 1])
@@ -110,12 +114,14 @@ class Miner(Draws):
         fallback: str = "nearest-outside",
         cutoffs: tuple[float, float] = (0.5, 1.4),
         keep: str = "all",
+        false_negatives: FalseNegatives | None = None,
     ) -> None:
         super().__init__()
         self._warned: set[str] = set()
         self.positives, self.negatives, self.pool = positives, negatives, pool
         self.margin, self.epsilon, self.generator = margin, epsilon, generator
         self.fallback, self.cutoffs, self.keep = fallback, cutoffs, keep
+        self.false_negatives = false_negatives
 
     def forward(
         self,
@@ -143,6 +149,11 @@ class Miner(Draws):
             return triplets
         return self._nothing(self._why_empty(), batch.rows.device)
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether every other row may be chosen: no pool, and no filter of false negatives."""
+        return self.pool is None and self.false_negatives is None
+
     def changed(self, **settings: Any) -> Miner:
         """A copy with other settings; the generator is shared.
 
@@ -163,9 +174,23 @@ class Miner(Draws):
     def _composed(self, batch: Batch, rows: Tensor | None = None) -> Triplets:
         """Positives, then negatives for them, a block of anchors at a time."""
         settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
-        some = anchor_blocks(batch, self.pool, self.generator, rows)
-        parts = [self._compose(block, settings) for block in some]
+        parts = [self._compose(block, settings) for block in self._blocks(batch, rows)]
+        if not parts:
+            return _empty(batch.rows.device)
         return Triplets(*(torch.cat(index) for index in zip(*parts, strict=True)))
+
+    def _blocks(self, batch: Batch, rows: Tensor | None) -> Iterator[Block]:
+        """Anchors with what they may choose from: first the filter, then the pool."""
+        rules = self.false_negatives
+        agreed = None
+        if rules is not None and rules.agreement is not None:
+            agreed = leaders(batch, rules.neighbours, rules.agreement)
+        for block in anchor_blocks(batch, self.generator, rows):
+            left = block if rules is None else without_false_negatives(block, rules, agreed)
+            if self.pool is not None:
+                left.draw(self.pool)
+            if len(left.anchors):
+                yield left
 
     def _compose(self, block: Block, settings: Settings) -> Triplets:
         if self.negatives in ("hard", "semihard", "easy"):
@@ -185,7 +210,7 @@ class Miner(Draws):
         semihard = self.negatives == "semihard" and self.fallback == "nearest-outside"
         frame, classes = batch.frame, batch.classes
         kernels = compiled.kernels if on_host(batch.rows) else None
-        if kernels is None or self.pool is not None or batch.offset or frame.collapsed:
+        if kernels is None or not self.sees_all or batch.offset or frame.collapsed:
             return None
         if self.positives not in ("easy", "hard") or not (semihard or self.negatives == "hard"):
             return None
@@ -229,17 +254,26 @@ class Miner(Draws):
         if why not in self._warned:
             self._warned.add(why)
             warnings.warn(f"no triplets: {why}", NoTripletsWarning, stacklevel=3)
-        return Triplets(*(torch.empty(0, dtype=torch.int64, device=device) for _ in range(3)))
+        return _empty(device)
 
     def _why_empty(self) -> str:
+        rules = self.false_negatives
+        left = "" if rules is None else f", where {rules!r} leaves out what is too near"
         if self.keep != "all":
-            return f"no triplet is {self.keep!r} (keep) with margin {self.margin:g}"
+            return f"no triplet is {self.keep!r} (keep) with margin {self.margin:g}{left}"
         if self.negatives == "semihard":
             strict = f" < d_ap + {self.margin:g}" if self.fallback == "skip" else ""
-            return f"semi-hard window empty for all anchors (no negative with d_ap < d_an{strict})"
+            window = f"(no negative with d_ap < d_an{strict})"
+            return f"semi-hard window empty for all anchors {window}{left}"
         if self.negatives == "distance":
-            return f"every negative is beyond the cutoff {self.cutoffs[1]:g} on the unit sphere"
-        return f"every anchor's classes are more than epsilon {self.epsilon:g} apart in cosine"
+            return (
+                f"every negative is beyond the cutoff {self.cutoffs[1]:g} on the unit sphere{left}"
+            )
+        if "multi_similarity" not in (self.positives, self.negatives):
+            return f"no anchor has a negative left{left}"
+        return (
+            f"every anchor's classes are more than epsilon {self.epsilon:g} apart in cosine{left}"
+        )
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -252,6 +286,7 @@ _DEFAULTS: dict[str, Any] = {
     "fallback": "nearest-outside",
     "cutoffs": (0.5, 1.4),
     "keep": "all",
+    "false_negatives": None,
 }
 _CHOICES = {"positives": POSITIVES, "negatives": NEGATIVES, "fallback": FALLBACKS, "keep": KEEP}
 
@@ -266,6 +301,8 @@ def _checked(name: str, value: Any) -> Any:
         return check_int(name, value, 2)
     elif name == "generator" and not isinstance(value, torch.Generator | None):
         raise InputError(name, repr(value), "a torch.Generator or None")
+    elif name == "false_negatives" and not isinstance(value, FalseNegatives | None):
+        raise InputError(name, repr(value), "FalseNegatives(...) or None")
     elif name == "cutoffs":
         try:
             low, high = value
@@ -275,6 +312,10 @@ def _checked(name: str, value: Any) -> Any:
             raise InputError(name, value, "two numbers, 0 < first < second")
         return (float(low), float(high))
     return value
+
+
+def _empty(device: torch.device) -> Triplets:
+    return Triplets(*(torch.empty(0, dtype=torch.int64, device=device) for _ in range(3)))
 
 
 def _why_unusable(classes: Classes) -> str:

@@ -120,10 +120,4 @@ def _similar(block: Block, epsilon: float) -> Tensor:
     look = block.sphere
     column = look.extreme_own(block.valid, farthest=True)
     farthest = look.squares(block.every, block.at_own(block.own, block.every, column))
-    limit = (farthest + 2 * epsilon * look.frame.zoom**2)[:, None]
-    gap = look.spend_products()
-    gap -= (limit - look.frame.norms[block.anchors][:, None]).to(gap.dtype)
-    allowed = gap < 0
-    r, c = (gap.abs_() <= look.error).nonzero(as_tuple=True)
-    allowed[r, c] = look.squares(r, c) < limit[r, 0]
-    return allowed
+    return look.negatives_within(farthest + 2 * epsilon * look.frame.zoom**2)

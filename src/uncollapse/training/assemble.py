@@ -214,4 +214,5 @@ def _build_miner(config: Config) -> Miner | None:
         fallback=c.fallback,
         cutoffs=(c.cutoffs[0], c.cutoffs[1]),
         keep=c.keep,
+        false_negatives=c.false_negatives,
     )

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
+from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import KEEP
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES
 from uncollapse.mining.positives import POSITIVES
@@ -150,6 +151,8 @@ class MiningConfig(Section):
     grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
     `margin` it is the loss's, or 0.2 for a loss that has none.
 
+    The keys `false_negatives_...` are the rules of `mining.FalseNegatives`.
+
     `scope` matters on several ranks: `global` mines and charges the whole batch as one process
     would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
     """
@@ -164,7 +167,25 @@ class MiningConfig(Section):
     fallback: Annotated[str, OneOf(FALLBACKS)] = "nearest-outside"
     cutoffs: list[float] = Field([0.5, 1.4])
     keep: Annotated[str, OneOf(KEEP)] = "all"
+    false_negatives_absolute: float | None = Field(None, gt=0)
+    false_negatives_relative: float | None = Field(None, gt=0)
+    false_negatives_quantile: float | None = Field(None, gt=0, lt=1)
+    false_negatives_agreement: float | None = Field(None, ge=0.5, lt=1)
+    false_negatives_neighbours: int = Field(3, ge=1)
     scope: Literal["global", "rank"] = "global"
+
+    @property
+    def false_negatives(self) -> FalseNegatives | None:
+        """The filter these keys make; None without a rule."""
+        rules = {
+            "absolute": self.false_negatives_absolute,
+            "relative": self.false_negatives_relative,
+            "quantile": self.false_negatives_quantile,
+            "agreement": self.false_negatives_agreement,
+        }
+        if all(value is None for value in rules.values()):
+            return None
+        return FalseNegatives(**rules, neighbours=self.false_negatives_neighbours)
 
     @field_validator("cutoffs")
     @classmethod
