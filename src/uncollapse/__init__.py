@@ -43,11 +43,14 @@ if TYPE_CHECKING:
     from uncollapse.losses import (
         ArcFaceLoss,
         CircleLoss,
+        ColumnLoss,
+        Columns,
         ContrastiveLoss,
         CosFaceLoss,
         IdentityLoss,
         Loss,
         MarginLoss,
+        MultipleNegativesRankingLoss,
         MultiSimilarityLoss,
         NPairLoss,
         NTXentLoss,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         TrimmedLoss,
         TripletLoss,
         as_pml,
+        join_columns,
     )
     from uncollapse.metrics import (
         clustering,
@@ -89,9 +93,10 @@ _HOMES = {
     "isometric_error nearest_separated separation thickness",
     "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
     "measure mode_drift noise_probe probe",
-    "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss IdentityLoss Loss MarginLoss "
-    "MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SoftTripleLoss "
-    "SupConLoss TrimmedLoss TripletLoss as_pml",
+    "losses": "ArcFaceLoss CircleLoss ColumnLoss Columns ContrastiveLoss CosFaceLoss IdentityLoss "
+    "Loss MarginLoss MultiSimilarityLoss MultipleNegativesRankingLoss NPairLoss NTXentLoss "
+    "ProxyAnchorLoss ProxyNCALoss SoftTripleLoss SupConLoss TrimmedLoss TripletLoss as_pml "
+    "join_columns",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval verification",
     "mining": "Miner",
     "report": "Diagnosis diagnose",

@@ -6,12 +6,14 @@ a `miner`.
 
 from uncollapse.losses.base import Elements, Loss
 from uncollapse.losses.circle import CircleLoss
+from uncollapse.losses.columns import ColumnLoss, Columns, join_columns, split_columns
 from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.face_margins import ArcFaceLoss, CosFaceLoss
 from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.multiple import MultipleLosses
+from uncollapse.losses.multiple_negatives import MultipleNegativesRankingLoss
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.nt_xent import NTXentLoss
 from uncollapse.losses.pml import as_pml
@@ -25,6 +27,8 @@ from uncollapse.losses.triplet import TripletLoss
 __all__ = [
     "ArcFaceLoss",
     "CircleLoss",
+    "ColumnLoss",
+    "Columns",
     "ContrastiveLoss",
     "CosFaceLoss",
     "Elements",
@@ -33,6 +37,7 @@ __all__ = [
     "MarginLoss",
     "MultiSimilarityLoss",
     "MultipleLosses",
+    "MultipleNegativesRankingLoss",
     "NPairLoss",
     "NTXentLoss",
     "ProxyAnchorLoss",
@@ -42,5 +47,7 @@ __all__ = [
     "TrimmedLoss",
     "TripletLoss",
     "as_pml",
+    "join_columns",
+    "split_columns",
     "trim",
 ]
