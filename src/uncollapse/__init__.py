@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Guard,
         Health,
         RunSettings,
+        SentenceLoss,
         Thresholds,
         drift,
         drift_table,
@@ -91,8 +92,8 @@ _HOMES = {
     "distances": "paired_distances pairwise_distances",
     "geometry": "class_diameters diameter diameter_lower_bound hard_mined_loss hausdorff_like "
     "isometric_error nearest_separated separation thickness",
-    "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
-    "measure mode_drift noise_probe probe",
+    "health": "CollapseMonitor Guard Health RunSettings SentenceLoss Thresholds drift drift_table "
+    "forecast measure mode_drift noise_probe probe",
     "losses": "ArcFaceLoss CircleLoss ColumnLoss Columns ContrastiveLoss CosFaceLoss IdentityLoss "
     "Loss MarginLoss MultiSimilarityLoss MultipleNegativesRankingLoss NPairLoss NTXentLoss "
     "ProxyAnchorLoss ProxyNCALoss SoftTripleLoss SupConLoss TrimmedLoss TripletLoss as_pml "
