@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue_time.py verdicts.py detectors.py \
-  class_collapse.py mode_study.py)
+  class_collapse.py mode_study.py text_guard.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-fast test-callbacks kills browser lint bench studies docs format clean
@@ -30,9 +30,11 @@ test: lint browser ## lint, types, floors, doctests, tests, coverage
 test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
 
-test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, networks for texts: the real packages
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[lightning,huggingface]"
+test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[lightning,huggingface,wandb,mlflow]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/health/test_callbacks.py \
+	  tests/health/test_sentence_loss.py tests/losses/test_multiple_negatives.py \
+	  tests/health/test_loggers.py tests/training/test_run_loggers.py \
 	  tests/backbones/test_sentences.py tests/backbones/test_real_sentences.py \
 	  tests/cli/test_sentence_runs.py
 
