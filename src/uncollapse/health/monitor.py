@@ -43,9 +43,9 @@ class CollapseMonitor:
     Call `update` with each training batch; it costs a percent of a small network's step. Scale
     (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest every
     `every` updates on a class-balanced reservoir of recent rows, and at once where the classes of a
-    batch look like points, or its rows like a cone, so that either is said within 30 updates. Modes that merge
-    inside classes of unchanged size are not seen in batches: `measure(..., before=...)` sees them
-    on fixed rows, `mode_drift` whether a loss does it. The first state that is not
+    batch look like points, or its rows like a cone, so that either is said within 30 updates. Modes
+    that merge inside classes of unchanged size are not seen in batches: `measure(..., before=...)`
+    sees them on fixed rows, `mode_drift` whether a loss does it. The first state that is not
     already collapsed is the reference that later scales are compared with; a fall below
     `collapse_ratio` of the largest healthy scale since is a collapse too.
 
@@ -258,11 +258,11 @@ class CollapseMonitor:
         limits = self.thresholds
         # The squared length of the centre of rows of length 1 is their mean cosine.
         narrow = light["norms"].are_one and light["centre_norm"] ** 2 >= limits.cone_low
-        tight = not narrow and labels is not None
-        tight = tight and tight_share(z, labels, _NEARLY * limits.tightness) >= (
-            limits.class_share / _NEARLY
-        )
-        if not tight and (not narrow or self._began_as_cone):
+        found = narrow and not self._began_as_cone
+        if labels is not None and not found:
+            share = tight_share(z, labels, _NEARLY * limits.tightness)
+            found = share >= limits.class_share / _NEARLY
+        if not found:
             return False
         self._calls, self._called_at = self._calls + 1, self._updates
         return True

@@ -1,6 +1,6 @@
 """Our losses in sentence-transformers' trainer, with the monitor and the guard at work inside it.
 
-Imports neither package: the trainer calls it as a loss and, in `callbacks`, by the trainer's events.
+Imports neither package: the trainer calls it as a loss and, in `callbacks`, by its own events.
 """
 
 from __future__ import annotations
@@ -200,7 +200,8 @@ class SentenceLoss(nn.Module):
             raise InputError("columns", f"{count} after {self._columns}", "one dataset in a run")
         else:
             self._columns = count
-            self._charged = self.loss if count == 1 else ColumnLoss(self.loss)
+            loss: Any = self.loss  # which ColumnLoss refuses if it is not ours
+            self._charged = loss if count == 1 else ColumnLoss(loss)
         if count == 1 and labels is None:
             raise InputError("labels", None, "a column 'label' beside one column of texts")
         if count > 1 and labels is not None:

@@ -32,8 +32,9 @@ class MultipleNegativesRankingLoss(Loss):
     no columns and say which pairs are no negatives); `symmetric` is what this one adds.
 
     Collapse: when all embeddings coincide the loss is log(number of candidates) and the gradient 0;
-    around that point it spreads the pairs, weakly. Its drift is negative on untrained embeddings:
-    of what degenerates in text, this loss is not the cause, but it does not undo a cone either.
+    around that point it spreads the pairs, weakly. Its drift depends on the pairs: on the sphere,
+    of random columns [32, 16], -0.0006 where positives lie next to their anchors, but +0.30 where
+    they lie anywhere: pairs that mean nothing to the network are pulled together.
 
     Args:
         scale: c, the inverse of a temperature; 20 there.
