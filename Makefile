@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue_time.py verdicts.py detectors.py \
-  class_collapse.py mode_study.py regularisers.py memory.py suspects.py)
+  class_collapse.py mode_study.py regularisers.py memory.py suspects.py text_guard.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-fast test-oldest test-callbacks kills browser lint bench studies docs format \
@@ -46,9 +46,11 @@ test-oldest:    ## the tests with the oldest versions that pyproject.toml allows
 	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=ci \
 	  -m "not slow" -W "ignore:You are using .torch.load:FutureWarning"
 
-test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, networks for texts: the real packages
-	$(INSTALL) -e ".[lightning,huggingface]"
+test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages
+	$(INSTALL) -e ".[lightning,huggingface,wandb,mlflow]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/health/test_callbacks.py \
+	  tests/health/test_sentence_loss.py tests/losses/test_multiple_negatives.py \
+	  tests/health/test_loggers.py tests/training/test_run_loggers.py \
 	  tests/backbones/test_sentences.py tests/backbones/test_real_sentences.py \
 	  tests/cli/test_sentence_runs.py
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Guard,
         Health,
         RunSettings,
+        SentenceLoss,
         Thresholds,
         drift,
         drift_table,
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
     from uncollapse.losses import (
         ArcFaceLoss,
         CircleLoss,
+        ColumnLoss,
+        Columns,
         ContrastiveLoss,
         CosFaceLoss,
         CrossBatchMemory,
         IdentityLoss,
         Loss,
         MarginLoss,
+        MultipleNegativesRankingLoss,
         MultiSimilarityLoss,
         NPairLoss,
         NTXentLoss,
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
         TrimmedLoss,
         TripletLoss,
         as_pml,
+        join_columns,
     )
     from uncollapse.metrics import (
         clustering,
@@ -92,11 +97,12 @@ _HOMES = {
     "distances": "paired_distances pairwise_distances",
     "geometry": "class_diameters diameter diameter_lower_bound hard_mined_loss hausdorff_like "
     "isometric_error nearest_separated separation thickness",
-    "health": "CollapseMonitor Guard Health RunSettings Thresholds drift drift_table forecast "
-    "measure mode_drift noise_probe probe",
-    "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss CrossBatchMemory IdentityLoss "
-    "Loss MarginLoss MultiSimilarityLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss "
-    "SmoothAPLoss SoftTripleLoss SpreadLoss SupConLoss TrimmedLoss TripletLoss as_pml",
+    "health": "CollapseMonitor Guard Health RunSettings SentenceLoss Thresholds drift drift_table "
+    "forecast measure mode_drift noise_probe probe",
+    "losses": "ArcFaceLoss CircleLoss ColumnLoss Columns ContrastiveLoss CosFaceLoss "
+    "CrossBatchMemory IdentityLoss Loss MarginLoss MultiSimilarityLoss "
+    "MultipleNegativesRankingLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SmoothAPLoss "
+    "SoftTripleLoss SpreadLoss SupConLoss TrimmedLoss TripletLoss as_pml join_columns",
     "metrics": "clustering confidence kmeans modes_per_class reid retrieval suspect_labels "
     "verification",
     "mining": "FalseNegatives Miner",

@@ -23,6 +23,8 @@ from uncollapse.health import (
 )
 from uncollapse.health.label_votes import nearest_labels
 from uncollapse.health.tensorboard import log_health
+from uncollapse.losses import TripletLoss
+from uncollapse.mining import Miner
 
 
 def cone(gap: float, *, n: int = 600, dim: int = 384, seed: int = 0) -> torch.Tensor:
@@ -306,3 +308,43 @@ def test_tensorboard_gets_the_mean_cosine_and_the_words() -> None:
     log_health(Writer(), measure(cone(0.004)))
     assert written["collapse/mean_cosine"] == pytest.approx(0.996, abs=1e-3)
     assert str(written["collapse/verdict/text"]).startswith("cone\n")
+
+
+def test_unit_rows_that_fall_into_a_cone_are_called_one_within_30_updates() -> None:
+    generator = torch.Generator().manual_seed(0)
+    monitor = CollapseMonitor()  # by default: full measures every 50 updates
+    labels = torch.arange(64) % 8
+    for _ in range(60):
+        z = normalize(torch.randn(64, 32, generator=generator), dim=1)
+        assert monitor.update(z, labels).verdict == "healthy"
+    for z in cone(0.006, n=64 * 30, dim=32).chunk(30):
+        monitor.update(z, labels)
+    assert [verdict for _, verdict in monitor.changes] == ["shrinking", "cone"]
+    assert monitor.changes[-1][0] < 60 + 30
+    health = monitor.health
+    assert health is not None
+    assert len(health.reasons) > 1  # the fall in scale is said too
+
+
+@pytest.mark.parametrize("action", ["warn", "stop", "rescue"])
+def test_a_guard_acts_on_a_cone_that_the_loss_has_made(action: str) -> None:
+    model = torch.nn.Linear(32, 32)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    limits = Thresholds(shrink_ratio=0.02)  # so that cone is what is left to say
+    monitor = CollapseMonitor(hard, thresholds=limits, patience=2)
+    guard = Guard(model, optimiser, hard, monitor, action=action, race=False)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(64) % 8
+    for _ in range(20):
+        guard.after_step(normalize(torch.randn(64, 32, generator=generator), dim=1), labels)
+    assert not guard.events
+    for z in cone(0.006, n=64 * 30, dim=32).chunk(30):
+        guard.after_step(z, labels)
+        if guard.stopped or any(event.kind == "rescue" for event in guard.events):
+            break
+    kinds = {event.kind for event in guard.events}
+    assert {"warn": "warning", "stop": "stop", "rescue": "rescue"}[action] in kinds
+    assert any(event.text.startswith(("cone", "stopped: cone")) for event in guard.events) or (
+        action == "rescue"  # which looks ahead, and need not wait for the word
+    )

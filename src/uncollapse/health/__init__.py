@@ -5,6 +5,13 @@ from uncollapse.health.drift_forecast import forecast
 from uncollapse.health.forecast_result import Cell, Forecast
 from uncollapse.health.guard import Guard
 from uncollapse.health.guard_event import GuardEvent
+from uncollapse.health.loggers import (
+    Logger,
+    MlflowLogger,
+    TensorBoardLogger,
+    WandbLogger,
+    log_health,
+)
 from uncollapse.health.measuring import measure
 from uncollapse.health.modal_drift import ModeDrift, mode_drift
 from uncollapse.health.monitor import CollapseMonitor
@@ -23,6 +30,7 @@ from uncollapse.health.records import (
     Reference,
 )
 from uncollapse.health.run_settings import RunSettings
+from uncollapse.health.sentence_loss import SentenceLoss
 from uncollapse.health.statistics import cdnv, effective_rank, nc1, principal_axes
 from uncollapse.health.strategy import Strategy, strategy_of
 from uncollapse.health.strategy_drifts import DriftRow, drift_table
@@ -45,6 +53,8 @@ __all__ = [
     "Health",
     "Histogram",
     "Lap",
+    "Logger",
+    "MlflowLogger",
     "ModeDrift",
     "NearestLabels",
     "NoiseProbe",
@@ -53,8 +63,11 @@ __all__ = [
     "Race",
     "Reference",
     "RunSettings",
+    "SentenceLoss",
     "Strategy",
+    "TensorBoardLogger",
     "Thresholds",
+    "WandbLogger",
     "advise_on",
     "cdnv",
     "drift",
@@ -62,6 +75,7 @@ __all__ = [
     "effective_rank",
     "forecast",
     "judge",
+    "log_health",
     "measure",
     "mode_drift",
     "nc1",

@@ -30,7 +30,7 @@ from uncollapse.health.trial_steps import predict_scale
 __all__ = ["ACTIONS", "Guard"]
 
 ACTIONS = ("warn", "stop", "rescue")
-_ALARMS = ("network-collapse", "shrinking")
+_ALARMS = ("network-collapse", "shrinking", "cone")
 _SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
 _UNTOUCHED = 0.8  # the same under a strategy that shrinks: what it has made is not worth keeping
 _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
@@ -45,8 +45,9 @@ class Guard:
     `warn` says it once a verdict; `stop` also asks the loop to end (`guard.stopped`). `rescue`
     restores the last healthy network and optimiser and changes the loss. It does not wait for the
     verdict: once half of the scale is gone, it looks ahead (`health.predict_scale`), and acts if
-    the drift will shrink the rest to what the monitor calls shrinking. A `shrinking` embedding is
-    rescued only if the present strategy's measured drift is what shrinks it.
+    the drift will shrink the rest to what the monitor calls shrinking. A `shrinking` embedding, or
+    one that has become a `cone`, is rescued only if the present strategy's measured drift is what
+    shrinks it.
 
     **The choice.** Of the strategies the adviser ranks (`health.rank_strategies`), those whose
     drift on the monitor's reservoir does not shrink **race** from the restored state, on the same
@@ -201,7 +202,7 @@ class Guard:
 
     def _alarm(self, health: Health) -> None:
         if self.action != "rescue":
-            if self.action == "stop" and health.verdict == "network-collapse":
+            if self.action == "stop" and health.verdict in ("network-collapse", "cone"):
                 self.stopped = True
                 self._record(health, "stop", f"stopped: {_words(health)}")
             self._say(health)

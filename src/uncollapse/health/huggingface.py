@@ -5,7 +5,7 @@ Needs the extra `huggingface`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ from torch.utils.hooks import RemovableHandle
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
+from uncollapse.health.loggers import Logger, add_to_logs
 from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.losses.columns import join_columns
 
 __all__ = ["CollapseCallback"]
 
@@ -45,7 +47,9 @@ class CollapseCallback(_Callback):
 
         SentenceTransformerTrainer(model, args, loss=loss, callbacks=[CollapseCallback(loss=loss)])
 
-    The batches of an accumulated step are judged together. Set the monitor's `on_change` to act.
+    The batches of an accumulated step are judged together. Set the monitor's `on_change` to act;
+    a loss of ours acts by itself in a `SentenceLoss`. The trainer's own `report_to` hears of a line
+    before callbacks do: `loggers` are for those who log elsewhere than in its history.
     """
 
     def __init__(
@@ -54,14 +58,16 @@ class CollapseCallback(_Callback):
         *,
         loss: nn.Module | None = None,
         embeddings: str | None = None,
+        loggers: Sequence[Logger] = (),
         prefix: str = "collapse",
     ) -> None:
         if _Callback is object:
             import_extra("transformers", "huggingface")
         self.monitor = monitor or CollapseMonitor()
-        self.loss, self.prefix = loss, prefix
+        self.loss, self.loggers, self.prefix = loss, tuple(loggers), prefix
         self.embeddings = embeddings or ("embeddings" if loss is None else "sentence_embedding")
         self._texts: list[Tensor] = []
+        self._pairs = 0  # so far: each is a class of its own
         self._batches: list[tuple[Tensor, Tensor | None, float | None]] = []
         self._handles: list[RemovableHandle] = []
 
@@ -93,13 +99,8 @@ class CollapseCallback(_Callback):
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **known: Any
     ) -> None:
-        """Add the scalars to what other callbacks log, and to the history."""
-        if logs is None or self.monitor.health is None:
-            return
-        scalars = {f"{self.prefix}/{k}": v for k, v in self.monitor.health.scalars().items()}
-        logs.update(scalars)
-        if state.log_history:
-            state.log_history[-1].update(scalars)
+        """Add the scalars to the trainer's line and history, and give them to the loggers."""
+        add_to_logs(self.monitor, self.prefix, state, logs, self.loggers)
 
     def _see_model(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if not module.training:
@@ -120,8 +121,7 @@ class CollapseCallback(_Callback):
             return
         labels = args[1] if len(args) > 1 else None
         if len(texts) > 1:  # a sample is an anchor and its positive; negatives have no class
-            rows = torch.arange(len(texts[0]), device=texts[0].device)
-            offset = sum(len(batch[0]) for batch in self._batches)
-            texts, labels = texts[:2], torch.cat([rows, rows]) + offset
+            rows, labels = join_columns(*texts[:2], first=self._pairs)
+            self._pairs, texts = self._pairs + len(texts[0]), [rows]
         loss = float(output.detach()) if isinstance(output, Tensor) else None
         self._batches.append((torch.cat(texts), labels, loss))

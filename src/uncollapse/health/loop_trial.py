@@ -22,10 +22,16 @@ _FEWEST_ROWS = 48  # held-out rows that say something
 
 
 class LoopTrial:
-    """Races in somebody's own loop: the network, optimiser and loss it has, on taped batches."""
+    """Races in somebody's own loop: the network, optimiser and loss it has, on taped batches.
 
-    def __init__(self, model: nn.Module, optimiser: Any, loss_fn: Any) -> None:
+    `max_norm`: the loop clips the norm of its gradients to this.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimiser: Any, loss_fn: Any, max_norm: float | None = None
+    ) -> None:
         self.model, self.optimiser, self.loss_fn = model, optimiser, loss_fn
+        self.max_norm = max_norm
         self.tape = Tape(model)
 
     def place(self) -> None:
@@ -64,6 +70,8 @@ class LoopTrial:
         loss = self.loss_fn(z, batch.given)
         self.optimiser.zero_grad()
         loss.backward()
+        if self.max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
         self.optimiser.step()
 
     @torch.no_grad()

@@ -43,9 +43,9 @@ class CollapseMonitor:
     Call `update` with each training batch; it costs a percent of a small network's step. Scale
     (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest every
     `every` updates on a class-balanced reservoir of recent rows, and at once where the classes of a
-    batch look like points, so that class collapse is said within 30 updates. Modes that merge
-    inside classes of unchanged size are not seen in batches: `measure(..., before=...)` sees them
-    on fixed rows, `mode_drift` whether a loss does it. The first state that is not
+    batch look like points, or its rows like a cone, so that either is said within 30 updates. Modes
+    that merge inside classes of unchanged size are not seen in batches: `measure(..., before=...)`
+    sees them on fixed rows, `mode_drift` whether a loss does it. The first state that is not
     already collapsed is the reference that later scales are compared with; a fall below
     `collapse_ratio` of the largest healthy scale since is a collapse too.
 
@@ -170,7 +170,7 @@ class CollapseMonitor:
         light = scale_figures(z if len(z) > 1 else self.reservoir.rows()[0])
         full = self._full
         due = (self._updates - 1) % self.every == 0 or self._classes_due
-        due = due or self._called_for(z, labels)
+        due = due or self._called_for(z, labels, light)
         if full is not None and not due:
             health = self._judged(light, full)
             # Whether a fall in scale is excused by better classes takes recent figures of them.
@@ -242,13 +242,13 @@ class CollapseMonitor:
         unknown = self.reference is not None and math.isnan(self.reference.cdnv)
         return unknown and self.reservoir.filled and self._updates <= self.reservoir.age
 
-    def _called_for(self, z: Tensor, labels: ArrayLike | None) -> bool:
-        """Whether this batch's classes look like points, and the full measure is to look at once.
+    def _called_for(self, z: Tensor, labels: ArrayLike | None, light: dict[str, Any]) -> bool:
+        """Whether this batch's classes look like points, or its rows like a cone: measure at once.
 
         The reservoir is full of rows from before the onset at first, hence several looks; a state
         that only looks like it is looked at less often.
         """
-        if labels is None or self._held == "class-collapse" or self._updates % _LOOK:
+        if self._held in ("class-collapse", "cone") or self._updates % _LOOK:
             return False
         if self._updates - self._called_at > self.every:
             self._calls = 0
@@ -256,7 +256,13 @@ class CollapseMonitor:
         if self._updates - self._full_at < (_GAP if soon else _LATER):
             return False
         limits = self.thresholds
-        if tight_share(z, labels, _NEARLY * limits.tightness) < limits.class_share / _NEARLY:
+        # The squared length of the centre of rows of length 1 is their mean cosine.
+        narrow = light["norms"].are_one and light["centre_norm"] ** 2 >= limits.cone_low
+        found = narrow and not self._began_as_cone
+        if labels is not None and not found:
+            share = tight_share(z, labels, _NEARLY * limits.tightness)
+            found = share >= limits.class_share / _NEARLY
+        if not found:
             return False
         self._calls, self._called_at = self._calls + 1, self._updates
         return True

@@ -116,8 +116,8 @@ def radial_of(found: Pull) -> tuple[float, float, float]:
 def has_unit_rows(z: Tensor) -> bool:
     """Whether all rows have length 1, so that only their directions can be pulled together.
 
-    >>> has_unit_rows(torch.eye(3)), has_unit_rows(torch.ones(3, 2))
+    >>> has_unit_rows(torch.eye(3)), has_unit_rows(torch.ones(3, 2).double())
     (True, False)
     """
-    norms = torch.linalg.vector_norm(z.detach(), dim=1, dtype=torch.float32)
+    norms = torch.linalg.vector_norm(z.detach().float(), dim=1)
     return bool((norms - 1.0).abs().max() < 1e-4)

@@ -55,6 +55,11 @@ class Norms:
         values = norms.min(), norms.mean(), largest, deviation
         return cls(*torch.stack(values).tolist())
 
+    @property
+    def are_one(self) -> bool:
+        """Whether all rows have length 1, to a percent."""
+        return abs(self.smallest - 1) < 1e-2 and abs(self.largest - 1) < 1e-2
+
 
 @dataclass(frozen=True)
 class Histogram:

@@ -43,7 +43,8 @@ class Take(NamedTuple):
             return [hash((id(self), number)) for number in range(n)]
         flat = rows.detach().reshape(n, -1).cpu()
         flat = flat.float() if flat.dtype == torch.bfloat16 else flat
-        return [hash(row.tobytes()) for row in flat.numpy()]
+        # Without the zeros at its end: a text may be padded to the longest of each batch.
+        return [hash(row.tobytes().rstrip(b"\0")) for row in flat.numpy()]
 
 
 class Tape:

@@ -1,30 +1,19 @@
-"""A run's health as TensorBoard scalars."""
+"""A run's health as TensorBoard scalars, of a writer in hand; other loggers: `health.loggers`."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
+from uncollapse.health import loggers
 from uncollapse.health.records import Health
 
 __all__ = ["log_health"]
 
 
-class Writer(Protocol):
-    """What is used of `torch.utils.tensorboard.SummaryWriter` (or tensorboardX's)."""
-
-    def add_scalar(self, tag: str, scalar_value: Any, global_step: Any = None) -> Any:
-        """Write one number."""
-
-    def add_text(self, tag: str, text_string: str, global_step: Any = None) -> Any:
-        """Write some words."""
-
-
 def log_health(
-    writer: Writer, health: Health, step: int | None = None, *, prefix: str = "collapse"
+    writer: Any, health: Health, step: int | None = None, *, prefix: str = "collapse"
 ) -> None:
-    """Write every scalar of `health`, and, when it is not healthy, the reasons and the advice.
-
-    `verdict` is written as its place in `VERDICTS`: 0 is healthy.
+    """`loggers.log_health` for a `SummaryWriter` of torch's or tensorboardX's.
 
     >>> import torch
     >>> from uncollapse.health import measure
@@ -39,8 +28,4 @@ def log_health(
     collapse/verdict network-collapse
       all embeddings are equal
     """
-    step = health.step if step is None else step
-    for name, value in health.scalars().items():
-        writer.add_scalar(f"{prefix}/{name}", value, step)
-    if health.verdict != "healthy":
-        writer.add_text(f"{prefix}/verdict", str(health), step)
+    loggers.log_health(loggers.TensorBoardLogger(writer=writer), health, step, prefix=prefix)

@@ -38,6 +38,7 @@ def judge(
     class-collapse, shrinking, dimensional-collapse, cone, uninformative; but a fall in scale that
     the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. Cone and
     uninformative are last: the others say how an embedding was lost, these only what it is like.
+    Of rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
     Words in `ignore` are not said. `cosine=False`: rows are compared by Euclidean distance, so only
     those of length 1 can be a cone.
 
@@ -56,14 +57,16 @@ def judge(
     if reference is not None and reference.diameter > 0:
         relative = health.diameter / reference.diameter
     health = replace(health, fine_kept=fine_kept(health, reference))
+    unit = health.norms.are_one
+    cone = _cone(health, limits) if cosine or unit else None
+    fall = _scale_and_axes(health, limits, reference)
     rules = (
         _not_finite(health),
         _network(health, limits, reference),
         _diverging(health, limits, reference),
         _classes(health, limits),
         _modes(health, limits, reference),
-        *_scale_and_axes(health, limits, reference),
-        _cone(health, limits) if cosine or _has_length_one(health) else None,
+        *([cone, *fall] if unit and _says(fall[0], "shrinking") else [*fall, cone]),
         _uninformative(health, limits),
     )
     found = [rule for rule in rules if rule is not None and rule.verdict not in ignore]
@@ -109,7 +112,7 @@ def _network(health: Health, limits: Thresholds, reference: Reference | None) ->
             f"{size} is {percent(health.diameter / centre)} of the distance to the origin, and "
             f"neighbours share a label no more often ({percent(health.agreement)}) than chance"
         )
-    elif _has_length_one(health) and health.diameter <= limits.unit_diameter:
+    elif health.norms.are_one and health.diameter <= limits.unit_diameter:
         reason = f"{size}: all embeddings of length 1 point the same way"
     elif limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
         share = percent(health.diameter / limits.margin)
@@ -197,6 +200,10 @@ def _explained_by_classes(health: Health) -> bool:
     return health.within_share < 0.1 and health.axes >= min(len(health.classes) - 1, health.room)
 
 
+def _says(finding: Finding | None, verdict: str) -> bool:
+    return finding is not None and finding.verdict == verdict
+
+
 def _cone(health: Health, limits: Thresholds) -> Finding | None:
     found = health.cosines
     if found is None or found.median < limits.cone_median or found.low < limits.cone_low:
@@ -221,11 +228,6 @@ def _uninformative(health: Health, limits: Thresholds) -> Finding | None:
         f"nearest neighbours share a label for {percent(found.share)} of {found.rows:,} rows; "
         f"shuffled labels give {percent(found.chance)} ({percent(low)} to {percent(high)})",
     )
-
-
-def _has_length_one(health: Health) -> bool:
-    norms = health.norms
-    return abs(norms.smallest - 1) < 1e-2 and abs(norms.largest - 1) < 1e-2
 
 
 def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ a `miner`. Regularisers are losses of the batch as a whole, to add to another: `
 from uncollapse.losses.base import Elements, Loss
 from uncollapse.losses.circle import CircleLoss
 from uncollapse.losses.coding_rate import CodingRateLoss
+from uncollapse.losses.columns import ColumnLoss, Columns, join_columns, split_columns
 from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.face_margins import ArcFaceLoss, CosFaceLoss
 from uncollapse.losses.identity import IdentityLoss
@@ -14,6 +15,7 @@ from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.memory import CrossBatchMemory
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
 from uncollapse.losses.multiple import MultipleLosses
+from uncollapse.losses.multiple_negatives import MultipleNegativesRankingLoss
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.nt_xent import NTXentLoss
 from uncollapse.losses.pml import as_pml
@@ -32,6 +34,8 @@ __all__ = [
     "ArcFaceLoss",
     "CircleLoss",
     "CodingRateLoss",
+    "ColumnLoss",
+    "Columns",
     "ContrastiveLoss",
     "CosFaceLoss",
     "CrossBatchMemory",
@@ -41,6 +45,7 @@ __all__ = [
     "MarginLoss",
     "MultiSimilarityLoss",
     "MultipleLosses",
+    "MultipleNegativesRankingLoss",
     "NPairLoss",
     "NTXentLoss",
     "ProxyAnchorLoss",
@@ -54,5 +59,7 @@ __all__ = [
     "TripletLoss",
     "VarianceCovarianceLoss",
     "as_pml",
+    "join_columns",
+    "split_columns",
     "trim",
 ]

@@ -6,14 +6,25 @@ import math
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse.distances.batch import Batch
 from uncollapse.losses.base import Elements, Loss, cosines, log_sum
 from uncollapse.mining.tuples import Pairs, Triplets
 
-__all__ = ["NTXentLoss"]
+__all__ = ["NTXentLoss", "info_nce"]
+
+
+def info_nce(logit: Tensor, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """-log softmax of each pair's logit among itself and its anchor's negatives, `[N, M]`.
+
+    >>> info_nce(torch.eye(2), torch.tensor([0]), torch.tensor([0]), torch.eye(2) == 0)
+    tensor([0.3133])
+    """
+    far = log_sum(logit.masked_fill(~negative, -torch.inf))
+    # van den Oord et al. (4) is log(1 + Σ_n exp(s_an / T - s_ap / T)).
+    return functional.softplus(far[anchor] - logit[anchor, positive])
 
 
 class NTXentLoss(Loss):
@@ -56,8 +67,5 @@ class NTXentLoss(Loss):
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
         anchor, positive, negative = self.pair_masks(batch, tuples)
         cosine = cosines(batch)
-        far = log_sum((cosine / self.temperature).masked_fill(~negative, -torch.inf))
-        similarity = cosine[anchor, positive]
-        # The same as log(1 + Σ_n exp(s_an / T - s_ap / T)).
-        loss = functional.softplus(far[anchor] - similarity / self.temperature)
-        return Elements(loss.to(batch.rows.dtype), -similarity.detach(), anchor)
+        loss = info_nce(cosine / self.temperature, anchor, positive, negative)
+        return Elements(loss.to(batch.rows.dtype), -cosine[anchor, positive].detach(), anchor)

@@ -16,6 +16,7 @@ _MAY_CHANGE = {
     "train.steps",
     "train.keep_memory",
     "train.log_every",
+    "train.loggers",
     "train.threads",
     "train.tensorboard",
 }

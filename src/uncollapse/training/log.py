@@ -1,4 +1,4 @@
-"""`metrics.jsonl` and, when installed, TensorBoard."""
+"""`metrics.jsonl`, and the loggers that a config names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from uncollapse._base.files import append_lines, write_text
 from uncollapse.training.config import Config
 from uncollapse.training.run import Run
+from uncollapse.training.run_loggers import Elsewhere
 
 __all__ = ["Log", "Watch", "repair_log"]
 
@@ -28,13 +29,12 @@ class Log:
     ) -> None:
         self._lines: append_lines | None = None
         self._watch = watch
-        self._board: Any = None
+        self._elsewhere = Elsewhere([])
         if run is None:
             return
         # Lines after the checkpoint will be written again; one may be cut short by a crash.
         self._lines = append_lines(run.metrics_file, keep=offset)
-        if config.train.tensorboard == "auto":
-            self._board = _tensorboard(run)
+        self._elsewhere = Elsewhere.of(run, config)
 
     def __enter__(self) -> Log:
         return self
@@ -42,8 +42,7 @@ class Log:
     def __exit__(self, *_: object) -> None:
         if self._lines is not None:
             self._lines.close()
-        if self._board is not None:
-            self._board.close()
+        self._elsewhere.close()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """One line, flushed."""
@@ -52,10 +51,7 @@ class Log:
         self._lines.write({"step": step, **values})
         if self._watch is not None:
             self._watch(step, values)
-        if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(name, value, step)
+        self._elsewhere.write(step, values)
 
     def offset(self) -> int:
         """Length of the file now, on disk."""
@@ -94,11 +90,3 @@ def _readable(content: bytes) -> list[str]:
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             found.append(json.dumps(row) + "\n")
     return found
-
-
-def _tensorboard(run: Run) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(run.path / "tensorboard")

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
+from uncollapse.health.loggers import LOGGERS
 from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import KEEP
 from uncollapse.mining.negatives import FALLBACKS, NEGATIVES
@@ -260,7 +261,8 @@ class TrainConfig(Section):
     device: str = "auto"
     threads: int | None = Field(None, ge=1)
     keep_memory: bool = True
-    tensorboard: Literal["auto", "off"] = "auto"
+    loggers: list[Annotated[str, OneOf(LOGGERS)]] = Field([])
+    tensorboard: Literal["auto", "off"] = "off"  # auto: a logger where it is installed
 
     @field_validator("device")
     @classmethod

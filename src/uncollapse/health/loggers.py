@@ -1,0 +1,240 @@
+"""Where figures go beside a run's own files: TensorBoard, Weights & Biases, MLflow, or anything.
+
+A package is imported when its logger is made, and not before.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.extras import import_extra
+from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.records import Health
+
+__all__ = [
+    "LOGGERS",
+    "Logger",
+    "MlflowLogger",
+    "TensorBoardLogger",
+    "WandbLogger",
+    "add_to_logs",
+    "log_health",
+    "open_logger",
+]
+
+
+class Logger(Protocol):
+    """Takes numbers by step. `run_id` is what a resumed run gives to go on in the same place."""
+
+    run_id: str | None
+
+    def log(self, scalars: Mapping[str, float], step: int) -> None:
+        """Numbers by name."""
+
+    def note(self, name: str, text: str, step: int) -> None:
+        """Words."""
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """The run's settings, by dotted name."""
+
+    def close(self) -> None:
+        """Nothing follows."""
+
+
+class TensorBoardLogger:
+    """Event files in a folder, or whatever writer is given (also tensorboardX's).
+
+    Needs the extra `tensorboard`, unless a writer is given.
+    """
+
+    run_id: str | None = None  # the folder is the place
+
+    def __init__(self, folder: str | Path | None = None, *, writer: Any = None) -> None:
+        if (folder is None) == (writer is None):
+            raise InputError("folder", folder, "a folder, or else a writer")
+        if writer is None:
+            import_extra("tensorboard", "tensorboard")
+            writer = import_extra("torch.utils.tensorboard", "tensorboard").SummaryWriter(folder)
+        self.writer = writer
+
+    def log(self, scalars: Mapping[str, float], step: int) -> None:
+        """One scalar a name."""
+        for name, value in scalars.items():
+            self.writer.add_scalar(name, value, step)
+
+    def note(self, name: str, text: str, step: int) -> None:
+        """Among the texts."""
+        self.writer.add_text(name, text, step)
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """As a text."""
+        lines = (f"    {name} = {value!r}" for name, value in config.items())
+        self.writer.add_text("config", "\n".join(lines), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.writer.close()
+
+
+class WandbLogger:
+    """A run of Weights & Biases; `WANDB_MODE=offline` keeps it on this machine.
+
+    Needs the extra `wandb`. `options` are `wandb.init`'s; the project is that of `WANDB_PROJECT`,
+    or `uncollapse`. With a `run_id` that run goes on; steps that are logged again after a crash
+    stand beside the first, at the same step.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        *,
+        name: str | None = None,
+        run_id: str | None = None,
+        **options: Any,
+    ) -> None:
+        wandb = import_extra("wandb", "wandb")
+        options.setdefault("project", os.environ.get("WANDB_PROJECT", "uncollapse"))
+        more = {"resume": "allow"} if run_id is not None else {}
+        known = {"dir": None if folder is None else str(folder), "name": name, "id": run_id}
+        self.run = wandb.init(**known, **more, **options)
+        self.run_id: str | None = self.run.id
+        # Their own step may only grow; a resumed run goes back to its checkpoint.
+        self.run.define_metric("step")
+        self.run.define_metric("*", step_metric="step")
+
+    def log(self, scalars: Mapping[str, float], step: int) -> None:
+        """One row."""
+        self.run.log({**scalars, "step": step})
+
+    def note(self, name: str, text: str, step: int) -> None:
+        """In the run's summary, the last one of a name."""
+        self.run.summary[name] = f"step {step}: {text}"
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """The run's config."""
+        self.run.config.update(dict(config), allow_val_change=True)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self.run.finish()
+
+
+class MlflowLogger:
+    """A run of MLflow, by `MLFLOW_TRACKING_URI` or where MLflow keeps runs by default.
+
+    Needs the extra `mlflow`. The experiment is that of `MLFLOW_EXPERIMENT_NAME`, or `uncollapse`.
+    Characters that MLflow does not allow in names become `_`. With a `run_id` that run goes on.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        run_id: str | None = None,
+        experiment: str | None = None,
+        tracking_uri: str | None = None,
+    ) -> None:
+        mlflow = import_extra("mlflow", "mlflow")
+        self._metric = mlflow.entities.Metric
+        self._param = mlflow.entities.Param
+        self.client = mlflow.MlflowClient(tracking_uri)
+        if run_id is not None:
+            self.client.update_run(run_id, status="RUNNING")
+        else:
+            called = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "uncollapse")
+            found = self.client.get_experiment_by_name(called)
+            place = self.client.create_experiment(called) if found is None else found.experiment_id
+            run_id = self.client.create_run(place, run_name=name).info.run_id
+        self.run_id: str | None = run_id
+
+    def log(self, scalars: Mapping[str, float], step: int) -> None:
+        """One metric a name; those that are not finite are left out, as stores differ in them."""
+        now = int(time.time() * 1000)
+        numbers = {_plain(k): float(v) for k, v in scalars.items() if math.isfinite(v)}
+        metrics = [self._metric(name, value, now, step) for name, value in numbers.items()]
+        self.client.log_batch(self.run_id, metrics=metrics)
+
+    def note(self, name: str, text: str, step: int) -> None:
+        """A tag of the run, the last one of a name."""
+        self.client.set_tag(self.run_id, _plain(name), f"step {step}: {text}"[:5000])
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """Parameters; MLflow does not let them change, so a resumed run keeps the first ones."""
+        known = self.client.get_run(self.run_id).data.params
+        new = {_plain(k): str(v)[:500] for k, v in config.items() if _plain(k) not in known}
+        rows = [self._param(name, value) for name, value in new.items()]
+        for start in range(0, len(rows), 100):  # the most that one call takes
+            self.client.log_batch(self.run_id, params=rows[start : start + 100])
+
+    def close(self) -> None:
+        """The run has ended."""
+        self.client.set_terminated(self.run_id)
+
+
+LOGGERS = ("tensorboard", "wandb", "mlflow")
+
+
+def open_logger(kind: str, folder: Path, *, run_id: str | None = None) -> Logger:
+    """A logger by its name in a config, for a run folder.
+
+    >>> open_logger("paper", Path("runs/run"))
+    Traceback (most recent call last):
+    uncollapse._base.check.InputError: logger: expected one of 'tensorboard', 'wandb', 'mlflow',
+    got 'paper'
+    """
+    check_choice("logger", kind, LOGGERS)
+    if kind == "tensorboard":
+        return TensorBoardLogger(folder / "tensorboard")
+    if kind == "wandb":
+        return WandbLogger(folder, name=folder.name, run_id=run_id)
+    return MlflowLogger(name=folder.name, run_id=run_id)
+
+
+def log_health(
+    logger: Logger, health: Health, step: int | None = None, *, prefix: str = "collapse"
+) -> None:
+    """Log every scalar of `health`, and, when it is not healthy, the reasons and the advice.
+
+    `verdict` is logged as its place in `VERDICTS`: 0 is healthy.
+
+        logger, monitor = WandbLogger(), CollapseMonitor(loss_fn)
+        log_health(logger, monitor.update(z, labels, loss))  # in a loop
+    """
+    step = (health.step or 0) if step is None else step
+    logger.log({f"{prefix}/{name}": value for name, value in health.scalars().items()}, step)
+    if health.verdict != "healthy":
+        logger.note(f"{prefix}/verdict", str(health), step)
+
+
+def add_to_logs(
+    monitor: CollapseMonitor | None,
+    prefix: str,
+    state: Any,
+    logs: dict[str, Any] | None,
+    loggers: Sequence[Logger] = (),
+) -> None:
+    """Add the scalars to a line of Hugging Face's trainer and to its history; and log them."""
+    if logs is None or monitor is None or monitor.health is None:
+        return
+    scalars = {f"{prefix}/{name}": value for name, value in monitor.health.scalars().items()}
+    logs.update(scalars)
+    if state.log_history:
+        state.log_history[-1].update(scalars)
+    for logger in loggers:
+        log_health(logger, monitor.health, state.global_step, prefix=prefix)
+
+
+def _plain(name: str) -> str:
+    """A name as MLflow allows it.
+
+    >>> _plain("test.recall@1"), _plain("collapse/diameter")
+    ('test.recall_1', 'collapse/diameter')
+    """
+    return re.sub(r"[^\w\-. /]", "_", name)

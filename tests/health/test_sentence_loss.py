@@ -1,0 +1,334 @@
+"""Our losses in sentence-transformers' own trainer; skipped where it is not installed."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from uncollapse._base.check import InputError
+from uncollapse.health import SentenceLoss
+from uncollapse.health.huggingface import CollapseCallback
+from uncollapse.losses import (
+    ColumnLoss,
+    MultipleNegativesRankingLoss,
+    ProxyNCALoss,
+    TripletLoss,
+    join_columns,
+)
+from uncollapse.mining import Miner
+
+st = pytest.importorskip("sentence_transformers")
+datasets = pytest.importorskip("datasets")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+WORDS = ["apple pie", "zebra", "quick fox", "lazy dog", "jumble", "vortex", "ink", "wavy"]
+
+
+class Letters(nn.Module):
+    """Counts letters: a text encoder that needs no download."""
+
+    def __init__(self, unit: bool = False) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(26, 32), nn.ReLU(), nn.Linear(32, 8))
+        self.unit = unit
+
+    def tokenize(self, given: list[str], prompt: str | None = None, **_: Any) -> dict[str, Tensor]:
+        words = [(prompt or "") + text for text in given]
+        counts = [[float(text.count(chr(97 + i))) for i in range(26)] for text in words]
+        return {"input_ids": torch.tensor(counts)}
+
+    preprocess = tokenize
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        features["token_embeddings"] = features["input_ids"]  # as theirs do: into what is given
+        z = self.net(features["input_ids"])
+        features["sentence_embedding"] = functional.normalize(z, dim=1) if self.unit else z
+        return features
+
+
+def network(seed: int = 0, unit: bool = False) -> Any:
+    torch.manual_seed(seed)
+    return st.SentenceTransformer(modules=[Letters(unit)], device="cpu")
+
+
+def texts(rows: int = 96) -> dict[str, list[Any]]:
+    generator = torch.Generator().manual_seed(0)
+    tails = torch.randint(97, 123, (rows, 6), generator=generator)
+    names = [f"{WORDS[i % 8]} {''.join(map(chr, tail))}" for i, tail in enumerate(tails.tolist())]
+    return {"text": names, "label": [i % 8 for i in range(rows)]}
+
+
+def tuples(columns: int, rows: int = 96) -> dict[str, list[str]]:
+    names = ["anchor", "positive", "negative", "other"][:columns]
+    every = texts(rows)["text"]
+    return {
+        name: [text + " " + WORDS[k] for text in every[k:] + every[:k]]
+        for k, name in enumerate(names)
+    }
+
+
+def fitted(folder: Path, model: Any, loss: Any, data: Any, **options: Any) -> Any:
+    resume = options.pop("resume", None)
+    callbacks = options.pop("callbacks", [loss])
+    evaluation = options.pop("eval_dataset", None)
+    known: dict[str, Any] = {
+        "per_device_train_batch_size": 24,
+        "max_steps": 8,
+        "logging_steps": 2,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+    trainer = st.SentenceTransformerTrainer(
+        model,
+        st.SentenceTransformerTrainingArguments(str(folder), **{**known, **options}),
+        train_dataset=datasets.Dataset.from_dict(data) if type(data) is dict else data,
+        eval_dataset=evaluation,
+        loss=loss,
+        callbacks=callbacks,
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path: Path, columns: int) -> None:
+    model = network()
+    before = model[0].net[0].weight.detach().clone()
+    loss = SentenceLoss(model, TripletLoss(margin=0.5, miner=Miner("hard", "hard")))
+    trainer = fitted(tmp_path, model, loss, texts() if columns == 1 else tuples(columns))
+    assert not torch.equal(before, model[0].net[0].weight)
+    assert loss.guard is not None
+    health = loss.guard.monitor.health
+    assert health is not None
+    assert (health.step, health.n) == (8, 24 * columns)
+    assert trainer.state.log_history[0]["collapse/diameter"] > 0
+    assert loss.guard.monitor.settings.positives == "hard"
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_training_is_as_with_sentence_transformers_own_loss(tmp_path: Path, columns: int) -> None:
+    theirs = importlib.import_module("sentence_transformers.losses").MultipleNegativesRankingLoss
+    models = [network(), network()]
+    ours = SentenceLoss(models[0], MultipleNegativesRankingLoss())
+    fitted(tmp_path, models[0], ours, tuples(columns), learning_rate=1e-2)
+    fitted(
+        tmp_path, models[1], theirs(models[1]), tuples(columns), learning_rate=1e-2, callbacks=[]
+    )
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path: Path) -> None:
+    model = network()
+    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    fitted(tmp_path, model, loss, tuples(2), gradient_accumulation_steps=2, max_steps=4)
+    assert loss.guard is not None
+    health = loss.guard.monitor.health
+    assert health is not None
+    assert (health.step, health.n) == (4, 96)
+    _, labels = loss.guard.monitor.reservoir.rows()
+    assert labels is not None
+    assert max(torch.bincount(torch.as_tensor(labels))) == 2
+
+
+def test_evaluation_is_not_watched(tmp_path: Path) -> None:
+    model = network()
+    loss = SentenceLoss(model, TripletLoss(margin=0.5), action="rescue")
+    data = datasets.Dataset.from_dict(texts())
+    trainer = fitted(
+        tmp_path, model, loss, data, eval_dataset=data, eval_strategy="steps", eval_steps=2
+    )
+    assert any("eval_loss" in line for line in trainer.state.log_history)
+    assert loss.guard is not None
+    assert loss.guard.monitor._updates == 8
+
+
+def test_a_step_uses_the_columns_prompts(tmp_path: Path) -> None:
+    prompts = {"anchor": "query ", "positive": "document "}
+    seen = []
+    model = network()
+    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    loss.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    fitted(tmp_path, model, loss, tuples(2), max_steps=1, prompts=prompts)
+    (anchors, positives) = seen[0]
+    q, m = ord("q") - 97, ord("m") - 97
+    assert (anchors["input_ids"][:, q] >= 1).all()
+    assert (positives["input_ids"][:, m] >= 1).all()
+
+
+def collapsing(model: Any, action: str, events: list[Any]) -> SentenceLoss:
+    hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    return SentenceLoss(model, hard, action=action, on_event=events.append)
+
+
+HARD = {"learning_rate": 3e-2, "max_steps": 150, "per_device_train_batch_size": 48}
+
+
+def noise(rows: int = 480) -> dict[str, list[Any]]:
+    """Texts that say little of their labels: batch-hard shrinks these to a point."""
+    generator = torch.Generator().manual_seed(1)
+    tails = torch.randint(97, 123, (rows, 12), generator=generator).tolist()
+    return {
+        "text": ["".join(map(chr, tail)) for tail in tails],
+        "label": [i % 6 for i in range(rows)],
+    }
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(
+    tmp_path: Path, unit: bool
+) -> None:
+    ends = {}
+    for action in ("warn", "stop", "rescue"):
+        model, events = network(unit=unit), list[Any]()
+        loss = collapsing(model, action, events)
+        trainer = fitted(tmp_path / action, model, loss, noise(), **HARD)
+        assert loss.guard is not None
+        assert loss.guard.monitor.health is not None
+        ends[action] = (loss.guard, events, trainer.state.global_step)
+    guard, events, steps = ends["warn"]
+    assert steps == 150
+    assert {event.kind for event in events} == {"warning"}
+    assert guard.monitor.verdict in ("network-collapse", "cone")
+    guard, events, steps = ends["stop"]
+    assert guard.stopped
+    assert steps < 150
+    assert {event.kind for event in events} == {"warning", "stop"}
+    guard, events, steps = ends["rescue"]
+    assert steps == 150
+    assert "rescue" in {event.kind for event in events}
+    assert guard.monitor.verdict not in ("network-collapse", "cone", "shrinking")
+    assert guard.strategy != guard.first
+    assert events[0].race is not None  # chosen by trial, on the trainer's own batches
+
+
+def test_a_rescue_s_rate_stays_under_the_schedule(tmp_path: Path) -> None:
+    model, events = network(), list[Any]()
+    hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"), scale_free=False)
+    loss = SentenceLoss(model, _Breaks(hard), action="rescue", on_event=events.append)
+    trainer = fitted(
+        tmp_path,
+        model,
+        loss,
+        texts(),
+        learning_rate=1e-2,
+        lr_scheduler_type="constant",
+        max_steps=9,
+    )
+    assert [event.kind for event in events] == ["rescue"]
+    rates = [line["learning_rate"] for line in trainer.state.log_history if "loss" in line]
+    assert rates[0] == pytest.approx(1e-2)
+    assert rates[-1] == pytest.approx(1e-3)  # a tenth after a divergence, for good
+
+
+class _Breaks(nn.Module):
+    """A loss that is infinite once."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.calls = loss, 0
+
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        self.calls += 1
+        value: Tensor = self.inner(z, labels)
+        return value * float("inf") if self.calls == 5 else value
+
+
+def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path: Path) -> None:
+    modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+
+    def parts() -> tuple[Any, SentenceLoss]:
+        torch.manual_seed(0)
+        bag = modules.BoW(vocab=sorted({word for text in WORDS for word in text.split()}))
+        dense = modules.Dense(bag.get_embedding_dimension(), 8)
+        model = st.SentenceTransformer(modules=[bag, dense], device="cpu")
+        generator = torch.Generator().manual_seed(0)
+        proxies = ProxyNCALoss(num_classes=8, dim=8, generator=generator)
+        return model, SentenceLoss(model, proxies, action="rescue")
+
+    options = {"save_strategy": "steps", "save_steps": 4, "learning_rate": 1e-2}
+    model, whole = parts()
+    fitted(tmp_path / "a", model, whole, texts(), **options)
+    again, resumed = parts()
+    place = tmp_path / "a" / "checkpoint-4"
+    assert (place / "uncollapse.pt").is_file()
+    fitted(tmp_path / "a", again, resumed, texts(), **options, resume=str(place))
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert resumed.guard is not None
+    assert whole.guard is not None
+    assert resumed.guard.monitor._updates == whole.guard.monitor._updates == 8
+    assert repr(resumed.guard.monitor.reference) == repr(whole.guard.monitor.reference)
+
+
+def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path: Path) -> None:
+    model, events = network(), list[Any]()
+    loss = SentenceLoss(model, TripletLoss(margin=0.2), action="rescue", on_event=events.append)
+    calls = []
+
+    def spoil(module: nn.Module, given: Any) -> None:
+        calls.append(0)
+        if len(calls) == 4:
+            with torch.no_grad():
+                module.net[0].weight.fill_(float("nan"))
+
+    model[0].register_forward_pre_hook(spoil)
+    fitted(tmp_path, model, loss, texts())
+    assert [event.kind for event in events] == ["rescue"]
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
+
+
+def test_the_other_callback_works_with_it(tmp_path: Path) -> None:
+    model = network()
+    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    callback = CollapseCallback(loss=loss)
+    fitted(tmp_path, model, loss, tuples(2), callbacks=[callback])
+    assert loss.guard is None  # not among the callbacks: a loss and no more
+    assert callback.monitor.health is not None
+    _, labels = callback.monitor.reservoir.rows()
+    assert labels is not None
+    assert max(torch.bincount(torch.as_tensor(labels))) == 2
+
+
+def test_a_batch_costs_what_the_loss_of_its_rows_does() -> None:
+    model = network()
+    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    features = [model[0].tokenize(column) for column in tuples(3, 8).values()]
+    rows = [model(dict(column))["sentence_embedding"] for column in features]
+    wanted = ColumnLoss(MultipleNegativesRankingLoss())(*join_columns(*rows))
+    torch.testing.assert_close(loss(features), wanted)
+    assert "sentence_embedding" not in features[0]  # nothing is kept alive by the batch
+
+
+@pytest.mark.parametrize(
+    ("columns", "labels", "message"),
+    [(1, None, "a column 'label'"), (2, torch.zeros(4), "remove the labels or scores")],
+)
+def test_what_does_not_fit_is_refused(columns: int, labels: Any, message: str) -> None:
+    model = network()
+    loss = SentenceLoss(model, TripletLoss())
+    with pytest.raises(InputError, match=message):
+        loss([model[0].tokenize(WORDS[:4])] * columns, labels)
+
+
+def test_several_datasets_are_refused(tmp_path: Path) -> None:
+    model = network()
+    loss = SentenceLoss(model, TripletLoss())
+    two = datasets.DatasetDict({name: datasets.Dataset.from_dict(texts()) for name in "ab"})
+    with pytest.raises(InputError, match="several datasets"):
+        fitted(tmp_path, model, loss, two)
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(InputError, match="action"):
+        SentenceLoss(network(), TripletLoss(), action="save")
+    with pytest.raises(InputError, match="after the model"):
+        SentenceLoss(network(), "triplet")  # type: ignore[arg-type]

@@ -1,0 +1,160 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from uncollapse._base.check import InputError
+from uncollapse.health import CollapseMonitor, drift, mode_drift, predict_scale, probe
+from uncollapse.losses import (
+    CircleLoss,
+    ColumnLoss,
+    Columns,
+    ContrastiveLoss,
+    MarginLoss,
+    MultipleNegativesRankingLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    NTXentLoss,
+    SupConLoss,
+    TrimmedLoss,
+    TripletLoss,
+    join_columns,
+    split_columns,
+)
+from uncollapse.mining import Miner
+
+LOSSES = [
+    TripletLoss(margin=0.5),
+    TripletLoss(margin=0.5, miner=Miner("hard", "hard")),
+    TripletLoss(margin=0.5, scale_free=True),
+    TripletLoss(margin=0.5, distance="cosine", miner=Miner("all", "semihard")),
+    TrimmedLoss(TripletLoss(margin=5.0, miner=Miner("all", "all")), fraction=0.5),
+    ContrastiveLoss(margin=1.0),
+    MarginLoss(),
+    MultiSimilarityLoss(),
+    CircleLoss(),
+    NPairLoss(),
+    NTXentLoss(),
+    SupConLoss(),
+    MultipleNegativesRankingLoss(symmetric=True),
+]
+
+
+def columns(count, n=6, dim=5, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return list(torch.randn(count, n, dim, generator=generator, dtype=dtype).unbind())
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_every_loss_takes_columns_in_both_forms(loss, count):
+    apart = [column.requires_grad_() for column in columns(count)]
+    one = loss(**Columns.of(*apart)._asdict())
+    two = ColumnLoss(loss)(*join_columns(*apart))
+    assert one > 0
+    torch.testing.assert_close(one, two)
+    gradients = [torch.autograd.grad(value, apart, retain_graph=True) for value in (one, two)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_triplets_of_columns_are_the_rows_and_what_the_batch_adds():
+    a, p, n = columns(3, n=4)
+    distance = torch.cdist(a, torch.cat([p, n]))
+    each = []
+    for i in range(4):
+        far = [j for j in range(8) if j != i]
+        each += [(distance[i, i] - distance[i, j] + 0.5).clamp(min=0) for j in far]
+    ours = ColumnLoss(TripletLoss(margin=0.5))(*join_columns(a, p, n))
+    torch.testing.assert_close(ours, torch.stack(each).mean())
+
+
+@given(st.integers(1, 6), st.integers(2, 4), st.data())
+@settings(max_examples=50, deadline=None)
+def test_rows_that_are_left_keep_their_roles(n, count, data):
+    rows, labels = join_columns(*columns(count, n))
+    kept = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    index = [i for i, keep in enumerate(kept) if keep]
+    anchors, others = split_columns(rows[index], labels[index])
+    # An anchor is one whose positive is left too.
+    wanted = [i for i in index if i < n and i + n in index]
+    assert [index[i] for i in anchors] == wanted
+    assert [index[i] for i in others] == [i for i in index if i not in wanted]
+
+
+def test_batches_count_on_so_that_no_pair_joins_another():
+    first = join_columns(*columns(3, n=2))
+    second = join_columns(*columns(3, n=2, seed=1), first=int(first[1].max()) + 1)
+    rows, labels = (torch.cat(both) for both in zip(first, second, strict=True))
+    anchors, others = split_columns(rows, labels)
+    assert anchors.tolist() == [0, 1, 6, 7]
+    assert len(others) == 8
+
+
+def test_elements_name_the_rows_of_all_columns():
+    rows, labels = join_columns(*columns(2, n=3), first=4)
+    shuffled = torch.tensor([1, 0, 2, 5, 4, 3])
+    found = ColumnLoss(NTXentLoss()).elements(rows[shuffled], labels[shuffled])
+    assert found.anchor.tolist() == [0, 1, 2]
+    tail = ColumnLoss(NTXentLoss()).elements(rows[[3, 0, 1, 4]], labels[[3, 0, 1, 4]])
+    assert tail.anchor.tolist() == [0, 2]
+
+
+def test_the_drift_of_columns_is_over_all_of_them():
+    apart = [column.requires_grad_() for column in columns(3)]
+    loss = TripletLoss(margin=1.0)
+    gradients = torch.autograd.grad(loss(**Columns.of(*apart)._asdict()), apart)
+    z, slope = torch.cat(apart).detach(), torch.cat(gradients)
+    mean = torch.pdist(z).mean()
+    wanted = ((z - z.mean(0)) * slope).sum() / mean
+    found = drift(ColumnLoss(loss), *join_columns(*apart))
+    assert found.value == pytest.approx(float(wanted), rel=1e-9)
+    assert drift(ColumnLoss(TripletLoss(scale_free=True)), *join_columns(*apart)).value == (
+        pytest.approx(0.0, abs=1e-9)
+    )
+
+
+def test_pairs_show_no_modes():
+    assert math.isnan(mode_drift(ColumnLoss(NTXentLoss()), *join_columns(*columns(2))).value)
+
+
+def test_a_probe_and_a_monitor_take_columns():
+    torch.manual_seed(0)
+    loss = ColumnLoss(TripletLoss(margin=0.2, miner=Miner("hard", "hard")))
+    model = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 8))
+    batches = [join_columns(*columns(2, n=32, seed=i, dtype=torch.float32)) for i in range(20)]
+    seen = probe(model, loss, iter(batches), steps=20, lr=1e-2)
+    assert seen.drifts[0] > 0.1  # positives are no nearer than the hardest negative
+    assert seen.predicted == predict_scale(seen.scale_factor, *seen._ends(seen.drifts))
+    monitor = CollapseMonitor(loss)
+    health = monitor.update(model(batches[0][0]), batches[0][1])
+    assert (health.n, len(health.classes), monitor.settings.positives) == (64, 32, "hard")
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ((torch.ones(3, 2), torch.ones(2, 2)), "one shape"),
+        ((torch.ones(3, 2), torch.ones(3, 3)), "one shape"),
+    ],
+)
+def test_columns_of_different_shapes_are_refused(given, allowed):
+    with pytest.raises(InputError, match=allowed):
+        join_columns(*given)
+
+
+def test_rows_without_a_pair_are_refused():
+    with pytest.raises(InputError, match="share a label"):
+        ColumnLoss(NTXentLoss())(torch.eye(3), [0, 1, 2])
+
+
+def test_one_pair_and_copies_are_no_error():
+    pair = torch.ones(1, 3, requires_grad=True)
+    loss = ColumnLoss(MultipleNegativesRankingLoss())(*join_columns(pair, pair))
+    assert loss == 0
+    same = torch.ones(4, 3, requires_grad=True)
+    loss = ColumnLoss(MultipleNegativesRankingLoss())(*join_columns(same, same))
+    assert loss.item() == pytest.approx(math.log(4))
+    assert torch.autograd.grad(loss, same)[0].abs().max() < 1e-6
