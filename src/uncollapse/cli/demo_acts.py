@@ -89,7 +89,7 @@ ACTS = (
         True,
         _HARD,
         (
-            Part("batch-hard", "nobody acts", {"guard": {"every": 10}}, 60, 10),
+            Part("batch-hard", "nobody acts", {"guard": {"every": 10}}, 150, 15),
             Part(
                 "batch-hard, rescued",
                 'the same with guard.action = "rescue"',
