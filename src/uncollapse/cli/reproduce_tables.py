@@ -81,6 +81,8 @@ def listing_notes() -> str:
 def show_page(console: Console, page: Page) -> None:
     """Print a page: its tables, how they were made, and the notes."""
     for number, table in enumerate(page.tables):
+        if number:
+            console.print()
         console.print(_terminal_table(table, page.title if number == 0 else ""))
         for note in table.notes:
             say(console, note)
