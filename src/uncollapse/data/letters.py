@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from uncollapse.data.listing import Counts, DatasetInfo, Listing
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 __all__ = ["INFO", "SIDE", "draw_letters", "letter_shapes", "listing"]
 
@@ -36,6 +39,8 @@ def listing(root: object, split: str) -> Listing:
 
     `train`, and other drawings of the same letters (`val`); `test`: alphabets of other letters.
     """
+    import torch  # here: a list of the datasets needs none
+
     new, alphabets = split == "test", _ALPHABETS[split]
     shapes = letter_shapes(alphabets * _LETTERS, _seeded(100 + new))
     images = draw_letters(shapes, _DRAWINGS[split], _seeded(_SPLITS.index(split)))
@@ -43,9 +48,9 @@ def listing(root: object, split: str) -> Listing:
     letters = torch.arange(first * _LETTERS, (first + alphabets) * _LETTERS)
     fine = letters.repeat_interleave(_DRAWINGS[split])
     return Listing(
-        images=(255 * images).round().to(torch.uint8),
-        labels=fine // _LETTERS,
-        fine_labels=fine,
+        images=(255 * images).round().to(torch.uint8).numpy(),
+        labels=(fine // _LETTERS).numpy(),
+        fine_labels=fine.numpy(),
         class_names={i: _name(i) for i in range(first, first + alphabets)},
         fine_names={i: f"{_name(i // _LETTERS)}{i % _LETTERS + 1}" for i in letters.tolist()},
         origin="drawn by uncollapse",
@@ -54,6 +59,8 @@ def listing(root: object, split: str) -> Listing:
 
 def letter_shapes(count: int, generator: torch.Generator) -> Tensor:
     """Joints of the strokes of new letters, `[count, strokes, joints, 2]` in [-0.7, 0.7]."""
+    import torch
+
     return 1.4 * torch.rand(count, _STROKES, _JOINTS, 2, generator=generator) - 0.7
 
 
@@ -62,6 +69,8 @@ def draw_letters(shapes: Tensor, drawings: int, generator: torch.Generator) -> T
 
     Each drawing moves the joints of the strokes, then turns, scales and shifts the letter.
     """
+    import torch
+
     g, count = generator, len(shapes)
     points = shapes[:, None] + 0.09 * torch.randn(count, drawings, *shapes.shape[1:], generator=g)
     angle, size = torch.randn(2, count, drawings, generator=g) * torch.tensor([[[0.25]], [[0.12]]])
@@ -76,6 +85,8 @@ def draw_letters(shapes: Tensor, drawings: int, generator: torch.Generator) -> T
 
 def _ink(start: Tensor, end: Tensor) -> Tensor:
     """Darkness of each pixel, `[drawings, pixels]`: how near it is to the nearest line."""
+    import torch
+
     axis = torch.linspace(-1, 1, SIDE)
     pixels = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1).view(-1, 2)
     along = (end - start)[:, :, None]
@@ -87,6 +98,8 @@ def _ink(start: Tensor, end: Tensor) -> Tensor:
 
 
 def _seeded(seed: int) -> torch.Generator:
+    import torch
+
     return torch.Generator().manual_seed(seed)
 
 
