@@ -23,7 +23,8 @@ def test_letters_of_test_are_in_no_other_split():
 
 def test_the_drawings_of_val_are_not_those_of_train():
     train, val = (
-        list_split("letters", split=split).images.flatten(1) for split in ("train", "val")
+        torch.from_numpy(list_split("letters", split=split).images).flatten(1)
+        for split in ("train", "val")
     )
     assert len(torch.unique(torch.cat([train, val]), dim=0)) == len(train) + len(val)
 
@@ -47,8 +48,9 @@ def test_the_same_seed_draws_the_same_ink():
 
 
 def test_drawings_of_a_letter_are_nearer_than_those_of_others_on_average():
-    images = list_split("letters", split="test").images.flatten(1).double()
-    letters = list_split("letters", split="test").fine_labels
+    listed = list_split("letters", split="test")
+    images = torch.from_numpy(listed.images).flatten(1).double()
+    letters = torch.from_numpy(listed.fine_labels)
     distance = torch.cdist(images, images)
     same = letters[:, None] == letters
     assert distance[same].mean() < distance[~same].mean()

@@ -31,6 +31,7 @@ INFO = DatasetInfo(
         for split, count in _ALPHABETS.items()
     },
     channels=1,
+    comes_with="drawn by uncollapse",
 )
 
 
@@ -53,7 +54,7 @@ def listing(root: object, split: str) -> Listing:
         fine_labels=fine.numpy(),
         class_names={i: _name(i) for i in range(first, first + alphabets)},
         fine_names={i: f"{_name(i // _LETTERS)}{i % _LETTERS + 1}" for i in letters.tolist()},
-        origin="drawn by uncollapse",
+        origin=INFO.comes_with,
     )
 
 
