@@ -51,7 +51,7 @@ def drifts_by_size(drifts: Sequence[MemoryRun]) -> str:
             for size in SIZES:
                 found = [one.result["drift"] for one in _at(drifts, data, strategy, size)]
                 spread = f" ± {(max(found) - min(found)) / 2:.3f}" if len(found) > 1 else ""
-                cells.append(f"{mean(found) + 0.0:+.3f}{spread}" if found else "–")
+                cells.append(f"{round(mean(found), 3) + 0.0:+.3f}{spread}" if found else "–")
             lines.append(f"| {TITLES[data]} | {strategy} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -112,7 +112,7 @@ def _cells(runs: Sequence[MemoryRun]) -> str:
     stale = f"{mean(ages):.2g}" if ages else "–"
     shown = f"{scale:.4f}" if scale < 1 else f"{scale:.3g}"
     rates = f"{before:.1%} → {recall:.1%}"
-    return f"{len(runs)} | {drift:+.3f} | {shown} | {rates} | {verdicts} | {stale}"
+    return f"{len(runs)} | {round(drift, 3) + 0.0:+.3f} | {shown} | {rates} | {verdicts} | {stale}"
 
 
 def _forecasts(runs: Sequence[MemoryRun]) -> list[str]:

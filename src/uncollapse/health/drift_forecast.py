@@ -79,7 +79,7 @@ def forecast(
         check_int("probe_steps", probe_steps, 0),
     )
     if not isinstance(innermost(loss_fn), TripletLoss):
-        allowed = "a TripletLoss, also in one of the wrappers, or None for batch-hard"
+        allowed = "a TripletLoss, also in an IdentityLoss or other wrapper, or None for batch-hard"
         raise InputError("loss_fn", type(loss_fn).__name__, allowed)
     if not hasattr(data, "labels"):
         allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"

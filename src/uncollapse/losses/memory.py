@@ -63,13 +63,13 @@ class CrossBatchMemory(Wrapper):
 
     >>> from uncollapse.losses.triplet import TripletLoss
     >>> from uncollapse.mining import Miner
-    >>> loss = CrossBatchMemory(TripletLoss(margin=1.0, miner=Miner("easy", "hard")), 4)
-    >>> loss(torch.tensor([[0.0], [1.0]]), [0, 1])  # nothing to compare with, yet
+    >>> loss = CrossBatchMemory(TripletLoss(margin=1.0, miner=Miner("easy", "hard")), 6)
+    >>> loss(torch.tensor([[0.0], [1.0], [5.0]]), [0, 0, 1])
     tensor(0.)
-    >>> loss(torch.tensor([[0.5], [3.0]]), [0, 1])  # 0.5 - 0.5 + 1, and 2 - 2.5 + 1
-    tensor(0.7500)
+    >>> loss(torch.tensor([[0.5], [3.0]]), [0, 1])  # 0 of 0.5, and 2 - 2 + 1 of 3 with 5 and 1
+    tensor(0.5000)
     >>> loss.memory.flatten().tolist(), loss.margin
-    ([0.0, 1.0, 0.5, 3.0], 1.0)
+    ([0.0, 1.0, 5.0, 0.5, 3.0], 1.0)
     """
 
     own = (*Wrapper.own, "size", "after", "references", *_KEPT)
