@@ -53,14 +53,13 @@ class SupConLoss(Loss):
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
-        anchor, positive, other, negative = self.pairs(batch, tuples, unique=True)
+        anchor, positive, negative = self.pair_masks(batch, tuples)
         cosine = cosines(batch)
-        named = torch.cat([positive, negative]) - batch.offset
-        others = pair_mask(cosine, torch.cat([anchor, other]), named)
+        others = pair_mask(cosine, anchor, positive) | negative
         logit = (cosine / self.temperature).masked_fill(~others, -torch.inf)
         # Rows without an entry are in no pair; a 0 keeps their logsumexp, and its gradient, finite.
         logit = logit.masked_fill(~others.any(1, keepdim=True), 0.0)
-        similarity = cosine[anchor, positive - batch.offset]
+        similarity = cosine[anchor, positive]
         loss = torch.logsumexp(logit, dim=1)[anchor] - similarity / self.temperature
         return Elements(loss.to(batch.rows.dtype), -similarity.detach(), anchor)
 
