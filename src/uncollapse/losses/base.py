@@ -362,10 +362,9 @@ class _LogSum(torch.autograd.Function):
         exponent, share = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
             value = _plain_log_sum(exponent)
-            (by,) = torch.autograd.grad(value, exponent, slope, create_graph=True)
-            return by
-        by_share: Tensor = share * slope[:, None]
-        return by_share
+            return torch.autograd.grad(value, exponent, slope, create_graph=True)[0]
+        by: Tensor = share * slope[:, None]
+        return by
 
 
 def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:
