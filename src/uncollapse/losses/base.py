@@ -362,8 +362,9 @@ class _LogSum(torch.autograd.Function):
         exponent, share = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
             value = _plain_log_sum(exponent)
-            return torch.autograd.grad(value, exponent, slope, create_graph=True)[0]
-        by: Tensor = share * slope[:, None]
+            by: Tensor = torch.autograd.grad(value, exponent, slope, create_graph=True)[0]
+        else:
+            by = share * slope[:, None]
         return by
 
 
