@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, cosines, pair_mask
+from uncollapse.losses.base import Elements, Loss, cosines, log_sum, pair_mask
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["SupConLoss"]
@@ -53,15 +53,13 @@ class SupConLoss(Loss):
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
-        anchor, positive, other, negative = self.pairs(batch, tuples, unique=True)
-        cosine = cosines(batch)
-        named = torch.cat([positive, negative]) - batch.offset
-        others = pair_mask(cosine, torch.cat([anchor, other]), named)
+        anchor, positive, negative = self.pair_masks(batch, tuples)
+        # Only distances need the digits of float64: exponents of cosines do not.
+        cosine = cosines(batch).to(batch.rows.dtype)
+        others = pair_mask(cosine, anchor, positive) | negative
         logit = (cosine / self.temperature).masked_fill(~others, -torch.inf)
-        # Rows without an entry are in no pair; a 0 keeps their logsumexp, and its gradient, finite.
-        logit = logit.masked_fill(~others.any(1, keepdim=True), 0.0)
-        similarity = cosine[anchor, positive - batch.offset]
-        loss = torch.logsumexp(logit, dim=1)[anchor] - similarity / self.temperature
+        similarity = cosine[anchor, positive]
+        loss = log_sum(logit)[anchor] - similarity / self.temperature
         return Elements(loss.to(batch.rows.dtype), -similarity.detach(), anchor)
 
     def reduce(self, elements: Elements) -> Tensor:
