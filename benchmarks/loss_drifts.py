@@ -44,7 +44,7 @@ def sigreg() -> SIGRegLoss:
 
 REGULARISERS = {
     "hard x hard": Maker(lambda miner, c, d: batch_hard()),
-    "hard x hard, scale-free": Maker(
+    "hard x hard, over the hardest negatives": Maker(
         lambda miner, c, d: TripletLoss(
             margin=0.2, miner=Miner("hard", "hard"), scale_free="hardest-negative"
         )

@@ -91,11 +91,12 @@ def grid() -> Iterator[Setting]:
     small = {name: weights[:1] for name, weights in WEIGHTS.items()}
     yield from _scale_free(letters)
     yield from _scale_free(people)
-    yield from _regularised(Setting("alphabets", "random", "semihard", p=8, k=16), small)
+    alphabets = Setting("alphabets", "random", "semihard", p=8, k=16)
+    yield from _regularised(alphabets, small)
+    yield from _regularised(replace(alphabets, seed=1), {"coding-rate": (0.002,)})
     again = replace(letters, seed=1)
     yield replace(again, regulariser="variance-covariance", weight=0.2)
-    yield from _scale_free(again)
-    yield from _regularised(replace(letters, positives="inside", scale_free=True), small)
+    yield from (replace(again, scale_free=form) for form in (True, "hardest-negative"))
 
 
 def _regularised(first: Setting, weights: dict[str, tuple[float, ...]]) -> Iterator[Setting]:

@@ -39,7 +39,7 @@ def rows(seed=0):
 
 @pytest.mark.parametrize("miner", MINERS, ids=["unmined", "easy hard", "hard semihard", "all all"])
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("scale_free", [False, True])
+@pytest.mark.parametrize("scale_free", [False, True, "hardest-negative"])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("reduction", TripletLoss.reductions)
 def test_those_of_the_triplet_loss_are_right(reduction, soft, scale_free, normalize, miner):

@@ -101,6 +101,7 @@ def test_further_settings_of_a_miner_wait_once(further):
         {"reduction": "max"},
         {"scale_free": True},
         {"scale_free": True, "normalize": True, "reduction": "nonzero"},
+        {"scale_free": "hardest-negative"},
         {"swap": True},
         {"distance": "squared", "swap": True},
         {"distance": "cosine"},
