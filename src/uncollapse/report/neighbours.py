@@ -15,7 +15,7 @@ from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.report.contact_sheets import contact_sheet
 from uncollapse.report.pictures import Images, data_uri
 
-__all__ = ["Neighbourhood", "neighbourhood", "sheet_picture", "word_lists"]
+__all__ = ["Neighbourhood", "neighbourhood", "sheet_picture", "short_line", "word_lists"]
 
 _LONGEST = 240  # characters of a text on a page
 
@@ -103,7 +103,7 @@ def word_lists(
 
     def shown(row: int, right: bool | None) -> dict[str, str]:
         return {
-            "text": _short(str(words[row])),
+            "text": short_line(str(words[row])),
             "label": " / ".join(str(one[row]) for one in known),
             "glyph": {None: "", True: "✓", False: "✗"}[right],
             "tone": {None: "", True: "good", False: "bad"}[right],
@@ -117,7 +117,7 @@ def word_lists(
     return {"title": title, "words": found.words(kind), "asked": asked}
 
 
-def _short(text: str) -> str:
+def short_line(text: str) -> str:
     """One line, its beginning where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

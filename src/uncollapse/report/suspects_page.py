@@ -9,13 +9,13 @@ from typing import Any
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.report.contact_sheets import contact_sheet
+from uncollapse.report.neighbours import short_line
 from uncollapse.report.page import Page
 from uncollapse.report.pictures import data_uri
 from uncollapse.report.tables import Table
 
 __all__ = ["suspects_page"]
 
-_LONGEST = 240  # characters of a text on a page
 _FIRST = 20  # rows of the table that are shown at once
 _CLASSES = 3  # whose votes are listed
 
@@ -40,7 +40,7 @@ def suspects_page(
     lines: list[list[object]] = [
         [
             row,
-            *([] if names is None else [_short(names[row])]),
+            *([] if names is None else [short_line(names[row])]),
             str(given[row]),
             str(found.suggested[row]),
             round(float(found.wrong[row]), 3),
@@ -82,21 +82,15 @@ def _card(
         "label": label,
         "suggested": suggested,
         "wrong": f"{found.wrong[row]:.3f}",
-        "name": f"row {row}" if names is None else f"row {row} · {_short(names[row])}",
+        "name": f"row {row}" if names is None else f"row {row} · {short_line(names[row])}",
         "votes": ", ".join(f"{count} × {one}" for one, count in votes),
     }
     if images is not None:
         sheet = contact_sheet([images[row]], [[images[n] for n in near]], [kinds])
         return card | {"source": data_uri(sheet), "width": sheet.width, "height": sheet.height}
-    words = [f"row {n}" if names is None else _short(names[n]) for n in near]
+    words = [f"row {n}" if names is None else short_line(names[n]) for n in near]
     tones = {True: "good", False: "bad", None: ""}
     lines = zip(words, near, kinds, strict=True)
     return card | {
         "near": [{"text": w, "label": str(labels[n]), "tone": tones[kind]} for w, n, kind in lines]
     }
-
-
-def _short(text: str) -> str:
-    """One line, its beginning where it is long."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
