@@ -38,13 +38,12 @@ test: lint browser ## lint, types, floors, doctests, tests, coverage
 test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
 
-# torch 2.4 and 2.5 warn of their own pickling.
 test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,geometry,pml]" \
+	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,faiss,fast,frames,geometry,parquet,pml]" \
 	  pytest pytest-xdist hypothesis pyyaml
 	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=ci \
-	  -m "not slow" -W "ignore:You are using .torch.load:FutureWarning"
+	  -m "not slow"
 
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages
 	$(INSTALL) -e ".[lightning,huggingface,wandb,mlflow]"

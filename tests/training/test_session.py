@@ -83,9 +83,9 @@ def test_gradients_are_clipped():
     free, clipped = session(), session(optimiser={"clip": 1e-9})
     for one in (free, clipped):
         one.advance()
-    norm = torch.nn.utils.get_total_norm([p.grad for p in clipped.model.parameters()])
+    norm = _gradient_norm(clipped.model)
     assert float(norm) <= 1e-9 * 1.001
-    assert float(torch.nn.utils.get_total_norm([p.grad for p in free.model.parameters()])) > 1e-6
+    assert float(_gradient_norm(free.model)) > 1e-6
 
 
 def test_the_best_score_is_remembered():
@@ -125,3 +125,7 @@ def test_without_a_guard_nothing_is_watched():
     assert one.guard is None
     assert not one.stopped
     assert "verdict" not in one.advance()
+
+
+def _gradient_norm(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
