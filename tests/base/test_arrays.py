@@ -160,7 +160,7 @@ def test_labels_of_every_kind_are_numbered(labels):
         ([1 + 0j, 2], "labels: expected integers or strings, got complex128 values"),
         (torch.tensor([1j, 2]), "labels: expected integers or strings, got complex64 values"),
         ([None, "a"], "labels: expected integers or strings, got labels of several kinds"),
-        ([[1], [1, 2]], "labels: expected a 1-D array, one label a row, got a ragged list"),
+        ([[1], [1, 2]], "labels: expected a 1-D array, one label per row, got a ragged list"),
     ],
 )
 def test_labels_that_are_no_names_of_classes_are_refused(labels, message):

@@ -137,7 +137,7 @@ def label_array(labels: ArrayLike, n: int | None = None, name: str = "labels") -
     array = _plain_labels(labels, name)
     if array.ndim != 1:
         given = f"shape {array.shape}{_label_hint(array)}"
-        raise InputError(name, given, "a 1-D array, one label a row")
+        raise InputError(name, given, "a 1-D array, one label per row")
     if n is None and not len(array):
         raise InputError(name, "0 labels", "at least one")
     if n is not None and len(array) != n:
@@ -204,7 +204,9 @@ def _plain_labels(labels: ArrayLike, name: str) -> Array:
     try:
         array = _unmasked(labels)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(name, f"a ragged list ({error})", "a 1-D array, one label a row") from None
+        raise InputError(
+            name, f"a ragged list ({error})", "a 1-D array, one label per row"
+        ) from None
     if hasattr(labels, "dtype") or array.dtype.kind not in "fUS" or array.ndim != 1:
         return array
     # NumPy makes floats of integers that no one type of its own holds, 2**63 beside -1, and text

@@ -82,7 +82,7 @@ def _options(
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere in the line).")
+        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere on the line).")
     ] = False,
 ) -> None:
     pass

@@ -41,7 +41,7 @@ def command(
     ],
     labels: LabelsOption = None,
     fine_labels: Annotated[
-        Path | None, typer.Option(help="A third one with finer labels, to judge by as well.")
+        Path | None, typer.Option(help="A third file, with finer labels to evaluate by as well.")
     ] = None,
     features: FeaturesOption = None,
     label: LabelOption = None,
@@ -49,9 +49,9 @@ def command(
     ignore: IgnoreOption = None,
     images: Annotated[
         Path | None,
-        typer.Option(help="Pictures: an .npy array, or the folder the file's names lie in."),
+        typer.Option(help="Images: an .npy array, or the folder that contains the named files."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained page here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
     reference: Annotated[
         float | None,
         typer.Option(
@@ -59,9 +59,9 @@ def command(
             "training, for a run and what `uncollapse embed` wrote]"
         ),
     ] = None,
-    tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map by t-SNE (slower).")] = False,
+    tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map with t-SNE (slower).")] = False,
     max_rows: Annotated[
-        int, typer.Option(help="Rows that are scored; of more, so many are drawn.", min=8)
+        int, typer.Option(help="Score at most this many rows, sampled from more.", min=8)
     ] = 30_000,
     fail_on: FailOnOption = None,
 ) -> None:

@@ -32,11 +32,11 @@ __all__ = [
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 SplitOption = Annotated[
     str | None,
-    typer.Option(help="A split of the run's dataset; by default the last it is evaluated on."),
+    typer.Option(help="A split of the run's dataset; by default the last one it is evaluated on."),
 ]
 RootOption = Annotated[Path | None, typer.Option(help="Where the dataset is.")]
 TrustOption = Annotated[
-    bool, typer.Option("--trust", help="Import code that the run's config names, whoever made it.")
+    bool, typer.Option("--trust", help="Import code that the run's config names, whoever wrote it.")
 ]
 BestOption = Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")]
 
@@ -46,7 +46,7 @@ def embed_command(
         Path,
         typer.Argument(
             metavar="RUN|BACKBONE",
-            help="A run directory; or a backbone for texts as it comes, sentence:NAME.",
+            help="A run directory, or an untrained text backbone, sentence:NAME.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="A .npz, .parquet or .safetensors file.")],

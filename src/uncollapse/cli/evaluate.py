@@ -48,7 +48,7 @@ def evaluate_command(
         bool | None,
         typer.Option(
             "--clustering/--no-clustering",
-            help="NMI of k-means as well.  \\[default: for a file that is searched in itself]",
+            help="Also compute NMI of k-means.  \\[default: for a file searched in itself]",
         ),
     ] = None,
     multiplier: Annotated[
@@ -71,7 +71,7 @@ def evaluate_command(
         bool,
         typer.Option(
             "--measure",
-            help="Take the measures that a report reads, where the run has none.",
+            help="Measure the run for reports, if it has no measures.",
             rich_help_panel=_RUN,
         ),
     ] = False,
@@ -92,23 +92,23 @@ def evaluate_command(
         ),
     ] = None,
     query_value: Annotated[
-        str, typer.Option(help="What it says of queries.", rich_help_panel=_FILE)
+        str, typer.Option(help="Its value for queries.", rich_help_panel=_FILE)
     ] = "query",
     gallery_value: Annotated[
-        str, typer.Option(help="What it says of the gallery.", rich_help_panel=_FILE)
+        str, typer.Option(help="Its value for the gallery.", rich_help_panel=_FILE)
     ] = "gallery",
     cameras: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="A column of cameras: re-identification as Market-1501 has it.",
+            help="A column of cameras: use the Market-1501 re-identification protocol.",
             rich_help_panel=_FILE,
         ),
     ] = None,
     metric: Annotated[
         str,
         typer.Option(
-            metavar="cosine|euclidean", help="How nearness is measured.", rich_help_panel=_FILE
+            metavar="cosine|euclidean", help="The distance to use.", rich_help_panel=_FILE
         ),
     ] = "euclidean",
     ks: Annotated[
@@ -119,7 +119,7 @@ def evaluate_command(
         str,
         typer.Option(
             metavar="queries|classes",
-            help="What the bootstrap draws: single queries, or whole classes, which is wider.",
+            help="What the bootstrap resamples: queries, or whole classes (wider).",
             rich_help_panel=_FILE,
         ),
     ] = "queries",
@@ -133,13 +133,13 @@ def evaluate_command(
         ),
     ] = 30_000,
     json: Annotated[
-        Path | None, typer.Option(help="Write the figures here.", rich_help_panel=_FILE)
+        Path | None, typer.Option(help="Write the figures to this file.", rich_help_panel=_FILE)
     ] = None,
     labels: LabelsOption = None,
     fine_labels: Annotated[
         Path | None,
         typer.Option(
-            help="A third file with finer labels, to judge by as well.",
+            help="A third file, with finer labels to evaluate by as well.",
             rich_help_panel="Columns of a file",
         ),
     ] = None,

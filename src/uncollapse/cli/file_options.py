@@ -29,37 +29,33 @@ _PANEL = "Columns of a file"
 
 LabelsOption = Annotated[
     Path | None,
-    typer.Option(help="A second file that holds the labels.", rich_help_panel=_PANEL),
+    typer.Option(help="A second file with the labels.", rich_help_panel=_PANEL),
 ]
 FeaturesOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATTERN",
-        help="Columns that are dimensions: 'f*'. May be repeated.",
+        help="Columns that are dimensions: 'f*'. Can be repeated.",
         rich_help_panel=_PANEL,
     ),
 ]
 LabelOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="COLUMN", help="The column that holds the labels.", rich_help_panel=_PANEL
-    ),
+    typer.Option(metavar="COLUMN", help="The column with the labels.", rich_help_panel=_PANEL),
 ]
 IdOption = Annotated[
     str | None,
     typer.Option(
-        "--id", metavar="COLUMN", help="The column that names the samples.", rich_help_panel=_PANEL
+        "--id", metavar="COLUMN", help="The column with the sample names.", rich_help_panel=_PANEL
     ),
 ]
 IgnoreOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="PATTERN", help="Columns to leave out. May be repeated.", rich_help_panel=_PANEL
+        metavar="PATTERN", help="Columns to ignore. Can be repeated.", rich_help_panel=_PANEL
     ),
 ]
-MetricOption = Annotated[
-    str, typer.Option(metavar="cosine|euclidean", help="How nearness is measured.")
-]
+MetricOption = Annotated[str, typer.Option(metavar="cosine|euclidean", help="The distance to use.")]
 
 
 def open_embeddings(

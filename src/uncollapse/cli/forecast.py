@@ -51,7 +51,7 @@ def command(
     ] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where the dataset is.")] = None,
     probe: Annotated[
-        int, typer.Option(help="Train each shape this many steps as well (at least 10).", min=0)
+        int, typer.Option(help="Also train each shape for this many steps (at least 10).", min=0)
     ] = 0,
     c: Annotated[float, typer.Option("--c", help="The constant of HNM (17).", min=0.0)] = 2.0,
     fit: Annotated[
@@ -69,11 +69,11 @@ def command(
     race_steps: Annotated[
         int | None,
         typer.Option(
-            help="Training steps of all of --race.  \\[default: a tenth of train.steps]", min=1
+            help="Total training steps of the race.  \\[default: a tenth of train.steps]", min=1
         ),
     ] = None,
     trust: TrustOption = False,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained page here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
     """Predict collapse at initialisation, for batch shapes, dimensions and strategies."""

@@ -33,7 +33,7 @@ def command(
         typer.Option(help="Folder of the datasets; UNCOLLAPSE_DATA by default.", exists=True),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Trainings at a time; one per core by default.", min=1)
+        int | None, typer.Option(help="Parallel trainings; one per core by default.", min=1)
     ] = None,
     weights: Annotated[
         Path | None,

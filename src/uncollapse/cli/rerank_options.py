@@ -17,7 +17,7 @@ RerankOption = Annotated[
     bool,
     typer.Option(
         "--rerank",
-        help="Re-identification after k-reciprocal re-ranking as well, beside the plain figures.",
+        help="Also show the figures after k-reciprocal re-ranking.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -25,7 +25,7 @@ K1Option = Annotated[
     int | None,
     typer.Option(
         "--k1",
-        help="Neighbours that are asked whether they are mutual.  \\[default: 20]",
+        help="Size of the k-reciprocal neighbourhoods.  \\[default: 20]",
         rich_help_panel=_PANEL,
     ),
 ]

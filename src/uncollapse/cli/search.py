@@ -63,17 +63,18 @@ def search_command(
     ] = None,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Queries are rows of this file, not of the first."),
+        typer.Option(metavar="FILE", help="Take the queries from this file instead."),
     ] = None,
     split: SplitOption = None,
     k: Annotated[int, typer.Option("-k", help="How many neighbours.", min=1)] = 8,
     out: Annotated[
-        Path | None, typer.Option(help="All of it as .csv or .json, or a contact sheet as .png.")
+        Path | None,
+        typer.Option(help="Write everything as .csv or .json, or a contact sheet as .png."),
     ] = None,
     images: Annotated[
         Path | None,
         typer.Option(
-            help="A file's pictures, for a .png: an .npy array, or the folder its names lie in."
+            help="Images of a file, for a .png: an .npy array, or the folder that contains them."
         ),
     ] = None,
     metric: MetricOption = "euclidean",

@@ -25,21 +25,21 @@ def command(
         Path | None, typer.Option(help="The sweep's folder.  \\[default: runs/NAME of the file]")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")
+        str, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")
     ] = "local",
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time.  \\[default: the number of cores]", min=1)
+        int | None, typer.Option(help="Parallel runs.  \\[default: the number of cores]", min=1)
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="An existing Ray cluster: auto, or host:port.")
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Try runs again that failed.")
+        bool, typer.Option("--retry-failed", help="Retry failed runs.")
     ] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the dataset is (data.root).")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Show what it would cost, and end.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the cost and exit.")] = False,
 ) -> None:
     """Make every run of a sweep; called again, it goes on where it was."""
     must_exist(sweep)

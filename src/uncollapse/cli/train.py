@@ -33,7 +33,7 @@ def train_command(
         Path | None, typer.Option(help="Where the dataset is (data.root).")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in the directory.")
+        bool, typer.Option("--resume", help="Continue from the last checkpoint in the directory.")
     ] = False,
     trust: TrustOption = False,
 ) -> None:

@@ -51,19 +51,19 @@ def verify_command(
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Accuracy over so many folds of the pairs as they are listed.  \\[default: the "
+            help="Accuracy over this many folds of the pairs, in the order listed.  \\[default: the "
             "list's own folds]",
             min=2,
         ),
     ] = None,
     skip_missing: Annotated[
         bool,
-        typer.Option("--skip-missing", help="Leave out pairs of which the file lacks a sample."),
+        typer.Option("--skip-missing", help="Skip pairs with a sample that is not in the file."),
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the figures here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
     labels: LabelsOption = None,
     features: FeaturesOption = None,
     label: LabelOption = None,

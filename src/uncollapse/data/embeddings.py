@@ -41,7 +41,7 @@ _ROLES = {
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Embeddings `[N, dim]`, one row a sample; labels, fine labels and names where known.
+    """Embeddings `[N, dim]`, one row per sample; labels, fine labels and names where known.
 
     `columns` are others by name, such as cameras. `origin` is the run that made them, where the
     file says so; `complaint` a sentence where what it says of itself cannot be used. `held` are the
@@ -91,7 +91,7 @@ def read_embeddings(
 ) -> Embeddings:
     """Read embeddings from a file of any origin; `labels` names a second file that holds them.
 
-    Tables (csv, parquet) have a column a dimension, or in parquet one list column, and columns
+    Tables (csv, parquet) have one column per dimension, or in parquet one list column, and columns
     named label, fine_label, name or path; every other numeric column is a dimension. What is
     doubtful (text, an id, a column outside a numbered series) is refused; `features` and `ignore`
     (names, or patterns such as `f*`), `label` and `id` (names) say which is which, of arrays too.

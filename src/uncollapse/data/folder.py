@@ -1,4 +1,4 @@
-"""The user's own images: a folder a class, `root/[split/]class/[fine class/]image`."""
+"""The user's own images: one folder per class, `root/[split/]class/[fine class/]image`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPLITS = ("train", "val", "test", "query", "gallery")
 
 INFO = DatasetInfo(
     name="folder",
-    title="Your own images, a folder a class",
+    title="Your own images, one folder per class",
     home="your own",
     licence="your own",
     layout="""\

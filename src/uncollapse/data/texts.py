@@ -25,7 +25,7 @@ INFO = DatasetInfo(
     licence="your own",
     layout="""\
 columns: text, label, optional: fine_label, split
-labels may be numbers or words; a .jsonl file has one object a line""",
+labels may be numbers or words; a .jsonl file has one object per line""",
     splits=("train", "val", "test", "query", "gallery", "all"),
     texts=True,
 )

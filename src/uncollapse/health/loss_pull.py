@@ -76,7 +76,7 @@ def several(given: object) -> Sequence[Batch]:
     """Several (embeddings, labels), or an error that says what is missing."""
     pairs = given if isinstance(given, list | tuple) else []
     if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        raise InputError("labels", None, "one label a row, or several (embeddings, labels)")
+        raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
     return pairs
 
 

@@ -27,7 +27,7 @@ _DOUBT = 3.0  # standard errors of a paired difference that leave the choice to 
 class Course(NamedTuple):
     """What a race runs over: batches to train on, and rows to judge by that are not in them.
 
-    Batches are whatever the trial trains on; `held` whatever it embeds, with one label a row.
+    Batches are whatever the trial trains on; `held` whatever it embeds, with one label per row.
     """
 
     batches: Sequence[Any]

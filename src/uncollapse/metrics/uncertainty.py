@@ -106,7 +106,7 @@ def confidence(
     """Bootstrap interval of a mean over queries, or over whole classes.
 
     `values` is a result with the name of its `metric` ("recall@1", "map@r", "mAP", ...; queries
-    without a match are left out), or one number a query. Queries of a class are not independent:
+    without a match are left out), or one number per query. Queries of a class are not independent:
     `groups` (their labels) draws whole classes instead. `method` is `"percentile"` or `"bca"`
     (bias-corrected and accelerated).
 
@@ -224,7 +224,7 @@ def _values(values: ArrayLike | RetrievalResult | ReidResult, metric: str | None
         return terms[str(metric)]
     if getattr(values, "ndim", 1) == 2:  # embeddings
         given = f"an array of shape {tuple(values.shape)}{_HINT}"  # type: ignore[union-attr]
-        raise InputError("values", given, "one number a query, or a result and its metric")
+        raise InputError("values", given, "one number per query, or a result and its metric")
     if metric is not None:
         given = f"{type(metric).__name__} beside plain numbers (labels? groups=labels)"
         raise InputError("metric", given, "None, or a result of uc.retrieval or uc.reid as values")

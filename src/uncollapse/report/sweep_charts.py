@@ -25,7 +25,7 @@ _DASHED, _DOTTED = (7, 4), (2, 4)
 
 
 def diameter_chart(title: str, runs: Sequence[RunPoint], *, x_label: str, note: str = "") -> Chart:
-    """The diameter after training against x, a point a run; crosses are runs that collapsed.
+    """The diameter after training against x, one point per run; crosses are runs that collapsed.
 
     Dashed: the bound (17), the mean at each x, where it is above 0. Dotted: the diameter before
     training. Shaded: where a run counts as collapsed.

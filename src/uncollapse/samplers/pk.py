@@ -25,7 +25,7 @@ class PKSampler(SeededBatches):
     `pool` for a large batch that does not mine over all of it.
 
     Args:
-        labels: one label a sample of the data set.
+        labels: one label per sample of the dataset.
         p: classes in a batch; a multiple of `world_size`, so that each rank gets whole classes.
         k: samples of each.
         seed: decides every batch, together with the epoch.

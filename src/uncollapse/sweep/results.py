@@ -1,4 +1,4 @@
-"""The table of a sweep: one row a run, written anew as runs end, as CSV and Parquet."""
+"""The table of a sweep: one row per run, written anew as runs end, as CSV and Parquet."""
 
 from __future__ import annotations
 
