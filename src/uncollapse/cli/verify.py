@@ -51,7 +51,7 @@ def verify_command(
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Accuracy over this many folds of the pairs, in the order listed.  \\[default: the "
+            help="Accuracy over this many folds, in the order listed.  \\[default: the "
             "list's own folds]",
             min=2,
         ),

@@ -62,7 +62,7 @@ def verification(
     larger for more alike, and `same`. `normalize` scales rows to norm 1: thresholds are cosines.
 
     A false accept rate (FAR) is the share of different pairs accepted, a true one (TAR) that of
-    same pairs. `folds` of listed pairs (one number per pair, or how many equal runs of them to make)
+    same pairs. `folds` of listed pairs (a number per pair, or how many equal runs of them to make)
     gives LFW's accuracy: of each fold at the threshold that is best on the others.
 
     **Exact.** All pairs are measured in tiles, in float64; up to 4 million same pairs every one is
