@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from uncollapse.metrics import suspect_labels
-from uncollapse.report.suspects_page import suspects_page
+from uncollapse.report.suspects_page import make_suspects_page
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -28,7 +28,7 @@ def test_each_suspect_has_a_card_with_its_neighbours():
     result, labels = found()
     assert sorted(result.rows.tolist()) == [2, 40]
     images = {row: np.full((8, 8), row, np.uint8) for row in range(60)}
-    page = suspects_page(result, labels, near_of(result), images=images)
+    page = make_suspects_page(result, labels, near_of(result), images=images)
     cards = page.content["cards"]
     assert [card["name"] for card in cards] == [f"row {row}" for row in result.rows]
     assert all(card["source"].startswith("data:image/png") for card in cards)
@@ -41,7 +41,7 @@ def test_each_suspect_has_a_card_with_its_neighbours():
 def test_without_pictures_the_neighbours_are_named():
     result, labels = found()
     names = [f"text {row} " + "x" * 400 for row in range(60)]
-    page = suspects_page(result, labels, near_of(result), names=names)
+    page = make_suspects_page(result, labels, near_of(result), names=names)
     first = page.content["cards"][0]
     assert len(first["near"]) == 4
     assert all(len(one["text"]) <= 240 for one in first["near"])
@@ -50,7 +50,7 @@ def test_without_pictures_the_neighbours_are_named():
 
 def test_labels_and_names_are_text_whatever_they_say():
     result, labels = found()
-    page = suspects_page(result, labels, near_of(result), names=[HOSTILE] * 60, title=HOSTILE)
+    page = make_suspects_page(result, labels, near_of(result), names=[HOSTILE] * 60, title=HOSTILE)
     assert HOSTILE not in page.render()
     assert "&lt;script&gt;alert(1)" in page.render()
 
@@ -59,12 +59,12 @@ def test_a_neighbour_with_the_label_as_given_is_marked_so():
     result, labels = found()
     row = int(result.rows[0])
     own = int(np.flatnonzero((labels == labels[row]) & (np.arange(60) != row))[0])
-    card = suspects_page(result, labels, {row: [own]}).content["cards"][0]
+    card = make_suspects_page(result, labels, {row: [own]}).content["cards"][0]
     assert card["near"][0]["tone"] == "bad"
 
 
 def test_more_suspects_than_cards_are_in_the_table():
     result, labels = found()
-    page = suspects_page(result, labels, dict(list(near_of(result).items())[:1]))
+    page = make_suspects_page(result, labels, dict(list(near_of(result).items())[:1]))
     assert page.content["more"] == 1
     assert len(page.content["table"].rows) == 2

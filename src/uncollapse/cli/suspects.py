@@ -114,14 +114,14 @@ def suspects_command(
 
 
 def _page(rows: _Source, result: SuspectLabels, html: Path) -> Path:
-    from uncollapse.report.suspects_page import suspects_page
+    from uncollapse.report.suspects_page import make_suspects_page
 
     shown = result.rows[:_PAGE].tolist()
     near = {row: result.neighbours[row, :_NEIGHBOURS].tolist() for row in shown}
     pictures = None
     if rows.pictures is not None and shown:
         pictures = rows.pictures(sorted({*shown, *(n for some in near.values() for n in some)}))
-    page = suspects_page(
+    page = make_suspects_page(
         result, rows.labels, near, names=rows.names, images=pictures, title=rows.title
     )
     return page.save(html)

@@ -14,13 +14,13 @@ from uncollapse.report.page import Page
 from uncollapse.report.pictures import data_uri
 from uncollapse.report.tables import Table
 
-__all__ = ["suspects_page"]
+__all__ = ["make_suspects_page"]
 
 _FIRST = 20  # rows of the table that are shown at once
 _CLASSES = 3  # whose votes are listed
 
 
-def suspects_page(
+def make_suspects_page(
     found: SuspectLabels,
     labels: ArrayLike,
     near: Mapping[int, Sequence[int]],
