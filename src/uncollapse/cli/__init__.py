@@ -29,8 +29,7 @@ __all__ = ["app", "main"]
 _ABOUT = """
 Train embeddings that don't collapse.
 
-Embeddings collapse: the loss sits exactly at the margin, every class is one blob. uncollapse
-measures it, explains it and avoids it.
+Is the loss stuck at the margin? Is each class one blob? Forecast, catch, cure and show it.
 
 """
 

@@ -19,7 +19,7 @@ def command(
         bool, typer.Option("--strict", help="Exit with 2 unless the copy is complete.")
     ] = False,
 ) -> None:
-    """List the datasets, or say where to get one and check the copy found."""
+    """List the datasets, or show where to get one and check your copy."""
     from rich.console import Console
 
     from uncollapse import data

@@ -65,7 +65,7 @@ def command(
     ] = 30_000,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Say whether and how embeddings have collapsed."""
+    """Diagnose embeddings from any framework: have they collapsed, how, and what to change?"""
     from dataclasses import replace
 
     from rich.console import Console

@@ -152,7 +152,7 @@ def evaluate_command(
     k2: K2Option = None,
     lambda_value: LambdaOption = None,
 ) -> None:
-    """Judge a trained run on any split, or embeddings in a file, by coarse and fine labels.
+    """Evaluate a run on any split, or a file of embeddings, by coarse and fine labels.
 
     A file: R@k, mAP, MAP@R, R-precision and NMI; with --cameras mAP, CMC and mINP. The queries of a
     run's dataset that has a gallery with cameras: R@k (CMC), mAP and mINP, as Market-1501 has it.

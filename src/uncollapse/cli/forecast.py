@@ -76,7 +76,7 @@ def command(
     html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
-    """Predict collapse at initialisation, for batch shapes, dimensions and strategies."""
+    """Predict collapse before training, for batch shapes, dimensions and strategies."""
     must_exist(config)
     from rich.console import Console
 

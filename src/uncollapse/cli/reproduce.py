@@ -40,7 +40,7 @@ def command(
         typer.Option(help="ImageNet weights, where the paper starts from them.", exists=True),
     ] = None,
 ) -> None:
-    """Reproduce a figure, table or claim of the two papers, beside the paper's own numbers."""
+    """Reproduce a figure, table or claim of the two papers, next to the paper's numbers."""
     from rich.console import Console
 
     from uncollapse.cli.reproduce_tables import listing_notes, listing_table, show_page

@@ -41,7 +41,7 @@ def command(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show the cost and exit.")] = False,
 ) -> None:
-    """Make every run of a sweep; called again, it goes on where it was."""
+    """Train every run of a sweep; run it again to continue."""
     must_exist(sweep)
     from rich.console import Console
 

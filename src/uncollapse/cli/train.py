@@ -37,7 +37,7 @@ def train_command(
     ] = False,
     trust: TrustOption = False,
 ) -> None:
-    """Train an embedding into a run directory; Ctrl-C saves (exit code 130), --resume goes on.
+    """Train an embedding into a run directory; Ctrl-C saves, --resume continues.
 
     Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
     """

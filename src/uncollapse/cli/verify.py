@@ -70,7 +70,7 @@ def verify_command(
     id_: IdOption = None,
     ignore: IgnoreOption = None,
 ) -> None:
-    """Judge pairs, same or not, at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
+    """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
     from rich.console import Console
 
     from uncollapse._base.check import InputError
