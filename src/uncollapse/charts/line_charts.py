@@ -148,9 +148,24 @@ def _events(axes: Axes, events: Sequence[Event]) -> list[Mark]:
             groups.append([event])
     marks: list[Mark] = [axes.upright(e.x) for e in events]
     for group in groups:
-        flag = group[0].flag if len(group) == 1 else f"{group[0].flag}–{group[-1].flag}"
+        flag = _shared_flag([event.flag for event in group])
         at, wide = axes.x(group[0].x), 7.0 + 7.0 * len(flag)
         tip = "; ".join(f"{e.flag} at {number(e.x)}: {e.text}" for e in group)
         marks.append(Rect(at - wide / 2, top - 15, wide, 15, "ink", round=4, tip=tip))
         marks.append(Text(at, top - 4, flag, 11, "card", "middle", bold=True, tip=tip))
     return marks
+
+
+def _shared_flag(flags: Sequence[str]) -> str:
+    """What a flag says for several events; a run of numbers is a range.
+
+    >>> _shared_flag(["1", "2", "3"]), _shared_flag(["5", "1", "2"]), _shared_flag(["a", "b"])
+    ('1–3', '1,2,5', 'a,b')
+    """
+    if not all(flag.isdigit() for flag in flags):
+        return ",".join(flags)
+    numbers = sorted({int(flag) for flag in flags})
+    whole = numbers[-1] - numbers[0] == len(numbers) - 1
+    if whole and len(numbers) > 1:
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ",".join(map(str, numbers))
