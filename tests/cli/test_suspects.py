@@ -86,7 +86,7 @@ def test_labels_of_another_file_do(folder, capsys):
 def test_shuffled_labels_are_said_to_know_nothing(folder, capsys):
     np.save("y.npy", np.random.default_rng(1).permutation(np.arange(100) % 10))
     assert run(app, ["suspects", "bare.npy", "--labels", "y.npy", "--html", "page.html"]) == 0
-    assert "know nothing of their labels" in capsys.readouterr().out
+    assert "say nothing about their labels" in capsys.readouterr().out
     assert "No label is likelier wrong than right" in Path("page.html").read_text()
 
 

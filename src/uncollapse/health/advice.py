@@ -17,7 +17,7 @@ __all__ = ["Advice", "advise", "advise_on", "lower_rate"]
 
 _USUAL_LR = 1e-2  # above it few networks train
 # Of docs/choosing.md, "Which strategy is best".
-_STUDY = "of six strategies the best at 12 of 27 places of the study, within 3 % of the best at 22"
+_STUDY = "best of six strategies in 12 of 27 settings of the study, within 3 % of the best in 22"
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class SuspectLabels:
     def __str__(self) -> str:
         some, all_ = len(self.rows), int(self.judged.sum())
         if self.information <= 0:
-            return f"the neighbours of {all_:,} rows know nothing of their labels"
+            return f"the neighbours of {all_:,} rows say nothing about their labels"
         alone = len(self.judged) - all_
         left = f"; {alone:,} alone in their class, not judged" if alone else ""
         share = f"about {self.expected:,.0f} of {all_:,} labels wrong ({self.rate:.1%})"
