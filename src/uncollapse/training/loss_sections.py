@@ -83,11 +83,11 @@ REGULARISERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
 
-    `trim_on` says which tuples are trimmed. `memory` compares with this many of the newest embeddings
-    in all, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` adds so much of
-    the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples. `regulariser` adds
-    `regulariser_weight` of one; it sees directions alone where the loss does, or where the network
-    ends in a normalisation.
+    `trim_on` says which tuples are trimmed. `memory` is the number of the newest embeddings to
+    compare with, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` is the
+    weight of the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples.
+    `regulariser` adds `regulariser_weight` of one; it sees directions alone where the loss does, or
+    where the network ends in a normalisation.
     """
 
     kind: ClassVar[type[Loss]]
