@@ -15,6 +15,7 @@ __all__ = [
     "BLOCK",
     "CLOSE",
     "Forces",
+    "close_exponents",
     "close_pairs",
     "exact_squares",
     "exp_",
@@ -87,6 +88,20 @@ def close_pairs(
         if bool((least > share * (own + norms.amax())).all()):
             return None
     rows, columns = (square <= share * (own + norms)).nonzero(as_tuple=True)
+    return (rows, columns) if len(rows) else None
+
+
+def close_exponents(
+    exponent: Tensor, highest: Tensor, own: Tensor, norms: Tensor, slope: float
+) -> tuple[Tensor, Tensor] | None:
+    """`close_pairs` of a block of `short_squares` times a negative `slope`.
+
+    `highest` `[b, 1]` are the largest of its rows.
+    """
+    share, level = slope * CLOSE[exponent.dtype], slope * own
+    if on_host(exponent) and bool((highest + level < share * (own + norms.amax())).all()):
+        return None
+    rows, columns = (exponent >= share * (own + norms) - level).nonzero(as_tuple=True)
     return (rows, columns) if len(rows) else None
 
 
