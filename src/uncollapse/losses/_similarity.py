@@ -12,9 +12,9 @@ from uncollapse.distances.tiles import (
     CLOSE,
     Forces,
     close_exponents,
-    pull_apart,
     row_max,
     short_squares,
+    take_apart,
 )
 from uncollapse.losses._classwise import ByClass
 
@@ -156,8 +156,7 @@ def _charge(batch: _Batch) -> tuple[Tensor, Tensor]:
         charge[here] = loss + torch.where(some, (torch.log(whole) + shift) / beta, 0.0)
         weight.mul_(torch.where(some, 1.0 / whole, 0.0))
         if close is not None:
-            pull_apart(direct, rows, close[0] + start, close[1], weight[close].to(rows.dtype))
-            weight[close] = 0.0
+            take_apart(direct, rows, start, weight, close)
         forces.add(start, stop)
     return charge.sum(dtype=torch.float64), direct.add_(forces.gradient())
 

@@ -12,9 +12,9 @@ from uncollapse.distances.tiles import (
     BLOCK,
     Forces,
     close_exponents,
-    pull_apart,
     row_max,
     short_squares,
+    take_apart,
 )
 from uncollapse.losses._classwise import ByClass
 
@@ -63,8 +63,7 @@ def pair_softmax(batch: Batch, temperature: float, charge: Charge) -> tuple[Tens
         losses[here], pull[here], push = charge(near[here], far)
         weight.mul_(torch.where(some, push / total, 0.0))
         if close is not None:
-            pull_apart(direct, rows, close[0] + start, close[1], weight[close].to(rows.dtype))
-            weight[close] = 0.0
+            take_apart(direct, rows, start, weight, close)
         forces.add(start, stop)
     # Rows are unit · x and ds/dy_i = y_j - y_i, so both products are of unit · x.
     gradient = classes.gradient(pull * distance, distance).add_(direct).add_(forces.gradient())
