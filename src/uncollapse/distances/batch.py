@@ -232,6 +232,12 @@ def _class_ranges(labels: Tensor, candidates: Tensor | None) -> tuple[Any, Any, 
         theirs = mine if candidates is None else candidates.numpy()
         order = theirs.argsort(kind="stable")
         ordered = theirs[order]
+        if candidates is None:
+            starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+            sizes = np.diff(starts, append=len(order))
+            low, high = np.empty((2, len(order)), order.dtype)
+            low[order], high[order] = starts.repeat(sizes), (starts + sizes).repeat(sizes)
+            return order, low, high
         return order, ordered.searchsorted(mine), ordered.searchsorted(mine, side="right")
     lined, place = torch.sort(labels if candidates is None else candidates, stable=True)
     low = torch.searchsorted(lined, labels)

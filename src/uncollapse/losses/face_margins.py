@@ -71,7 +71,7 @@ class MarginSoftmax(ProxyLoss):
         cosine = every[:, 0] if every.shape[1] == 1 else _largest(every)  # Deng et al. 2020
         near = cosine.gather(1, mine)[:, 0]
         logit = self.scale * self.with_margin(near, found)
-        loss = softmax_loss(cosine, found.own, logit, self.scale)
+        loss = softmax_loss(cosine, mine, logit, self.scale)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)
 
 
@@ -93,7 +93,7 @@ class _Largest(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> Tensor:
         cosine, top = (x.detach() for x in ctx.saved_tensors)
         mask = torch.eq(cosine, top[:, None], out=torch.empty_like(cosine))
-        return mask * (slope / mask.sum(1))[:, None]
+        return mask.mul_((slope / mask.sum(1))[:, None])
 
 
 class ArcFaceLoss(MarginSoftmax):

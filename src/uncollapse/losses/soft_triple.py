@@ -100,8 +100,9 @@ class SoftTripleLoss(ProxyLoss):
         """One entry per sample; `pull` is minus its similarity S_y with its class."""
         found = self.compared(batch, tuples)
         similarity = soft_assigned(found.cosine, self.gamma)
-        near = similarity.gather(1, found.own[:, None])[:, 0]
-        loss = softmax_loss(similarity, found.own, self.la * (near - self.margin), self.la)
+        mine = found.own[:, None]
+        near = similarity.gather(1, mine)[:, 0]
+        loss = softmax_loss(similarity, mine, self.la * (near - self.margin), self.la)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)
 
     def reduce(self, elements: Elements) -> Tensor:
