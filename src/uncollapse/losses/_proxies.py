@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import check_int
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, working_dtype
+from uncollapse.distances.frame import Frame, squared_norms, working_dtype
 from uncollapse.losses._named_classes import NamedClasses, check_columns
 from uncollapse.losses.base import Loss, on_sphere
 from uncollapse.losses.margin import parameter_rows
 from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
 
-__all__ = ["Compared", "ProxyLoss", "softmax_loss", "unit_cosines"]
+__all__ = ["Compared", "ProxyLoss", "own_apart", "softmax_loss", "unit_cosines"]
 
 _SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 _CLOSE = 0.04  # squared distances below it are measured by differences
@@ -139,7 +139,7 @@ class _UnitCosines(torch.autograd.Function):
         b, narrow = (b - centre).to(rows.dtype), centre.to(rows.dtype)
         a, of_rows = a.to(rows.dtype), inverse.to(rows.dtype)
         ctx.save_for_backward(rows, a, of_rows, others, b, of_others.to(rows.dtype), narrow)
-        near, far = (0.5 * torch.linalg.vecdot(x, x) for x in (a, b))
+        near, far = (0.5 * squared_norms(x) for x in (a, b))
         return torch.addmm(-far, a, b.T).add_(1.0 - near[:, None])
 
     @staticmethod
@@ -155,7 +155,7 @@ class _UnitCosines(torch.autograd.Function):
         with torch.autocast(slope.device.type, enabled=False):
             of_a = (slope @ b).addcmul_(slope.sum(1, keepdim=True), a, value=-1.0)
             of_b = (slope.T @ a).addcmul_(slope.sum(0)[:, None], b, value=-1.0)
-        return _along(of_a, a + centre, of_rows), _along(of_b, b + centre, of_others), None
+        return _along(of_a, a, centre, of_rows), _along(of_b, b, centre, of_others), None
 
 
 def _centred(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -179,10 +179,35 @@ def _units(rows: Tensor) -> tuple[Tensor, Tensor]:
     return wide * inverse, inverse
 
 
-def _along(slope: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
-    """A gradient by rows of length 1 as one by the rows themselves; overwrites it."""
-    radial = torch.linalg.vecdot(slope, unit)[:, None]
-    return slope.addcmul_(radial, unit, value=-1.0).mul_(inverse)
+def _along(slope: Tensor, centred: Tensor, centre: Tensor, inverse: Tensor) -> Tensor:
+    """A gradient by rows `centred + centre` of length 1 as one by the rows given; overwrites it."""
+    radial = (slope * centred).sum(1).addmv_(slope, centre)
+    slope.addcmul_(radial[:, None], centred, value=-1.0).addr_(radial, centre, alpha=-1.0)
+    return slope.mul_(inverse)
+
+
+def own_apart(cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Entries `own` `[n, k]` of a matrix, and the matrix, to be used in place of it.
+
+    Their gradients are added in one pass: `gather` alone would make a matrix of zeros for its own.
+
+    >>> own_apart(torch.tensor([[3.0, 4.0]]), torch.tensor([[1]]))
+    (tensor([[4.]]), tensor([[3., 4.]]))
+    """
+    both: tuple[Tensor, Tensor] = _OwnApart.apply(cosine, own)  # type: ignore[no-untyped-call]
+    return both
+
+
+class _OwnApart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(own)
+        return cosine.gather(1, own), cosine.view_as(cosine)
+
+    @staticmethod
+    def backward(ctx: Any, by_own: Tensor, by_all: Tensor) -> tuple[Tensor, None]:
+        (own,) = ctx.saved_tensors
+        return by_all.scatter_add(1, own, by_own), None
 
 
 def softmax_loss(

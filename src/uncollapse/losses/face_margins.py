@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import Compared, ProxyLoss, softmax_loss
+from uncollapse.losses._proxies import Compared, ProxyLoss, own_apart, softmax_loss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -69,7 +69,8 @@ class MarginSoftmax(ProxyLoss):
         found = self.compared(batch, tuples)
         every, mine = found.cosine, found.own[:, None]
         cosine = every[:, 0] if every.shape[1] == 1 else _largest(every)  # Deng et al. 2020
-        near = cosine.gather(1, mine)[:, 0]
+        near, cosine = own_apart(cosine, mine)
+        near = near[:, 0]
         logit = self.scale * self.with_margin(near, found)
         loss = softmax_loss(cosine, mine, logit, self.scale)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)

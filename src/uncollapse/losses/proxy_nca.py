@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import ProxyLoss, softmax_loss
+from uncollapse.losses._proxies import ProxyLoss, own_apart, softmax_loss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -75,8 +75,9 @@ class ProxyNCALoss(ProxyLoss):
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
         found = self.compared(batch, tuples)
-        every, mine = found.cosine.flatten(1), found.columns
-        near = every.gather(1, mine).amax(1)
+        mine = found.columns
+        near, every = own_apart(found.cosine.flatten(1), mine)
+        near = near.amax(1)
         # d² = w (1 - cos), so d²(x, p_y) + log Σ exp(-d²(x, p_z)) = log Σ exp(w cos_z) - w cos_y.
         weight, among = 2 * self.scale**2, not self.exclude_positive
         loss = softmax_loss(every, mine, weight * near, weight, among=among)

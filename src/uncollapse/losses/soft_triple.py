@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import ProxyLoss, softmax_loss
+from uncollapse.losses._proxies import ProxyLoss, own_apart, softmax_loss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -99,9 +99,9 @@ class SoftTripleLoss(ProxyLoss):
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is minus its similarity S_y with its class."""
         found = self.compared(batch, tuples)
-        similarity = soft_assigned(found.cosine, self.gamma)
         mine = found.own[:, None]
-        near = similarity.gather(1, mine)[:, 0]
+        near, similarity = own_apart(soft_assigned(found.cosine, self.gamma), mine)
+        near = near[:, 0]
         loss = softmax_loss(similarity, mine, self.la * (near - self.margin), self.la)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)
 
