@@ -126,7 +126,7 @@ def report(title: str, rows: Sequence[Row], peer: str = "PML") -> bool:
         bar = "" if row.bar is None else f"{row.bar:g}x"
         cells = (
             f"{row.name:30} {row.size:>12} {row.ours * 1e3:10.3f} {_number(row.peer * 1e3, 10, 3)} "
-            f"{_number(row.ratio, 7, 1)}{'x' if row.ratio == row.ratio else ' '} {bar:>6} "
+            f"{_number(row.ratio, 7, 2 if row.ratio < 10 else 1)}{'x' if row.ratio == row.ratio else ' '} {bar:>6} "
             f"{row.outcome:5} {_number(row.ours / row.gemm, 7, 1)} "
             f"{_number(row.ours_mb, 8, 1)} {_number(row.peer_mb, 8, 1)}"
         )
