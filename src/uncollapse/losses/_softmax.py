@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.tiles import (
@@ -17,21 +20,52 @@ from uncollapse.distances.tiles import (
     take_apart,
 )
 from uncollapse.losses._classwise import ByClass
+from uncollapse.losses.base import Loss, attach
+from uncollapse.mining.tuples import Pairs, Triplets
 
-__all__ = ["NONE", "Charge", "in_one_go", "pair_softmax"]
+__all__ = ["NONE", "PairSoftmax"]
 
 NONE = -1e30  # logit of what is not there
 _SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 _COLD = 0.01  # below this temperature logits need more digits than float32 products have
 
-# From `[b, K]` logits of the positives, `NONE` where there is none, and `[b, 1]` log Σ exp of those
-# of the negatives: the rows' losses, and their derivatives by both, 0 by what is not there.
+# As `PairSoftmax.charge`.
 Charge = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
-def in_one_go(batch: Batch, temperature: float) -> bool:
-    """Whether `pair_softmax` can take all pairs of this batch."""
-    return not (batch.offset or batch.frame.collapsed or temperature < _COLD)
+class PairSoftmax(Loss):
+    """A softmax of cosines over a temperature; in one go where all pairs of a batch count."""
+
+    numbers: ClassVar = {"temperature": (1e-6, math.inf)}
+
+    def __init__(self, *, temperature: float, miner: nn.Module | None = None) -> None:
+        super().__init__(miner=miner, normalize=True)
+        self.temperature = temperature
+
+    @staticmethod
+    @abstractmethod
+    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows' losses `[b, 1]`, and their derivatives by both, 0 by what is not there.
+
+        `near` `[b, K]` are logits of the positives, `NONE` where there is none; `far` `[b, 1]` is
+        log Σ exp of those of the negatives.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def terms(positives: Tensor) -> Tensor:
+        """What the sum of the losses is over, from the numbers of the rows' positives."""
+
+    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+        """The loss of a checked batch: value and gradient together, off the graph."""
+        named = tuples is not None or self.miner is not None
+        if named or batch.offset or batch.frame.collapsed or self.temperature < _COLD:
+            return super().value(batch, tuples)
+        with torch.no_grad():
+            total, gradient = pair_softmax(batch, self.temperature, self.charge)
+            terms = self.terms(batch.classes.counts).clamp(min=1)
+            mean = (total / terms, gradient / terms)
+        return attach(batch, *mean, lambda again: Loss.value(self, again, None))
 
 
 def pair_softmax(batch: Batch, temperature: float, charge: Charge) -> tuple[Tensor, Tensor]:

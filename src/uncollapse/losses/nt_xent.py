@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._softmax import NONE, in_one_go, pair_softmax
-from uncollapse.losses.base import Elements, Loss, attach, cosines, log_sum
+from uncollapse.losses._softmax import NONE, PairSoftmax
+from uncollapse.losses.base import Elements, cosines, log_sum
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["NTXentLoss", "info_nce"]
@@ -28,7 +25,7 @@ def info_nce(logit: Tensor, anchor: Tensor, positive: Tensor, negative: Tensor) 
     return functional.softplus(far[anchor] - logit[anchor, positive])
 
 
-class NTXentLoss(Loss):
+class NTXentLoss(PairSoftmax):
     """-log softmax of one positive among itself and its anchor's negatives, mean over the pairs.
 
     For a pair (a, p): -log(exp(s_ap / T) / (exp(s_ap / T) + Σ_n exp(s_an / T))), with cosines s and
@@ -58,11 +55,8 @@ class NTXentLoss(Loss):
     0.5514
     """
 
-    numbers: ClassVar = {"temperature": (1e-6, math.inf)}
-
     def __init__(self, *, temperature: float = 0.07, miner: nn.Module | None = None) -> None:
-        super().__init__(miner=miner, normalize=True)
-        self.temperature = temperature
+        super().__init__(temperature=temperature, miner=miner)
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
@@ -73,21 +67,15 @@ class NTXentLoss(Loss):
 
     # The fast way: value and gradient together, off the graph.
 
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
-        """The loss of a checked batch, in one go where all pairs count."""
-        named = tuples is not None or self.miner is not None
-        if named or not in_one_go(batch, self.temperature):
-            return super().value(batch, tuples)
-        with torch.no_grad():
-            total, gradient = pair_softmax(batch, self.temperature, _charge)
-            pairs = batch.classes.counts.sum().clamp(min=1)
-            mean = (total / pairs, gradient / pairs)
-        return attach(batch, *mean, lambda again: Loss.value(self, again, None))
+    @staticmethod
+    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sum of each row's `info_nce`, and its derivatives."""
+        gap = torch.where(near > NONE, far - near, NONE)
+        push = gap.sigmoid()
+        loss = functional.softplus(gap).sum(1, keepdim=True)
+        return loss, -push, push.sum(1, keepdim=True)
 
-
-def _charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum of a row's `info_nce`, and its derivatives, as `Charge` says."""
-    gap = torch.where(near > NONE, far - near, NONE)
-    push = gap.sigmoid()
-    loss = functional.softplus(gap).sum(1, keepdim=True)
-    return loss, -push, push.sum(1, keepdim=True)
+    @staticmethod
+    def terms(positives: Tensor) -> Tensor:
+        """The pairs."""
+        return positives.sum()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._softmax import NONE, in_one_go, pair_softmax
-from uncollapse.losses.base import Elements, Loss, attach, cosines, log_sum, pair_mask
+from uncollapse.losses._softmax import NONE, PairSoftmax
+from uncollapse.losses.base import Elements, cosines, log_sum, pair_mask
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["SupConLoss"]
 
 
-class SupConLoss(Loss):
+class SupConLoss(PairSoftmax):
     """-log softmax of an anchor's positives among all others, mean over positives, then anchors.
 
     For anchor a with positives P and others A: mean over p in P of
@@ -46,11 +43,8 @@ class SupConLoss(Loss):
     0.8285
     """
 
-    numbers: ClassVar = {"temperature": (1e-6, math.inf)}
-
     def __init__(self, *, temperature: float = 0.1, miner: nn.Module | None = None) -> None:
-        super().__init__(miner=miner, normalize=True)
-        self.temperature = temperature
+        super().__init__(temperature=temperature, miner=miner)
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
@@ -73,24 +67,18 @@ class SupConLoss(Loss):
 
     # The fast way: value and gradient together, off the graph.
 
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
-        """The loss of a checked batch, in one go where all pairs count."""
-        named = tuples is not None or self.miner is not None
-        if named or not in_one_go(batch, self.temperature):
-            return super().value(batch, tuples)
-        with torch.no_grad():
-            total, gradient = pair_softmax(batch, self.temperature, _charge)
-            anchors = (batch.classes.counts > 0).sum().clamp(min=1)
-            mean = (total / anchors, gradient / anchors)
-        return attach(batch, *mean, lambda again: Loss.value(self, again, None))
+    @staticmethod
+    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Khosla et al. (2) of each row, and its derivatives."""
+        real = near > NONE
+        count = real.sum(1, keepdim=True)
+        among = torch.logaddexp(torch.logsumexp(near, 1, keepdim=True), far)
+        share = torch.where(real, 1.0 / count, 0.0)
+        loss = (share * (among - near)).sum(1, keepdim=True)
+        pull = torch.where(real, (near - among).exp() - share, 0.0)
+        return loss, pull, (far - among).exp() * (count > 0)
 
-
-def _charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Khosla et al. (2) for each row, and its derivatives, as `Charge` says."""
-    real = near > NONE
-    count = real.sum(1, keepdim=True)
-    among = torch.logaddexp(torch.logsumexp(near, 1, keepdim=True), far)
-    share = torch.where(real, 1.0 / count, 0.0)
-    loss = (share * (among - near)).sum(1, keepdim=True)
-    pull = torch.where(real, (near - among).exp() - share, 0.0)
-    return loss, pull, (far - among).exp() * (count > 0)
+    @staticmethod
+    def terms(positives: Tensor) -> Tensor:
+        """The anchors that have a positive."""
+        return (positives > 0).sum()
