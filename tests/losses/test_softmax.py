@@ -30,10 +30,10 @@ def by_formula(loss, x, labels):
     return measured(plain, x.double())
 
 
-def assert_as_formula(loss, x, labels, tolerance=2e-6):
+def assert_as_formula(loss, x, labels, tolerance=2e-6, rel=1e-6):
     value, gradient = measured(lambda z: loss(z, labels), x)
     true_value, truth = by_formula(loss, x, labels)
-    assert value == pytest.approx(true_value, rel=1e-6, abs=1e-6)
+    assert value == pytest.approx(true_value, rel=rel, abs=rel)
     assert float((gradient - truth).norm()) <= tolerance * float(truth.norm())
 
 
@@ -56,6 +56,13 @@ def test_float32_values_and_gradients_are_right_near_collapse(kind, noise, in_on
     x, labels = batch()
     assert_as_formula(kind(), 1 + noise * x, labels)
     assert len(in_one_go) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("noise", [1.0, 1e-3])
+def test_float64_rows_keep_the_digits_of_float64(kind, noise):
+    x, labels = batch()
+    assert_as_formula(kind(), 1 + noise * x.double(), labels, tolerance=1e-11, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

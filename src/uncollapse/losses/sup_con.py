@@ -73,7 +73,7 @@ class SupConLoss(PairSoftmax):
         real = near > NONE
         count = real.sum(1, keepdim=True)
         among = torch.logaddexp(torch.logsumexp(near, 1, keepdim=True), far)
-        share = torch.where(real, 1.0 / count, 0.0)
+        share = real / count.clamp(min=1).to(near.dtype)
         loss = (share * (among - near)).sum(1, keepdim=True)
         pull = torch.where(real, (near - among).exp() - share, 0.0)
         return loss, pull, (far - among).exp() * (count > 0)
