@@ -23,10 +23,10 @@ from uncollapse.losses._classwise import ByClass
 from uncollapse.losses.base import Loss, attach
 from uncollapse.mining.tuples import Pairs, Triplets
 
-__all__ = ["NONE", "PairSoftmax"]
+__all__ = ["NONE", "SMALLEST", "PairSoftmax"]
 
 NONE = -1e30  # logit of what is not there
-_SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
+SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 _COLD = 0.01  # below this temperature logits need more digits than float32 products have
 
 # As `PairSoftmax.charge`.
@@ -91,7 +91,7 @@ def pair_softmax(batch: Batch, temperature: float, charge: Charge) -> tuple[Tens
         highest = row_max(weight)
         close = close_exponents(weight, highest, norm[here, None], norm, slope)
         some = highest > NONE / 2
-        weight.sub_(torch.where(some, highest, 0.0)).clamp_(min=_SMALLEST).exp_()
+        weight.sub_(torch.where(some, highest, 0.0)).clamp_(min=SMALLEST).exp_()
         total = weight.sum(1, keepdim=True)
         far = torch.where(some, total.log() + highest + level[here], NONE)
         losses[here], pull[here], push = charge(near[here], far)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import Compared, ProxyLoss, own_apart, softmax_loss
+from uncollapse.losses._class_softmax import own_apart, softmax_loss
+from uncollapse.losses._proxies import Compared, ProxyLoss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import ProxyLoss, own_apart, softmax_loss
+from uncollapse.losses._class_softmax import own_apart, softmax_loss
+from uncollapse.losses._proxies import ProxyLoss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 
