@@ -124,9 +124,10 @@ def report(title: str, rows: Sequence[Row], peer: str = "PML") -> bool:
     print(f"{head} {'GEMMs':>7} {'ours MB':>8} {peer + ' MB':>8}")
     for row in rows:
         bar = "" if row.bar is None else f"{row.bar:g}x"
+        digits = 2 if row.ratio < 10 else 1
         cells = (
             f"{row.name:30} {row.size:>12} {row.ours * 1e3:10.3f} {_number(row.peer * 1e3, 10, 3)} "
-            f"{_number(row.ratio, 7, 1)}{'x' if row.ratio == row.ratio else ' '} {bar:>6} "
+            f"{_number(row.ratio, 7, digits)}{'x' if row.ratio == row.ratio else ' '} {bar:>6} "
             f"{row.outcome:5} {_number(row.ours / row.gemm, 7, 1)} "
             f"{_number(row.ours_mb, 8, 1)} {_number(row.peer_mb, 8, 1)}"
         )

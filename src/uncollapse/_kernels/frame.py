@@ -34,10 +34,11 @@ def frame_rows(
             centre[k] += wide[i, k] - wide[0, k]
     for k in range(dim):
         centre[k] = wide[0, k] + centre[k] / n
-    reach = 0.0
+    peak = np.zeros(dim)  # by column, which the compiler does several at a time
     for i in range(n):
         for k in range(dim):
-            reach = max(reach, abs(wide[i, k] - centre[k]))
+            peak[k] = max(peak[k], abs(wide[i, k] - centre[k]))
+    reach = peak.max()
     # Rows of length 1 that differ by no more than their rounding are one point.
     one_point = reach <= (4 * _EPS if sphere else 0.0)
     zoom = 1.0 if one_point else 1.0 / math.ldexp(1.0, math.frexp(reach)[1])

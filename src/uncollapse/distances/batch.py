@@ -232,10 +232,21 @@ def _class_ranges(labels: Tensor, candidates: Tensor | None) -> tuple[Any, Any, 
         theirs = mine if candidates is None else candidates.numpy()
         order = theirs.argsort(kind="stable")
         ordered = theirs[order]
+        if candidates is None:
+            return order, *_runs(order, ordered)
         return order, ordered.searchsorted(mine), ordered.searchsorted(mine, side="right")
     lined, place = torch.sort(labels if candidates is None else candidates, stable=True)
     low = torch.searchsorted(lined, labels)
     return place, low, torch.searchsorted(lined, labels, right=True)
+
+
+def _runs(order: Any, ordered: Any) -> tuple[Any, Any]:
+    """The same where the labels are the candidates: each is in a run of equal ones."""
+    starts = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
+    sizes = np.diff(starts, append=len(order))
+    low, high = np.empty((2, len(order)), np.int64)
+    low[order], high[order] = starts.repeat(sizes), (starts + sizes).repeat(sizes)
+    return low, high
 
 
 def _table(xp: Any, classes: Classes, order: Any, low: Any, counts: Any) -> tuple[Any, Any]:

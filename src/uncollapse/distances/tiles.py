@@ -15,6 +15,7 @@ __all__ = [
     "BLOCK",
     "CLOSE",
     "Forces",
+    "close_exponents",
     "close_pairs",
     "exact_squares",
     "exp_",
@@ -25,6 +26,7 @@ __all__ = [
     "row_max",
     "row_min",
     "short_squares",
+    "take_apart",
 ]
 
 BLOCK = 256  # rows of a block: larger ones leave the cache, smaller ones waste the product
@@ -34,6 +36,7 @@ CLOSE = {torch.float32: 2e-2, torch.float64: 1e-7}
 _KEPT = (
     2048  # up to so many rows the slopes are kept, 16 MB, and one product takes the place of two
 )
+_MANY = 1 / 32  # of a block's pairs: from there on a float64 product is faster than differences
 _CHUNK = 1 << 18  # differences held at a time: 2 MB in float64
 
 
@@ -90,6 +93,20 @@ def close_pairs(
     return (rows, columns) if len(rows) else None
 
 
+def close_exponents(
+    exponent: Tensor, highest: Tensor, own: Tensor, norms: Tensor, slope: float
+) -> tuple[Tensor, Tensor] | None:
+    """`close_pairs` of a block of `short_squares` times a negative `slope`.
+
+    `highest` `[b, 1]` are the largest of its rows.
+    """
+    share, level = slope * CLOSE[exponent.dtype], slope * own
+    if on_host(exponent) and bool((highest + level < share * (own + norms.amax())).all()):
+        return None
+    rows, columns = (exponent >= share * (own + norms) - level).nonzero(as_tuple=True)
+    return (rows, columns) if len(rows) else None
+
+
 class Forces:
     """Gradient of Σ a_ij |z_i - z_j|² / 2 from blocks of rows of a: one or two N × N products.
 
@@ -138,6 +155,26 @@ def pull_apart(result: Tensor, rows: Tensor, i: Tensor, j: Tensor, slope: Tensor
     for a, b, s in zip(*parts, strict=True):
         force = (rows[a] - rows[b]).mul_(s[:, None])
         result.index_add_(0, a, force).index_add_(0, b, force, alpha=-1)
+
+
+def take_apart(
+    result: Tensor, rows: Tensor, start: int, slope: Tensor, close: tuple[Tensor, Tensor]
+) -> None:
+    """Move the close pairs of a block out of its slopes: their gradient is added to `result`.
+
+    `slope` has the rows from `start` on. By differences, or by float64 products of centred `rows`.
+    """
+    i, j = close
+    exact = slope[close].to(rows.dtype)
+    slope[close] = 0.0
+    if rows.dtype != torch.float64 or len(i) < _MANY * slope.numel():
+        pull_apart(result, rows, i + start, j, exact)
+        return
+    part = slice(start, start + len(slope))
+    dense = torch.zeros_like(slope, dtype=rows.dtype)
+    dense[close] = exact
+    result[part] += dense.sum(1, keepdim=True) * rows[part] - dense @ rows
+    result += dense.sum(0)[:, None] * rows - dense.T @ rows[part]
 
 
 # On a CPU NumPy takes a tenth of torch's time for these; the memory is the same.

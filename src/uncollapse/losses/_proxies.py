@@ -10,15 +10,14 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import check_int
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import working_dtype
+from uncollapse.distances.frame import Frame, squared_norms, working_dtype
 from uncollapse.losses._named_classes import NamedClasses, check_columns
 from uncollapse.losses.base import Loss, on_sphere
 from uncollapse.losses.margin import parameter_rows
 from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
 
-__all__ = ["Compared", "ProxyLoss", "softmax_loss", "unit_cosines"]
+__all__ = ["Compared", "ProxyLoss", "unit_cosines"]
 
-_SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 _CLOSE = 0.04  # squared distances below it are measured by differences
 
 
@@ -35,6 +34,12 @@ class Compared(NamedTuple):
     cosine: Tensor
     rows: Tensor
     proxies: Tensor
+
+    @property
+    def columns(self) -> Tensor:
+        """`[n, per_class]`: where the own proxies are, if the proxies are one dimension."""
+        _, per_class, classes = self.cosine.shape
+        return self.own[:, None] + classes * torch.arange(per_class, device=self.own.device)
 
     def own_squares(self, cosine: Tensor) -> Tensor:
         """2 - 2 cos θ to the own class's nearest proxy, whose cosines are known: to all digits."""
@@ -86,16 +91,17 @@ class ProxyLoss(Loss):
         classes, per_class, dim = self.proxies.shape
         check_columns(batch.frame.dim, dim, classes, "the proxies have")
         own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
-        anchor = self._anchors(batch, tuples)
+        anchor, frame = self._anchors(batch, tuples), None
         if anchor is None:
             anchor = torch.arange(batch.count, device=batch.rows.device)
             rows = batch.rows[: batch.count] if batch.offset else batch.rows
+            frame = None if batch.offset or batch.frame.collapsed else batch.frame
         else:
             rows, own = batch.rows[anchor], own[anchor]
         if rows.is_inference():  # autograd keeps no such tensor for the proxies' gradient
             rows = rows.clone()
         proxies = self.proxies.transpose(0, 1).reshape(-1, dim).to(rows.device, rows.dtype)
-        cosine = unit_cosines(rows, proxies).view(len(rows), per_class, classes)
+        cosine = unit_cosines(rows, proxies, frame).view(len(rows), per_class, classes)
         return Compared(anchor, own, cosine, rows, proxies)
 
     def _anchors(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor | None:
@@ -108,107 +114,72 @@ class ProxyLoss(Loss):
         return named
 
 
-def unit_cosines(rows: Tensor, others: Tensor) -> Tensor:
+def unit_cosines(rows: Tensor, others: Tensor, frame: Frame | None = None) -> Tensor:
     """Cosines of rows with other rows, on the graph and in their dtype, as 1 - d²/2.
 
     Rows of length 1 about one centre, which is taken off in float64: gradients, which are sums of
-    differences, keep their digits where rows and others nearly coincide.
+    differences, keep their digits where rows and others nearly coincide. `frame` is the rows' own
+    on the sphere, where there is one, and spares their part of that.
 
     >>> unit_cosines(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
     tensor([[1., 0.]])
     """
     if len(rows) == 0:
         return rows @ others.T
-    cosine: Tensor = _UnitCosines.apply(rows, others)  # type: ignore[no-untyped-call]
+    cosine: Tensor = _UnitCosines.apply(rows, others, frame)  # type: ignore[no-untyped-call]
     return cosine
 
 
 class _UnitCosines(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, others: Tensor) -> Tensor:
-        (a, *of_rows), (b, *of_others) = _units(rows), _units(others)
-        centre = a.mean(0)
-        a, b = (a - centre).to(rows.dtype), (b - centre).to(rows.dtype)
-        ctx.save_for_backward(rows, a, *of_rows, others, b, *of_others)
-        near = 1.0 - 0.5 * a.square().sum(1, keepdim=True)
-        return (a @ b.T).add_(near).sub_(0.5 * b.square().sum(1))
+    def forward(ctx: Any, rows: Tensor, others: Tensor, frame: Frame | None) -> Tensor:
+        a, inverse, centre = _centred(rows) if frame is None else _framed(frame)
+        b, of_others = _units(others)
+        b, narrow = (b - centre).to(rows.dtype), centre.to(rows.dtype)
+        a, of_rows = a.to(rows.dtype), inverse.to(rows.dtype)
+        ctx.save_for_backward(rows, a, of_rows, others, b, of_others.to(rows.dtype), narrow)
+        near, far = (0.5 * squared_norms(x) for x in (a, b))
+        return torch.addmm(-far, a, b.T).add_(1.0 - near[:, None])
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        rows, a, *of_rows, others, b, unit, inverse = ctx.saved_tensors
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        rows, a, of_rows, others, b, of_others, centre = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
             wide = working_dtype(rows)
             again = (on_sphere(rows.to(wide)) @ on_sphere(others.to(wide)).T).to(rows.dtype)
             wanted = [x for x in (rows, others) if x.requires_grad]
             found = iter(torch.autograd.grad(again, wanted, slope, create_graph=True))
             by_rows, by_others = (next(found) if x.requires_grad else None for x in (rows, others))
-            return by_rows, by_others
+            return by_rows, by_others, None
         with torch.autocast(slope.device.type, enabled=False):
-            of_a = slope @ b - slope.sum(1, keepdim=True) * a
-            of_b = slope.T @ a - slope.sum(0)[:, None] * b
-        return _along(of_a, *of_rows), _along(of_b, unit, inverse)
+            of_a = (slope @ b).addcmul_(slope.sum(1, keepdim=True), a, value=-1.0)
+            of_b = (slope.T @ a).addcmul_(slope.sum(0)[:, None], b, value=-1.0)
+            return _along(of_a, a, centre, of_rows), _along(of_b, b, centre, of_others), None
 
 
-def _units(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows over their norms in the working dtype and in their own, and the norms' inverses."""
+def _centred(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows over their norms about their mean, the norms' inverses, and the mean."""
+    unit, inverse = _units(rows)
+    centre = unit.mean(0)
+    return unit - centre, inverse, centre
+
+
+def _framed(frame: Frame) -> tuple[Tensor, Tensor, Tensor]:
+    """The same from the rows' frame on the sphere, whose scale is a power of two."""
+    factor = torch.as_tensor(frame.factor)[:, None]
+    return frame.block(slice(None)) / frame.zoom, factor / frame.zoom, frame.centre / frame.zoom
+
+
+def _units(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows over their norms in the working dtype, and the norms' inverses."""
     wide = rows.to(working_dtype(rows))
     norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
     inverse = torch.where(norm > 0, 1.0 / norm, 0.0)  # a zero row stays 0
-    unit = wide * inverse
-    return unit, unit.to(rows.dtype), inverse.to(rows.dtype)
+    return wide * inverse, inverse
 
 
-def _along(slope: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
-    """A gradient by rows of length 1 as one by the rows themselves."""
-    return (slope - (slope * unit).sum(1, keepdim=True) * unit).mul_(inverse)
-
-
-def softmax_loss(cosine: Tensor, own: Tensor, logit: Tensor, scale: float) -> Tensor:
-    """-log softmax of the own class's `logit` among `scale` times the other classes' cosines.
-
-    `cosine` `[n, classes]`, `own` and `logit` `[n]`.
-
-    >>> softmax_loss(torch.zeros(1, 3), torch.tensor([0]), torch.zeros(1), 1.0)  # log 3
-    tensor([1.0986])
-    """
-    loss: Tensor = _SoftmaxLoss.apply(cosine, own, logit, scale)  # type: ignore[no-untyped-call]
-    return loss
-
-
-def _plain_softmax_loss(cosine: Tensor, own: Tensor, logit: Tensor, scale: float) -> Tensor:
-    logits = (scale * cosine).scatter(1, own[:, None], logit[:, None])
-    return torch.logsumexp(logits, dim=1) - logit
-
-
-class _SoftmaxLoss(torch.autograd.Function):
-    """`_plain_softmax_loss`, with half the passes over the matrix."""
-
-    @staticmethod
-    def forward(ctx: Any, cosine: Tensor, own: Tensor, logit: Tensor, scale: float) -> Tensor:
-        share = scale * cosine
-        share.scatter_(1, own[:, None], logit[:, None])
-        if share.numel() == 0:
-            ctx.save_for_backward(cosine, own, logit, share)
-            ctx.scale = scale
-            return logit.clone()
-        top = share.amax(1, keepdim=True)
-        share.sub_(top).clamp_(min=_SMALLEST).exp_()
-        total = share.sum(1, keepdim=True)
-        share.div_(total)
-        ctx.save_for_backward(cosine, own, logit, share)
-        ctx.scale = scale
-        return (total.log() + top)[:, 0] - logit
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
-        cosine, own, logit, share = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted
-            value = _plain_softmax_loss(cosine, own, logit, ctx.scale)
-            wanted = [x for x in (cosine, logit) if x.requires_grad]
-            found = iter(torch.autograd.grad(value, wanted, slope, create_graph=True))
-            by = [next(found) if x.requires_grad else None for x in (cosine, logit)]
-            return by[0], None, by[1], None
-        mine = own[:, None]
-        by_logit = (share.gather(1, mine)[:, 0] - 1.0) * slope
-        by_cosine = (share * (ctx.scale * slope)[:, None]).scatter_(1, mine, 0.0)
-        return by_cosine, None, by_logit, None
+def _along(slope: Tensor, centred: Tensor, centre: Tensor, inverse: Tensor) -> Tensor:
+    """A gradient by rows `centred + centre` of length 1 as one by the rows given; overwrites it."""
+    radial = (slope * centred).sum(1).addmv_(slope, centre)
+    slope.addcmul_(radial[:, None], centred, value=-1.0).addr_(radial, centre, alpha=-1.0)
+    return slope.mul_(inverse)

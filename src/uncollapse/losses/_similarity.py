@@ -7,8 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse.distances.frame import on_host
-from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, pull_apart, row_max, short_squares
+from uncollapse.distances.tiles import (
+    BLOCK,
+    CLOSE,
+    Forces,
+    close_exponents,
+    row_max,
+    short_squares,
+    take_apart,
+)
 from uncollapse.losses._classwise import ByClass
 
 __all__ = ["Rules", "Weights", "multi_similarity"]
@@ -124,8 +131,9 @@ def _charge(batch: _Batch) -> tuple[Tensor, Tensor]:
         weight = forces.block(start, stop)
         short_squares(frame, here, out=weight, scale=batch.slope)
         weight.scatter_(1, classes.columns(start, stop), _NONE)
-        highest = row_max(weight) + level[here]
-        close = _close(weight, level[here], norm[here, None], norm, batch)
+        highest = row_max(weight)
+        close = close_exponents(weight, highest, norm[here, None], norm, batch.slope)
+        highest = highest + level[here]
         some = highest > _NONE / 2
         if hard:
             some = some & (highest > bound[here])
@@ -148,8 +156,7 @@ def _charge(batch: _Batch) -> tuple[Tensor, Tensor]:
         charge[here] = loss + torch.where(some, (torch.log(whole) + shift) / beta, 0.0)
         weight.mul_(torch.where(some, 1.0 / whole, 0.0))
         if close is not None:
-            pull_apart(direct, rows, close[0] + start, close[1], weight[close].to(rows.dtype))
-            weight[close] = 0.0
+            take_apart(direct, rows, start, weight, close)
         forces.add(start, stop)
     return charge.sum(dtype=torch.float64), direct.add_(forces.gradient())
 
@@ -176,20 +183,3 @@ def _pulled(near: Tensor, chosen: Tensor, alpha: float, base: float) -> tuple[Te
     part = torch.exp(exponent - shift)
     whole = part.sum(1, keepdim=True) + torch.exp(-shift)
     return (torch.log(whole) + shift) / alpha, part / whole
-
-
-def _close(
-    weight: Tensor, level: Tensor, own: Tensor, norm: Tensor, batch: _Batch
-) -> tuple[Tensor, Tensor] | None:
-    """Negatives too close beside the spread of the batch for a product to tell the difference.
-
-    |z_i - z_j|² <= share (|z_i|² + |z_j|²), with |z_i - z_j|² from β(s_ij - λ).
-    """
-    touching = batch.weights.beta * (1.0 - batch.weights.base)  # exponent at distance 0
-    scale = -batch.slope * CLOSE[weight.dtype]
-    if on_host(weight):
-        highest = row_max(weight) + level
-        if bool((touching - highest > scale * (own + norm.max())).all()):
-            return None
-    rows, columns = (weight >= touching - level - scale * (own + norm)).nonzero(as_tuple=True)
-    return (rows, columns) if len(rows) else None

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import Compared, ProxyLoss, softmax_loss
+from uncollapse.losses._class_softmax import own_apart, softmax_loss
+from uncollapse.losses._proxies import Compared, ProxyLoss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -69,9 +70,10 @@ class MarginSoftmax(ProxyLoss):
         found = self.compared(batch, tuples)
         every, mine = found.cosine, found.own[:, None]
         cosine = every[:, 0] if every.shape[1] == 1 else _largest(every)  # Deng et al. 2020
-        near = cosine.gather(1, mine)[:, 0]
+        near, cosine = own_apart(cosine, mine)
+        near = near[:, 0]
         logit = self.scale * self.with_margin(near, found)
-        loss = softmax_loss(cosine, found.own, logit, self.scale)
+        loss = softmax_loss(cosine, mine, logit, self.scale)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)
 
 
@@ -93,7 +95,7 @@ class _Largest(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> Tensor:
         cosine, top = (x.detach() for x in ctx.saved_tensors)
         mask = torch.eq(cosine, top[:, None], out=torch.empty_like(cosine))
-        return mask * (slope / mask.sum(1))[:, None]
+        return mask.mul_((slope / mask.sum(1))[:, None])
 
 
 class ArcFaceLoss(MarginSoftmax):

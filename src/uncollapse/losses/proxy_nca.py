@@ -6,25 +6,15 @@ import math
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uncollapse.distances.batch import Batch
+from uncollapse.losses._class_softmax import own_apart, softmax_loss
 from uncollapse.losses._proxies import ProxyLoss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 
-__all__ = ["ProxyNCALoss", "proxy_nca_loss"]
-
-
-def proxy_nca_loss(near: Tensor, squares: Tensor) -> Tensor:
-    """d²(x, p_y) + log Σ_z exp(-d²(x, p_z)): Movshovitz-Attias et al. (5).
-
-    `near` `[n]` are squared distances to the own proxy, `squares` `[n, z]` to those in the sum.
-
-    >>> proxy_nca_loss(torch.tensor([0.0]), torch.tensor([[2.0]]))
-    tensor([-2.])
-    """
-    return near + torch.logsumexp(-squares, dim=1)
+__all__ = ["ProxyNCALoss"]
 
 
 class ProxyNCALoss(ProxyLoss):
@@ -85,12 +75,12 @@ class ProxyNCALoss(ProxyLoss):
 
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
-        anchor, own, cosine, *_ = self.compared(batch, tuples)
-        square = 2 * self.scale**2 * (1.0 - cosine)
-        mine = own[:, None, None].expand(-1, square.shape[1], 1)
-        near = square.gather(2, mine)[:, :, 0].amin(1)
-        spread = square.scatter(2, mine, torch.inf).flatten(1)
-        if not self.exclude_positive:
-            spread = torch.cat([spread, near[:, None]], dim=1)
-        loss = proxy_nca_loss(near, spread)
-        return Elements(loss.to(batch.rows.dtype), near.detach(), anchor)
+        found = self.compared(batch, tuples)
+        mine = found.columns
+        near, every = own_apart(found.cosine.flatten(1), mine)
+        near = near.amax(1)
+        # d² = w (1 - cos), so d²(x, p_y) + log Σ exp(-d²(x, p_z)) = log Σ exp(w cos_z) - w cos_y.
+        weight, among = 2 * self.scale**2, not self.exclude_positive
+        loss = softmax_loss(every, mine, weight * near, weight, among=among)
+        pull = weight * (1.0 - near.detach())
+        return Elements(loss.to(batch.rows.dtype), pull, found.anchor)

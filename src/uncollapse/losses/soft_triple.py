@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import ProxyLoss, softmax_loss
+from uncollapse.losses._class_softmax import own_apart, softmax_loss
+from uncollapse.losses._proxies import ProxyLoss
 from uncollapse.losses.base import Elements
 from uncollapse.mining.tuples import Pairs, Triplets
 
@@ -99,9 +100,10 @@ class SoftTripleLoss(ProxyLoss):
     def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
         """One entry per sample; `pull` is minus its similarity S_y with its class."""
         found = self.compared(batch, tuples)
-        similarity = soft_assigned(found.cosine, self.gamma)
-        near = similarity.gather(1, found.own[:, None])[:, 0]
-        loss = softmax_loss(similarity, found.own, self.la * (near - self.margin), self.la)
+        mine = found.own[:, None]
+        near, similarity = own_apart(soft_assigned(found.cosine, self.gamma), mine)
+        near = near[:, 0]
+        loss = softmax_loss(similarity, mine, self.la * (near - self.margin), self.la)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)
 
     def reduce(self, elements: Elements) -> Tensor:
