@@ -133,7 +133,7 @@ def test_a_run_folder_needs_neither_network_nor_dataset(
     said = say(capsys, "diagnose", tmp_path / "alone", "--html", tmp_path / "page.html")
     assert said.startswith("shrinking\n")
     assert "reference: diameter 1.85 before training, of 200 rows of test" in said
-    assert "by label, on all 200 rows: R@1" in said
+    assert "by label, on all 200 rows of test: R@1" in said
     assert "<h1>alone</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
     health = Run.open(shrunk).measures().after.splits["test"].health  # type: ignore[union-attr]
     assert all(reason in said for reason in health.reasons)

@@ -132,7 +132,7 @@ def test_evaluate_shows_a_table_for_any_split(trained, capsys):
     assert run(app, ["evaluate", str(trained), "--split", "train", "--clustering"]) == 0
     shown = capsys.readouterr().out
     assert "R@1" in shown
-    assert "nmi" in shown
+    assert "NMI" in shown
     # The run measured another split: the network before training is built again.
     before, after = (x.split() for x in shown.splitlines() if "before" in x or "after" in x)
     assert len(before) == len(after)
@@ -239,6 +239,6 @@ def test_evaluate_takes_the_measures_of_a_run_that_has_none(trained, tmp_path, c
         (old / name).unlink()
     assert run(app, ["evaluate", str(old), "--measure", "--multiplier", "10"]) == 0
     shown = capsys.readouterr().out
-    assert "nmi+" in shown
+    assert "NMI+" in shown
     for name in ("measures.json", "embeddings-after.safetensors"):
         assert (old / name).read_bytes() == (trained / name).read_bytes()

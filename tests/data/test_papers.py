@@ -319,7 +319,7 @@ def test_an_empty_folder_is_an_error_that_shows_the_layout(tmp_path, name):
 
 
 def test_unknown_names_and_splits_say_what_there_is():
-    with pytest.raises(ValueError, match=r"name: expected one of 'digits', 'mnist-parity'.*'cub'"):
+    with pytest.raises(ValueError, match=r"name: expected one of 'digits', 'letters', .*'cub'"):
         load("cub")
     with pytest.raises(
         ValueError, match=r"split: expected one of 'train', 'test', 'all', got 'dev'"

@@ -4,7 +4,7 @@ import tomllib
 import pytest
 import tomli_w
 
-from uncollapse.mining import Miner
+from uncollapse.mining import FalseNegatives, Miner
 from uncollapse.training.config import load_config, parse_config
 from uncollapse.training.loss_sections import LOSSES, ContrastiveConfig, TripletConfig
 from uncollapse.training.run_sections import MiningConfig
@@ -44,7 +44,10 @@ def test_a_loss_without_a_name_is_the_triplet_loss():
 def test_the_keys_of_mining_are_those_of_the_miner():
     miner = inspect.signature(Miner).parameters
     own = {"pool_start", "pool_steps", "scope"}
-    assert MiningConfig.model_fields.keys() - own == miner.keys() - {"generator"}
+    rules = {f"false_negatives_{name}" for name in inspect.signature(FalseNegatives).parameters}
+    keys = MiningConfig.model_fields.keys() - own
+    assert keys - rules == miner.keys() - {"generator", "false_negatives"}
+    assert rules <= keys
     for key in ("pool", "epsilon", "fallback", "keep"):
         assert MiningConfig.model_fields[key].default == miner[key].default
     assert tuple(MiningConfig().cutoffs) == miner["cutoffs"].default

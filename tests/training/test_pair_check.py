@@ -164,7 +164,7 @@ def test_the_log_says_what_is_verified_at_every_evaluation(trained):
 def test_evaluate_prints_the_pairs_in_a_table_of_their_own(trained, capsys):
     assert command(app, ["evaluate", str(trained.path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    for word in ("R@1", "map@r", "pairs of", "fold accuracy", "EER", "12 of the 24 pairs"):
+    for word in ("R@1", "MAP@R", "pairs of", "fold accuracy", "EER", "12 of the 24 pairs"):
         assert word in out
     assert f"{100 * trained.summary['metrics']['test/verification/eer']:.2f}" in out
 

@@ -91,7 +91,7 @@ class ProgressLine:
 
     def __enter__(self) -> ProgressLine:
         if self.console.is_terminal:
-            self._live.start()
+            self._live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:

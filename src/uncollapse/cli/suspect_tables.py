@@ -28,22 +28,20 @@ def show_suspects(
     most: int,
 ) -> None:
     """The worst of them, and how many there are."""
-    from rich.markup import escape
-    from rich.table import Table
+    from uncollapse._base.fitted_tables import Column, FittedTable
 
     shown = found.rows[:most].tolist()
     if shown:
-        heads = ["row", *["name"] * (names is not None), "label", "suggested", "agree", "P(wrong)"]
-        table = Table(*heads)
-        for column in table.columns:
-            column.overflow = "fold"
-            column.no_wrap = column.header in ("row", "agree", "P(wrong)")
+        named = [Column("name", folds=True, below=True, least=16)] * (names is not None)
+        words = [Column(word, folds=True, least=8) for word in ("label", "suggested")]
+        figures = [Column(word, right=True) for word in ("agree", "P(wrong)")]
+        table = FittedTable([Column("row", right=True), *named, *words, *figures])
         for row in shown:
-            named = [] if names is None else [names[row]]
             near = labels[found.neighbours[row]]
             agree = f"{int((near == found.suggested[row]).sum())} of {len(near)}"
-            cells = [str(row), *named, str(labels[row]), str(found.suggested[row]), agree]
-            table.add_row(*(escape(visible(cell)) for cell in cells), f"{found.wrong[row]:.3f}")
+            cells = [str(row), *([] if names is None else [names[row]])]
+            cells += [str(labels[row]), str(found.suggested[row]), agree, f"{found.wrong[row]:.3f}"]
+            table.add(*map(visible, cells))
         console.print(table)
     more = len(found.rows) - len(shown)
     say(console, str(found) + (f"; {more:,} more than shown, --csv has them all" if more else ""))

@@ -74,8 +74,8 @@ def suspects_command(
 ) -> None:
     """Find labels that are likely to be wrong, and say how many there are.
 
-    Best of embeddings that were not trained on these labels: a network that has learnt wrong labels
-    by heart hides them.
+    Best on embeddings that were not trained on these labels: a network that has memorised wrong
+    labels hides them.
     """
     from rich.console import Console
 
@@ -178,5 +178,5 @@ def _of_run(
 
     about = f"split {name!r}: {said(chosen)}"
     if name == opened.config.data.train_split:
-        about += "; the network was trained on these labels, and hides those it learnt by heart"
+        about += "; the network was trained on these labels, and hides those it memorised"
     return _Source(f"{path.name}, split {name}", points, labels, names, pictures, about)

@@ -74,8 +74,8 @@ def suspect_labels(
     mixes its classes a contradiction means little, and few labels are suspect. Neighbours are exact
     (Euclidean distances, or cosines if `normalize`); `max_memory` bounds the blocks they come from.
 
-    Best on embeddings that were not trained on these labels: a network that has learnt wrong labels
-    by heart puts the rows where their labels say.
+    Best on embeddings that were not trained on these labels: a network that has memorised wrong
+    labels puts the rows where their labels say.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(["cat", "dog"], 20)
