@@ -260,3 +260,8 @@ def test_wrapped_lines_fit_and_lose_nothing():
     assert all(text_width(line) <= 120 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
     assert wrapped("", 100) == []
+
+
+def test_bars_of_zeros_have_an_axis_of_ordinary_size():
+    chart = bars("spectrum", [0.0, 0.0], x_label="axis", percent=True)
+    assert "100\N{NO-BREAK SPACE}%" in [mark.text for mark in of(chart, Text)]

@@ -34,7 +34,8 @@ def bars(
         return empty(title, "There are no finite values to draw.", note=note)
     across, up = area()
     count = len(values)
-    low, high = min(0.0, 1.08 * min(found)), max(max(found), 1e-12) * 1.08
+    largest = max(found) if max(found) > 0 else 1.0  # zeros alone: an ordinary axis
+    low, high = min(0.0, 1.08 * min(found)), largest * 1.08
     axes = Axes(Scale(0.5, count + 0.5, *across), Scale(low, high, *up))
     step = max(1, round(count / 8))
     numbered = {float(i): str(i) for i in range(1, count + 1, step)}
