@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from itertools import product
 
 import numpy as np
@@ -24,8 +25,10 @@ def test_a_95_percent_interval_covers_the_truth_about_95_times_in_100(method):
 def test_intervals_agree_with_scipy(method, name):
     values = np.random.default_rng(0).exponential(size=60)
     ours = confidence(values, method=method, resamples=9000)
+    known = inspect.signature(stats.bootstrap).parameters
+    drawn = {"rng" if "rng" in known else "random_state": np.random.default_rng(0)}  # before 1.15
     theirs = stats.bootstrap(
-        (values,), np.mean, n_resamples=9000, method=name, rng=np.random.default_rng(0)
+        (values,), np.mean, n_resamples=9000, method=name, **drawn
     ).confidence_interval
     # The same draws in the same order: equal, not only near.
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=1e-9)

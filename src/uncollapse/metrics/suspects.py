@@ -82,8 +82,8 @@ def suspect_labels(
     >>> z = rng.normal(size=(40, 3)) + 9 * (labels == "dog")[:, None]
     >>> labels[3] = "dog"
     >>> found = suspect_labels(z, labels)
-    >>> found.rows, found.suggested[3]
-    (array([3]), np.str_('cat'))
+    >>> found.rows.tolist(), str(found.suggested[3])
+    ([3], 'cat')
     >>> print(found)
     1 suspect; about 2 of 40 labels wrong (5.0%)
     """
