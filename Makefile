@@ -43,7 +43,7 @@ test-oldest:    ## the tests with the oldest versions that pyproject.toml allows
 	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,faiss,fast,frames,geometry,parquet,pml]" \
 	  pytest pytest-xdist hypothesis pyyaml
 	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=ci \
-	  -m "not slow"
+	  -m "not slow" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
 
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages
 	$(INSTALL) -e ".[lightning,huggingface,wandb,mlflow]"
