@@ -15,8 +15,8 @@ from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
+    from uncollapse._base.fitted_tables import FittedTable
     from uncollapse.report.demo_page import Story
     from uncollapse.training import Config, Run
 
@@ -45,7 +45,9 @@ def command(
     stories = []
     for number, (act, configs) in enumerate(plans.items(), 1):
         stories.append(_play(console, number, act, configs, out))
+        say(console, "")
         console.print(_table(act, stories[-1]))
+        say(console, "R@1 by letter; diameter: of the embedded letters, as a share of its start")
     make_demo_page(stories, seed).save(page)
     say(console, f"\nThe same with pictures, to keep or to send: {page}")
 
@@ -77,30 +79,19 @@ def _play(
     return Story(act.title, act.text, act.score, runs)
 
 
-def _table(act: Act, story: Story) -> Table:
-    from rich.table import Table
+def _table(act: Act, story: Story) -> FittedTable:
     from rich.text import Text
 
-    table = Table(
-        title=f"\n{act.title}: 48 letters never trained on",
-        caption="R@1 by letter; diameter: of the embedded letters, as a share of its start",
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("run", no_wrap=True)
-    for name in ("R@1 untrained", "R@1 trained", "diameter"):
-        table.add_column(name, justify="right")
-    table.add_column("verdict", no_wrap=True)
+    from uncollapse._base.fitted_tables import Column, FittedTable
+
+    figures = [Column(name, right=True) for name in ("R@1 untrained", "R@1 trained", "diameter")]
+    columns = [Column("run"), *figures, Column("verdict")]
+    table = FittedTable(columns, title=f"{act.title}: 48 letters never trained on")
     for name, end in story.ends.items():
-        verdict = end.health.verdict
-        size = end.health.relative_diameter
-        table.add_row(
-            name,
-            f"{end.before:.1%}",
-            f"{end.after:.1%}",
-            "-" if size is None else f"{size:.1%}",
-            Text(verdict, verdict_style(verdict)),
-        )
+        verdict, size = end.health.verdict, end.health.relative_diameter
+        shown = "-" if size is None else f"{size:.1%}"
+        figures_of = f"{end.before:.1%}", f"{end.after:.1%}", shown
+        table.add(name, *figures_of, Text(verdict, verdict_style(verdict)))
     return table
 
 
