@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from _study import Setting
 from uncollapse.health import Probe, Thresholds
-from uncollapse.health.forecast_result import DANGEROUS
+from uncollapse.health.forecasts import DANGEROUS
 
 Array = np.ndarray[Any, Any]
 

@@ -16,15 +16,14 @@ from _study_data import splits
 from _study_run import recall
 from uncollapse.data import LabelledImages
 from uncollapse.health import drift
-from uncollapse.health.drift_forecast import embedded_batches, other_batches
-from uncollapse.health.filled_memory import filled
-from uncollapse.health.scale import spread
+from uncollapse.health.drifts import filled
+from uncollapse.health.figures import spread
+from uncollapse.health.forecasts import embedded_batches, other_batches
 from uncollapse.losses.memory import memories
 from uncollapse.training import Config
 from uncollapse.training.assemble import build_loss
 from uncollapse.training.evaluation import embed
-from uncollapse.training.network_start import first_network
-from uncollapse.training.session import Session
+from uncollapse.training.session import Session, first_network
 
 __all__ = ["SIZES", "STRATEGIES", "MemorySetting", "first_drift", "grid", "one_run"]
 

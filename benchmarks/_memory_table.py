@@ -117,7 +117,7 @@ def _cells(runs: Sequence[MemoryRun]) -> str:
 
 def _forecasts(runs: Sequence[MemoryRun]) -> list[str]:
     """How well the sign of the drift before training told collapse from none."""
-    from uncollapse.health.trial_steps import NO_DRIFT
+    from uncollapse.health.drifts import NO_DRIFT
 
     counts = {(alarm, fell): 0 for alarm in (True, False) for fell in (True, False)}
     for one in runs:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from uncollapse.data import DataError, LabelledImages, TensorSource, load
 from uncollapse.training import parse_config
-from uncollapse.training.assemble import build_model
-from uncollapse.training.frozen_features import with_frozen_features
+from uncollapse.training.assemble import build_model, with_frozen_features
 
 __all__ = ["DATA", "available", "channels", "splits"]
 

@@ -12,13 +12,12 @@ from _study import Setting
 from _study_data import splits
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter
-from uncollapse.health.drift_forecast import embedded_batches, forecast
+from uncollapse.health.forecasts import embedded_batches, forecast
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
 from uncollapse.training.assemble import build_loss
 from uncollapse.training.evaluation import embed
-from uncollapse.training.network_start import first_network
-from uncollapse.training.session import Session
+from uncollapse.training.session import Session, first_network
 
 __all__ = ["FAR_TOO_HIGH", "one_run", "recall"]
 

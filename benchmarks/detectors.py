@@ -33,10 +33,16 @@ from uncollapse._base.files import read_json, write_json
 from uncollapse._base.progress import progress_reporter
 from uncollapse.health import Health, Thresholds, measure
 from uncollapse.metrics import cdnv, nc1, retrieval
-from uncollapse.metrics.class_density import pi_ratio
-from uncollapse.metrics.discriminant_rank import lidar
-from uncollapse.metrics.hypersphere import anisotropy, uniformity
-from uncollapse.metrics.spectral import alpha_req, pcf, rankme, rho_spectrum
+from uncollapse.metrics.collapse_figures import (
+    alpha_req,
+    anisotropy,
+    lidar,
+    pcf,
+    pi_ratio,
+    rankme,
+    rho_spectrum,
+    uniformity,
+)
 
 OUT = Path("out/detectors")
 KINDS = (

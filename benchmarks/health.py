@@ -20,7 +20,7 @@ from _timing import interleaved, one_thread
 from uncollapse.backbones import Conv2
 from uncollapse.data import LabelledImages, load
 from uncollapse.health import CollapseMonitor, DriftRow, RunSettings, drift_table, measure
-from uncollapse.health.class_watch import tight_share
+from uncollapse.health.monitor import tight_share
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
 from uncollapse.mining import Miner

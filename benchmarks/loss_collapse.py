@@ -28,7 +28,7 @@ from _mode_sets import CoarseSet, Rows, omniglot
 from _study import cached, quiet
 from mode_study import Sphere, adam, batches, embedded, recalls, settled, step_on
 from uncollapse.health import measure
-from uncollapse.health.strategy_drifts import LOSSES, Maker
+from uncollapse.health.drifts import LOSSES, Maker
 from uncollapse.mining import Miner
 
 CACHE = Path("out/loss_collapse/runs.jsonl")

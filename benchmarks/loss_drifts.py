@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from _collapse_runs import settings, snapshots
 from uncollapse.health import drift, mode_drift
-from uncollapse.health.strategy_drifts import LOSSES, Maker
+from uncollapse.health.drifts import LOSSES, Maker
 from uncollapse.losses import (
     CodingRateLoss,
     MultipleLosses,

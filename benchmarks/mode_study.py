@@ -25,7 +25,7 @@ from _mode_table import auc_table, correlation_table, outcomes, run_table
 from _study import cached, quiet
 from uncollapse.data import DataError
 from uncollapse.health import cdnv, drift, mode_drift, nc1
-from uncollapse.health.drift_forecast import embedded_batches
+from uncollapse.health.forecasts import embedded_batches
 from uncollapse.losses import (
     ContrastiveLoss,
     Loss,

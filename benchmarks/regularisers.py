@@ -23,7 +23,7 @@ from _study_data import DATA, splits
 from _study_run import recall
 from uncollapse.data import LabelledImages, load
 from uncollapse.health import drift, measure
-from uncollapse.health.drift_forecast import embedded_batches
+from uncollapse.health.forecasts import embedded_batches
 from uncollapse.losses import MultipleLosses
 from uncollapse.training import Config, parse_config
 from uncollapse.training.evaluation import embed

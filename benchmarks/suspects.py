@@ -25,8 +25,7 @@ import uncollapse as uc
 from uncollapse._base.files import write_json
 from uncollapse.backbones import build
 from uncollapse.data import DataError, LabelledImages, load
-from uncollapse.metrics._vote_model import count_votes
-from uncollapse.metrics.suspects import SuspectLabels
+from uncollapse.metrics.suspects import SuspectLabels, count_votes
 from uncollapse.mining import FalseNegatives
 from uncollapse.papers.eps.letters_net import LettersNet
 

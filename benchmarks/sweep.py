@@ -28,7 +28,7 @@ from pathlib import Path
 from rich.console import Console
 
 from uncollapse.sweep import Job, run_jobs
-from uncollapse.sweep.one_run import perform
+from uncollapse.sweep.jobs import perform
 from uncollapse.training import Config, parse_config
 
 BAR = 0.6

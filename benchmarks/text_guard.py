@@ -21,7 +21,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 
 import uncollapse as uc
-from uncollapse._base.text_rows import texts_of_rows
+from uncollapse._base.arrays import texts_of_rows
 from uncollapse.backbones.sentences import load_sentences
 
 BATCH, TESTED = 64, 1500

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from collapse_in_a_minute import DRAWINGS, MARGIN, K, P, letters, measure, network
 from uncollapse._base.files import write_text
-from uncollapse.charts.theme import css_variables
+from uncollapse.charts.marks import css_variables
 from uncollapse.health import Guard
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner

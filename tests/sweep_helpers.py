@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from uncollapse.sweep.one_run import perform
+from uncollapse.sweep.jobs import perform
 
 TINY = {
     "data": {"name": "digits"},

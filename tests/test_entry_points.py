@@ -29,8 +29,8 @@ from odd_inputs import (
     ROWS,
 )
 from uncollapse._base.check import InputError
-from uncollapse.health.strategy_drifts import LOSSES as DRIFT_LOSSES
-from uncollapse.losses._proxies import ProxyLoss
+from uncollapse.health.drifts import LOSSES as DRIFT_LOSSES
+from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining import as_pairs, as_triplets, hardest_triplet
 from uncollapse.noise import NoiseModel
 

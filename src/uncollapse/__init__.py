@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from uncollapse._base.lazy import home_of
+from uncollapse._base.extras import home_of
 from uncollapse._version import __version__
 
 if TYPE_CHECKING:

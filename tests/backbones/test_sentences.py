@@ -12,9 +12,9 @@ pytest.importorskip("sentence_transformers")
 from torch import nn
 
 from text_models import make_sentence_model
+from uncollapse._base.arrays import rows_of_texts
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
-from uncollapse._base.text_rows import rows_of_texts
 from uncollapse.backbones import build
 
 ROWS = rows_of_texts(["freeze my card", "will it rain today", "play"])

@@ -5,13 +5,13 @@ import sys
 import pytest
 
 import uncollapse as uc
-from uncollapse._base import allocator
+from uncollapse._base import extras as allocator
 from uncollapse.training.engine import train
 
 GLIBC = allocator._glibc() is not None
 FAULTS = """
 import resource
-from uncollapse._base.allocator import give_back_memory, keep_memory
+from uncollapse._base.extras import give_back_memory, keep_memory
 {first}
 def resident():
     return int(open("/proc/self/statm").read().split()[1])

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from uncollapse._base.fitted_tables import Column, FittedTable
-from uncollapse._base.word_wrap import folded, wrapped_for
+from uncollapse._base.table import Column, FittedTable, folded, wrapped_for
 
 WORDS = st.text("abcdefgh", min_size=1, max_size=9)
 CELLS = st.lists(WORDS, max_size=6).map(" ".join)

@@ -1,6 +1,6 @@
 import pytest
 
-from uncollapse._base.owner import FolderOwner, InUseError
+from uncollapse._base.lock import FolderOwner, InUseError
 
 
 def test_a_second_owner_is_told_who_has_the_folder_and_what_to_do(tmp_path):

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncollapse._base.text_rows import rows_of_texts, texts_of_rows
+from uncollapse._base.arrays import rows_of_texts, texts_of_rows
 
 WORDS = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 

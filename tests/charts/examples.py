@@ -23,7 +23,6 @@ from uncollapse.charts import (
     panels,
     scatter,
 )  # fmt: skip
-from uncollapse.charts.labels import names_on_map
 from uncollapse.charts.marks import (
     MARKERS,
     Circle,
@@ -35,7 +34,8 @@ from uncollapse.charts.marks import (
     Rect,
     Text,
 )  # fmt: skip
-from uncollapse.charts.shapes import brace, hatch
+from uncollapse.charts.point_maps import names_on_map
+from uncollapse.charts.render_svg import brace, hatch
 from uncollapse.health import Histogram
 
 

@@ -23,8 +23,8 @@ from uncollapse.charts import (
     scatter,
     svg,
 )
-from uncollapse.charts.labels import labels_apart
 from uncollapse.charts.marks import Group, Line, Points, Polyline, Rect, Text
+from uncollapse.charts.point_maps import labels_apart
 from uncollapse.charts.text import text_width, wrapped
 from uncollapse.health import Histogram
 

@@ -15,11 +15,9 @@ from PIL import Image
 from charts.examples import MARKS, charts, picture_bytes
 from uncollapse._base.check import InputError
 from uncollapse.charts import Chart, Entry, Series, curves, heatmap, png, save, scatter, svg
-from uncollapse.charts.fonts import font, writable
 from uncollapse.charts.layout import sheet
-from uncollapse.charts.marks import Circle, Group, Line, Picture, Points, Rect, Text
-from uncollapse.charts.render_png import image
-from uncollapse.charts.theme import DARK, LIGHT
+from uncollapse.charts.marks import DARK, LIGHT, Circle, Group, Line, Picture, Points, Rect, Text
+from uncollapse.charts.render_png import font, image, writable
 
 CHARTS = charts() | {
     f"mark: {name}": Chart("", name, (mark,), 100, 100) for name, mark in MARKS.items()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
 from uncollapse.charts import Scale
-from uncollapse.charts.numbers import number, percent, tick_text
+from uncollapse.charts.text import number, percent, tick_text
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 

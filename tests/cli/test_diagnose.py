@@ -13,7 +13,7 @@ from PIL import Image
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
 from uncollapse.data.embeddings import Embeddings, write_embeddings
-from uncollapse.data.origin import Origin
+from uncollapse.data.readers import Origin
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_batch_that_the_data_cannot_fill_is_refused_before_it_is_drawn(
     folder, capsys, monkeypatch, option, given, told
 ):
     drawn = []
-    monkeypatch.setattr("uncollapse.samplers.pk.PKSampler.global_batch", drawn.append)
+    monkeypatch.setattr("uncollapse.samplers.batches.PKSampler.global_batch", drawn.append)
     assert run(app, ["forecast", str(folder / "run.toml"), option, given]) == 2
     assert told in capsys.readouterr().err
     assert drawn == []
@@ -146,7 +146,7 @@ def test_the_better_config_has_the_keys_that_were_told_and_trains(alone, capsys)
 
 def test_a_better_config_that_is_there_is_kept_and_nothing_is_run(alone, capsys, monkeypatch):
     (alone / "run.better.toml").write_text("mine")
-    monkeypatch.setattr("uncollapse.training.run_forecast.forecast_run", None)
+    monkeypatch.setattr("uncollapse.training.predictions.forecast_run", None)
     assert run(app, race(alone)) == 2
     assert "expected no run.better.toml beside run.toml" in capsys.readouterr().err
     assert (alone / "run.better.toml").read_text() == "mine"
@@ -178,7 +178,7 @@ def test_a_race_works_with_shapes_probe_and_files(alone, capsys):
     ],
 )
 def test_a_budget_without_room_names_its_option_at_once(alone, capsys, monkeypatch, more, told):
-    monkeypatch.setattr("uncollapse.training.run_forecast.forecast_run", None)
+    monkeypatch.setattr("uncollapse.training.predictions.forecast_run", None)
     assert run(app, ["forecast", str(alone / "run.toml"), *more]) == 2
     assert told in " ".join(capsys.readouterr().err.split())
     assert {path.name for path in alone.iterdir()} == {"run.toml"}

@@ -14,7 +14,7 @@ from uncollapse.data import DataError
 from uncollapse.data.embeddings import read_embeddings
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
-from uncollapse.training.summary import reseal
+from uncollapse.training.run import reseal
 
 CONFIG = """
 [data]

@@ -23,10 +23,10 @@ from uncollapse.health.strategy import Strategy
 from uncollapse.metrics.nearest_rows import Neighbours
 from uncollapse.papers import Page, Table
 from uncollapse.papers._compare import Claim, Comparison, Score
-from uncollapse.sweep.plan import Plan
+from uncollapse.sweep.grid import Plan
 from uncollapse.training import parse_config
-from uncollapse.training.run_forecast import forecast_run
-from uncollapse.training.strategy_race import Entrant, RaceResult
+from uncollapse.training.predictions import forecast_run
+from uncollapse.training.races import Entrant, RaceResult
 
 WIDTHS = (60, 80, 120)
 FRAME = str.maketrans(dict.fromkeys("│┃├┤┌┐└┘─━┏┓┗┛┡┩╇┳┻┼┴┬", " "))

@@ -3,7 +3,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from uncollapse.data.embeddings import Embeddings, read_embeddings, write_embeddings
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import DataError
 
 
 @pytest.fixture

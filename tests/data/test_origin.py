@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from uncollapse._base.check import InputError
 from uncollapse.data import load
 from uncollapse.data.embeddings import Embeddings, read_embeddings, write_embeddings
-from uncollapse.data.load_report import DataError
-from uncollapse.data.origin import Note, Origin, StartScale, parse_note, write_note
+from uncollapse.data.listing import DataError
+from uncollapse.data.readers import Note, Origin, StartScale, parse_note, write_note
 
 ENDINGS = (".npz", ".parquet", ".safetensors")
 START = StartScale(1.85, 0.9, None, "test", 200)
@@ -61,7 +61,7 @@ def test_words_as_labels_are_kept_by_every_format(tmp_path: Path, ending: str) -
 def test_more_words_than_a_header_holds_are_refused_with_a_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uncollapse.data.embedding_writers._HEADER", 30)
+    monkeypatch.setattr("uncollapse.data.embeddings._HEADER", 30)
     given = Embeddings(POINTS, names=np.array(NAMES))
     with pytest.raises(InputError, match=r"bytes of names.*|write \.npz or \.parquet"):
         write_embeddings(given, tmp_path / "z.safetensors")

@@ -5,7 +5,7 @@ import torch
 
 from uncollapse._base.check import InputError
 from uncollapse.data import DataError, check, describe, load
-from uncollapse.data.text_source import TextSource
+from uncollapse.data.listing import TextSource
 from uncollapse.data.texts import read_texts
 from uncollapse.data.types import LabelledImages, TensorSource
 

@@ -14,8 +14,7 @@ from docs.pages import ROOT, WRITTEN, Block, blocks, prose
 from uncollapse.cli import app
 from uncollapse.papers import ITEMS
 from uncollapse.sweep import parse_sweep
-from uncollapse.training.config import parse_config
-from uncollapse.training.overrides import apply_overrides
+from uncollapse.training.config import apply_overrides, parse_config
 
 _COMMANDS = get_command(app)
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))

@@ -10,8 +10,7 @@ import pytest
 
 from docs.pages import ROOT, Block, blocks
 from uncollapse.training.config import Config
-from uncollapse.training.loss_sections import LOSSES, LossConfig
-from uncollapse.training.section_base import OneOf, Section
+from uncollapse.training.sections import LOSSES, LossConfig, OneOf, Section
 
 BLOCKS = blocks(ROOT / "docs" / "config.md", "toml")
 LINE = re.compile(r"(?P<off># )?(?P<key>\w+) = (?P<value>[^#]+?)\s*(?:# (?P<words>.*))?")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from uncollapse._base.check import InputError
-from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.claims import Claim, check_claims
+from uncollapse.geometry.diameters import diameter_lower_bound
 from uncollapse.geometry.nearest import nearest_separated
 
 CROSS = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])

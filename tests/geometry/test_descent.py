@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from uncollapse._base.check import InputError
-from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameters import diameter
-from uncollapse.geometry.nearest import nearest_separated
-from uncollapse.geometry.set_distances import hausdorff_like
+from uncollapse.geometry.isometry import hausdorff_like
+from uncollapse.geometry.nearest import gradient_descent_separated, nearest_separated
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated
 
 

@@ -10,9 +10,7 @@ from torch import nn
 
 from uncollapse.health import CollapseMonitor, Guard, forecast
 from uncollapse.health.advice import advise_on
-from uncollapse.health.ranking import rank_strategies
-from uncollapse.health.run_settings import RunSettings
-from uncollapse.health.strategy import Strategy, strategy_of
+from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
 from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.report import diagnose

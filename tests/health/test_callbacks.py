@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.health import CollapseMonitor, measure
-from uncollapse.health.tensorboard import log_health
+from uncollapse.health.loggers import tensorboard_log_health as log_health
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 

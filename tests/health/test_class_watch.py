@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.health import CollapseMonitor
-from uncollapse.health.class_watch import tight_share
-from uncollapse.health.measuring import figures
+from uncollapse.health.figures import figures
+from uncollapse.health.monitor import tight_share
 
 SOON = 30  # updates from the onset to the warning
 

@@ -21,8 +21,8 @@ from uncollapse.health import (
     judge,
     measure,
 )
-from uncollapse.health.label_votes import nearest_labels
-from uncollapse.health.tensorboard import log_health
+from uncollapse.health.figures import nearest_labels
+from uncollapse.health.loggers import tensorboard_log_health as log_health
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 

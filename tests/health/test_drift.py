@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from oracles import Array, distance_matrix, labelled_sets
 from uncollapse._base.check import InputError
 from uncollapse.health import drift, drift_table
-from uncollapse.health.strategy_drifts import LOSSES
+from uncollapse.health.drifts import LOSSES
 from uncollapse.losses import MarginLoss, ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 

@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from uncollapse.health.drift_forecast import embedded_batches, forecast
-from uncollapse.health.modal_drift import mode_drift
-from uncollapse.health.mode_choice import keeps_modes
-from uncollapse.health.trial_steps import Probe, probe
+from uncollapse.health.drifts import Probe, mode_drift, probe
+from uncollapse.health.forecasts import embedded_batches, forecast
+from uncollapse.health.strategy import keeps_modes
 from uncollapse.losses import (
     ContrastiveLoss,
     IdentityLoss,

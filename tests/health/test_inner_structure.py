@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
 from uncollapse.health import Health, Reference, Thresholds, judge, measure
-from uncollapse.health.inner_structure import fine_neighbours, modes_kept
+from uncollapse.health.figures import fine_neighbours, modes_kept
 
 CLASSES, MODES, EACH, DIM = 4, 5, 20, 16
 N = CLASSES * MODES * EACH

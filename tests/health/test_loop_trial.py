@@ -9,9 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from uncollapse.health import CollapseMonitor, Guard
-from uncollapse.health.loop_trial import LoopTrial
+from uncollapse.health.loop_race import LoopTrial, Tape
 from uncollapse.health.race import found_first
-from uncollapse.health.tape import Tape
 from uncollapse.losses import ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 

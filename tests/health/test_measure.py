@@ -23,8 +23,7 @@ from uncollapse.health import (
     measure,
     principal_axes,
 )
-from uncollapse.health.sample import balanced_rows
-from uncollapse.health.statistics import spectrum, thickness_bracket
+from uncollapse.health.figures import balanced_rows, spectrum, thickness_bracket
 
 DIMS = (2, 3, 16, 128, 1024)
 SCALES = (1e-6, 1.0, 1e6)

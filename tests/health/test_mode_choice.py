@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from uncollapse.health import CollapseMonitor
-from uncollapse.health.mode_choice import finer_classes, mode_facts
+from uncollapse.health.strategy import finer_classes, mode_facts
 from uncollapse.losses import MarginLoss, ProxyNCALoss, SupConLoss, TripletLoss
 from uncollapse.mining import Miner
 

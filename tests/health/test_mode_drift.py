@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from oracles import Array, distance_matrix
 from uncollapse._base.check import InputError
 from uncollapse.health import drift, drift_table, mode_drift
-from uncollapse.health.strategy_drifts import LOSSES
+from uncollapse.health.drifts import LOSSES
 from uncollapse.losses import MarginLoss, ProxyNCALoss, SupConLoss, TripletLoss
 from uncollapse.mining import Miner
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from uncollapse._base.check import InputError
 from uncollapse.health import CollapseMonitor, Health, RunSettings
 from uncollapse.health.advice import advise
-from uncollapse.health.plateau import LossWatch
-from uncollapse.health.reservoir import Reservoir
+from uncollapse.health.monitor import LossWatch, Reservoir
 from uncollapse.health.strategy import strategy_of
 from uncollapse.losses import (
     ContrastiveLoss,

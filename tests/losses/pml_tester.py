@@ -11,7 +11,7 @@ from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor, nn
 
 from losses.loss_oracles import measured
-from uncollapse.losses._proxies import ProxyLoss
+from uncollapse.losses.proxies import ProxyLoss
 
 PML_MINED = pml_miners.MultiSimilarityMiner(0.1)
 PML_EASY = pml_miners.BatchEasyHardMiner("easy", "hard")

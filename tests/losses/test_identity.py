@@ -20,7 +20,7 @@ from uncollapse.losses import (
     TrimmedLoss,
     TripletLoss,
 )
-from uncollapse.losses.identity import smoothed_cross_entropy, standardised
+from uncollapse.losses.combined import smoothed_cross_entropy, standardised
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from losses.loss_oracles import assert_same, batches, clouds, distances
 from uncollapse._base.check import InputError
 from uncollapse.health import drift
-from uncollapse.health.ranking import rank_strategies
-from uncollapse.health.strategy import apply_strategy, strategy_of
+from uncollapse.health.strategy import apply_strategy, rank_strategies, strategy_of
 from uncollapse.losses import MultipleLosses, TripletLoss, VarianceCovarianceLoss
 from uncollapse.mining import Miner
 from uncollapse.training import parse_config

@@ -8,7 +8,8 @@ import torch
 from losses.loss_oracles import measured
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
-from uncollapse.losses import NTXentLoss, SupConLoss, _softmax
+from uncollapse.losses import NTXentLoss, SupConLoss
+from uncollapse.losses import softmax as _softmax
 
 KINDS = [SupConLoss, NTXentLoss]
 

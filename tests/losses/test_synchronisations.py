@@ -28,8 +28,7 @@ from uncollapse.losses import (
     TripletLoss,
 )
 from uncollapse.mining import Miner
-from uncollapse.mining.negatives import NEGATIVES
-from uncollapse.mining.positives import POSITIVES
+from uncollapse.mining.choices import NEGATIVES, POSITIVES
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 

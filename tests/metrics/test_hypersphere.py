@@ -61,7 +61,7 @@ def test_uniformity_of_a_sphere_of_many_dimensions_is_nearly_minus_4():
 def test_blocks_do_not_change_a_figure(monkeypatch):
     x, labels = rows(n=31), np.arange(31) % 2
     whole = uniformity(x), alignment(x, labels, alpha=1.5), anisotropy(x)
-    monkeypatch.setattr("uncollapse.metrics._directions._BLOCK", 6)
+    monkeypatch.setattr("uncollapse.metrics.collapse_figures._BLOCK", 6)
     assert uniformity(x) == pytest.approx(whole[0], rel=1e-12)
     assert alignment(x, labels, alpha=1.5) == pytest.approx(whole[1], rel=1e-12)
     assert list(anisotropy(x).quantiles.values()) == pytest.approx(

@@ -133,7 +133,7 @@ def test_a_gallery_of_copies_is_compared_once(monkeypatch):
     y = some[rng.integers(0, 9, 200)]
     seen = []
     monkeypatch.setattr(
-        "uncollapse.metrics._near_lists.np.lexsort",
+        "uncollapse.metrics.nearest_rows.np.lexsort",
         lambda keys, lexsort=np.lexsort: seen.append(len(keys[0])) or lexsort(keys),
     )
     found = rerank(some[:2], y, k1=12, progress=False).distances().numpy()

@@ -7,7 +7,7 @@ import pytest
 
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.metrics import clustering, compare_seeds, modes_per_class, over_seeds, retrieval
-from uncollapse.metrics._ranks import parse_bytes
+from uncollapse.metrics.ranking import parse_bytes
 
 X = [[0.0], [1.0], [5.0], [6.0]]
 LABELS = ["a", "a", "b", "b"]

@@ -13,7 +13,9 @@ from sklearn.metrics import average_precision_score
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import without_kernels
-from uncollapse.metrics import RetrievalResult, _ranks, _strip, retrieval
+from uncollapse.metrics import RetrievalResult, retrieval
+from uncollapse.metrics import rank_tasks as _strip
+from uncollapse.metrics import ranking as _ranks
 
 ENGINES = ["compiled", "torch"]
 

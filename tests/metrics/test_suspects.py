@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
 from uncollapse.metrics import suspect_labels
-from uncollapse.metrics._vote_model import count_votes, fit_votes
+from uncollapse.metrics.suspects import count_votes, fit_votes
 
 
 def lumps(classes=8, size=30, dim=6, apart=6.0, modes=1, seed=0):

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from uncollapse._base.extras import compiled
-from uncollapse.metrics import _ranks, reid, retrieval
-from uncollapse.metrics._task import make_task
-from uncollapse.metrics._tile_turns import Turns, in_turn
+from uncollapse.metrics import ranking as _ranks
+from uncollapse.metrics import reid, retrieval
+from uncollapse.metrics.rank_tasks import make_task
+from uncollapse.metrics.ranking import Turns, in_turn
 
 needs_numba = pytest.mark.skipif(compiled.kernels is None, reason="needs numba")
 

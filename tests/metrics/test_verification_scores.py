@@ -13,7 +13,8 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 import uncollapse as uc
 from uncollapse._base.check import InputError
-from uncollapse.metrics import _pair_tiles, verification_scores
+from uncollapse.metrics import verification_scores
+from uncollapse.metrics import verification_scores as _pair_tiles
 from uncollapse.metrics.verification_scores import verification
 
 SCORES = st.lists(st.tuples(st.integers(-6, 6), st.booleans()), min_size=4, max_size=60).filter(

@@ -16,7 +16,7 @@ from uncollapse.noise import (
     mode_gain,
     smallest_m,
 )
-from uncollapse.noise._easy import first_positive
+from uncollapse.noise.expected import first_positive
 
 LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
 

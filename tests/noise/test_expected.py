@@ -12,7 +12,7 @@ from uncollapse.noise import (
     expected_triplet,
     triplet_bound,
 )
-from uncollapse.noise.table import _equidistant_classes
+from uncollapse.noise.theorems import _equidistant_classes
 
 DIAGONALS = ("independent", "distinct", "true")
 

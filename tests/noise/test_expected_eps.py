@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncollapse.noise import NoiseModel, expected_eps_margin, expected_eps_triplet
-from uncollapse.noise import _easy as easy
+from uncollapse.noise import expected as easy
 
 
 @settings(max_examples=25, deadline=None)

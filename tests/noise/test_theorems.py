@@ -16,7 +16,7 @@ from uncollapse.noise import (
     zero_margin_boundaries,
     zero_triplet_margin,
 )
-from uncollapse.noise.table import _equidistant_classes
+from uncollapse.noise.theorems import _equidistant_classes
 
 P = st.sampled_from([0.05, 0.2, 0.45, 0.6, 0.8, 0.99])
 

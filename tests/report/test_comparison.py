@@ -11,8 +11,7 @@ import pytest
 
 from uncollapse._base.check import InputError
 from uncollapse.report import compare, write_comparison
-from uncollapse.report.run_page import make_run_page
-from uncollapse.report.run_view import view_runs
+from uncollapse.report.run_page import make_run_page, view_runs
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 

@@ -1,4 +1,4 @@
-from uncollapse.report.config_tables import config_content, config_differences
+from uncollapse.report.page import config_content, config_differences
 from uncollapse.training.config import parse_config
 
 

@@ -11,8 +11,7 @@ from PIL import Image
 
 from uncollapse._base.check import InputError
 from uncollapse.report import contact_sheet
-from uncollapse.report.contact_sheets import save_png
-from uncollapse.report.pictures import picture_of, thumbnail
+from uncollapse.report.neighbours import picture_of, save_png, thumbnail
 
 GREY = Image.new("L", (8, 8), 128)
 

@@ -7,7 +7,7 @@ import pytest
 
 from uncollapse.metrics import retrieval
 from uncollapse.report import diagnose
-from uncollapse.report.cosine_effects import cone_effects
+from uncollapse.report.diagnosis import cone_effects
 
 
 def cone(offset: float, *, n: int = 300, dim: int = 24) -> tuple[np.ndarray, np.ndarray]:

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from uncollapse.health.forecast_result import Cell, Forecast
-from uncollapse.health.modal_drift import ModeDrift
+from uncollapse.health.drifts import ModeDrift, Probe
+from uncollapse.health.forecasts import Cell, Forecast
 from uncollapse.health.race import Lap, Race
 from uncollapse.health.strategy import Strategy
-from uncollapse.health.trial_steps import Probe
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
-from uncollapse.training.strategy_race import Entrant, RaceResult
+from uncollapse.training.races import Entrant, RaceResult
 
 HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from uncollapse._base.plain_text import visible
-from uncollapse._base.seals import write_sealed
-from uncollapse.health.forecast_result import Cell, Forecast
+from uncollapse._base.check import visible
+from uncollapse._base.files import write_sealed
+from uncollapse.health.forecasts import Cell, Forecast
 from uncollapse.health.strategy import Strategy
 from uncollapse.report import diagnose, run_report, write_comparison
 from uncollapse.report.forecast_page import save_forecast_page

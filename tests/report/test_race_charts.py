@@ -13,8 +13,8 @@ from uncollapse._base.files import DamagedFileError
 from uncollapse.charts import png
 from uncollapse.health.race import Lap, Race
 from uncollapse.report import run_report, write_report
-from uncollapse.report.history import read_history
 from uncollapse.report.race_charts import race_chart, race_table
+from uncollapse.report.run_page import read_history
 from uncollapse.training import Run
 
 if TYPE_CHECKING:

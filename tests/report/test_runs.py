@@ -16,8 +16,7 @@ from PIL import Image
 from uncollapse import backbones, data
 from uncollapse._base.check import InputError
 from uncollapse.report import compare, run_report, write_report
-from uncollapse.report.history import read_history
-from uncollapse.report.snapshot import Snapshot, take_snapshot
+from uncollapse.report.run_page import Snapshot, read_history, take_snapshot
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.assemble import build_model
 from uncollapse.training.measures import write_measures

@@ -9,9 +9,8 @@ from scipy import optimize
 from uncollapse._base.check import InputError
 from uncollapse.charts import svg
 from uncollapse.charts.marks import Points, Polyline, Text
-from uncollapse.report.sweep_charts import diameter_chart, rate_chart
-from uncollapse.report.sweep_points import RunPoint
-from uncollapse.sweep.rates import wilson
+from uncollapse.report.sweep_page import RunPoint, diameter_chart, rate_chart
+from uncollapse.sweep.results import wilson
 
 
 @given(st.integers(1, 60), st.data())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from uncollapse.report.page import fill
-from uncollapse.report.tables import Cell, Table
+from uncollapse.report.page import Cell, Table, fill
 
 
 def drawn(table: Table) -> str:

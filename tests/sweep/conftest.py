@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from uncollapse.sweep.board import Board
+from uncollapse.sweep.jobs import Board
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from rich.console import Console
 from gated_network import Gate
 from sweep_helpers import TINY, log, until, writer
 from uncollapse.sweep import Job, run_jobs
-from uncollapse.sweep.driver import drive
-from uncollapse.sweep.local import LocalEngine
-from uncollapse.sweep.one_run import perform
+from uncollapse.sweep.engines import LocalEngine
+from uncollapse.sweep.jobs import drive, perform
 from uncollapse.training import parse_config
 
 # Saved every 5 steps; each process stands at its 12th until it is killed or let go.

@@ -6,9 +6,8 @@ import pytest
 
 from sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import diameters, parse_sweep
-from uncollapse.sweep.grid import sweep_grid
-from uncollapse.sweep.job import past_outcome
-from uncollapse.sweep.plan import make_plan
+from uncollapse.sweep.grid import make_plan, sweep_grid
+from uncollapse.sweep.jobs import past_outcome
 from uncollapse.sweep.results import Results
 
 

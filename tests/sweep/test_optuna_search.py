@@ -2,7 +2,7 @@ import pytest
 
 from sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import parse_sweep
-from uncollapse.sweep.optuna_search import sweep_search
+from uncollapse.sweep.grid import sweep_search
 
 optuna = pytest.importorskip("optuna")
 

@@ -6,7 +6,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
 from uncollapse.sweep import load_sweep, parse_sweep
 from uncollapse.sweep.grid import keep_sweep
-from uncollapse.sweep.grid_axes import axis_values, point_name
+from uncollapse.sweep.spec import axis_values, point_name
 
 GRID = {"batch.p": [2, 4], "batch.k": [2, 4]}
 

@@ -9,7 +9,7 @@ import pytest
 
 from sweep_helpers import TINY, log
 from uncollapse.sweep import Job
-from uncollapse.sweep.one_run import perform
+from uncollapse.sweep.jobs import perform
 from uncollapse.training import parse_config
 
 pytest.importorskip("ray")
@@ -32,9 +32,9 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from sweep_helpers import writer
 from test_ray import JOBS
-from uncollapse.sweep.board import Board
-from uncollapse.sweep.driver import drive
-from uncollapse.sweep.ray_engine import RayEngine
+from uncollapse.sweep.jobs import Board
+from uncollapse.sweep.jobs import drive
+from uncollapse.sweep.engines import RayEngine
 
 node = dict(num_cpus=1, object_store_memory=80_000_000, include_dashboard=False)
 cluster = Cluster(initialize_head=True, head_node_args=node)

@@ -9,7 +9,7 @@ from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training import assemble
 from uncollapse.training.config import parse_config
-from uncollapse.training.loss_sections import LOSSES
+from uncollapse.training.sections import LOSSES
 
 
 def samples(*counts: int) -> LabelledImages:

@@ -7,8 +7,8 @@ import torch
 
 from uncollapse.training import Run, embed, parse_config, train
 from uncollapse.training.assemble import load_eval_data
-from uncollapse.training.below_start import ends_below, start_scores
 from uncollapse.training.measurer import start_network
+from uncollapse.training.run import ends_below, start_scores
 
 
 @pytest.fixture(scope="module")

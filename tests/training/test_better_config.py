@@ -6,7 +6,7 @@ import pytest
 
 from uncollapse._base.check import InputError
 from uncollapse.training import load_config, parse_config
-from uncollapse.training.better_config import better_path, save_better_config, with_keys
+from uncollapse.training.config import better_path, save_better_config, with_keys
 
 TEXT = """# batch-hard, as in the paper
 seed = 3

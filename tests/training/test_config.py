@@ -6,8 +6,7 @@ import tomli_w
 
 from uncollapse.mining import FalseNegatives, Miner
 from uncollapse.training.config import load_config, parse_config
-from uncollapse.training.loss_sections import LOSSES, ContrastiveConfig, TripletConfig
-from uncollapse.training.run_sections import MiningConfig
+from uncollapse.training.sections import LOSSES, ContrastiveConfig, MiningConfig, TripletConfig
 
 
 @pytest.mark.parametrize(

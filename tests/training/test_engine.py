@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse._base.owner import FolderOwner, InUseError
+from uncollapse._base.lock import FolderOwner, InUseError
 from uncollapse.training import Run, TrainingError, parse_config, train
 from uncollapse.training.checkpoint import CheckpointError
 

@@ -82,7 +82,7 @@ def test_the_trunk_has_its_own_rate_and_what_is_frozen_none():
 
 def test_pretrained_statistics_of_batch_norm_stay_as_they_were_loaded(tmp_path):
     from uncollapse.backbones import resnet18
-    from uncollapse.training.first_batches import settled_copy
+    from uncollapse.training.measurer import settled_copy
 
     trained = resnet18(1)
     for layer in trained.modules():

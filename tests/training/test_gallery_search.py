@@ -18,8 +18,7 @@ from uncollapse.metrics import ReRanking, reid
 from uncollapse.report import run_report
 from uncollapse.training import Run, embed, measure_run, parse_config, train
 from uncollapse.training.config import EvaluateConfig
-from uncollapse.training.evaluation import evaluate_splits
-from uncollapse.training.gallery_search import GallerySearch, find_searches
+from uncollapse.training.evaluation import GallerySearch, evaluate_splits, find_searches
 
 FOLDERS = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
 
@@ -91,7 +90,7 @@ def test_junk_is_not_embedded_and_distractors_are():
 
 
 def test_a_share_holds_whole_identities_and_distractors_in_proportion(monkeypatch):
-    monkeypatch.setattr("uncollapse.training.gallery_search._LEAST", 2)
+    monkeypatch.setattr("uncollapse.training.evaluation._LEAST", 2)
     search, settings = example(), EvaluateConfig(reid_share=0.5)
     whole, part = search.plan(settings)
     assert (whole.identities, part.identities) == (8, 4)
@@ -183,7 +182,7 @@ def _own_cache(tmp_path_factory, monkeypatch):
 def trained(market, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNCOLLAPSE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        patch.setattr("uncollapse.training.gallery_search._LEAST", 2)
+        patch.setattr("uncollapse.training.evaluation._LEAST", 2)
         return train(
             config(market, evaluate={"reid_share": 0.5}), tmp_path_factory.mktemp("r") / "run"
         )

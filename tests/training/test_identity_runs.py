@@ -8,9 +8,10 @@ import torch
 from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource, load
 from uncollapse.losses import IdentityLoss, TrimmedLoss, TripletLoss
-from uncollapse.training import parse_config, run_forecast, train
+from uncollapse.training import parse_config, train
+from uncollapse.training import predictions as run_forecast
 from uncollapse.training.assemble import build_loss, build_optimiser, learning_rate
-from uncollapse.training.run_forecast import forecast_run
+from uncollapse.training.predictions import forecast_run
 from uncollapse.training.session import Session
 
 DATA = load("digits", split="train")

@@ -3,8 +3,7 @@ import re
 import pytest
 
 from uncollapse._base.check import InputError
-from uncollapse.training.config import parse_config
-from uncollapse.training.key_errors import WrongKeysError
+from uncollapse.training.config import WrongKeysError, parse_config
 
 HUGE = 10**400
 

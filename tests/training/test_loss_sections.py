@@ -9,14 +9,13 @@ from pydantic import ValidationError
 from uncollapse import losses
 from uncollapse._base.check import InputError
 from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
-from uncollapse.losses._regulariser import Regulariser
 from uncollapse.losses.base import Wrapper
 from uncollapse.losses.memory import remembers
+from uncollapse.losses.regularisers import Regulariser
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import build_loss
 from uncollapse.training.config import parse_config
-from uncollapse.training.loss_sections import LOSSES, REGULARISERS, LossConfig, TrainingSize
-from uncollapse.training.section_base import OneOf
+from uncollapse.training.sections import LOSSES, REGULARISERS, LossConfig, OneOf, TrainingSize
 
 SIZE = TrainingSize(classes=3, samples=12, dim=2, generator=torch.Generator().manual_seed(0))
 EVERY = pytest.mark.parametrize("section", LOSSES.values(), ids=LOSSES.keys())

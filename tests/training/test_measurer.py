@@ -15,8 +15,7 @@ from uncollapse.health import measure, mode_drift
 from uncollapse.losses import SupConLoss, TripletLoss
 from uncollapse.training import Run, measure_run, measurer, parse_config, train
 from uncollapse.training.assemble import build_loss, build_model, build_sampler, load_eval_data
-from uncollapse.training.first_batches import settled_copy
-from uncollapse.training.sample_pictures import choose_samples, small_pictures
+from uncollapse.training.measurer import choose_samples, settled_copy, small_pictures
 from uncollapse.training.session import Session
 
 VALUES = {

@@ -10,23 +10,21 @@ from uncollapse._base.files import DamagedFileError
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.health import measure
 from uncollapse.training import NotMeasuredError
-from uncollapse.training.measured_rows import (
-    Samples,
-    SplitRows,
-    read_rows,
-    read_samples,
-    write_rows,
-    write_samples,
-)
 from uncollapse.training.measures import (
     BatchFigures,
     Measures,
     Moment,
+    Samples,
     SplitFacts,
     SplitFigures,
+    SplitRows,
     measures_file,
     read_measures,
+    read_rows,
+    read_samples,
     write_measures,
+    write_rows,
+    write_samples,
 )
 
 

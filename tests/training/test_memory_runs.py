@@ -11,12 +11,13 @@ from uncollapse.health import Guard, drift
 from uncollapse.losses import CrossBatchMemory, IdentityLoss, TrimmedLoss, TripletLoss
 from uncollapse.losses.memory import memories
 from uncollapse.mining import Miner
-from uncollapse.training import parse_config, run_forecast, train
+from uncollapse.training import parse_config, train
+from uncollapse.training import predictions as run_forecast
 from uncollapse.training.assemble import build_loss
-from uncollapse.training.loss_sections import LOSSES, TrainingSize
-from uncollapse.training.run_forecast import forecast_run
+from uncollapse.training.predictions import forecast_run
+from uncollapse.training.races import race_run
+from uncollapse.training.sections import LOSSES, TrainingSize
 from uncollapse.training.session import Session
-from uncollapse.training.strategy_race import race_run
 
 DATA = load("digits", split="train")
 VALUES = {

@@ -1,6 +1,6 @@
 import pytest
 
-from uncollapse.training.overrides import apply_overrides
+from uncollapse.training.config import apply_overrides
 
 
 def test_overrides_are_read_as_toml_and_else_as_text():

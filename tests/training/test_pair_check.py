@@ -13,12 +13,10 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as command
 from uncollapse.data import DataError, LabelledImages, TensorSource, load
 from uncollapse.report import run_report
-from uncollapse.report.history import Curve, History
-from uncollapse.report.run_curves import curve_charts
+from uncollapse.report.run_page import Curve, History, curve_charts
 from uncollapse.training import Run, embed, measure_run, parse_config, train
 from uncollapse.training.config import EvaluateConfig
-from uncollapse.training.evaluation import NotFiniteError, evaluate_splits
-from uncollapse.training.pair_check import PairCheck, find_checks
+from uncollapse.training.evaluation import NotFiniteError, PairCheck, evaluate_splits, find_checks
 
 
 def by_the_book(z, pairs, same, folds, rates):

@@ -9,7 +9,7 @@ import torch
 from uncollapse.data import load
 from uncollapse.health.race import Race
 from uncollapse.training import parse_config
-from uncollapse.training.race_trial import SessionTrial, held_out
+from uncollapse.training.races import SessionTrial, held_out
 from uncollapse.training.session import Session
 
 VALUES = {
@@ -87,7 +87,7 @@ def test_a_run_saved_after_its_race_goes_on_as_it_would_have():
 def test_a_course_keeps_no_more_batches_than_memory_has_room_for(monkeypatch):
     (size,) = {images.nbytes for images, _ in SessionTrial(session()).course(2, 96).batches}
     for room, kept in ((3 * size + 1, 3), (size // 2, 1), (9 * size, 5)):
-        monkeypatch.setattr("uncollapse.training.race_trial._BYTES", room)
+        monkeypatch.setattr("uncollapse.training.races._BYTES", room)
         assert len(SessionTrial(session()).course(5, 96).batches) == kept
 
 

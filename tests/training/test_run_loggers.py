@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from uncollapse._base.check import InputError
-from uncollapse.training import parse_config, run_loggers, train
-from uncollapse.training.run_loggers import Elsewhere
+from uncollapse.training import log as run_loggers
+from uncollapse.training import parse_config, train
+from uncollapse.training.log import Elsewhere
 
 VALUES: dict[str, Any] = {
     "data": {"name": "digits"},

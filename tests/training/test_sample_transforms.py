@@ -7,9 +7,13 @@ from PIL import Image
 
 from uncollapse._base.check import InputError
 from uncollapse.training import embed, parse_config, train
-from uncollapse.training.assemble import load_data, load_eval_data
-from uncollapse.training.lookup import images_of_files
-from uncollapse.training.sample_transforms import evaluation_transform, training_transform
+from uncollapse.training.assemble import (
+    evaluation_transform,
+    load_data,
+    load_eval_data,
+    training_transform,
+)
+from uncollapse.training.evaluation import images_of_files
 from uncollapse.training.session import Session
 
 HEAD, FEET = (250, 10, 10), (10, 10, 250)

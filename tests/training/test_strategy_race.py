@@ -11,8 +11,8 @@ from uncollapse._base.check import InputError
 from uncollapse.data import load
 from uncollapse.health.race import plan_race
 from uncollapse.training import parse_config
+from uncollapse.training.races import race_run, save_race
 from uncollapse.training.session import Session
-from uncollapse.training.strategy_race import race_run, save_race
 
 VALUES = {
     "data": {"name": "digits"},

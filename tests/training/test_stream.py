@@ -8,7 +8,7 @@ import torch
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.samplers import PKSampler
 from uncollapse.training.distributed import Ranks
-from uncollapse.training.stream import BatchStream, endless
+from uncollapse.training.session import BatchStream, endless
 
 ROWS = 24
 DATA = LabelledImages(

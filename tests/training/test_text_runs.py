@@ -5,15 +5,14 @@ import pytest
 import torch
 
 from uncollapse._base.check import InputError
-from uncollapse.data.text_source import TextSource
+from uncollapse.data.listing import TextSource
 from uncollapse.data.types import LabelledImages
 from uncollapse.report import run_report
 from uncollapse.training import Run, parse_config, train
-from uncollapse.training.assemble import build_model, load_data
+from uncollapse.training.assemble import build_model, check_samples, load_data, trains_on_texts
 from uncollapse.training.export import ExportError, export_onnx
-from uncollapse.training.measured_rows import Samples
-from uncollapse.training.sample_kinds import check_samples, trains_on_texts
-from uncollapse.training.sample_pictures import choose_samples
+from uncollapse.training.measurer import choose_samples
+from uncollapse.training.measures import Samples
 
 HOSTILE = "<script>owned=1</script> \u202e{{ 7*7 }}"
 WORDS = {

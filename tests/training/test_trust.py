@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from uncollapse.cli import app
 from uncollapse.training import Run, UntrustedCodeError, noise_probe_run, parse_config, train
 from uncollapse.training.measurer import measure_run
-from uncollapse.training.trust import SIGNATURE, check_trusted, names_code
+from uncollapse.training.run import SIGNATURE, check_trusted, names_code
 
 MODULE = """
 from pathlib import Path

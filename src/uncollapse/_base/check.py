@@ -16,6 +16,7 @@ __all__ = [
     "check_number",
     "check_paired",
     "did_you_mean",
+    "visible",
 ]
 
 
@@ -79,3 +80,20 @@ def _shown(value: object) -> str:
     if shape is None or shape == ():
         return repr(value)
     return f"{'a tensor' if hasattr(value, 'detach') else 'an array'} of shape {tuple(shape)}"
+
+
+# Text of others, for people to read: what would act on a terminal or a page is shown instead.
+
+# Marks that turn the direction of what follows: "exe.\u202egpj" would read "exe.jpg".
+_TURNS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_CONTROLS = [c for c in (*range(0x20), *range(0x7F, 0xA0)) if chr(c) not in "\t\n\r"]
+_SHOWN = {code: f"[U+{code:04X}]" for code in (*_TURNS, *_CONTROLS)}
+
+
+def visible(text: str) -> str:
+    """The text with marks of direction and control characters by their numbers.
+
+    >>> visible("photo\\u202egpj.exe"), visible("\\x1b[2J")
+    ('photo[U+202E]gpj.exe', '[U+001B][2J')
+    """
+    return text.translate(_SHOWN)

@@ -112,7 +112,7 @@ class ProgressLine:
 
     def note(self, text: str) -> None:
         """A line that stays; on a terminal it is wrapped between words."""
-        from uncollapse._base.word_wrap import wrapped_for
+        from uncollapse._base.table import wrapped_for
 
         if self.console.is_terminal:
             text = wrapped_for(self.console.width, text)
@@ -165,7 +165,7 @@ class LiveTable:
         from rich.console import Group
         from rich.text import Text
 
-        from uncollapse._base.fitted_tables import Column, FittedTable
+        from uncollapse._base.table import Column, FittedTable
 
         heads = [
             Column(name, right=side == "right", folds=side != "right")

@@ -4,14 +4,19 @@ One file per kernel, each naming its twin. `_base.extras.compiled` finds this ro
 it, or without numba, the twins do the work with the same results.
 """
 
-from uncollapse._kernels.all_triplets import hinge_rows
-from uncollapse._kernels.class_squares import SORTED_BELOW, RankedPoints, own_squares
 from uncollapse._kernels.frame import frame_rows, tangent
 from uncollapse._kernels.mine import choose
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
-from uncollapse._kernels.pairs import class_distances, class_gradient, triplet_charge
-from uncollapse._kernels.scan_tile import StripArrays, count_tile
-from uncollapse._kernels.select import row_hashes, values_at_rank
+from uncollapse._kernels.ranking import (
+    SORTED_BELOW,
+    RankedPoints,
+    StripArrays,
+    count_tile,
+    own_squares,
+    row_hashes,
+    values_at_rank,
+)
+from uncollapse._kernels.triplets import class_distances, class_gradient, hinge_rows, triplet_charge
 
 __all__ = [
     "SORTED_BELOW",

@@ -1,22 +1,31 @@
 """Networks of both papers, with official weight files, and a head that gives embeddings."""
 
-from uncollapse.backbones.batchnorm import FrozenBatchNorm, freeze_batch_norm
-from uncollapse.backbones.bn_inception import BNInception
-from uncollapse.backbones.conv2 import Conv2
-from uncollapse.backbones.freezing import freeze, stages_of
-from uncollapse.backbones.googlenet import GoogLeNet
-from uncollapse.backbones.head import Embedder, Front, Head
-from uncollapse.backbones.initial_weights import initialise
-from uncollapse.backbones.mlp import MLP
-from uncollapse.backbones.mnist_cnn import MnistCNN
+from uncollapse.backbones.head import (
+    Embedder,
+    Front,
+    FrozenBatchNorm,
+    Head,
+    freeze,
+    freeze_batch_norm,
+    stages_of,
+)
 from uncollapse.backbones.mobile import (
     SCALES_ITSELF,
     MobileNet,
     efficientnet_lite0,
     mobilenet_v2,
 )
-from uncollapse.backbones.registry import BACKBONES, HEADS, build
-from uncollapse.backbones.resnet import ResNet, resnet18, resnet50
+from uncollapse.backbones.networks import (
+    MLP,
+    BNInception,
+    Conv2,
+    GoogLeNet,
+    MnistCNN,
+    ResNet,
+    resnet18,
+    resnet50,
+)
+from uncollapse.backbones.registry import BACKBONES, HEADS, build, initialise
 from uncollapse.backbones.weights import (
     WeightsError,
     load_weights,

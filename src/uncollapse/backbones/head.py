@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse._base.check import InputError
 
-__all__ = ["Embedder", "Front", "Head", "pooled"]
+__all__ = [
+    "Embedder",
+    "Front",
+    "FrozenBatchNorm",
+    "Head",
+    "freeze",
+    "freeze_batch_norm",
+    "pooled",
+    "stages_of",
+]
 
 
 class Head(nn.Module):
@@ -115,3 +128,95 @@ class Embedder(nn.Module):
 def pooled(x: Tensor) -> Tensor:
     """Feature maps as their means; vectors as they are."""
     return x.mean(dim=(2, 3)) if x.ndim == 4 else x
+
+
+# Batch normalisation with frozen statistics, as EPS's framework trains pretrained backbones.
+
+_PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+class _Frozen:
+    """Mixed into a layer, keeps it in evaluation mode."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Stay in evaluation mode, whatever is asked."""
+        return super().train(False)  # type: ignore[misc]
+
+
+class FrozenBatchNorm(_Frozen, _BatchNorm):
+    """Batch normalisation that keeps its statistics, scale and shift, also after `.train()`."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any number of dimensions: it stands for 1-, 2- and 3-dimensional layers."""
+
+
+def freeze_batch_norm(module: nn.Module) -> nn.Module:
+    """Freeze every batch-norm layer of `module` in place; names and values stay as they are.
+
+    >>> net = freeze_batch_norm(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).train()
+    >>> net[1].training, net[1].weight.requires_grad, sorted(net.state_dict())[:2]
+    (False, False, ['0.bias', '0.weight'])
+    """
+    for layer in module.modules():
+        if isinstance(layer, _BatchNorm) and not isinstance(layer, _Frozen):
+            # Changing the class keeps tensors, hooks and, in the kinds of other libraries that end
+            # in an activation, the whole forward pass.
+            kind = FrozenBatchNorm if type(layer) in _PLAIN else _frozen_kind(type(layer))
+            layer.__class__ = kind
+            layer.requires_grad_(False).train()
+    return module
+
+
+def _frozen_kind(kind: type[_BatchNorm]) -> Any:
+    return type(f"Frozen{kind.__name__}", (_Frozen, kind), {})
+
+
+# Freeze a network, or its first stages: what does not train is computed once per sample.
+
+
+def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder:
+    """Move the trunk, or its stages up to and including `up_to`, into a `Front`, in place.
+
+    `shape` is that of one sample. With True the features are pooled, and only the head trains.
+    Raises `InputError` for a stage the network does not have, and where nothing would train.
+
+    >>> from uncollapse.backbones.registry import build
+    >>> model = freeze(build("resnet18", dim=8, shape=(3, 64, 64)), "layer3", (3, 64, 64))
+    >>> model.front.shape, [name for name, _ in model.trunk.named_children()]
+    ((256, 4, 4), ['layer4'])
+    """
+    if up_to is False:
+        return model
+    stages = stages_of(model.trunk)
+    names = list(stages)
+    rest: nn.Module = nn.Identity()
+    if up_to is True or [up_to] == names[-1:]:
+        front, features = model.trunk, (_width(model),)
+    elif up_to in stages:
+        cut = names.index(up_to) + 1
+        front = nn.Sequential(*(stages[name] for name in names[:cut]))
+        rest = nn.Sequential()
+        for name in names[cut:]:
+            rest.add_module(name, stages[name])
+        with torch.no_grad():
+            features = tuple(front.eval()(torch.zeros(1, *shape)).shape[1:])
+    else:
+        allowed = ["true", "false", *map(repr, stages)]
+        raise InputError("freeze", repr(up_to), f"one of {', '.join(allowed)} for this backbone")
+    if features == tuple(shape) and not getattr(model.trunk, "reads_texts", False):
+        raise InputError("freeze", up_to, "a network that does not leave samples as they are")
+    model.front, model.trunk = Front(front, features), rest
+    if not any(p.requires_grad for p in model.parameters()):
+        raise InputError("freeze", up_to, "a network with a head to train: all of it is frozen")
+    return model
+
+
+def stages_of(trunk: nn.Module) -> dict[str, nn.Module]:
+    """The parts of a network in order, by name; none where it is not known to be a sequence."""
+    found = getattr(trunk, "stages", None)
+    return dict(found()) if callable(found) else {}
+
+
+def _width(model: Embedder) -> int:
+    linear = model.head.linear
+    return linear.in_features if isinstance(linear, nn.Linear) else model.dim

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from uncollapse._base.arrays import texts_of_rows
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError, import_extra
-from uncollapse._base.text_rows import texts_of_rows
 
 __all__ = ["PREFIX", "SentenceTrunk", "load_sentences"]
 

@@ -11,17 +11,14 @@ for screen readers) and `png` (Pillow, the light theme). A chart prints itself i
 (`Chart.__html__`: a figure with its caption and its legend as text), and `save` writes a file.
 """
 
-from uncollapse.charts.axes import Axes, area
-from uncollapse.charts.bar_charts import bars
-from uncollapse.charts.chart import HEIGHT, WIDTH, Chart, Entry, Legend, empty, save
-from uncollapse.charts.distributions import histogram
+from uncollapse.charts.axes import Axes, Scale, area
 from uncollapse.charts.heat_maps import Tile, heatmap, tiles
 from uncollapse.charts.layout import panels
-from uncollapse.charts.line_charts import Event, Series, curves
+from uncollapse.charts.line_charts import Event, Series, bars, curves, histogram
+from uncollapse.charts.marks import HEIGHT, WIDTH, Chart, Entry, Legend, empty, save
 from uncollapse.charts.point_maps import scatter
 from uncollapse.charts.render_png import png
 from uncollapse.charts.render_svg import svg
-from uncollapse.charts.scales import Scale
 
 __all__ = [
     "HEIGHT",

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from uncollapse.charts.chart import WIDTH, Chart, empty
-from uncollapse.charts.marks import Mark, Rect, Text
-from uncollapse.charts.numbers import number
-from uncollapse.charts.text import fitting_size, text_width
+from uncollapse.charts.marks import WIDTH, Chart, Mark, Rect, Text, empty
+from uncollapse.charts.text import fitting_size, number, text_width
 
 __all__ = ["Tile", "heatmap", "tiles"]
 

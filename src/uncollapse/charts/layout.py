@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uncollapse._base.check import check_int
-from uncollapse.charts.chart import Chart, Entry
-from uncollapse.charts.marks import Group, Mark, Text
+from uncollapse.charts.marks import Chart, Entry, Group, Mark, Text
 from uncollapse.charts.text import text_width, wrapped
 
 __all__ = ["panels", "sheet"]

@@ -5,15 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from uncollapse.charts.axes import Axes, area
-from uncollapse.charts.chart import HEIGHT, WIDTH, Chart, Entry, empty
-from uncollapse.charts.marks import DASHES, MARKERS, Line, Mark, Points, Rect, Text
-from uncollapse.charts.numbers import number
-from uncollapse.charts.scales import Scale, finite
-from uncollapse.charts.theme import SERIES
+from uncollapse.charts.axes import Axes, Scale, area, finite
+from uncollapse.charts.marks import (
+    DASHES,
+    HEIGHT,
+    MARKERS,
+    SERIES,
+    WIDTH,
+    Chart,
+    Entry,
+    Line,
+    Mark,
+    Place,
+    Points,
+    Polyline,
+    Rect,
+    Text,
+    empty,
+)
+from uncollapse.charts.text import number, percent
+from uncollapse.charts.text import percent as say_percent
 
-__all__ = ["Event", "Series", "curves", "line_look", "marker_kind"]
+__all__ = ["Binned", "Event", "Series", "bars", "curves", "histogram", "line_look", "marker_kind"]
+
 
 _KINDS = tuple(kind for kind in MARKERS if kind != "star")
 
@@ -169,3 +185,98 @@ def _shared_flag(flags: Sequence[str]) -> str:
     if whole and len(numbers) > 1:
         return f"{numbers[0]}–{numbers[-1]}"
     return ",".join(map(str, numbers))
+
+
+# Bars: a value each, such as the share of the variance on each axis.
+
+
+def bars(
+    title: str,
+    values: Sequence[float],
+    *,
+    x_label: str,
+    note: str = "",
+    split: tuple[int, str] | None = None,
+    percent: bool = False,
+) -> Chart:
+    """Values numbered from 1. `split=(n, text)` draws a line after the n-th with a text at it.
+
+    >>> bars("spectrum", [0.75, 0.25], x_label="axis").description
+    '2 values, first 1: 0.75, 2: 0.25'
+    """
+    found = finite(values)
+    if not found:
+        return empty(title, "There are no finite values to draw.", note=note)
+    across, up = area()
+    count = len(values)
+    largest = max(found) if max(found) > 0 else 1.0  # zeros alone: an ordinary axis
+    low, high = min(0.0, 1.08 * min(found)), largest * 1.08
+    axes = Axes(Scale(0.5, count + 0.5, *across), Scale(low, high, *up))
+    step = max(1, round(count / 8))
+    numbered = {float(i): str(i) for i in range(1, count + 1, step)}
+    marks: list[Mark] = list(axes.frame(x_label, x_ticks=numbered, share=percent))
+    room, say = (across[1] - across[0]) / count, say_percent if percent else number
+    for i, value in enumerate(values, 1):
+        if math.isfinite(value):
+            top, bottom = sorted((axes.y(value), axes.y(0.0)))
+            left, tip = axes.x(i) - 0.4 * room, f"{i}: {say(value)}"
+            marks.append(Rect(left, top, 0.8 * room, bottom - top, "s0", tip=tip))
+    if split is not None and split[0] < count:
+        marks.append(axes.upright(split[0] + 0.5))
+        at, right = axes.x(split[0] + 0.5), split[0] > count / 2
+        side, anchor = (at - 6, "end") if right else (at + 6, "start")
+        marks.append(Text(side, axes.y.end + 10, split[1], anchor=anchor, halo=True))
+    first = ", ".join(f"{i}: {number(v)}" for i, v in enumerate(values[:10], 1))
+    words = f"{count} values, first {first}" + (f"; {split[1]}" if split else "")
+    return Chart(title, words, tuple(marks), note=note)
+
+
+# How distances are distributed: one outline for each kind, on one axis.
+
+
+class Binned(Protocol):
+    """Counts between edges, of which there is one more."""
+
+    @property
+    def edges(self) -> Sequence[float]:
+        """Where the bins begin and end."""
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """How many are in each bin."""
+
+
+def histogram(title: str, kinds: Mapping[str, Binned], *, x_label: str, note: str = "") -> Chart:
+    """Shares of each kind between its edges: the first filled, the others outlined and dashed."""
+    kinds = {name: one for name, one in kinds.items() if sum(one.counts)}
+    if not kinds:
+        return empty(title, "There is nothing to count.", note=note)
+    across, up = area()
+    shares = {name: [c / sum(one.counts) for c in one.counts] for name, one in kinds.items()}
+    edges = [edge for one in kinds.values() for edge in one.edges]
+    tallest = max(max(values) for values in shares.values())
+    axes = Axes(Scale(min(edges), max(edges), *across), Scale(0.0, 1.08 * tallest, *up))
+    marks: list[Mark] = list(axes.frame(x_label, share=True))
+    words = []
+    for i, (name, values) in enumerate(shares.items()):
+        best = values.index(max(values))
+        low, high = kinds[name].edges[best : best + 2]
+        said = f"{name}: most between {number(low)} and {number(high)} ({percent(values[best])})"
+        marks.append(_outlined(_outline(axes, kinds[name].edges, values), i, said))
+        words.append(said)
+    sample = ((2.0, 12.0), (2.0, 3.0), (28.0, 3.0), (28.0, 12.0), (2.0, 12.0))
+    legend = tuple(Entry(name, (_outlined(sample, i, ""),)) for i, name in enumerate(shares))
+    return Chart(title, ". ".join(words), tuple(marks), note=note, legend=legend)
+
+
+def _outline(axes: Axes, edges: Sequence[float], values: Sequence[float]) -> tuple[Place, ...]:
+    places = [axes.at(edges[0], 0.0)]
+    for left, right, value in zip(edges, edges[1:], values, strict=False):
+        places += [axes.at(left, value), axes.at(right, value)]
+    return (*places, axes.at(edges[-1], 0.0))
+
+
+def _outlined(places: Sequence[Place], i: int, tip: str) -> Polyline:
+    colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
+    fill = colour if i == 0 else "none"
+    return Polyline(places, colour, 2.0, dash, fill=fill, fill_opacity=0.3, tip=tip)

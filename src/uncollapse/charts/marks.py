@@ -9,13 +9,39 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.files import streamed_aside, write_text
 
 __all__ = [
-    "DASHES", "MARKERS", "Circle", "Group", "Line", "Mark", "Picture", "Place", "Points",
-    "Polyline", "Rect", "Text",
-]  # fmt: skip
+    "DARK",
+    "DASHES",
+    "HEIGHT",
+    "LIGHT",
+    "MARKERS",
+    "SERIES",
+    "WIDTH",
+    "Chart",
+    "Circle",
+    "Entry",
+    "Group",
+    "Legend",
+    "Line",
+    "Mark",
+    "Picture",
+    "Place",
+    "Points",
+    "Polyline",
+    "Rect",
+    "Text",
+    "css_colour",
+    "css_variables",
+    "empty",
+    "rgb",
+    "save",
+]
+
 
 Place = tuple[float, float]
 
@@ -185,3 +211,137 @@ class Group:
 
 
 Mark = Polyline | Line | Rect | Circle | Points | Text | Picture | Group
+
+
+# A chart as data: what it is called, what it says in words, its marks and its legend.
+
+# Drawn at 340 units wide and shown at 300 to 416 pixels: 12 units of text stay readable.
+WIDTH, HEIGHT = 340, 220
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a legend: a name, and how it is drawn in 30 x 14 units."""
+
+    name: str
+    marks: Sequence[Mark]
+
+
+@dataclass(frozen=True)
+class Legend:
+    """A legend that several charts of a page share; templates print it as it is."""
+
+    entries: Sequence[Entry]
+
+    def __html__(self) -> str:
+        """A list."""
+        from uncollapse.charts.render_svg import legend_list
+
+        return legend_list(self.entries)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing of `width` x `height` units with a title, a note below it and a legend.
+
+    `description` says what the drawing shows, for who does not see it. `kind` is the class of the
+    figure on a page: `chart`, or `map` for a square one.
+
+    >>> chart = Chart("A < B", "nothing", (), 10, 10)
+    >>> "A &lt; B" in chart.__html__()
+    True
+    """
+
+    title: str
+    description: str
+    marks: Sequence[Mark]
+    width: float = WIDTH
+    height: float = HEIGHT
+    note: str = ""
+    legend: Sequence[Entry] = ()
+    kind: str = "chart"
+
+    def __html__(self) -> str:
+        """A captioned figure for a page, which templates print as it is."""
+        from uncollapse.charts.render_svg import figure
+
+        return figure(self)
+
+
+def empty(title: str, sentence: str, *, note: str = "") -> Chart:
+    """A chart that has nothing to show, and says so.
+
+    >>> empty("Loss", "No values were logged.").description
+    'No values were logged.'
+    """
+    words = Text(WIDTH / 2, 30, sentence, anchor="middle")
+    return Chart(title, sentence, (words,), WIDTH, 50, note)
+
+
+def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
+    """Write a chart as `.svg` or `.png`, whichever the path ends in; gives back the path.
+
+    `scale` is the number of pixels of a unit in a PNG. Raises `InputError` for another ending.
+    """
+    from uncollapse.charts.render_png import png
+    from uncollapse.charts.render_svg import svg
+
+    path = Path(path)
+    if path.suffix == ".svg":
+        write_text(path, svg(chart))
+    elif path.suffix == ".png":
+        with streamed_aside(path) as file:
+            file.write(png(chart, scale))
+    else:
+        raise InputError("path", repr(str(path)), "a name that ends in .svg or .png")
+    return path
+
+
+# Colours by name, light and dark: a mark says `s0` or `bad`, a renderer says which blue or red.
+
+# Told apart with any colour vision, and a contrast of 3 or more on the card.
+LIGHT = {
+    "card": "#ffffff", "ink": "#1a1f29", "soft": "#596273", "line": "#d5d9e0", "grid": "#e9ebef",
+    "good": "#11734b", "warn": "#8a5a00", "bad": "#b3261e",
+    "s0": "#0b6cb3", "s1": "#c8500a", "s2": "#0b7f5f", "s3": "#a4468a",
+    "s4": "#8a6d00", "s5": "#1f8fa8", "s6": "#7a2f4a", "s7": "#6b7280",
+}  # fmt: skip
+DARK = {
+    "card": "#1b2029", "ink": "#e8ebf0", "soft": "#a5aebd", "line": "#39414f", "grid": "#2a313d",
+    "good": "#4fc38f", "warn": "#e6b450", "bad": "#ff8a80",
+    "s0": "#5aaef0", "s1": "#ff9256", "s2": "#3fcf9f", "s3": "#e58bc9",
+    "s4": "#e0bd3f", "s5": "#62d0e6", "s6": "#d9829f", "s7": "#a3acba",
+}  # fmt: skip
+
+SERIES = 8  # colours s0 to s7; what is drawn also differs by dash, marker or label
+
+
+def css_colour(name: str) -> str:
+    """What stands in an SVG: a variable for a name of the theme; `#rrggbb` and `none` as they are.
+
+    >>> css_colour("s0"), css_colour("#112233")
+    ('var(--s0)', '#112233')
+    """
+    return f"var(--{name})" if name in LIGHT else name
+
+
+def css_variables() -> str:
+    """The rules that give each colour its value, light and dark."""
+    light, dark = (
+        " ".join(f"--{name}: {value};" for name, value in theme.items()) for theme in (LIGHT, DARK)
+    )
+    return (
+        f":root {{ color-scheme: light dark; {light} }} "
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    )
+
+
+def rgb(name: str, opacity: float = 1.0) -> tuple[int, int, int, int]:
+    """Red, green, blue and alpha of a colour in the light theme.
+
+    >>> rgb("s0"), rgb("#ff0000", 0.5)
+    ((11, 108, 179, 255), (255, 0, 0, 128))
+    """
+    value = LIGHT.get(name, name)
+    red, green, blue = (int(value[i : i + 2], 16) for i in (1, 3, 5))
+    return red, green, blue, round(255 * opacity)

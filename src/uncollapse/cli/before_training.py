@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from uncollapse.training import Config, Run
-    from uncollapse.training.run_sections import EvaluateConfig
+    from uncollapse.training.sections import EvaluateConfig
 
 __all__ = ["scores_before"]
 
@@ -30,12 +30,10 @@ def scores_before(
     from uncollapse.data import DataError
     from uncollapse.training import CheckpointError
     from uncollapse.training.assemble import load_eval_data
-    from uncollapse.training.below_start import start_scores
-    from uncollapse.training.evaluation import evaluate_splits
-    from uncollapse.training.gallery_search import find_searches
+    from uncollapse.training.evaluation import evaluate_splits, find_searches
     from uncollapse.training.measurer import start_network
     from uncollapse.training.measures import measures_file
-    from uncollapse.training.summary import find_damage
+    from uncollapse.training.run import find_damage, start_scores
 
     damage = [text for text in find_damage(run) if text.startswith(str(measures_file(run.path)))]
     for text in damage:

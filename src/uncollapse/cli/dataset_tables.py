@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from uncollapse._base.fitted_tables import Column, FittedTable
+from uncollapse._base.table import Column, FittedTable
 from uncollapse.data.copies import CopyCheck, SplitCheck, Survey
 from uncollapse.data.listing import Counts, DatasetInfo
 

@@ -16,7 +16,7 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from uncollapse._base.fitted_tables import FittedTable
+    from uncollapse._base.table import FittedTable
     from uncollapse.report.demo_page import Story
     from uncollapse.training import Config, Run
 
@@ -82,7 +82,7 @@ def _play(
 def _table(act: Act, story: Story) -> FittedTable:
     from rich.text import Text
 
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     figures = [Column(name, right=True) for name in ("R@1 untrained", "R@1 trained", "diameter")]
     columns = [Column("run"), *figures, Column("verdict")]

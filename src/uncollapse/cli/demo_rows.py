@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uncollapse._base.plain_text import visible
+from uncollapse._base.check import visible
 
 if TYPE_CHECKING:
     from uncollapse._base.progress import LiveTable

@@ -23,7 +23,7 @@ from uncollapse.cli.plain_lines import say
 from uncollapse.cli.verdict_gate import FailOnOption, fail_if, refused_verdicts
 
 if TYPE_CHECKING:
-    from uncollapse.data.origin import StartScale
+    from uncollapse.data.readers import StartScale
     from uncollapse.health import Reference
 
 __all__ = ["command"]
@@ -70,7 +70,7 @@ def command(
 
     from rich.console import Console
 
-    from uncollapse._base.allocator import keep_memory
+    from uncollapse._base.extras import keep_memory
     from uncollapse.data.embeddings import read_labels
 
     keep_memory()  # large blocks come and go

@@ -13,7 +13,7 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from uncollapse.data import LabelledImages
     from uncollapse.data.embeddings import Embeddings
-    from uncollapse.data.origin import Origin
+    from uncollapse.data.readers import Origin
     from uncollapse.training import Run
 
 __all__ = [
@@ -115,8 +115,8 @@ def export_command(
 
     from uncollapse.cli.network_choice import choose, said
     from uncollapse.training import Run
+    from uncollapse.training.assemble import trains_on_texts
     from uncollapse.training.export import ExportError, export_onnx
-    from uncollapse.training.sample_kinds import trains_on_texts
 
     found = Run.open(run, trust=trust)
     if trains_on_texts(found.config):
@@ -135,7 +135,7 @@ def usual_split(run: Run) -> str:
 
 def check_kind(run: Run, images: object, texts: object) -> None:
     """Refuse images for a run on texts, and texts for one on images."""
-    from uncollapse.training.sample_kinds import trains_on_texts
+    from uncollapse.training.assemble import trains_on_texts
 
     if trains_on_texts(run.config):
         only_for("a run on texts", "name texts with --texts", {"--images": images})
@@ -149,7 +149,7 @@ def split_images(
     """The images of these files, or of a split of the run's dataset."""
     from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
-    from uncollapse.training.lookup import images_of_files
+    from uncollapse.training.evaluation import images_of_files
 
     if files:
         return images_of_files(files, run)
@@ -193,7 +193,7 @@ def _origin(run: Run, step: int, split: str | None) -> Origin:
     """
     from uncollapse._base.files import DamagedFileError
     from uncollapse.cli.errors import warn
-    from uncollapse.data.origin import Origin
+    from uncollapse.data.readers import Origin
     from uncollapse.training import NotMeasuredError
 
     start = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 from rich.console import Console
 
-from uncollapse._base.plain_text import visible
+from uncollapse._base.check import visible
 from uncollapse.cli.plain_lines import say
 
 __all__ = ["BUG", "INTERRUPTED", "USER_ERROR", "run", "warn"]

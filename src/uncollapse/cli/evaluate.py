@@ -237,10 +237,8 @@ def _evaluate_run(
     from uncollapse.cli.network_choice import said as which
     from uncollapse.cli.skipped_files import tell_skipped
     from uncollapse.training.assemble import load_eval_data
-    from uncollapse.training.below_start import ends_below
-    from uncollapse.training.evaluation import evaluate_splits
-    from uncollapse.training.gallery_search import find_searches
-    from uncollapse.training.pair_check import find_checks
+    from uncollapse.training.evaluation import evaluate_splits, find_checks, find_searches
+    from uncollapse.training.run import ends_below
 
     found = training.Run.open(run, trust=trust)
     console = Console()

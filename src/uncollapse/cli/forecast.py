@@ -16,7 +16,7 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from uncollapse._base.fitted_tables import FittedTable
+    from uncollapse._base.table import FittedTable
     from uncollapse.health import Forecast
 
 __all__ = ["command"]
@@ -84,9 +84,9 @@ def command(
     from uncollapse._base.progress import progress_reporter
     from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
-    from uncollapse.training.run_forecast import forecast_run, save_forecast
-    from uncollapse.training.strategy_race import save_race
-    from uncollapse.training.trust import check_trusted
+    from uncollapse.training.predictions import forecast_run, save_forecast
+    from uncollapse.training.races import save_race
+    from uncollapse.training.run import check_trusted
 
     settings = load_config(config, changes or []).with_root(data_root)
     check_trusted(config.parent, settings, trust=trust)
@@ -137,7 +137,7 @@ def command(
 def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
     from uncollapse._base.check import InputError
     from uncollapse.training import Run
-    from uncollapse.training.run_forecast import before_and_after, fit_c
+    from uncollapse.training.predictions import before_and_after, fit_c
 
     if first is None:
         raise InputError("arguments", str(more[0]), "one TOML file, or runs after --fit-c")
@@ -151,7 +151,7 @@ def _tables(found: Forecast, *, alternatives: bool) -> list[FittedTable]:
     """The own strategy for each batch shape and dimension; then its alternatives, in short."""
     from rich.text import Text
 
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     title = f"{found.cells[0].strategy}, at initialisation"
     probed = found.cells[0].probe is not None

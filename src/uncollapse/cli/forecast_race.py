@@ -13,9 +13,9 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from uncollapse._base.fitted_tables import FittedTable
+    from uncollapse._base.table import FittedTable
     from uncollapse.training import Config
-    from uncollapse.training.strategy_race import RaceResult
+    from uncollapse.training.races import RaceResult
 
 __all__ = ["check_race", "race_strategies", "tell_winner"]
 
@@ -25,8 +25,8 @@ _COLOURS = {"wins": "green", "shrinks": "red"}
 
 def check_race(config: Path, settings: Config, steps: int | None) -> None:
     """Raise where there is no room for the race or its result, before anything is computed."""
-    from uncollapse.training.better_config import better_path
-    from uncollapse.training.strategy_race import race_budget
+    from uncollapse.training.config import better_path
+    from uncollapse.training.races import race_budget
 
     better_path(config)
     race_budget(settings, steps)
@@ -35,7 +35,7 @@ def check_race(config: Path, settings: Config, steps: int | None) -> None:
 def race_strategies(settings: Config, steps: int | None, console: Console) -> RaceResult:
     """Run the race and print its table."""
     from uncollapse._base.progress import progress_reporter
-    from uncollapse.training.strategy_race import race_run
+    from uncollapse.training.races import race_run
 
     with progress_reporter(True, "racing") as report:
         found = race_run(settings, steps=steps, progress=report)
@@ -57,7 +57,7 @@ def tell_winner(
     console: Console,
 ) -> None:
     """Write the config of the winner, and say what it changes and how to train it."""
-    from uncollapse.training.better_config import save_better_config
+    from uncollapse.training.config import save_better_config
 
     if not found.changes:
         console.print(f"[bold]{found.own} wins[/bold]: {config.name} can stay as it is")
@@ -76,7 +76,7 @@ def tell_winner(
 def _table(found: RaceResult) -> FittedTable:
     from rich.text import Text
 
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     numbers = [Column(name, right=True) for name in ("drift", "steps", _RECALL, "left")]
     table = FittedTable(

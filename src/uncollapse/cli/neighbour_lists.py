@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uncollapse._base.plain_text import visible
+from uncollapse._base.check import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ def check_ending(out: Path | None) -> None:
 
 def show_neighbours(console: Console, found: FoundNeighbours) -> int:
     """Print the table; of many queries the first ones. Gives back how many were shown."""
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     columns = [Column("query", folds=True, least=16), Column("rank", right=True)]
     columns += [Column("neighbour", folds=True, least=16)]
@@ -92,7 +92,7 @@ def write_neighbours(
     from uncollapse._base.files import write_csv, write_json
 
     if pictures is not None and out.suffix == ".png":
-        from uncollapse.report.contact_sheets import contact_sheet, save_png
+        from uncollapse.report.neighbours import contact_sheet, save_png
 
         return save_png(contact_sheet(*pictures, found.right), out)
     entries = found.rows()

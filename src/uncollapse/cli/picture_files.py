@@ -11,7 +11,7 @@ from uncollapse._base.check import InputError
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
-    from uncollapse.report.pictures import Images
+    from uncollapse.report.neighbours import Images
 
 __all__ = ["find_pictures"]
 

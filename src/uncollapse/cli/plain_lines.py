@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from uncollapse._base.plain_text import visible
-from uncollapse._base.word_wrap import wrapped_for
+from uncollapse._base.check import visible
+from uncollapse._base.table import wrapped_for
 
 __all__ = ["say"]
 

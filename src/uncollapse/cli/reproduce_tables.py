@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from uncollapse._base.fitted_tables import Column, FittedTable
+from uncollapse._base.table import Column, FittedTable
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from uncollapse._base.plain_text import visible
+from uncollapse._base.check import visible
 
 if TYPE_CHECKING:
-    from uncollapse._base.fitted_tables import FittedTable
+    from uncollapse._base.table import FittedTable
     from uncollapse.metrics import Interval
 
 __all__ = [
@@ -65,7 +65,7 @@ def split_tables(
     scores: Mapping[str, float], start: Mapping[str, float] | None = None
 ) -> list[FittedTable]:
     """`split_table` of what ranks rows, and one of what verifies pairs, where there is such."""
-    from uncollapse.training.pair_check import VERIFICATION
+    from uncollapse.training.evaluation import VERIFICATION
 
     tables = []
     for head, of_pairs in (("split", False), ("pairs of", True)):
@@ -88,7 +88,7 @@ def split_table(
 
     With the scores at the `start`, each row stands under that of the network before training.
     """
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     ends, begins = _by_group(scores), _by_group(start or {})
     metrics = list(dict.fromkeys(m for row in ends.values() for m in row))
@@ -116,7 +116,7 @@ def _by_group(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
 
 def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> FittedTable:
     """One row a figure, in per cent; with `threshold`, a column of that name for the notes."""
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     kinds = list(dict.fromkeys(line.by for line in lines))
     several = len(kinds) > 1
@@ -137,7 +137,7 @@ def score_pairs(
     scores: Mapping[str, float],
 ) -> tuple[dict[str, float], dict[str, tuple[list[ScoreLine], list[ScoreLine]]]]:
     """The plain scores of a run; and by split those that were re-ranked, after the same plain."""
-    from uncollapse.training.gallery_search import RERANKED
+    from uncollapse.training.evaluation import RERANKED
 
     plain = {key: value for key, value in scores.items() if RERANKED not in key}
     pairs: dict[str, tuple[list[ScoreLine], list[ScoreLine]]] = {}
@@ -155,7 +155,7 @@ def pair_table(
     plain: Sequence[ScoreLine], other: Sequence[ScoreLine], level: float = 0.95
 ) -> FittedTable:
     """The same figures in the plain and in the re-ranked order, side by side, in per cent."""
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     between = any(line.low is not None for line in plain)
     over = any(line.over for line in plain)

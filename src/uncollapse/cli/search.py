@@ -146,8 +146,8 @@ def _search_run(
     from uncollapse import training
     from uncollapse.cli.network_choice import choose, said
     from uncollapse.metrics.nearest_rows import nearest
-    from uncollapse.training.lookup import images_of_files
-    from uncollapse.training.sample_kinds import trains_on_texts
+    from uncollapse.training.assemble import trains_on_texts
+    from uncollapse.training.evaluation import images_of_files
 
     opened = training.Run.open(run, trust=trust)
     chosen = choose(opened, best)

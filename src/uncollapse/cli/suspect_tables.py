@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uncollapse._base.plain_text import visible
+from uncollapse._base.check import visible
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def show_suspects(
     most: int,
 ) -> None:
     """The worst of them, and how many there are."""
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     shown = found.rows[:most].tolist()
     if shown:

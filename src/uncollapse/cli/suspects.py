@@ -139,7 +139,7 @@ def _of_file(path: Path, found: Any, images: Path | None, fine: bool) -> _Source
     pictures = None
     if images is not None:
         from uncollapse.cli.picture_files import find_pictures
-        from uncollapse.report.pictures import check_images
+        from uncollapse.report.neighbours import check_images
 
         every = check_images(find_pictures(images, found.names), len(found))
 

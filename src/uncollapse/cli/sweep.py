@@ -12,9 +12,9 @@ from uncollapse.cli.file_options import must_exist
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
-    from uncollapse._base.fitted_tables import FittedTable
-    from uncollapse.sweep.driver import Engine
-    from uncollapse.sweep.plan import Plan
+    from uncollapse._base.table import FittedTable
+    from uncollapse.sweep.grid import Plan
+    from uncollapse.sweep.jobs import Engine
 
 __all__ = ["command"]
 
@@ -46,13 +46,18 @@ def command(
     from rich.console import Console
 
     from uncollapse._base.check import check_choice
-    from uncollapse._base.owner import FolderOwner
+    from uncollapse._base.lock import FolderOwner
     from uncollapse.report.sweep_page import sweep_report
     from uncollapse.sweep import load_sweep
-    from uncollapse.sweep.board import Board
-    from uncollapse.sweep.grid import check_kept, keep_sweep, runs_folder, sweep_grid
-    from uncollapse.sweep.optuna_search import sweep_search
-    from uncollapse.sweep.plan import make_plan
+    from uncollapse.sweep.grid import (
+        check_kept,
+        keep_sweep,
+        make_plan,
+        runs_folder,
+        sweep_grid,
+        sweep_search,
+    )
+    from uncollapse.sweep.jobs import Board
 
     check_choice("--engine", engine, ("local", "ray"))
     asked = load_sweep(sweep, data_root=data_root)
@@ -80,20 +85,20 @@ def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engi
     from uncollapse._base.check import InputError
 
     if name == "ray":
-        from uncollapse.sweep.ray_engine import RayEngine
+        from uncollapse.sweep.engines import RayEngine
 
         return RayEngine(out, jobs, address)
     if address is not None:
         raise InputError("--address", address, "--engine ray with it")
-    from uncollapse.sweep.driver import cores
-    from uncollapse.sweep.local import LocalEngine
+    from uncollapse.sweep.engines import LocalEngine
+    from uncollapse.sweep.jobs import cores
 
     return LocalEngine(out, jobs or cores())
 
 
 def _table(plan: Plan) -> FittedTable:
     """The plan for a person."""
-    from uncollapse._base.fitted_tables import Column, FittedTable
+    from uncollapse._base.table import Column, FittedTable
 
     table = FittedTable([Column("what"), Column("value", folds=True)], boxed=False, header=False)
     table.add("runs", f"{plan.total}")

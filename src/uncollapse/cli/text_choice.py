@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from uncollapse.backbones import Embedder
     from uncollapse.data import LabelledImages
     from uncollapse.data.embeddings import Embeddings
-    from uncollapse.data.origin import Origin
+    from uncollapse.data.readers import Origin
 
 __all__ = ["GivenTexts", "asked_texts", "given_texts", "is_text_backbone", "text_backbone"]
 
@@ -119,7 +119,7 @@ def _unknown(texts: list[str]) -> GivenTexts:
     import torch
 
     from uncollapse.data import LabelledImages
-    from uncollapse.data.text_source import TextSource
+    from uncollapse.data.listing import TextSource
 
     labels = torch.zeros(len(texts), dtype=torch.long)
     data = LabelledImages(TextSource(tuple(texts)), labels, name="texts")

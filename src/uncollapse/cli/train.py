@@ -49,7 +49,7 @@ def train_command(
     from uncollapse.training import TrainingError, load_config
     from uncollapse.training import train as run_training
     from uncollapse.training.distributed import FirstRankError, is_first
-    from uncollapse.training.trust import check_trusted
+    from uncollapse.training.run import check_trusted
 
     settings = load_config(config, changes or []).with_root(data_root)
     # The config of a run folder, though it was typed here, is the run's.
@@ -69,7 +69,7 @@ def train_command(
 
 
 def _show(run: Run, console: Console) -> None:
-    from uncollapse.training.below_start import ends_below, start_scores
+    from uncollapse.training.run import ends_below, start_scores
 
     summary, start = run.summary, start_scores(run)
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}

@@ -115,8 +115,8 @@ def verify_command(
         write_json(json, _plain(result.to_dict()) | folds_found | {"intervals": intervals})
         say(console, f"wrote {json}")
     if out is not None:
+        from uncollapse.report.page import Table
         from uncollapse.report.roc_charts import save_verification
-        from uncollapse.report.tables import Table
 
         head = ["figure", "%", "95 % interval", result.unit, "over"]
         rows = [_cells(line) for line in lines]
@@ -135,7 +135,7 @@ def _listed(
 ) -> tuple[VerificationResult, str]:
     from uncollapse._base.check import InputError
     from uncollapse.cli.errors import warn
-    from uncollapse.data.load_report import DataError
+    from uncollapse.data.listing import DataError
     from uncollapse.data.pair_lists import match_pairs, read_pairs
     from uncollapse.metrics import verification
 
@@ -217,7 +217,7 @@ def _about(result: VerificationResult, all_pairs: bool) -> str:
 
 
 def _cells(line: ScoreLine) -> list[object]:
-    from uncollapse.report.tables import Cell
+    from uncollapse.report.page import Cell
 
     between = "–"
     if line.low is not None and line.high is not None:

@@ -2,25 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-from uncollapse._base.lazy import lazy_names
+from uncollapse._base.extras import lazy_names
 
 if TYPE_CHECKING:
     from uncollapse.data.augment import (
         Compose,
         center_crop,
+        colour_jitter,
         horizontal_flip,
         per_image,
         random_crop,
         random_erasing,
         random_resized_crop,
+        standardise,
     )
-    from uncollapse.data.cache import CacheError, cache_folder
-    from uncollapse.data.colours import colour_jitter, standardise
+    from uncollapse.data.cache import CacheError, cache_folder, with_features
     from uncollapse.data.copies import CopyCheck, SplitCheck, Survey, check, survey
-    from uncollapse.data.feature_cache import with_features
     from uncollapse.data.images import UnreadableImageError
-    from uncollapse.data.listing import Counts, DatasetInfo
-    from uncollapse.data.load_report import DataError, LoadReport
+    from uncollapse.data.listing import Counts, DataError, DatasetInfo, LoadReport
     from uncollapse.data.loading import load, paper_transform
     from uncollapse.data.registry import DATASETS, OWN, describe
     from uncollapse.data.types import LabelledImages, TensorSource
@@ -61,15 +60,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "augment": "Compose center_crop horizontal_flip per_image random_crop random_erasing "
-        "random_resized_crop",
-        "cache": "CacheError cache_folder",
-        "colours": "colour_jitter standardise",
+        "augment": "Compose center_crop colour_jitter horizontal_flip per_image random_crop "
+        "random_erasing random_resized_crop standardise",
+        "cache": "CacheError cache_folder with_features",
         "copies": "CopyCheck SplitCheck Survey check survey",
-        "feature_cache": "with_features",
         "images": "UnreadableImageError",
-        "listing": "Counts DatasetInfo",
-        "load_report": "DataError LoadReport",
+        "listing": "Counts DataError DatasetInfo LoadReport",
         "loading": "load paper_transform",
         "registry": "DATASETS OWN describe",
         "types": "LabelledImages TensorSource",

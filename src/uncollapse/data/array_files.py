@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse.data.listing import DatasetInfo, Listing
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import DataError, DatasetInfo, Listing
 from uncollapse.data.readers import ARRAY_FILES, read_arrays
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 
 from uncollapse.data.listing import (
     Counts,
+    DataError,
     DatasetInfo,
     ImageRef,
     Listing,
@@ -17,7 +18,6 @@ from uncollapse.data.listing import (
     find_root,
     list_rows,
 )
-from uncollapse.data.load_report import DataError
 
 __all__ = ["INFO", "MAKES", "listing", "makes"]
 

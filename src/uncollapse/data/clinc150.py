@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from uncollapse._base.files import DamagedFileError, read_json
-from uncollapse.data.listing import Counts, DatasetInfo, Listing, find_root
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing, find_root
 from uncollapse.data.texts import list_texts
 
 __all__ = ["INFO", "listing"]

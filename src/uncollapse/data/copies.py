@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from uncollapse._base.progress import ProgressOption
-from uncollapse.data.listing import Counts, DatasetInfo, Listing
-from uncollapse.data.load_report import DataError, LoadReport
+from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing, LoadReport, TextSource
 from uncollapse.data.registry import DATASETS, OWN, describe, list_split
-from uncollapse.data.text_source import TextSource
 
 __all__ = ["CopyCheck", "SplitCheck", "Survey", "check", "survey"]
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse.data.listing import Counts, DatasetInfo, Listing
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array

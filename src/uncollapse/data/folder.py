@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.data.listing import DatasetInfo, ImageRef, Listing, Row, is_image, list_rows
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import (
+    DataError,
+    DatasetInfo,
+    ImageRef,
+    Listing,
+    Row,
+    is_image,
+    list_rows,
+)
 
 __all__ = ["INFO", "SPLITS", "listing"]
 

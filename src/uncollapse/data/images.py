@@ -22,8 +22,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.data.listing import ImageRef
-from uncollapse.data.load_report import DataError, LoadReport
+from uncollapse.data.listing import DataError, ImageRef, LoadReport
 
 __all__ = [
     "Decoded",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import DataError
 from uncollapse.data.readers import read_table
 
 __all__ = ["LabelledTable", "filled", "numbers", "read_labelled"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from uncollapse.data.listing import (
     Counts,
+    DataError,
     DatasetInfo,
     ImageRef,
     Listing,
@@ -16,7 +17,6 @@ from uncollapse.data.listing import (
     list_rows,
     no_folder,
 )
-from uncollapse.data.load_report import DataError
 from uncollapse.data.pair_lists import PairList, read_pairs
 
 if TYPE_CHECKING:

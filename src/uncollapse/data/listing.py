@@ -5,28 +5,132 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse.data.load_report import DataError
-from uncollapse.data.text_source import TextSource
+from uncollapse._base.arrays import MOST_BYTES, rows_of_texts
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from uncollapse._base.arrays import Array
 
 __all__ = [
     "Counts",
+    "DataError",
     "DatasetInfo",
     "ImageRef",
     "Listing",
+    "LoadReport",
     "Row",
+    "TextSource",
     "find_root",
     "is_image",
     "list_rows",
     "no_folder",
 ]
+
+
+# What went wrong while a dataset was loaded: an error, or a report of what was left out.
+
+
+class DataError(ValueError):
+    """A copy of a dataset that cannot be used; the message says what was looked for, and where."""
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What was left out or changed while loading, by name.
+
+    `missing`: named by the dataset's own lists, not there. `unreadable`: there, but not an image
+    that can be decoded. `ignored`: files that are no images, such as `Thumbs.db`. `converted`: by
+    what they were (`grey`, `CMYK`, `alpha`, ...), images turned into the channels asked for.
+
+    >>> report = LoadReport(ignored=("Thumbs.db",), converted={"grey": ("a.jpg", "b.jpg")})
+    >>> report.clean, report.summary()
+    (False, '1 ignored (Thumbs.db); 2 converted from grey (a.jpg, b.jpg)')
+    """
+
+    missing: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    converted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Whether there is nothing to report."""
+        return not (self.missing or self.unreadable or self.ignored or self.converted)
+
+    @property
+    def skipped(self) -> dict[str, tuple[str, ...]]:
+        """Files that a user would expect among the samples, by why they are not.
+
+        Of the `ignored`, what a system leaves in folders (`Thumbs.db`, hidden files) is not meant.
+        """
+        ignored = tuple(name for name in self.ignored if not _is_litter(name))
+        kinds = {"missing": self.missing, "unreadable": self.unreadable, "ignored": ignored}
+        return {kind: found for kind, found in kinds.items() if found}
+
+    def skipped_summary(self, names: int = 3) -> str:
+        """One line about what was skipped: counts and the first names; empty if nothing was."""
+        return _summary(self.skipped, names)
+
+    def summary(self, names: int = 3) -> str:
+        """One line: counts, and the first few names of each kind."""
+        kinds = {kind: getattr(self, kind) for kind in ("missing", "unreadable", "ignored")}
+        kinds |= {f"converted from {mode}": found for mode, found in self.converted.items()}
+        return _summary(kinds, names) or "nothing left out or changed"
+
+
+def _summary(kinds: Mapping[str, Sequence[str]], names: int) -> str:
+    parts = []
+    for kind, found in kinds.items():
+        if found:
+            more = ", ..." if len(found) > names else ""
+            parts.append(f"{len(found)} {kind} ({', '.join(found[:names])}{more})")
+    return "; ".join(parts)
+
+
+def _is_litter(name: str) -> bool:
+    last = name.rpartition("/")[2]
+    return last.startswith(".") or last.lower() in ("thumbs.db", "desktop.ini")
+
+
+# Samples that are texts: each is a row of bytes (`_base.text_rows`), padded to the longest.
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Texts held in memory; of one above 65,536 bytes the beginning is read.
+
+    >>> import torch
+    >>> source = TextSource(("hello", "you"))
+    >>> source.shape, source.read(torch.tensor([1])).tolist()
+    ((5,), [[121, 111, 117, 0, 0]])
+    """
+
+    texts: tuple[str, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Bytes of the longest text."""
+        longest = max((len(text.encode("utf-8", "replace")) for text in self.texts), default=1)
+        return (min(max(longest, 1), MOST_BYTES),)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def read(self, rows: Tensor) -> Tensor:
+        """The texts of these rows, `[B, L]` in int16."""
+        return rows_of_texts([self.texts[row] for row in rows.tolist()], self.shape[0])
+
+    def select(self, rows: Sequence[int]) -> TextSource:
+        """These texts only."""
+        return TextSource(tuple(self.texts[row] for row in rows))
+
 
 _IMAGE_SUFFIXES = {
     ".jpg",

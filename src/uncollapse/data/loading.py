@@ -16,10 +16,8 @@ from uncollapse._base.progress import ProgressOption
 from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
 from uncollapse.data.cache import cached
 from uncollapse.data.images import Decoding, FileSource, inspect_files
-from uncollapse.data.listing import DatasetInfo
-from uncollapse.data.load_report import DataError, LoadReport
+from uncollapse.data.listing import DataError, DatasetInfo, LoadReport, TextSource
 from uncollapse.data.registry import describe, list_split
-from uncollapse.data.text_source import TextSource
 from uncollapse.data.types import ImageSource, LabelledImages, TensorSource, Transform
 
 __all__ = ["load", "paper_transform"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from uncollapse.data.listing import (
     Counts,
+    DataError,
     DatasetInfo,
     ImageRef,
     Listing,
@@ -15,7 +16,6 @@ from uncollapse.data.listing import (
     is_image,
     list_rows,
 )
-from uncollapse.data.load_report import DataError
 
 __all__ = ["INFO", "listing"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from uncollapse._base.check import InputError
 from uncollapse.data.embeddings import Embeddings
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import DataError
 from uncollapse.data.readers import TABLE_FILES, named_errors, read_lines, read_table
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from uncollapse.data.listing import (
     Counts,
+    DataError,
     DatasetInfo,
     ImageRef,
     Listing,
@@ -13,7 +14,6 @@ from uncollapse.data.listing import (
     find_root,
     list_rows,
 )
-from uncollapse.data.load_report import DataError
 from uncollapse.data.readers import read_lines
 
 __all__ = ["INFO", "listing"]

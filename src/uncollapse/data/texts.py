@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from uncollapse._base.text_rows import MOST_BYTES
+from uncollapse._base.arrays import MOST_BYTES
 from uncollapse.data.labelled_tables import filled, read_labelled
-from uncollapse.data.listing import DatasetInfo, Listing
-from uncollapse.data.load_report import DataError
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, TextSource
 from uncollapse.data.readers import read_lines, read_table
-from uncollapse.data.text_source import TextSource
 
 __all__ = ["INFO", "TEXT_TABLES", "list_texts", "listing", "read_texts"]
 

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.arrays import ArrayLike, texts_of_rows
 from uncollapse._base.check import InputError
-from uncollapse._base.text_rows import texts_of_rows
-from uncollapse.data.load_report import DataError, LoadReport
-from uncollapse.data.text_source import TextSource
+from uncollapse.data.listing import DataError, LoadReport, TextSource
 
 __all__ = [
     "DataError",

@@ -9,7 +9,7 @@ from uncollapse.distances.frame import (
     squared_norms,
     working_dtype,
 )
-from uncollapse.distances.pairwise import centre, paired_distances, pairwise_distances
+from uncollapse.distances.tiles import centre, paired_distances, pairwise_distances
 
 __all__ = [
     "Frame",

@@ -1,21 +1,28 @@
 """Mathematics of labelled point sets: the quantities of the hard-negative-mining paper (HNM)."""
 
-from uncollapse.geometry.bound import diameter_lower_bound
 from uncollapse.geometry.claims import Claim, check_claims
-from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameters import class_diameters, diameter
+from uncollapse.geometry.diameters import (
+    Thickness,
+    class_diameters,
+    diameter,
+    diameter_lower_bound,
+    iap_constant,
+    thickness,
+)
 from uncollapse.geometry.isometry import (
     Isometry,
     best_isometry,
-    isometric_error,
-    near_isometry_epsilon,
-)
-from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
-from uncollapse.geometry.set_distances import (
     hausdorff,
     hausdorff_like,
+    isometric_error,
+    near_isometry_epsilon,
     set_distance,
     sup_displacement,
+)
+from uncollapse.geometry.nearest import (
+    NearestSeparated,
+    gradient_descent_separated,
+    nearest_separated,
 )
 from uncollapse.geometry.triplet_separation import (
     Separation,
@@ -23,7 +30,6 @@ from uncollapse.geometry.triplet_separation import (
     is_triplet_separated,
     separation,
 )
-from uncollapse.geometry.widths import Thickness, iap_constant, thickness
 
 __all__ = [
     "Claim",

@@ -1,10 +1,20 @@
 """Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
 from uncollapse.health.advice import Advice, advise_on
-from uncollapse.health.drift_forecast import forecast
-from uncollapse.health.forecast_result import Cell, Forecast
-from uncollapse.health.guard import Guard
-from uncollapse.health.guard_event import GuardEvent
+from uncollapse.health.drifts import (
+    Drift,
+    DriftRow,
+    ModeDrift,
+    Probe,
+    drift,
+    drift_table,
+    mode_drift,
+    predict_scale,
+    probe,
+)
+from uncollapse.health.figures import cdnv, effective_rank, measure, nc1, principal_axes
+from uncollapse.health.forecasts import Cell, Forecast, forecast
+from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import (
     Logger,
     MlflowLogger,
@@ -12,13 +22,9 @@ from uncollapse.health.loggers import (
     WandbLogger,
     log_health,
 )
-from uncollapse.health.measuring import measure
-from uncollapse.health.modal_drift import ModeDrift, mode_drift
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
 from uncollapse.health.race import Lap, Race
-from uncollapse.health.radial_drift import Drift, drift
-from uncollapse.health.ranking import rank_strategies
 from uncollapse.health.records import (
     VERDICTS,
     ClassHealth,
@@ -29,14 +35,9 @@ from uncollapse.health.records import (
     Norms,
     Reference,
 )
-from uncollapse.health.run_settings import RunSettings
 from uncollapse.health.sentence_loss import SentenceLoss
-from uncollapse.health.statistics import cdnv, effective_rank, nc1, principal_axes
-from uncollapse.health.strategy import Strategy, strategy_of
-from uncollapse.health.strategy_drifts import DriftRow, drift_table
-from uncollapse.health.thresholds import Thresholds
-from uncollapse.health.trial_steps import Probe, predict_scale, probe
-from uncollapse.health.verdict import judge
+from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
+from uncollapse.health.verdict import Thresholds, judge
 
 __all__ = [
     "VERDICTS",

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from uncollapse.health.ranking import GENTLE, rank_strategies
 from uncollapse.health.records import Health
-from uncollapse.health.run_settings import RunSettings
-from uncollapse.health.strategy import Strategy, changed_keys
+from uncollapse.health.strategy import GENTLE, RunSettings, Strategy, changed_keys, rank_strategies
 
 __all__ = ["Advice", "advise", "advise_on", "lower_rate"]
 

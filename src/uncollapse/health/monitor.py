@@ -3,29 +3,201 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, as_rows, scalar
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
+from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.health.advice import advise
-from uncollapse.health.class_watch import tight_share
-from uncollapse.health.measuring import figures
-from uncollapse.health.mode_choice import mode_facts
-from uncollapse.health.plateau import LossWatch
+from uncollapse.health.figures import balanced_rows, figures, scale_figures
 from uncollapse.health.records import VERDICTS, Health, Reference
-from uncollapse.health.reservoir import Reservoir
-from uncollapse.health.run_settings import RunSettings
-from uncollapse.health.scale import scale_figures
-from uncollapse.health.shares import percent
-from uncollapse.health.thresholds import Thresholds
-from uncollapse.health.verdict import judge, scale_ratio
+from uncollapse.health.strategy import RunSettings, mode_facts
+from uncollapse.health.verdict import Thresholds, judge, percent, scale_ratio
 
-__all__ = ["CollapseMonitor"]
+__all__ = ["CollapseMonitor", "LossWatch", "Reservoir", "tight_share"]
+
+
+# Whether the classes of a batch look like points, in O(N d): cheap enough for every batch.
+
+_MOST = 0.75  # of a class's pairs, as in the tightness of a full measure
+
+
+def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
+    """Share of the classes whose pairs mostly lie within `tightness` of the distance between them.
+
+    Of each class only pairs of rows that follow each other are looked at, and between classes one
+    pair a row: an estimate of what `ClassHealth.tightness` says of all pairs. 0.0 where no two rows
+    share a class, or all do.
+
+    >>> z = torch.tensor([[0.0], [0.1], [9.0], [9.1], [20.0], [24.0]])
+    >>> round(tight_share(z, [0, 0, 1, 1, 2, 2], tightness=0.05), 2)
+    0.67
+    """
+    ids, classes = class_ids(labels, len(z))
+    order = np.argsort(ids, kind="stable")
+    ids, half = ids[order], len(ids) // 2
+    rows = z.detach()[torch.from_numpy(order).to(z.device)].double()
+    inside = _lengths(rows[1:] - rows[:-1])
+    across = _lengths(rows - rows.roll(-half, 0))[ids != np.roll(ids, -half)]
+    same = ids[1:] == ids[:-1]
+    if not len(across) or not same.any():
+        return 0.0
+    pairs = np.bincount(ids[1:][same], minlength=len(classes))
+    near = inside[same] <= tightness * np.median(across)
+    tight = np.bincount(ids[1:][same], near, minlength=len(classes)) >= _MOST * pairs
+    return float(tight[pairs > 0].mean())
+
+
+def _lengths(rows: Tensor) -> Array:
+    found: Array = torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
+    return found
+
+
+# A loss that sits still: at the margin, at softplus(0) = 0.6931, or anywhere above 0.
+
+_SOFTPLUS_0 = math.log(2.0)
+
+
+@dataclass
+class LossWatch:
+    """Counts for how many updates the loss has stayed within `tolerance` of one value.
+
+    That value is `level`, what the loss of a collapsed batch would be, where it is known; else
+    the value at which the loss came to rest.
+
+    >>> watch = LossWatch(level=0.2, needed=3)
+    >>> for loss in (0.31, 0.2003, 0.2, 0.1999):
+    ...     watch.add(loss)
+    >>> watch.stuck, watch.at_level, watch.words
+    (True, True, 'loss has sat at the margin 0.2 for 3 updates')
+    """
+
+    level: float | None = None
+    name: str = "the margin"
+    needed: int = 20
+    tolerance: float = 0.01
+    count: int = 0
+    value: float = math.nan
+
+    def __post_init__(self) -> None:
+        check_int("needed", self.needed)
+        check_number("tolerance", self.tolerance, 0.0)
+
+    def add(self, loss: float) -> None:
+        """Take note of one loss."""
+        if self.level is not None and self._near(loss, self.level):
+            anchor = self.level
+        elif self._near(loss, _SOFTPLUS_0):
+            anchor = _SOFTPLUS_0
+        elif self._near(loss, self.value):
+            anchor = self.value
+        else:
+            anchor = loss
+        self.count = self.count + 1 if anchor == self.value else 1
+        self.value = anchor
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the loss has sat still for long enough. A loss of 0 is no plateau: it is done."""
+        return self.count >= self.needed and self.value > 0
+
+    @property
+    def at_level(self) -> bool:
+        """Whether it is stuck where a collapsed embedding would be."""
+        return self.stuck and self.value in (self.level, _SOFTPLUS_0)
+
+    @property
+    def words(self) -> str:
+        """Where the loss has sat, for a reason; empty if it moves."""
+        if not self.stuck:
+            return ""
+        if self.value == self.level:
+            place = f"{self.name} {self.value:.4g}"
+        elif self.value == _SOFTPLUS_0:
+            place = "softplus(0) = 0.6931"
+        else:
+            place = f"{self.value:.4g}"
+        return f"loss has sat at {place} for {self.count} updates"
+
+    def _near(self, loss: float, value: float) -> bool:
+        return abs(loss - value) <= self.tolerance * abs(value)
+
+
+# Recent embeddings of a training run, every class alike: what the full measure looks at.
+
+
+class _Share(NamedTuple):
+    step: int
+    rows: Tensor
+    labels: Array
+
+
+class Reservoir:
+    """Rows of the last batches, at most `capacity` of them and none older than `age` batches.
+
+    A batch gives at most half the capacity, as even over its classes as it allows, so that small
+    batches are judged together and a large one does not stand alone; the oldest rows go first. Old
+    embeddings are not those of the present network, hence the age.
+
+    >>> reservoir = Reservoir(capacity=8, age=2)
+    >>> for step in range(3):
+    ...     reservoir.add(torch.full((3, 2), float(step)), [0, 0, 1], step)
+    >>> rows, labels = reservoir.rows()
+    >>> rows[:, 0].tolist(), labels.tolist()
+    ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], [0, 0, 1, 0, 0, 1])
+    """
+
+    def __init__(self, capacity: int = 256, age: int = 16, seed: int = 0) -> None:
+        self.capacity, self.age = check_int("capacity", capacity, 8), check_int("age", age)
+        self._rng = np.random.default_rng(seed)
+        self._shares: deque[_Share] = deque()
+
+    def add(self, embeddings: Tensor, labels: ArrayLike | None, step: int) -> None:
+        """Take a share of a batch. Without labels every row is a class of its own."""
+        n = len(embeddings)
+        given = np.full(n, -1) if labels is None else label_array(labels, n)
+        ids = np.arange(n) if labels is None else class_ids(given, n)[0]
+        chosen = balanced_rows(ids, self.capacity // 2, self._rng)
+        where = torch.from_numpy(chosen).to(embeddings.device)
+        self._shares.append(_Share(step, embeddings.detach()[where].cpu(), given[chosen]))
+        held = sum(len(share.labels) for share in self._shares)
+        while len(self._shares) > self.age or held > self.capacity:
+            held -= len(self._shares.popleft().labels)
+
+    @property
+    def filled(self) -> bool:
+        """Whether it holds enough rows to judge classes by."""
+        held = sum(len(share.labels) for share in self._shares)
+        return len(self._shares) == self.age or held >= self.capacity // 2
+
+    def rows(self) -> tuple[Tensor, Array | None]:
+        """All rows held and their labels, oldest first; labels None if none were given."""
+        labels = np.concatenate([share.labels for share in self._shares])
+        rows = torch.cat([share.rows for share in self._shares])
+        unknown = labels.dtype.kind == "i" and bool((labels == -1).all())
+        return rows, None if unknown else labels
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on as if nothing had happened."""
+        return {
+            "random": self._rng.bit_generator.state,
+            "steps": [share.step for share in self._shares],
+            "rows": [share.rows for share in self._shares],
+            "labels": [share.labels.tolist() for share in self._shares],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over another reservoir's rows and randomness."""
+        self._rng.bit_generator.state = state["random"]
+        every = zip(state["steps"], state["rows"], state["labels"], strict=True)
+        self._shares = deque(_Share(step, rows, np.asarray(names)) for step, rows, names in every)
+
 
 _STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only from a full measure
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.allocator import keep_memory
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.extras import keep_memory
 from uncollapse.geometry import class_diameters, diameter
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import modes_per_class, retrieval

@@ -15,13 +15,11 @@ from torch import Tensor, nn
 
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.files import written_aside
-from uncollapse.health.guard import ACTIONS, Guard
-from uncollapse.health.guard_event import GuardEvent
+from uncollapse.health.guard import ACTIONS, Guard, GuardEvent
 from uncollapse.health.loggers import Logger, add_to_logs
-from uncollapse.health.loop_trial import LoopTrial
+from uncollapse.health.loop_race import LoopTrial
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.run_settings import RunSettings
-from uncollapse.health.strategy import Strategy, strategy_of
+from uncollapse.health.strategy import RunSettings, Strategy, strategy_of
 from uncollapse.losses.columns import ColumnLoss, join_columns
 
 __all__ = ["SentenceLoss"]

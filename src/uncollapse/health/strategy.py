@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from uncollapse.mining import Miner
+from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse.health.drifts import MODES_KEPT, has_unit_rows, mode_drift
+from uncollapse.losses import IdentityLoss, Loss, MarginLoss, MultipleLosses
+from uncollapse.losses.memory import memories
+from uncollapse.mining import Miner, NoTripletsWarning
 
-__all__ = ["Strategy", "apply_strategy", "changed_keys", "left_alone", "strategy_of"]
+__all__ = [
+    "GENTLE",
+    "RunSettings",
+    "Strategy",
+    "apply_strategy",
+    "changed_keys",
+    "contenders",
+    "finer_classes",
+    "keeps_modes",
+    "left_alone",
+    "merges_modes",
+    "merging_words",
+    "mode_facts",
+    "rank_strategies",
+    "strategy_of",
+]
+
 
 # Where a config has each of them.
 _KEYS = {
@@ -115,3 +139,251 @@ def changed_keys(first: Strategy, then: Strategy) -> dict[str, Any]:
     names = [field.name for field in fields(Strategy) if field.name in _KEYS]
     pairs = {name: (getattr(first, name), getattr(then, name)) for name in names}
     return {_KEYS[name]: new for name, (old, new) in pairs.items() if new != old}
+
+
+# What is known of a run's loss, mining and batch, read off whatever loss it has.
+
+# What the miners of pytorch-metric-learning choose, in our two words.
+_PML_MINERS = {
+    "BatchHardMiner": ("hard", "hard"),
+    "BatchEasyHardMiner": ("easy", "hard"),
+    "DistanceWeightedMiner": ("all", "distance"),
+    "MultiSimilarityMiner": ("multi_similarity", "multi_similarity"),
+}
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What is known of a run: None where it is not. `margin` only for losses in distances.
+
+    `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
+    `summed` whether other losses are added to this one, `memory` the rows of a cross-batch memory.
+
+    >>> from uncollapse.losses import TripletLoss
+    >>> from uncollapse.mining import Miner
+    >>> RunSettings.of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))).positives
+    'hard'
+    """
+
+    positives: str | None = None
+    negatives: str | None = None
+    pool: int | None = None
+    margin: float | None = None
+    soft: bool | None = None
+    scale_free: bool | str | None = None
+    normalize: bool | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    k: int | None = None
+    several_modes: bool | None = None
+    summed: bool | None = None
+    memory: int | None = None
+
+    @classmethod
+    def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
+        """What can be read off a loss (ours or pytorch-metric-learning's) and its miner."""
+        loss = loss_fn
+        chooser = miner if miner is not None else getattr(loss, "miner", None)
+        kind = type(chooser).__name__
+        positives, negatives = _PML_MINERS.get(kind, (None, None))
+        if kind == "TripletMarginMiner":
+            positives, negatives = "all", getattr(chooser, "type_of_triplets", None)
+        if kind == "BatchEasyHardMiner":
+            positives = getattr(chooser, "pos_strategy", positives)
+            negatives = getattr(chooser, "neg_strategy", negatives)
+        if chooser is None and hasattr(loss, "margin"):
+            positives, negatives = "all", "all"
+        distance = getattr(loss, "distance", None)
+        return cls(
+            positives=getattr(chooser, "positives", positives),
+            negatives=getattr(chooser, "negatives", negatives),
+            pool=getattr(chooser, "pool", None),
+            # With a learned boundary (MarginLoss) a collapsed batch is not charged the margin.
+            margin=None if hasattr(loss, "beta") else _number(getattr(loss, "margin", None)),
+            soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),
+            scale_free=getattr(loss, "scale_free", None),
+            normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
+            summed=isinstance(loss, IdentityLoss | MultipleLosses) or None,
+            memory=max((one.size for one in memories(loss)), default=None),
+        )
+
+    def known(self, other: RunSettings) -> RunSettings:
+        """These settings, and the other's where these are unknown."""
+        filled = {k: v for k, v in vars(other).items() if getattr(self, k) is None}
+        return replace(self, **filled)
+
+    @property
+    def mined_over(self) -> int | None:
+        """How many rows an anchor mines among: the batch's or the memory's, at most the pool."""
+        rows = [size for size in (self.batch_size, self.memory) if size is not None]
+        most = [size for size in (self.pool, max(rows, default=None)) if size is not None]
+        return min(most, default=None)
+
+    @property
+    def strategy(self) -> Strategy:
+        """The part of them that a guard may change."""
+        mined = Strategy(self.positives, self.negatives, self.pool)
+        if self.scale_free is None:
+            return mined
+        return replace(mined, scale_free=self.scale_free, margin=self.margin, soft=self.soft)
+
+    @property
+    def collapsed_loss(self) -> tuple[float, str] | None:
+        """What a triplet loss is when all embeddings coincide, and what that value is called."""
+        if self.margin is None or self.summed:  # what else is added has its own value there
+            return None
+        if self.soft:
+            value = math.log1p(math.exp(self.margin))
+            return value, f"softplus({self.margin:g}) ="
+        return (self.margin, "the margin") if self.margin > 0 else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return None
+
+
+# The adviser's order of strategies: what to try instead of one that shrinks the embedding.
+
+GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
+_MARGIN = 0.2
+_SLOWER = 1.0 / 3.0
+
+
+def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[Strategy]:
+    """The alternatives to a strategy that shrinks the embedding, best first.
+
+    The order is that of the study on real data (docs/choosing.md). A loss without margin, or a soft
+    one, gets the margin 0.2 as well: it charges nothing, or everything, once classes are apart.
+    Last comes the same strategy at a third of the learning rate.
+
+    >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
+    >>> [str(one) for one in rank_strategies(first)][:3]
+    ['inside x hard, scale-free', 'inside x hard', 'easy x hard, scale-free']
+    """
+    known = settings or RunSettings()
+    slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
+    base = own if own.scale_free is None else _with_margin(own)
+    free = [] if own.scale_free is None else [replace(base, scale_free=base.scale_free or True)]
+    if own.positives is None:
+        return [one for one in (*free, slower) if one != own]
+    # With two samples of a class there is one positive, whatever it is called.
+    gentle = list(GENTLE) if known.k != 2 else []
+    if own.scale_free is None:
+        gentle = gentle[-1:]  # other packages have no inside positives
+    elif known.several_modes:
+        gentle = gentle[::-1]
+    found = [replace(one, positives=p) for p in gentle for one in (*free, base)]
+    calm = [own.positives, *["easy"] * ("easy" in gentle)]
+    found += [replace(base, positives=p, negatives="semihard") for p in calm]
+    return [one for one in dict.fromkeys([*found, *free, slower]) if one != own]
+
+
+def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
+    """Of ranked strategies those that a short race may choose from: other positives, no more.
+
+    Semi-hard negatives, and hard positives made scale-free, can look best after a few steps and end
+    far behind; they are for runs that have nothing else.
+
+    >>> first = Strategy("hard", "hard", scale_free=False, margin=0.2, soft=False)
+    >>> len(contenders(first, rank_strategies(first)))
+    4
+    """
+    plain = [one for one in ranked if one.lr_factor == own.lr_factor]
+    mined = [one for one in plain if one.positives != own.positives]
+    return [one for one in mined if one.negatives == own.negatives] or plain
+
+
+def _with_margin(own: Strategy) -> Strategy:
+    return replace(own, margin=_MARGIN, soft=False) if own.soft or own.margin == 0 else own
+
+
+# Which strategies keep the modes of a class, by their mode drift, and how that is said.
+
+_FEWEST = 8  # rows of a class on average, below which a mode has none to show it
+
+
+class Measured(Protocol):
+    """A strategy with its mode drift."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """What is mined and charged."""
+
+    @property
+    def mode_drift(self) -> float:
+        """NaN where it is not known."""
+
+
+def keeps_modes(cell: Measured) -> bool:
+    """Whether its mode drift is known and at most 0.1."""
+    return cell.mode_drift <= MODES_KEPT
+
+
+def merges_modes(cell: Measured) -> bool:
+    """Whether its mode drift is known and above 0.1."""
+    return cell.mode_drift > MODES_KEPT
+
+
+def merging_words(own: Sequence[Measured], other: Measured) -> str:
+    """What merges modes beside what keeps them; of several, the least merging is said."""
+    least = min(own, key=lambda cell: cell.mode_drift)
+    return _words(str(least.strategy), least.mode_drift, str(other.strategy), other.mode_drift)
+
+
+def finer_classes(data: object) -> bool | None:
+    """True where the data has fine labels that divide a class; None where that is not known."""
+    labels, fine = (getattr(data, name, None) for name in ("labels", "fine_labels"))
+    if labels is None or fine is None:
+        return None
+    coarse, names = class_ids(labels, None)
+    parts, finer = class_ids(fine, len(coarse))
+    both = len(np.unique(coarse.astype(np.int64) * len(finer) + parts))
+    return True if both > len(names) else None
+
+
+def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple[str, ...]:
+    """What a loss does to the modes of these rows, and what easy positives would; or nothing.
+
+    Nothing where the loss is not one of ours, or needs to know which sample a row is, or the rows
+    show no modes. The loss is copied: neither its miner's random generator nor its parameters move.
+    """
+    if not isinstance(loss_fn, Loss) or labels is None or len(rows) < 2:
+        return ()
+    if isinstance(loss_fn, MarginLoss) and loss_fn.beta_per == "sample":
+        return ()
+    _, names = class_ids(labels, len(rows))
+    if len(names) < 2 or len(rows) < _FEWEST * len(names):
+        return ()
+    trial, own = copy.deepcopy(loss_fn).to(rows.device), strategy_of(loss_fn)
+    sphere = loss_fn.normalize or has_unit_rows(rows)
+    value = _value(trial, rows, labels, sphere)
+    if math.isnan(value):
+        return ()
+    name = str(own) if own.positives is not None else type(loss_fn).__name__
+    if own.positives in (None, "easy"):
+        return (_alone(name, value),)
+    easy = replace(own, positives="easy")
+    apply_strategy(trial, easy)
+    other = _value(trial, rows, labels, sphere)
+    if not other < value or value <= MODES_KEPT:
+        return (_alone(name, value),)
+    if other > MODES_KEPT:
+        return (f"{_alone(name, value)[:-1]}; {easy}: {other:+.2g})",)
+    return (_words(name, value, str(easy), other),)
+
+
+def _value(loss_fn: Loss, rows: Tensor, labels: ArrayLike, sphere: bool) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoTripletsWarning)
+        return mode_drift(loss_fn, rows, labels, normalized=sphere).value
+
+
+def _words(name: str, value: float, other: str, kept: float) -> str:
+    return f"{_alone(name, value)}, where {other} keeps them ({kept:+.2g})"
+
+
+def _alone(name: str, value: float) -> str:
+    does = "merges the modes of a class" if value > MODES_KEPT else "keeps the modes of a class"
+    return f"{name} {does} (mode drift {value:+.2g})"

@@ -4,17 +4,240 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from uncollapse.health.mode_rules import fine_kept, merged_modes, modes_left
+from uncollapse._base.check import check_number
 from uncollapse.health.records import Health, Reference
-from uncollapse.health.shares import above_chance, percent
-from uncollapse.health.thresholds import Thresholds
 
-__all__ = ["Finding", "cosine_text", "judge", "scale_ratio"]
+__all__ = [
+    "Finding",
+    "Thresholds",
+    "above_chance",
+    "cosine_text",
+    "fine_kept",
+    "judge",
+    "merged_modes",
+    "modes_left",
+    "percent",
+    "scale_ratio",
+    "share_error",
+]
+
+
+# Shares: above chance, their error, and in words.
+
+
+def percent(share: float | None) -> str:
+    """A share in words: two digits, however small.
+
+    >>> percent(0.00312), percent(0.5), percent(None)
+    ('0.31 %', '50 %', '?')
+    """
+    return (
+        "?"
+        if share is None
+        else f"{100 * share:.2g} %"
+        if share < 0.995
+        else f"{100 * share:.0f} %"
+    )
+
+
+def above_chance(share: float | None, chance: float | None) -> float:
+    """0 for chance, 1 for all; NaN where it is not known.
+
+    >>> above_chance(0.6, 0.2)
+    0.49999999999999994
+    """
+    if share is None or chance is None or not chance < 1:
+        return math.nan
+    return (share - chance) / (1 - chance)
+
+
+def share_error(share: float, rows: int) -> float:
+    """Standard error of a share of so many rows; not 0 where it is none or all of few.
+
+    >>> share_error(0.5, 100), share_error(1.0, 100) > 0
+    (0.05, True)
+    """
+    near = (share * rows + 1) / (rows + 2)
+    return math.sqrt(near * (1 - near) / rows)
+
+
+# When a figure is bad: every threshold of the verdict, with its default and its reason.
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """When a figure is bad. All are ratios, so none depends on the embedding's units.
+
+    Args:
+        collapse_ratio: network-collapse below this share of the reference's diameter or spread.
+        shrink_ratio: shrinking below this share,
+        structure_gain: unless the classes' variability (CDNV) fell to this share as well: structure
+            is then learned faster than the scale shrinks, as with batch normalisation.
+        diverge_ratio: diverging above this multiple. Healthy runs grow a hundredfold where the
+            margin is large beside the first diameter.
+        offset_ratio: network-collapse when the diameter is below this share of the distance from
+            the origin to the centre: all rows then agree to four digits.
+        lost_ratio: the same, where labels are given and neighbours no longer tell them apart.
+        unit_diameter: network-collapse of embeddings of length 1 below this diameter (of 2).
+        rounding: network-collapse when the diameter is below this many rounding errors of a
+            distance in the dtype given.
+        margin: the margin of a loss that measures in the embedding's own units, where known.
+        margin_ratio: network-collapse below this share of `margin`: such a loss cannot see it.
+        tightness: a class has collapsed when three quarters of its pairs are nearer than this share
+            of the median distance between classes.
+        class_share: class-collapse when at least this share of the classes has.
+        fine_kept: class-collapse when less than this share is left of what neighbours inside a
+            class share fine labels above chance at the start, and the loss is beyond three standard
+            errors. Runs that keep their modes keep nine tenths of it and more.
+        modes_kept: the same without fine labels: less than this share of the neighbourhoods of the
+            start is left (`inner_structure.modes_kept`).
+        axes_share, axes_most: dimensional-collapse when 99 % of the variance lies on at most
+            1 + axes_share · (room − 1) axes and on at most `axes_most`, and the classes do not
+            explain it (see `judge`).
+        cone_median, cone_low: cone when half of all cosines are at least `cone_median` and nine
+            tenths at least `cone_low`; quantiles, so that a few outlying rows do not hide it.
+            From 0.99 on every fifth nearest neighbour changes when cosines are kept in float16;
+            features that no class is lost in, non-negative ones and raw pixels among them, stay
+            below 0.96.
+        chance_deviations: uninformative when nearest neighbours share a label no more often than
+            chance and so many standard deviations of it, for shuffled labels: 2.5 % of embeddings
+            that tell labels apart no better than that are let through.
+        chance_room, chance_rows: and only where these deviations are at most the share
+            `chance_room` of what is left above chance, and there are so many rows: with fewer,
+            an embedding of some use could look the same.
+
+    >>> Thresholds(collapse_ratio=0.05).collapse_ratio
+    0.05
+    """
+
+    collapse_ratio: float = 0.01
+    shrink_ratio: float = 0.25
+    structure_gain: float = 0.6
+    diverge_ratio: float = 1000.0
+    offset_ratio: float = 1e-4
+    lost_ratio: float = 0.02
+    unit_diameter: float = 0.02
+    rounding: float = 2.0
+    margin: float | None = None
+    margin_ratio: float = 0.01
+    tightness: float = 0.05
+    class_share: float = 0.1
+    fine_kept: float = 0.7
+    modes_kept: float = 0.25
+    axes_share: float = 0.2
+    axes_most: int = 4
+    cone_median: float = 0.99
+    cone_low: float = 0.98
+    chance_deviations: float = 1.96
+    chance_room: float = 0.15
+    chance_rows: int = 100
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                check_number(field.name, value, 0.0)
+        check_number("shrink_ratio", self.shrink_ratio, self.collapse_ratio)
+
+    def easier(self, factor: float) -> Thresholds:
+        """Thresholds that call more states bad, by `factor`: what a bad verdict is left by."""
+        return replace(
+            self,
+            collapse_ratio=self.collapse_ratio * factor,
+            shrink_ratio=self.shrink_ratio * factor,
+            structure_gain=self.structure_gain / factor,
+            diverge_ratio=self.diverge_ratio / factor,
+            offset_ratio=self.offset_ratio * factor,
+            lost_ratio=self.lost_ratio * factor,
+            unit_diameter=self.unit_diameter * factor,
+            margin_ratio=self.margin_ratio * factor,
+            tightness=self.tightness * factor,
+            class_share=self.class_share / factor,
+            cone_median=1 - (1 - self.cone_median) * factor,
+            cone_low=1 - (1 - self.cone_low) * factor,
+            fine_kept=min(self.fine_kept * factor, 1.0),
+            modes_kept=min(self.modes_kept * factor, 1.0),
+        )
+
+
+# When the modes of classes have merged: the rules for EPS's class collapse, with their words.
+
+_LEARNT = 0.5  # above chance: classes that stay apart
+_TOLD = 0.1  # above chance: fine labels that neighbours tell a little of
+
+
+def merged_modes(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
+    """Why the modes inside classes have merged; None where they have not, or nothing is known.
+
+    Fine labels decide where there are some: they know. Without, the neighbourhoods of the start do.
+    """
+    if health.fine_agreement is not None:
+        start = math.nan if reference is None else reference.fine_agreement
+        return _indistinct(health) if math.isnan(start) else _lost(health, limits, start)
+    kept = health.modes_kept
+    if kept is None or not kept < limits.modes_kept:
+        return None
+    return (
+        f"the modes inside classes have merged: {percent(kept)} of the neighbourhoods that rows "
+        "had in their class at the start is left"
+    )
+
+
+def fine_kept(health: Health, reference: Reference | None) -> float | None:
+    """What fine labels tell of neighbours above chance, over what they did; None if not known."""
+    if reference is None:
+        return None
+    now = above_chance(health.fine_agreement, health.fine_chance)
+    then = above_chance(reference.fine_agreement, reference.fine_chance)
+    return max(now, 0.0) / then if then > 0 and not math.isnan(now) else None
+
+
+def modes_left(health: Health, reference: Reference | None) -> tuple[str, ...]:
+    """What a healthy embedding keeps inside its classes, in a sentence; none if not known."""
+    if health.fine_agreement is not None:
+        start = math.nan if reference is None else reference.fine_agreement
+        then = "" if math.isnan(start) else f", at the start {percent(start)}"
+        return (f"{_words(health)}{then}, by chance {percent(health.fine_chance)}",)
+    if health.modes_kept is not None:
+        kept = percent(health.modes_kept)
+        return (f"{kept} of the neighbourhoods inside classes at the start is left",)
+    return ()
+
+
+def _lost(health: Health, limits: Thresholds, then: float) -> str | None:
+    now, rows, kept = health.fine_agreement, health.fine_rows, health.fine_kept
+    if now is None or not rows or kept is None or not kept < limits.fine_kept:
+        return None
+    if then - now <= 3 * math.hypot(share_error(now, rows), share_error(then, rows)):
+        return None
+    return (
+        f"the modes inside classes have merged: {_words(health)}, at the start {percent(then)}; "
+        f"{percent(kept)} of what was above chance ({percent(health.fine_chance)}) is left"
+    )
+
+
+def _indistinct(health: Health) -> str | None:
+    """Without a start: fine labels that neighbours tell nothing of, in classes that are apart."""
+    now, chance, rows = health.fine_agreement, health.fine_chance, health.fine_rows
+    # Of a network that has not learnt the classes either, nothing has merged.
+    learnt = above_chance(health.agreement, health.chance) >= _LEARNT
+    if now is None or chance is None or not rows or chance >= 0.9 or not learnt:
+        return None
+    if above_chance(now + 2 * share_error(now, rows), chance) >= _TOLD:
+        return None
+    return (
+        f"fine labels cannot be told inside classes: {_words(health)}, by chance {percent(chance)}"
+    )
+
+
+def _words(health: Health) -> str:
+    now = percent(health.fine_agreement)
+    return f"a row's nearest neighbour of its class shares its fine label in {now}"
 
 
 class Finding(NamedTuple):

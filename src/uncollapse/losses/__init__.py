@@ -6,29 +6,24 @@ a `miner`. Regularisers are losses of the batch as a whole, to add to another: `
 
 from uncollapse.losses.base import Elements, Loss
 from uncollapse.losses.circle import CircleLoss
-from uncollapse.losses.coding_rate import CodingRateLoss
 from uncollapse.losses.columns import ColumnLoss, Columns, join_columns, split_columns
+from uncollapse.losses.combined import IdentityLoss, MultipleLosses, TrimmedLoss, trim
 from uncollapse.losses.contrastive import ContrastiveLoss
 from uncollapse.losses.face_margins import ArcFaceLoss, CosFaceLoss
-from uncollapse.losses.identity import IdentityLoss
 from uncollapse.losses.margin import MarginLoss
 from uncollapse.losses.memory import CrossBatchMemory
 from uncollapse.losses.multi_similarity import MultiSimilarityLoss
-from uncollapse.losses.multiple import MultipleLosses
-from uncollapse.losses.multiple_negatives import MultipleNegativesRankingLoss
 from uncollapse.losses.n_pair import NPairLoss
-from uncollapse.losses.nt_xent import NTXentLoss
+from uncollapse.losses.nt_xent import MultipleNegativesRankingLoss, NTXentLoss
 from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
-from uncollapse.losses.sigreg import SIGRegLoss
+from uncollapse.losses.regularisers import CodingRateLoss, SIGRegLoss, VarianceCovarianceLoss
 from uncollapse.losses.smooth_ap import SmoothAPLoss
 from uncollapse.losses.soft_triple import SoftTripleLoss
 from uncollapse.losses.spread import SpreadLoss
 from uncollapse.losses.sup_con import SupConLoss
-from uncollapse.losses.trimmed import TrimmedLoss, trim
 from uncollapse.losses.triplet import TripletLoss
-from uncollapse.losses.variance_covariance import VarianceCovarianceLoss
 
 __all__ = [
     "ArcFaceLoss",

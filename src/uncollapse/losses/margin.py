@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._named_classes import NamedClasses
-from uncollapse.losses.base import Elements, Loss, graph_rows, pair_distances
+from uncollapse.losses.base import Elements, Loss, NamedClasses, graph_rows, pair_distances
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["MarginLoss", "margin_loss"]

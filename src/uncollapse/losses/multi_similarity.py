@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._classwise import ByClass
-from uncollapse.losses._similarity import Rules, Weights, multi_similarity
 from uncollapse.losses.base import Elements, Loss, attach, cosines, pair_mask
+from uncollapse.losses.classwise import ByClass
+from uncollapse.losses.similarity import Rules, Weights, multi_similarity
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets
 

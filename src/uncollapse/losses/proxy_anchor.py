@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._proxies import ProxyLoss
 from uncollapse.losses.base import Elements, mean_or_zero
+from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["ProxyAnchorLoss"]

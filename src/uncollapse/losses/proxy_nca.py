@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._class_softmax import own_apart, softmax_loss
-from uncollapse.losses._proxies import ProxyLoss
 from uncollapse.losses.base import Elements
+from uncollapse.losses.proxies import ProxyLoss
+from uncollapse.losses.softmax import own_apart, softmax_loss
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["ProxyNCALoss"]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
-from uncollapse.losses._softmax import NONE, PairSoftmax
 from uncollapse.losses.base import Elements, cosines, log_sum, pair_mask
+from uncollapse.losses.softmax import NONE, PairSoftmax
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["SupConLoss"]

@@ -13,12 +13,11 @@ from torch.nn import functional
 from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.frame import Frame, on_host
-from uncollapse.distances.pairwise import known_distances
-from uncollapse.losses._all_triplets import all_triplets
-from uncollapse.losses._classwise import ByClass
-from uncollapse.losses._scale_free import (
+from uncollapse.distances.tiles import known_distances
+from uncollapse.losses.all_triplets import (
     FORMS,
     HARDEST,
+    all_triplets,
     hardest_negative_mean,
     mean_distance,
     over_mean,
@@ -26,6 +25,7 @@ from uncollapse.losses._scale_free import (
     through_mean,
 )
 from uncollapse.losses.base import Elements, Loss, attach, graph_rows, mean_or_zero, pair_distances
+from uncollapse.losses.classwise import ByClass
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets
 

@@ -1,27 +1,36 @@
 """How good an embedding is: retrieval, clustering, re-ID, verification, modes, confidence."""
 
 from uncollapse.metrics.centroids import KMeansResult, kmeans
-from uncollapse.metrics.class_density import PiRatio, pi_ratio
 from uncollapse.metrics.cluster_scores import (
     ClusteringResult,
     clustering,
     normalized_mutual_information,
     pairwise_f1,
 )
-from uncollapse.metrics.discriminant_rank import lidar
+from uncollapse.metrics.collapse_figures import (
+    NC2,
+    Anisotropy,
+    PiRatio,
+    alignment,
+    alpha_req,
+    anisotropy,
+    cdnv,
+    effective_rank,
+    field_figures,
+    lidar,
+    nc1,
+    nc2,
+    nc3,
+    nc4,
+    pcf,
+    pi_ratio,
+    principal_axes,
+    rankme,
+    rho_spectrum,
+    uniformity,
+)
 from uncollapse.metrics.fine import FineResult, fine_evaluation
-from uncollapse.metrics.hypersphere import Anisotropy, alignment, anisotropy, uniformity
-from uncollapse.metrics.modes import ModesResult, modes_per_class
-from uncollapse.metrics.neural_collapse import NC2, cdnv, nc1, nc2, nc3, nc4
-from uncollapse.metrics.principal import effective_rank, principal_axes
-from uncollapse.metrics.published import field_figures
-from uncollapse.metrics.re_identification import ReidResult, reid
-from uncollapse.metrics.re_ranking import ReRanked, ReRanking, rerank
-from uncollapse.metrics.retrieval_result import RetrievalResult
-from uncollapse.metrics.retrieval_scores import retrieval
-from uncollapse.metrics.spectral import alpha_req, pcf, rankme, rho_spectrum
-from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
-from uncollapse.metrics.uncertainty import (
+from uncollapse.metrics.intervals import (
     Interval,
     SeedComparison,
     SeedSummary,
@@ -29,8 +38,12 @@ from uncollapse.metrics.uncertainty import (
     confidence,
     over_seeds,
 )
-from uncollapse.metrics.verification_result import RocCurve, VerificationResult
-from uncollapse.metrics.verification_scores import verification
+from uncollapse.metrics.modes import ModesResult, modes_per_class
+from uncollapse.metrics.re_identification import ReidResult, reid
+from uncollapse.metrics.re_ranking import ReRanked, ReRanking, rerank
+from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
+from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
+from uncollapse.metrics.verification_scores import RocCurve, VerificationResult, verification
 
 __all__ = [
     "NC2",

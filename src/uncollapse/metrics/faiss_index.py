@@ -13,9 +13,7 @@ from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_number
 from uncollapse._base.extras import import_extra
 from uncollapse.distances import Frame
-from uncollapse.metrics._ranked_set import ranked_sets
-from uncollapse.metrics._strip import BEYOND, tie_thresholds
-from uncollapse.metrics._task import Task
+from uncollapse.metrics.rank_tasks import BEYOND, Task, ranked_sets, tie_thresholds
 
 __all__ = ["neighbour_ranks"]
 

@@ -11,8 +11,7 @@ from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.cluster_scores import ClusteringResult, clustering
 from uncollapse.metrics.modes import ModesResult, modes_per_class
 from uncollapse.metrics.result_table import Result, text_table
-from uncollapse.metrics.retrieval_result import RetrievalResult
-from uncollapse.metrics.retrieval_scores import retrieval
+from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 
 __all__ = ["FineResult", "fine_evaluation"]
 

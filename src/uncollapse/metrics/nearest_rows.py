@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
-from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.distances import pairwise_distances
+from uncollapse._base.progress import ProgressOption, Report, progress_reporter
+from uncollapse.distances import Frame, pairwise_distances
+from uncollapse.distances.tiles import short_squares
+from uncollapse.metrics.rank_tasks import equal_rows, narrow_dtype
 
-__all__ = ["Neighbours", "first_columns", "nearest"]
+__all__ = ["NearLists", "Neighbours", "first_columns", "near_lists", "nearest", "pieces"]
+
 
 _BLOCK = 256
 _SORTED_BELOW = 64  # gallery rows up to which sorting them all is as quick as choosing
@@ -70,3 +76,142 @@ def first_columns(block: Tensor, k: int) -> Tensor:
     if len(tied):
         found[tied] = torch.argsort(block[tied], dim=1, stable=True)[:, :k]
     return found
+
+
+# Each row's nearest rows in its own set, and its farthest: exact, in blocks of rows.
+
+_GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
+_TILE = 256  # rows converted at a time where no copy is kept, at least
+_VALUES = 1 << 20  # values of them: 8 MB
+_PAIRS = 1 << 20  # pairs sorted together
+
+
+@dataclass(frozen=True, eq=False)
+class NearLists:
+    """`rows[i]` are the rows nearest to row i, itself first; row `farthest[i]` is the farthest.
+
+    Ties go to the lower row.
+    """
+
+    rows: Array
+    farthest: Array
+
+
+def near_lists(x: Tensor, k: int, *, sphere: bool, max_memory: int, report: Report) -> NearLists:
+    """The k nearest rows of each row, which comes first in its own list; k is at most their number.
+
+    Equal rows are compared once, so that a collapsed set costs no more than another.
+    """
+    _, first, group = np.unique(equal_rows(x), return_index=True, return_inverse=True)
+    if len(first) == len(x):
+        return _of_different(x, k, sphere, max_memory, report)[0]
+    # In the order of their first rows, so that among groups too ties go to the lower row.
+    place = np.argsort(first)
+    first, group = first[place], np.argsort(place)[group]
+    some = x[torch.from_numpy(first).to(x.device)]
+    found, squares = _of_different(some, min(k, len(some)), sphere, max_memory, report)
+    lists = _with_copies(found.rows, squares, group, k)
+    return NearLists(_itself_first(lists[group]), first[found.farthest[group]])
+
+
+def _of_different(
+    x: Tensor, k: int, sphere: bool, max_memory: int, report: Report
+) -> tuple[NearLists, Array]:
+    """The lists, and the squared distances in them."""
+    n, width = x.shape
+    dtype = narrow_dtype()
+    item = torch.finfo(dtype).bits // 8
+    frame = Frame.of(x, sphere=sphere, dtype=dtype, resident=4 * item * n * width <= max_memory)
+    tile = n if frame.z is not None else max(_TILE, _VALUES // width)
+    groups = min(n, max(_GROUPS, 4 * k))
+    padded = -(-n // groups) * groups
+    step = min(n, max(16, max_memory // (8 * item * padded)))
+    buffer = torch.empty(step, padded, dtype=dtype, device=x.device)
+    band = frame.band.cpu().numpy()
+    rows, squares = np.empty((n, k), np.int32), np.empty((n, k))
+    farthest = np.empty(n, np.int64)
+    for low in range(0, n, step):
+        high = min(low + step, n)
+        block = buffer[: high - low]
+        for left in range(0, n, tile):
+            part = slice(left, min(left + tile, n))
+            short_squares(frame, slice(low, high), j=part, out=block[:, part])
+        block[:, n:] = torch.inf
+        values = block.cpu().numpy()
+        # A value is right to `band[i] + band[j]`, and so is the bound it is compared with.
+        doubt = 2 * (band[low:high] + band.max())
+        least = values.reshape(len(values), -1, groups).min(axis=1)
+        near = np.partition(least, k - 1, axis=1)[:, k - 1] + doubt
+        for here, i, j in _marked(values <= near[:, None], low):
+            square = _squares(frame, i, j)
+            order = np.lexsort((j, square, j != i, i))
+            begin = np.searchsorted(i, np.arange(here.start, here.stop))
+            chosen = order[begin[:, None] + np.arange(k)]
+            rows[here], squares[here] = j[chosen], square[chosen]
+        values = values[:, :n]
+        far = values.max(axis=1) - doubt
+        for here, i, j in _marked(values >= far[:, None], low):
+            order = np.lexsort((-j, _squares(frame, i, j), i))
+            last = np.searchsorted(i, np.arange(here.start, here.stop), side="right") - 1
+            farthest[here] = j[order[last]]
+        report(high, n)
+    return NearLists(rows, farthest), squares
+
+
+def _marked(mask: Array, low: int) -> Iterator[tuple[slice, Array, Array]]:
+    """Rows and columns that are marked, some rows at a time; the first row of the mask is `low`."""
+    for piece in pieces(mask.sum(axis=1), _PAIRS):
+        i, j = np.divmod(np.flatnonzero(mask[piece]), mask.shape[1])  # in half of nonzero's time
+        i += low + piece.start
+        yield slice(low + piece.start, low + piece.stop), i, j
+
+
+def _squares(frame: Frame, i: Array, j: Array) -> Array:
+    device = frame.norms.device
+    a, b = (torch.from_numpy(index).to(device) for index in (i, j))
+    found: Array = frame.squares(a, b).cpu().numpy()
+    return found
+
+
+def pieces(counts: Array, most: int) -> list[slice]:
+    """Neighbouring entries taken together while their counts add up to at most `most`.
+
+    >>> pieces(np.array([2, 2, 9, 1]), 4)
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    ends, found, low = np.cumsum(counts), [], 0
+    while low < len(counts):
+        used = int(ends[low - 1]) if low else 0
+        high = max(int(np.searchsorted(ends, used + most, side="right")), low + 1)
+        found.append(slice(low, high))
+        low = high
+    return found
+
+
+def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
+    """Lists of groups of equal rows as lists of k rows; ties go to the lower row."""
+    members = np.argsort(group, kind="stable")
+    begin = np.searchsorted(group[members], np.arange(len(lists)))
+    taken = np.minimum(np.bincount(group, minlength=len(lists)), k)
+    found = np.empty((len(lists), k), np.int32)
+    for piece in pieces(taken[lists].sum(axis=1), _PAIRS):
+        near = lists[piece].ravel()
+        counts = taken[near]
+        offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows = members[np.repeat(begin[near], counts) + offset]
+        owner = np.repeat(np.repeat(np.arange(len(lists[piece])), lists.shape[1]), counts)
+        order = np.lexsort((rows, np.repeat(squares[piece].ravel(), counts), owner))
+        ends = np.searchsorted(owner, np.arange(len(lists[piece])))
+        found[piece] = rows[order[ends[:, None] + np.arange(k)]]
+    return found
+
+
+def _itself_first(lists: Array) -> Array:
+    """Row i moved to the front of its list, or put there in place of the last."""
+    own = np.arange(len(lists), dtype=lists.dtype)[:, None]
+    joined = np.concatenate([own, lists], axis=1)
+    spare = joined == own
+    spare[:, 0] = False
+    spare[~spare.any(axis=1), -1] = True
+    moved: Array = joined[~spare].reshape(lists.shape)
+    return moved

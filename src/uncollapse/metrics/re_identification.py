@@ -13,13 +13,11 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.metrics._ranks import parse_bytes, positive_ranks
-from uncollapse.metrics._strip import BEYOND, TIES
-from uncollapse.metrics._task import joint_ids, make_task, two_sets
-from uncollapse.metrics._terms import Terms, means
+from uncollapse.metrics.rank_tasks import BEYOND, TIES, joint_ids, make_task, two_sets
+from uncollapse.metrics.ranking import parse_bytes, positive_ranks
 from uncollapse.metrics.re_ranking import ReRanking, reranked_ranks
 from uncollapse.metrics.result_table import Result
-from uncollapse.metrics.retrieval_scores import check_ks
+from uncollapse.metrics.retrieval_scores import Terms, check_ks, means
 
 __all__ = ["ReidResult", "reid", "searching_rows"]
 

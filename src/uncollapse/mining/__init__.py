@@ -1,9 +1,8 @@
 """Mining: which triplets of a batch a loss sees (HNM §2.1, EPS §4.3)."""
 
 from uncollapse.mining.false_negatives import FalseNegatives
-from uncollapse.mining.hardest import hardest_triplet
 from uncollapse.mining.miner import Miner, NoTripletsWarning
-from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets, hardest_triplet
 
 __all__ = [
     "FalseNegatives",

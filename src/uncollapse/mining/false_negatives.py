@@ -16,8 +16,7 @@ from torch import Tensor
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances.batch import Batch
 from uncollapse.distances.tiles import BLOCK, short_squares
-from uncollapse.mining.blocks import Block
-from uncollapse.mining.draws import kth_smallest
+from uncollapse.mining.blocks import Block, kth_smallest
 
 __all__ = ["FalseNegatives", "Leaders", "leaders", "without_false_negatives"]
 

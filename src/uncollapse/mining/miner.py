@@ -16,14 +16,21 @@ from uncollapse._base.extras import compiled
 from uncollapse.distances.batch import Batch, Classes
 from uncollapse.distances.frame import on_host
 from uncollapse.distances.tiles import BLOCK, short_squares
-from uncollapse.mining.blocks import Block, anchor_blocks
+from uncollapse.mining.blocks import Block, Draws, anchor_blocks
+from uncollapse.mining.choices import (
+    FALLBACKS,
+    NEGATIVES,
+    POSITIVES,
+    Settings,
+    choose_negatives,
+    choose_positives,
+    inside_positives,
+)
 from uncollapse.mining.false_negatives import FalseNegatives, leaders, without_false_negatives
-from uncollapse.mining.negatives import FALLBACKS, NEGATIVES, Settings, choose_negatives
-from uncollapse.mining.positives import POSITIVES, choose_positives, inside_positives
-from uncollapse.mining.random_state import Draws
 from uncollapse.mining.tuples import Triplets
 
 __all__ = ["KEEP", "Miner", "NoTripletsWarning"]
+
 
 KEEP = ("all", "violating", "hard", "semihard")
 

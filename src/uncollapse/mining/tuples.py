@@ -8,10 +8,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids, label_array
+from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
 from uncollapse._base.check import InputError
+from uncollapse.geometry.triplet_separation import separation
 
-__all__ = ["Pairs", "Triplets", "Tuples", "as_pairs", "as_triplets", "checked_tuples"]
+__all__ = [
+    "Pairs",
+    "Triplets",
+    "Tuples",
+    "as_pairs",
+    "as_triplets",
+    "checked_tuples",
+    "hardest_triplet",
+]
+
 
 Tuples = Sequence[Tensor]  # our Triplets or Pairs, or what a miner of PML gives
 
@@ -173,3 +183,23 @@ def _joint_numbers(labels: ArrayLike, ref_labels: ArrayLike) -> tuple[Tensor, Te
 def _unique(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     both = torch.unique((first << 32) + second)  # far cheaper than of rows; the order is the same
     return both >> 32, both & 0xFFFFFFFF
+
+
+# The one triplet the hard-mined loss is made of: HNM Theorem 3.3.
+
+
+def hardest_triplet(embeddings: ArrayLike, labels: ArrayLike) -> Triplets:
+    """The triplet with the largest d_ap − d_an of all, as `Triplets` of one row.
+
+    Its triplet loss with margin α is `geometry.hard_mined_loss` with that α: the supremum HNM's
+    theorems are about, where batch-hard (`Miner("hard", "hard")`) has one triplet for each anchor
+    and takes their mean. As in HNM (2a) the positive of a class with one member is that member.
+    Needs two classes. Its drift is positive whenever the classes are not triplet-separated.
+
+    >>> hardest_triplet(torch.tensor([[0.0], [1.0], [3.0]]), [0, 0, 1])
+    Triplets(anchor=tensor([1]), positive=tensor([0]), negative=tensor([2]))
+    """
+    worst = separation(points(embeddings, "embeddings").detach(), labels)
+    rows = (worst.anchor, worst.positive, worst.negative)
+    device = embeddings.device if isinstance(embeddings, Tensor) else None
+    return Triplets(*(torch.tensor([row], device=device) for row in rows))

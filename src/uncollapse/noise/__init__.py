@@ -1,16 +1,24 @@
 """The noise theory of class collapse: EPS §4, appendices A and B."""
 
-from uncollapse.noise.claims import claim_3_gap, claim_4_gap, mode_gain, smallest_m
-from uncollapse.noise.embedding_shapes import blobs, simplex
 from uncollapse.noise.estimate import NoiseEstimate, estimate_noise
-from uncollapse.noise.expected import expected_contrastive, expected_margin, expected_triplet
-from uncollapse.noise.expected_eps import expected_eps_margin, expected_eps_triplet
+from uncollapse.noise.expected import (
+    expected_contrastive,
+    expected_eps_margin,
+    expected_eps_triplet,
+    expected_margin,
+    expected_triplet,
+)
 from uncollapse.noise.minimisers import Minimum, minimise
-from uncollapse.noise.model import NoiseModel
-from uncollapse.noise.table import ClaimCheck, check_claims_eps
+from uncollapse.noise.model import NoiseModel, blobs, simplex
 from uncollapse.noise.theorems import (
+    ClaimCheck,
     Verdict,
+    check_claims_eps,
+    claim_3_gap,
+    claim_4_gap,
     margin_bound,
+    mode_gain,
+    smallest_m,
     theorem_1,
     theorem_2,
     triplet_bound,

@@ -10,11 +10,15 @@ from torch import Tensor
 
 from uncollapse._base.check import check_choice, check_int, check_number
 from uncollapse.distances import paired_distances
-from uncollapse.noise._easy import easy_margin_of_distances, easy_triplet_of_distances
-from uncollapse.noise._pairs import DIAGONALS, contrastive_of_distances, margin_of_distances
-from uncollapse.noise._triplets import triplet_of_distances
-from uncollapse.noise.embedding_shapes import simplex
-from uncollapse.noise.model import NoiseModel
+from uncollapse.noise.expected import (
+    DIAGONALS,
+    contrastive_of_distances,
+    easy_margin_of_distances,
+    easy_triplet_of_distances,
+    margin_of_distances,
+    triplet_of_distances,
+)
+from uncollapse.noise.model import NoiseModel, simplex
 
 __all__ = ["OBJECTIVES", "Minimum", "minimise"]
 

@@ -6,21 +6,38 @@ are these bounds; an embedding that reaches one is a minimiser.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids, points
-from uncollapse._base.check import check_choice, check_int, check_number
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.distances import pairwise_distances
-from uncollapse.noise._pairs import DIAGONALS
-from uncollapse.noise._triplets import triplet_weights
-from uncollapse.noise.model import NoiseModel
+from uncollapse.noise.expected import (
+    DIAGONALS,
+    expected_eps_triplet,
+    expected_margin,
+    expected_triplet,
+    first_positive,
+    triplet_weights,
+)
+from uncollapse.noise.minimisers import minimise
+from uncollapse.noise.model import NoiseModel, blobs, simplex
 
 __all__ = [
+    "ORDERS",
+    "ClaimCheck",
     "Verdict",
+    "check_claims_eps",
+    "claim_3_gap",
+    "claim_4_gap",
     "margin_bound",
+    "mode_gain",
+    "smallest_m",
     "theorem_1",
     "theorem_2",
     "triplet_bound",
@@ -177,3 +194,366 @@ def _check(model: NoiseModel, n: int, dim: int, diagonal: str) -> None:
     check_int("n", n, low=2 * model.classes)  # a class of one sample is collapsed anyhow
     check_int("dim", dim)
     check_choice("diagonal", diagonal, DIAGONALS)
+
+
+# Claims 1 to 4 of EPS appendix B: with easy positives a collapsed class is not optimal.
+
+ORDERS = {3: ("worst", "own-first"), 4: ("worst", "same-class")}
+_FAR = 1 << 24  # ranks beyond this are not searched
+
+
+def smallest_m(claim: int, p: float, t: int = 2, *, order: str = "worst") -> int:
+    """The smallest M for which a claim's "there exists M" is true.
+
+    - 1 and 2 (f₂ beats f₁ for n >= M): the smallest multiple of 2t from which on the two-mode
+      embedding beats the collapsed one for the triplet or, with β = α, the margin loss. Exact:
+      beyond a known n the proof's bound decides, below it every n is computed.
+    - 3 (j > M is pushed to β + α) and 4 (x_{t+j}, j > M, is pushed α beyond x_t): `order`
+      is `"worst"`, over all classes of all samples in between (for 4 also over all ranks t), or
+      `"own-first"` (3: everything in between is of the anchor's class) or `"same-class"` (4:
+      x_t and x_{t+j} are of one class, anything in between).
+
+    >>> smallest_m(1, p=0.8), smallest_m(2, p=0.8)
+    (12, 8)
+    >>> smallest_m(3, p=0.9), smallest_m(3, p=0.9, order="own-first")
+    (15, 1)
+    """
+    check_choice("claim", str(claim), [str(k) for k in (1, 2, 3, 4)])
+    model = NoiseModel(t, check_number("p", p, low=0.0, high=1.0))
+    if p in (0.0, 1.0):
+        raise InputError("p", p, "a number strictly between 0 and 1")
+    if claim in (1, 2):
+        return _first_winning_n(claim, model)
+    check_choice("order", order, ORDERS[claim])
+    if claim == 3:
+        return _last_failing(lambda j: _claim_3_worst_gap(model, j, order))
+    if order == "same-class":
+        # K(t, t+j) and K(t+j, t) have equal terms but for the factors < 1 of those in between.
+        return 1
+    return _last_failing(lambda j: _claim_4_worst_gap(model, j))
+
+
+def mode_gain(claim: int, model: NoiseModel, half: ArrayLike, *, margin: float = 1.0) -> Array:
+    """Expected loss of the collapsed f₁ minus that of the two-mode f₂; positive: two modes win.
+
+    Claim 1 is the triplet loss, claim 2 the margin loss with β = α; both with easy positives.
+    `half` are sizes of a mode: n = 2t·half. Closed form, any number of sizes at once; equal to the
+    difference of `expected_eps_triplet` (`expected_eps_margin`) at `blobs` of 1 and of 2 modes.
+
+    >>> mode_gain(1, NoiseModel(2, 0.8), [1, 2, 3]).round(3).tolist()
+    [-1.658, -0.867, 2.49]
+    """
+    check_choice("claim", str(claim), ("1", "2"))
+    h = np.asarray(half, dtype=np.float64)
+    if h.size == 0 or h.min() < 1 or not bool(np.all(h == np.floor(h))):
+        raise InputError("half", half, "whole numbers of at least 1")
+    # Anchors outside the first class see both embeddings alike.
+    per_anchor = _anchor_loss(claim, model, 2 * h, 2 * h - 1) - _anchor_loss(
+        claim, model, 2 * h, h - 1
+    )
+    gain: Array = check_number("margin", margin, low=0.0) * 2 * h * per_anchor
+    return gain
+
+
+def claim_3_gap(model: NoiseModel, anchor: int, others: list[int]) -> list[float]:
+    """E[1 − δ] − E[Φ] of each sample; positive: it is pushed away from the anchor.
+
+    `others` are the true classes of the other samples, nearest first.
+
+    >>> [round(x, 3) for x in claim_3_gap(NoiseModel(2, 0.8), 0, [0, 0, 1])]
+    [-0.36, 0.16, 0.571]
+    """
+    chosen = first_positive(torch.tensor(anchor), torch.tensor(others), model).sum(-1)
+    table = model.probabilities
+    return (1 - table[others] @ table[anchor] - chosen).tolist()
+
+
+def claim_4_gap(model: NoiseModel, anchor: int, others: list[int], near: int, far: int) -> float:
+    """K(near, far) − K(far, near) for two ranks from 0; positive: `far` is pushed beyond `near`.
+
+    K(j, k) = E[Φ_ij·δ_ij·(1 − δ_ik)].
+
+    >>> round(claim_4_gap(NoiseModel(2, 0.8), 0, [0, 0, 0], near=0, far=2), 4)
+    0.1088
+    """
+    if not 0 <= near < far < len(others):
+        raise InputError("near, far", (near, far), f"ranks 0 <= near < far < {len(others)}")
+    first = first_positive(torch.tensor(anchor), torch.tensor(others), model)
+    near_weight = (first[near] * (1 - model.probabilities[others[far]])).sum()
+    return float(near_weight - first[far].sum())  # closer than the positive: δ is 0 already
+
+
+def _anchor_loss(claim: int, model: NoiseModel, size: Array, near: Array) -> Array:
+    """Expected loss at α = 1 of an anchor of the first class whose `near` classmates are with it.
+
+    The rest of its class of `size`, and all other classes, are at distance α.
+    """
+    t, total = model.classes, np.zeros_like(size)
+    for weight, own, other, third in (
+        (model.p, model.p, model.q, model.q),  # the anchor's label is its own class,
+        ((t - 1) * model.q, model.q, model.p, model.q),  # or another one, `other`
+    ):
+        mates = size - 1 - near
+        none_near = (1 - own) ** near
+        none_far = (1 - own) ** mates * ((1 - other) * (1 - third) ** (t - 2)) ** size
+        wrong_far = mates * (1 - own) + size * ((1 - other) + (t - 2) * (1 - third))
+        if claim == 1:
+            far = mates + (t - 1) * size
+            chosen_near = near * (1 - own - none_near)  # hinge α at the other near ones
+            chosen_far = none_near * (2 * near * (1 - none_far) + wrong_far - far * none_far)
+            total += weight * (chosen_near + chosen_far)
+        else:
+            total += weight * (none_near * (1 - none_far) + 2 * near * (1 - own) + wrong_far)
+    return total
+
+
+def _first_winning_n(claim: int, model: NoiseModel) -> int:
+    """n = 2t·h after the last h that loses; from h* on the proof's bound settles it."""
+    slowest = max(1 - model.p, 1 - model.q)
+    share = 16 * model.classes / (1 - model.same)
+    settled = 2 + math.ceil(math.log(share) / -math.log(slowest))
+    gains = mode_gain(claim, model, np.arange(1, settled + 1))
+    losing = np.flatnonzero(gains <= 0)
+    return 2 * model.classes * (int(losing[-1]) + 2 if len(losing) else 1)
+
+
+def _claim_3_worst_gap(model: NoiseModel, rank: int, order: str) -> float:
+    """Smallest E[1 − δ] − E[Φ] of the sample at `rank`, over the classes of the closer ones.
+
+    E[Φ] is convex in how many of the closer ones are of each class, so the extremes suffice.
+    """
+    table = model.probabilities
+    pairs = [0] if order == "own-first" else [0, 1]
+    closer = [0] if order == "own-first" else range(model.classes)
+    return min(
+        float(1 - table[0] @ table[j] - (table[0] * table[j] * (1 - table[c]) ** (rank - 1)).sum())
+        for j in pairs
+        for c in closer
+    )
+
+
+def _claim_4_worst_gap(model: NoiseModel, j: int) -> float:
+    """1 − the largest ratio of a label's terms in K(t+j, t) and K(t, t+j), over all orders.
+
+    The ratio is approached as the rank t grows, so this is the smallest M that serves all ranks.
+    """
+    high, low = max(model.p, model.q), min(model.p, model.q)
+    odds = high * (1 - low) / (low * (1 - high))
+    return 1 - odds * (1 - low) ** (j - 1)
+
+
+def _last_failing(gap: Callable[[int], float]) -> int:
+    """Largest rank whose gap is not positive; gaps grow with the rank."""
+    high = 1
+    while gap(high) <= 0:
+        high *= 2
+        if high > _FAR:
+            raise InputError("p", "a noise level", f"one with M below {_FAR}")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if gap(middle) <= 0 else (low, middle)
+    return low
+
+
+# Which statements of EPS §3, §4 and appendices A and B are true, each with computed evidence.
+
+
+@dataclass(frozen=True)
+class ClaimCheck:
+    """One statement of the paper: `status` is `true`, `true if`, `false` or `misprint`."""
+
+    where: str
+    statement: str
+    status: str
+    truth: str
+    evidence: str
+
+
+def check_claims_eps() -> list[ClaimCheck]:
+    """The truth table of the EPS paper's theory; every number in it is computed by this call.
+
+    Takes a few seconds: three rows minimise an expected loss.
+
+    >>> rows = check_claims_eps()
+    >>> [row.status for row in rows if row.where.startswith("Theorem 1")]
+    ['true', 'true if', 'false']
+    """
+    return [*_printed_formulas(), *_theorem_1(), *_theorem_2(), *_claims()]
+
+
+def _printed_formulas() -> list[ClaimCheck]:
+    clean = NoiseModel(2, 1.0)
+    z = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = clean.labels(6)
+    anchored = expected_triplet(z, labels, clean)
+    d, same = pairwise_distances(z), labels[:, None] == labels
+    triplet = same[:, :, None] & ~same[:, None, :] & ~torch.eye(6, dtype=torch.bool)[:, :, None]
+    printed = ((d[:, :, None] - d[None] + 1).relu() * triplet).sum()
+    mixed, mixed_labels = [[0.0], [2.0], [1.0]], [0, 0, 1]
+    loss = expected_triplet(mixed, mixed_labels, clean)
+    wide, wide_labels = [[0.0], [1.0], [10.0]], [0, 0, 1]
+    at_alpha = expected_margin(wide, wide_labels, clean, beta=1.0)
+    low, high = zero_margin_boundaries(wide, wide_labels) or (torch.nan, torch.nan)
+    inside = expected_margin(wide, wide_labels, clean, beta=(low + high) / 2)
+    spread = expected_eps_triplet(simplex(8), clean.labels(8), clean, diagonal="true")
+    return [
+        ClaimCheck(
+            "§3 triplet loss",
+            "(D_ap − D_pn + α)₊",
+            "misprint",
+            "(D_ap − D_an + α)₊; a sum over all triplets is the same for both",
+            f"6 random points: {printed:.4f} as printed, {anchored:.4f} with D_an",
+        ),
+        ClaimCheck(
+            "§4.1 triplet",
+            "diam < 2α + dist gives zero loss",
+            "false",
+            "diam + α <= dist does",
+            f"A = {{0, 2}}, B = {{1}}, α = 1: 2 < 3, loss {loss:.1f}; "
+            f"α <= {zero_triplet_margin(wide, wide_labels):g} for A = {{0, 1}}, B = {{10}}",
+        ),
+        ClaimCheck(
+            "§4.1 margin",
+            "β = α gives zero loss",
+            "false",
+            "β in [diam + α, dist − α] does, if diam + 2α <= dist",
+            f"A = {{0, 1}}, B = {{10}}, α = 1: loss {at_alpha:.1f} at β = 1, "
+            f"{inside:.1f} in [{low:g}, {high:g}]",
+        ),
+        ClaimCheck(
+            "§4.3, appendix B",
+            "the easy positive is the nearest in C_a, which holds a",
+            "misprint",
+            "C_a without a; else nothing is pulled, and samples α apart cost nothing",
+            f"8 points all α apart, in two classes, a in C_a: loss {spread:.1f}",
+        ),
+    ]
+
+
+def _theorem_1() -> list[ClaimCheck]:
+    noise = NoiseModel(2, 0.6)
+    z, labels = blobs(noise, 8)
+    paper, distinct, true = (
+        float(expected_triplet(z, labels, noise, diagonal=diagonal))
+        for diagonal in ("independent", "distinct", "true")
+    )
+    equal = _equidistant_classes(2, 4, inside=0.5, between=1.5)
+    spread = expected_triplet(equal, labels, noise)
+    best = minimise("triplet", noise, 8, 2, diagonal="true", starts=10, steps=1000)
+    bound = triplet_bound(noise, 8)
+    apart = triplet_bound(noise, 8, diagonal="distinct")
+    says = "minimisers of the expected triplet loss collapse every class"
+    return [
+        ClaimCheck(
+            "Theorem 1, fresh label at j = i",
+            says,
+            "true",
+            "0 < p < 1, p ≠ 1/t, dim >= t − 1",
+            f"t=2 n=8 p=.6: collapsed {paper:.2f} = lower bound {bound:.2f}",
+        ),
+        ClaimCheck(
+            "Theorem 1, distinct samples",
+            says,
+            "true if",
+            "also dim < n − 1; else collapse is optimal but not alone",
+            f"t=2 n=8 p=.6: collapsed {distinct:.2f} = bound {apart:.2f}; "
+            f"in R⁷ class diameter 0.5 costs {spread:.2f} too",
+        ),
+        ClaimCheck(
+            "Theorem 1, δ_ii = 1",
+            says,
+            "false",
+            "the anchor as its own positive pushes its class apart",
+            f"t=2 n=8 dim=2 p=.6: {best.value:.2f} < {true:.2f} collapsed",
+        ),
+    ]
+
+
+def _theorem_2() -> list[ClaimCheck]:
+    two, three = NoiseModel(2, 0.6), NoiseModel(3, 0.6)
+    z2, y2 = blobs(two, 8, distance=2.0)
+    z3, y3 = blobs(three, 9, distance=2.0)
+    best = minimise("margin", three, 9, 2, starts=4, steps=600)
+    point = expected_margin(torch.zeros(9, 2), y3, three, beta=-1.0)
+    says = "minimisers of the expected margin loss are collapsed classes, 2α apart, β = α"
+    return [
+        ClaimCheck(
+            "Theorem 2, t = 2",
+            says,
+            "true if",
+            "0 < p < 1, p ≠ 1/2, dim < n − 1",
+            f"n=8 p=.6: collapsed {expected_margin(z2, y2, two, beta=1.0):.2f} = "
+            f"lower bound {margin_bound(two, 8):.2f}",
+        ),
+        ClaimCheck(
+            "Theorem 2, t >= 3",
+            says,
+            "true if",
+            "also p² + (1−p)²/(t−1) > 1/2 and dim >= t − 1; else one point, β = −α",
+            f"t=3 n=9 p=.6: one point {point:.2f} (found {best.value:.2f}) < "
+            f"collapsed {expected_margin(z3, y3, three, beta=1.0):.2f}",
+        ),
+    ]
+
+
+def _claims() -> list[ClaimCheck]:
+    levels = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
+    first, second = (
+        {t: [smallest_m(claim, p, t) for p in levels] for t in (2, 3, 5)} for claim in (1, 2)
+    )
+    noise = NoiseModel(5, 0.9)
+    again = mode_gain(1, noise, [3, 22])
+    worst = [smallest_m(3, p) for p in (0.8, 0.9, 0.95, 0.99)]
+    beyond = [smallest_m(4, p) for p in (0.8, 0.9, 0.95, 0.99)]
+    tie, gap = (claim_4_gap(NoiseModel(2, 0.9), 0, [1] * 6, 2, far) for far in (3, 4))
+    return [
+        ClaimCheck(
+            "Claim 1",
+            "triplet: two modes beat collapse for n >= M",
+            "true",
+            "0 < p < 1; M grows fast with t, and wins at small n can be lost again",
+            f"M = {_span(first[2])} (t=2), {_span(first[3])} (t=3), {_span(first[5])} (t=5); "
+            f"t=5 p=.9: gain {again[0]:+.1f} at n=30, {again[1]:+.1f} at n=220",
+        ),
+        ClaimCheck(
+            "Claim 2",
+            "margin: two modes beat collapse for n >= M",
+            "true",
+            "0 < p < 1, β = α",
+            f"M = {_span(second[2])} (t=2), {_span(second[3])} (t=3), {_span(second[5])} (t=5)",
+        ),
+        ClaimCheck(
+            "Claim 3",
+            "margin: a sample beyond rank M is pushed to β + α",
+            "true",
+            "0 < p < 1; M depends on who is closer",
+            f"t=2: M = {smallest_m(3, 0.9, order='own-first')} if the closer ones are of the "
+            f"anchor's class; worst {'/'.join(map(str, worst))} for p = .8/.9/.95/.99",
+        ),
+        ClaimCheck(
+            "Claim 4",
+            "triplet: a sample more than M ranks beyond x_t is pushed α beyond it",
+            "true",
+            "0 < p < 1; M = 1 if both are of one class, and one M serves all ranks t",
+            f"t=2 p=.9, one class: gap {tie:.4f} at j=1, {gap:.4f} at j=2; "
+            f"any classes {'/'.join(map(str, beyond))} for p = .8/.9/.95/.99",
+        ),
+    ]
+
+
+def _equidistant_classes(t: int, size: int, *, inside: float, between: float) -> torch.Tensor:
+    """t classes in R^(n−1) with one distance inside classes and one between them."""
+    n = t * size
+    labels = torch.arange(n) // size
+    squares = torch.where(labels[:, None] == labels, inside**2, between**2).to(torch.float64)
+    squares.fill_diagonal_(0.0)
+    centring = torch.eye(n, dtype=torch.float64) - 1 / n
+    values, vectors = torch.linalg.eigh(-0.5 * centring @ squares @ centring)  # classical scaling
+    scaled: torch.Tensor = vectors[:, 1:] * values[1:].clamp(min=0.0).sqrt()
+    return scaled
+
+
+def _span(values: list[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uncollapse._base.check import InputError, did_you_mean
-from uncollapse._base.lazy import lazy_names
+from uncollapse._base.extras import lazy_names
 from uncollapse.papers._catalogue import CATALOGUE, SCALES, Entry
 from uncollapse.papers._recorded import Recorded, read_recorded
 

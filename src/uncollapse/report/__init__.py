@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from uncollapse._base.lazy import lazy_names
+from uncollapse._base.extras import lazy_names
 from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
 
 if TYPE_CHECKING:
     from uncollapse.report.comparison import Comparison, compare, write_comparison
-    from uncollapse.report.contact_sheets import contact_sheet
-    from uncollapse.report.run_diagnosis import diagnose_run
-    from uncollapse.report.runs import run_report, write_report
+    from uncollapse.report.diagnosis import diagnose_run
+    from uncollapse.report.neighbours import contact_sheet
+    from uncollapse.report.run_page import run_report, write_report
 
 __all__ = [
     "Comparison",
@@ -30,8 +30,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "comparison": "Comparison compare write_comparison",
-        "contact_sheets": "contact_sheet",
-        "run_diagnosis": "diagnose_run",
-        "runs": "run_report write_report",
+        "neighbours": "contact_sheet",
+        "diagnosis": "diagnose_run",
+        "run_page": "run_report write_report",
     },
 )

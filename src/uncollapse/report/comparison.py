@@ -15,11 +15,10 @@ import numpy as np
 
 from uncollapse._base.check import InputError
 from uncollapse.report.comparison_page import make_comparison_page
-from uncollapse.report.history import read_history
 from uncollapse.report.page import Page
-from uncollapse.report.snapshot import Snapshot, take_snapshot
+from uncollapse.report.run_page import Snapshot, read_history, take_snapshot
 from uncollapse.training import Run
-from uncollapse.training.below_start import start_scores
+from uncollapse.training.run import start_scores
 
 __all__ = ["Comparison", "compare", "write_comparison"]
 

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from uncollapse.charts import scatter
-from uncollapse.charts.numbers import number, percent
-from uncollapse.report.config_tables import config_differences
-from uncollapse.report.history import read_history
-from uncollapse.report.page import Page
+from uncollapse.charts.text import number, percent
+from uncollapse.report.page import Cell, Page, Table, config_differences, verdict_cell
 from uncollapse.report.projection import project, projection_name
-from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
-from uncollapse.report.snapshot import Snapshot
-from uncollapse.report.tables import Cell, Table
-from uncollapse.report.verdict_texts import verdict_cell
-from uncollapse.training.below_start import ends_below
+from uncollapse.report.run_page import (
+    Snapshot,
+    curve_charts,
+    event_table,
+    numbered_events,
+    read_history,
+)
+from uncollapse.training.run import ends_below
 
 if TYPE_CHECKING:
     from uncollapse.report.comparison import Comparison

@@ -11,16 +11,21 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Chart, Event, scatter
-from uncollapse.charts.numbers import percent
+from uncollapse.charts.text import percent
 from uncollapse.health import Health
-from uncollapse.report.history import History, key_name, read_history
-from uncollapse.report.page import Page
+from uncollapse.report.page import Cell, Page, Table, verdict_cell, verdict_text
 from uncollapse.report.projection import project
 from uncollapse.report.race_charts import race_chart, race_table
-from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
-from uncollapse.report.snapshot import Snapshot, take_snapshot
-from uncollapse.report.tables import Cell, Table
-from uncollapse.report.verdict_texts import verdict_cell, verdict_text
+from uncollapse.report.run_page import (
+    History,
+    Snapshot,
+    curve_charts,
+    event_table,
+    key_name,
+    numbered_events,
+    read_history,
+    take_snapshot,
+)
 from uncollapse.training import NotMeasuredError, Run
 
 __all__ = ["End", "Story", "make_demo_page"]

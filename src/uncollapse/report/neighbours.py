@@ -2,20 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image, ImageDraw, ImageOps
+from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, points
-from uncollapse.health.sample import balanced_rows
+from uncollapse._base.check import InputError
+from uncollapse._base.files import written_aside
+from uncollapse.health.figures import balanced_rows
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.report.contact_sheets import contact_sheet
-from uncollapse.report.pictures import Images, data_uri
 
-__all__ = ["Neighbourhood", "neighbourhood", "sheet_picture", "short_line", "word_lists"]
+__all__ = [
+    "Images",
+    "Neighbourhood",
+    "check_images",
+    "contact_sheet",
+    "data_uri",
+    "neighbourhood",
+    "picture_of",
+    "save_png",
+    "sheet_picture",
+    "short_line",
+    "thumbnail",
+    "word_lists",
+]
+
+
+# Samples as pictures: arrays and tensors of any usual layout, image files, Pillow images.
+
+Images = Tensor | Array | Sequence[Any]
+
+
+def picture_of(sample: object) -> Image.Image:
+    """One sample as an RGB picture: H × W, C × H × W, H × W × C, a path or a Pillow image.
+
+    Floats in [0, 1] are brightness; other ranges are stretched to it.
+
+    >>> picture_of(np.zeros((1, 4, 6), np.uint8)).size
+    (6, 4)
+    """
+    if isinstance(sample, Image.Image):
+        return sample.convert("RGB")
+    if isinstance(sample, str | Path):
+        with Image.open(sample) as opened:
+            return ImageOps.exif_transpose(opened).convert("RGB")
+    array = sample.detach().cpu().numpy() if isinstance(sample, Tensor) else np.asarray(sample)
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4):
+        array = np.moveaxis(array, 0, -1)
+    if array.ndim == 3 and array.shape[-1] == 1:
+        array = array[..., 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (3, 4)):
+        raise InputError("images", f"a sample of shape {array.shape}", "H × W or C × H × W pixels")
+    return Image.fromarray(_bytes(array)).convert("RGB")
+
+
+def thumbnail(picture: Image.Image, side: int) -> Image.Image:
+    """The picture inside a square of `side` pixels; small ones are enlarged without blur.
+
+    >>> thumbnail(Image.new("RGB", (4, 8)), 32).size
+    (32, 32)
+    """
+    scale = side / max(picture.size)
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    how = Image.Resampling.BOX if scale >= 2 else Image.Resampling.LANCZOS
+    square = Image.new("RGB", (side, side), "white")
+    square.paste(picture.resize(size, how), ((side - size[0]) // 2, (side - size[1]) // 2))
+    return square
+
+
+def data_uri(picture: Image.Image) -> str:
+    """The picture as PNG inside an address, so that a page needs no other file."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def check_images(images: Images, n: int) -> Images:
+    """The images, if there is one for each row."""
+    if len(images) != n:
+        raise InputError("images", f"{len(images)} images", f"{n}, one for each row")
+    return images
+
+
+def _bytes(array: Array) -> Array:
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    values = array.astype(np.float64)
+    low, high = float(values.min()), float(values.max())
+    if low < 0.0 or high > 1.0:
+        values = (values - low) / ((high - low) or 1.0)
+    return np.ascontiguousarray((255 * values).round().astype(np.uint8))
+
+
+# Queries and their nearest neighbours as one picture, right and wrong marked: EPS Fig. 4.
+
+# Frames differ by colour, by their line (whole or broken) and by the mark in the corner.
+_RIGHT, _WRONG, _PLAIN = "#11834f", "#c0261c", "#8a93a3"
+_FRAME, _GAP, _AFTER_QUERY, _BADGE = 3, 6, 14, 20
+
+
+def contact_sheet(
+    queries: Images,
+    neighbours: Sequence[Images],
+    right: Sequence[Sequence[bool | None]] | None = None,
+    *,
+    cell: int = 72,
+) -> Image.Image:
+    """One row per query: the query first, then its neighbours, nearest first.
+
+    A neighbour that is right has a whole green frame and a tick, a wrong one a broken red frame and
+    a cross; where `right` is None, in whole or in part, a thin grey one. Images are anything
+    `picture_of` takes. The ground is transparent.
+
+    >>> grey = Image.new("L", (28, 28), 128)
+    >>> contact_sheet([grey], [[grey, grey]], [[True, False]]).size
+    (260, 84)
+    """
+    if right is None:
+        right = [[None] * len(row) for row in neighbours]
+    if not len(queries) == len(neighbours) == len(right) or not len(queries):
+        given = f"{len(queries)} queries, {len(neighbours)} rows, {len(right)} rows of marks"
+        raise InputError("queries", given, "as many queries as rows of neighbours and of marks")
+    most = max(len(row) for row in neighbours)
+    step = cell + 2 * _FRAME + _GAP
+    size = (step * (most + 1) - _GAP + _AFTER_QUERY * bool(most), step * len(queries))
+    sheet = Image.new("RGBA", size, (0, 0, 0, 0))
+    draw = ImageDraw.Draw(sheet)
+    for i, (query, row, marks) in enumerate(zip(queries, neighbours, right, strict=True)):
+        if len(row) != len(marks):
+            raise InputError(
+                "right", f"{len(marks)} marks in row {i}", f"{len(row)}, one per neighbour"
+            )
+        top = i * step + _GAP // 2
+        _place(sheet, draw, query, (0, top), cell, None)
+        for j, (neighbour, mark) in enumerate(zip(row, marks, strict=True), 1):
+            _place(sheet, draw, neighbour, (j * step + _AFTER_QUERY, top), cell, mark)
+    return sheet
+
+
+def save_png(sheet: Image.Image, path: str | Path) -> Path:
+    """Write the picture as PNG; folders are made, and a reader never sees a part of it."""
+    target = Path(path)
+    with written_aside(target) as aside:
+        sheet.save(aside, "PNG")
+    return target
+
+
+def _place(
+    sheet: Image.Image,
+    draw: ImageDraw.ImageDraw,
+    sample: object,
+    at: tuple[int, int],
+    cell: int,
+    mark: bool | None,
+) -> None:
+    x, y = at
+    side = cell + 2 * _FRAME
+    sheet.paste(thumbnail(picture_of(sample), cell), (x + _FRAME, y + _FRAME))
+    if mark is None:
+        draw.rectangle((x + 2, y + 2, x + side - 3, y + side - 3), outline=_PLAIN, width=1)
+        return
+    colour = _RIGHT if mark else _WRONG
+    draw.rectangle((x, y, x + side - 1, y + side - 1), outline=colour, width=_FRAME)
+    if not mark:  # broken line: gaps cut out of the frame
+        for start in range(6, side - 6, 12):
+            for gap in (
+                (x + start, y, x + start + 4, y + _FRAME - 1),
+                (x + start, y + side - _FRAME, x + start + 4, y + side - 1),
+                (x, y + start, x + _FRAME - 1, y + start + 4),
+                (x + side - _FRAME, y + start, x + side - 1, y + start + 4),
+            ):
+                draw.rectangle(gap, fill=(0, 0, 0, 0))
+    _badge(draw, (x + side - _BADGE, y + side - _BADGE), colour, tick=mark)
+
+
+def _badge(draw: ImageDraw.ImageDraw, at: tuple[int, int], colour: str, *, tick: bool) -> None:
+    x, y = at
+    draw.rectangle((x, y, x + _BADGE - 1, y + _BADGE - 1), fill=colour)
+    if tick:
+        corners = [(x + 4, y + 10), (x + 8, y + 14), (x + 15, y + 5)]
+        draw.line(corners, fill="white", width=3, joint="curve")
+    else:
+        draw.line((x + 5, y + 5, x + 14, y + 14), fill="white", width=3)
+        draw.line((x + 14, y + 5, x + 5, y + 14), fill="white", width=3)
+
 
 _LONGEST = 240  # characters of a text on a page
 

@@ -5,23 +5,135 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from uncollapse._base.check import visible
 from uncollapse._base.files import write_text
-from uncollapse._base.plain_text import visible
 from uncollapse._version import __version__
-from uncollapse.charts.numbers import number, percent
-from uncollapse.charts.theme import css_variables
-from uncollapse.report.tables import shown
+from uncollapse.charts.marks import css_variables
+from uncollapse.charts.text import number, percent, short_id
+from uncollapse.training import Config
 
-__all__ = ["Page", "fill"]
+__all__ = [
+    "Cell",
+    "Column",
+    "Page",
+    "Table",
+    "VerdictText",
+    "config_content",
+    "config_differences",
+    "fill",
+    "flat",
+    "shown",
+    "verdict_cell",
+    "verdict_text",
+]
+
+
+# Tables as data: what each cell shows, what it is sorted by, which columns are numbers.
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in a table: its text, the number it is sorted by, small print, a class of the CSS."""
+
+    text: object
+    value: float | None = None
+    note: str = ""
+    style: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it stands in a column of numbers: a dash may."""
+        return self.value is not None or self.text == "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading; numbers stand to the right, a long heading wraps, but not word by word."""
+
+    title: str
+    numeric: bool
+
+    @property
+    def style(self) -> str:
+        """Its classes in the CSS."""
+        return " ".join(["n"] * self.numeric + ["w"] * (len(self.title) > 16))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a heading; the first cell of a row names it.
+
+    `first` shows that many rows and a switch for the rest. `sortable` adds sorting by column where
+    scripts run.
+
+    >>> table = Table(["name", "share"], [["a", Cell("12 %", 0.12)], ["b", None]])
+    >>> [column.numeric for column in table.columns], table.lines[1][1].text
+    ([False, True], '–')
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    caption: str = ""
+    first: int | None = None
+    sortable: bool = False
+
+    @cached_property
+    def lines(self) -> list[list[Cell]]:
+        """The rows, each value as a cell."""
+        return [[_cell(value) for value in row] for row in self.rows]
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """The headings; a column is one of numbers if all its cells are."""
+        return [
+            Column(title, bool(self.lines) and all(line[i].is_number for line in self.lines))
+            for i, title in enumerate(self.head)
+        ]
+
+    @property
+    def folded(self) -> bool:
+        """Whether some rows are shown on request only."""
+        return self.first is not None and len(self.rows) > self.first + 2
+
+    @property
+    def label(self) -> str:
+        """What a screen reader calls it."""
+        return self.caption or ", ".join(self.head)
+
+    @property
+    def name(self) -> str:
+        """An id for its switch: the same for the same content."""
+        firsts = (line[0].text for line in self.lines[:50])
+        return short_id("table", self.label, *firsts, len(self.rows))
+
+
+def shown(value: object) -> object:
+    """A number as a person writes it, a dash for None; anything else as it is.
+
+    >>> shown(0.12345), shown(None), shown("text")
+    ('0.123', '–', 'text')
+    """
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return number(value)
+    return value
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Cell(shown(value), value)
+    return Cell(shown(value))
+
 
 _LONG = 20  # characters of a name that may have to be broken
 _JOINT = re.compile(r"([,/_])(?=\w)")
@@ -106,3 +218,137 @@ def _markdown(value: object) -> str:
     for sign in "\\|`<*_[":
         text = text.replace(sign, f"\\{sign}")
     return text
+
+
+# What a page says about each verdict: a headline, and what it means; the adviser adds a cure.
+
+
+class VerdictText(NamedTuple):
+    """How a verdict is shown: a glyph, a tone of the page, a headline, and what it means."""
+
+    glyph: str
+    tone: str
+    headline: str
+    helps: str
+
+
+_TEXTS = {
+    "healthy": VerdictText("✓", "good", "Healthy: no collapse found", ""),
+    "shrinking": VerdictText(
+        "▼",
+        "warn",
+        "Shrinking: the embedding is losing its scale",
+        "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
+    ),
+    "network-collapse": VerdictText(
+        "✗",
+        "bad",
+        "Network collapse: all embeddings have gone to one point",
+        "Hard positives with hard negatives pull all embeddings together.",
+    ),
+    "class-collapse": VerdictText(
+        "✗",
+        "bad",
+        "Class collapse: classes have become points",
+        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
+        "towards the nearest one of its class, so that a class can keep several modes.",
+    ),
+    "dimensional-collapse": VerdictText(
+        "✗",
+        "bad",
+        "Dimensional collapse: few of the axes are used",
+        "A smaller embedding dimension would hold the same information.",
+    ),
+    "diverging": VerdictText(
+        "✗",
+        "bad",
+        "Diverging: the embedding grows without bound",
+        "",
+    ),
+    "cone": VerdictText(
+        "✗",
+        "bad",
+        "Cone: all embeddings point nearly the same way",
+        "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
+        "search time, subtract the mean of the embeddings from each, and from each query, before "
+        "cosines are taken. Compared by Euclidean distance, rows that are not normalised lose "
+        "nothing by it.",
+    ),
+    "uninformative": VerdictText(
+        "✗",
+        "bad",
+        "Uninformative: neighbours share labels no more often than chance",
+        "The embedding may have its scale and its axes, but it says nothing about these labels. "
+        "What to check: that labels and rows are in the same order, that the network was trained "
+        "(and its weights loaded), that the labels are what it was trained for.",
+    ),
+}
+_MERGED = "Class collapse: the modes inside classes have merged"
+_UNKNOWN = VerdictText("?", "none", "Not judged", "")
+
+
+def verdict_text(verdict: str | None, reasons: Sequence[str] = ()) -> VerdictText:
+    """The texts of a verdict; None or an unknown one is not judged.
+
+    Of the two kinds of class collapse the deciding reason, the first, says which it is.
+
+    >>> verdict_text("healthy").headline
+    'Healthy: no collapse found'
+    """
+    found = _TEXTS.get(verdict or "", _UNKNOWN)
+    if verdict == "class-collapse" and reasons and "nearly points" not in reasons[0]:
+        return found._replace(headline=_MERGED)
+    return found
+
+
+def verdict_cell(verdict: str | None) -> Cell:
+    """A verdict in a table: glyph and word.
+
+    >>> verdict_cell("healthy")
+    Cell(text='✓ healthy', value=None, note='', style='badge good')
+    """
+    found = verdict_text(verdict)
+    return Cell(f"{found.glyph} {verdict or 'not judged'}", style=f"badge {found.tone}")
+
+
+# Configs in a report: all keys of one, or where several differ.
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Every key that is set, by its dotted name.
+
+    >>> flat(Config())["batch.p"]
+    8
+    """
+    found: dict[str, Any] = {}
+    for section, values in config.model_dump(exclude_none=True).items():
+        if isinstance(values, Mapping):
+            found |= {f"{section}.{key}": value for key, value in values.items()}
+        else:
+            found[section] = values
+    return found
+
+
+def config_content(config: Config) -> dict[str, dict[str, str]]:
+    """Keys and values: those `changed` from the defaults, and `every` one."""
+    own = flat(Config(loss=type(config.loss)()))  # of this loss
+    values, usual = flat(config), own | {"loss.name": Config().loss.name}
+    every = {key: _text(value) for key, value in values.items()}
+    changed = {key: text for key, text in every.items() if usual.get(key) != values[key]}
+    return {"changed": changed, "every": every}
+
+
+def config_differences(configs: Mapping[str, Config]) -> dict[str, Any]:
+    """`differences`: a column per run, a row per key in which they differ; and the `same` keys."""
+    values = {name: flat(config) for name, config in configs.items()}
+    keys = dict.fromkeys(key for one in values.values() for key in one)
+    rows = {key: [_text(one.get(key)) for one in values.values()] for key in keys}
+    differ = [[key, *row] for key, row in rows.items() if len(set(row)) > 1]
+    return {
+        "differences": Table(["key", *values], differ) if differ else None,
+        "same": {key: row[0] for key, row in rows.items() if len(set(row)) == 1},
+    }
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else str(value)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from uncollapse.charts import Axes, Chart, Entry, Scale, area
 from uncollapse.charts.line_charts import line_look, marker_kind
-from uncollapse.charts.marks import DASHES, Mark
-from uncollapse.charts.numbers import percent
-from uncollapse.charts.theme import SERIES
+from uncollapse.charts.marks import DASHES, SERIES, Mark
+from uncollapse.charts.text import percent
 from uncollapse.health.race import Race
-from uncollapse.report.tables import Cell, Table
+from uncollapse.report.page import Cell, Table
 
 __all__ = ["RECALL", "RESULTS", "race_chart", "race_table"]
 

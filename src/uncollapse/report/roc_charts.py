@@ -9,10 +9,9 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse.charts import HEIGHT, WIDTH, Axes, Chart, Scale, area, empty, save
 from uncollapse.charts.marks import Mark
-from uncollapse.charts.numbers import percent
+from uncollapse.charts.text import percent
 from uncollapse.metrics import VerificationResult
-from uncollapse.report.page import Page
-from uncollapse.report.tables import Table
+from uncollapse.report.page import Page, Table
 
 __all__ = ["roc_chart", "save_verification", "verification_page"]
 

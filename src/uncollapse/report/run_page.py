@@ -2,30 +2,548 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from uncollapse.charts import scatter
-from uncollapse.charts.numbers import percent
-from uncollapse.report.config_tables import config_content, config_differences
-from uncollapse.report.health_tables import (
+from torch import Tensor
+
+from uncollapse._base.arrays import Array
+from uncollapse._base.check import InputError
+from uncollapse._base.files import DamagedFileError
+from uncollapse.charts import Chart, Event, Series, curves, scatter
+from uncollapse.charts.text import percent
+from uncollapse.health import Health
+from uncollapse.health.race import Race
+from uncollapse.report.diagnosis_page import (
     class_figures,
     class_table,
     distance_chart,
     verdict_content,
 )
-from uncollapse.report.neighbours import sheet_picture, word_lists
-from uncollapse.report.page import Page
+from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
+from uncollapse.report.page import (
+    Cell,
+    Page,
+    Table,
+    config_content,
+    config_differences,
+    shown,
+    verdict_cell,
+    verdict_text,
+)
 from uncollapse.report.projection import project, projection_name
 from uncollapse.report.race_charts import race_chart, race_table
-from uncollapse.report.run_curves import curve_charts, event_table, numbered_events
-from uncollapse.report.run_view import RunView
-from uncollapse.report.snapshot import Snapshot
-from uncollapse.report.tables import Cell, Table, shown
-from uncollapse.report.verdict_texts import verdict_cell, verdict_text
+from uncollapse.training import NotMeasuredError, Run
 from uncollapse.training.assemble import run_settings
+from uncollapse.training.measures import Samples, SplitFacts, SplitRows, name_labels
+from uncollapse.training.run import ends_below, find_damage, start_scores
 
-__all__ = ["make_run_page", "run_content", "run_figures"]
+__all__ = [
+    "Curve",
+    "History",
+    "RunView",
+    "Snapshot",
+    "curve_charts",
+    "event_table",
+    "key_name",
+    "key_order",
+    "make_run_page",
+    "numbered_events",
+    "read_history",
+    "run_content",
+    "run_figures",
+    "run_report",
+    "take_snapshot",
+    "view_runs",
+    "write_report",
+]
+
+
+# What a run logged: curves by name, verdicts over time, and the events on the way.
+
+# What is shown first; a key is placed by the first of these words found in it.
+_ORDER = (
+    "loss",
+    "relative_diameter",
+    "diameter",
+    "ratio",
+    "tightness",
+    "modes",
+    "recall@",
+    "map@r",
+    "mAP",
+    "mINP",
+)
+_NAMES = {
+    "loss": "Loss",
+    "diameter": "Diameter",
+    "relative_diameter": "Diameter, of its start",
+    "class_diameter": "Class diameter",
+    "lr": "Learning rate",
+    "effective_rank": "Effective rank",
+    "modes_per_class": "Modes per class",
+    "tightness": "Class tightness",
+    "within_share": "Variance inside classes",
+    "hard_mined_loss": "Hard-mined loss",
+    "map@r": "MAP@R",
+    "mAP": "mAP",
+    "mINP": "mINP",
+    "nmi": "NMI",
+    "nc1": "NC1",
+    "cdnv": "CDNV",
+    "auc": "AUC",
+    "eer": "EER",
+    "fold_accuracy": "Accuracy over folds",
+    "tar@": "TAR at FAR",
+}
+
+_LARGEST = 1e12  # number of steps or rows
+_GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
+
+
+@dataclass
+class Curve:
+    """Values of one key over the steps."""
+
+    steps: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+    def series(self, name: str) -> Series:
+        """The curve as a line of a chart."""
+        return Series(name, self.steps, self.values)
+
+
+@dataclass(frozen=True)
+class History:
+    """`events` are (step, text), with each change of the logged verdict among them.
+
+    `races` are those of strategies, with the step at which the guard ran them.
+    """
+
+    curves: dict[str, Curve]
+    events: Sequence[tuple[int, str]]
+    verdict: str | None = None
+    races: Sequence[tuple[int, Race]] = ()
+
+    def last(self, key: str) -> float | None:
+        """The last finite value of a key."""
+        found = self.curves.get(key)
+        values = [v for v in found.values if math.isfinite(v)] if found else []
+        return values[-1] if values else None
+
+
+def read_history(run: Run, complaints: list[str] | None = None) -> History:
+    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events.
+
+    A damaged line or race raises `DamagedFileError`; with `complaints` it is left out, and said
+    there.
+    """
+    curves: dict[str, Curve] = {}
+    events: list[tuple[int, str]] = []
+    races: list[tuple[int, Race]] = []
+    verdict: str | None = None
+
+    def complain(why: str) -> None:
+        error = DamagedFileError(run.metrics_file, why)
+        if complaints is None:
+            raise error
+        complaints.append(str(error))
+
+    for line in run.metrics(complaints):
+        step = line.get("step", 0)
+        if not isinstance(step, int):
+            complain(f"a line of step {step!r}")
+            continue
+        for key, value in line.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
+                curve = curves.setdefault(key, Curve())
+                curve.steps.append(step)
+                curve.values.append(float(value))
+        if isinstance(line.get("event"), str):
+            events.append((step, line["event"]))
+        if "race" in line:
+            race = _race(line["race"])
+            if race is None:
+                complain(f"the race of step {step} cannot be read")
+            else:
+                races.append((step, race))
+        now = line.get("verdict")
+        if isinstance(now, str):
+            if now != verdict and (verdict is not None or now != "healthy"):
+                events.append(
+                    (step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}")
+                )
+            verdict = now
+    return History(curves, events, verdict, races)
+
+
+def key_name(key: str) -> str:
+    """A logged key as a person would say it.
+
+    >>> key_name("test/fine/recall@1"), key_name("train/map@r"), key_name("my_thing")
+    ('R@1, fine labels, test', 'MAP@R, train', 'My thing')
+    >>> key_name("test/verification/tar@0.01")
+    'TAR@0.01, pairs, test'
+    """
+    *groups, metric = key.split("/")
+    name = metric.replace("recall@", "R@").replace("tar@", "TAR@").replace("_", " ")
+    name = _NAMES.get(metric, name)
+    name = name if "@" in name else name[:1].upper() + name[1:]
+    said = [_GROUPS.get(group, group) for group in reversed(groups)]
+    return ", ".join([name, *said])
+
+
+def key_order(key: str) -> tuple[int, str]:
+    """Where a key stands among the curves: what tells of collapse first.
+
+    >>> sorted(["test/recall@1", "lr", "diameter", "loss"], key=key_order)
+    ['loss', 'diameter', 'test/recall@1', 'lr']
+    """
+    metric = key.rpartition("/")[2]
+    place = next((i for i, word in enumerate(_ORDER) if word in metric), len(_ORDER))
+    return place + (metric == "lr"), key
+
+
+def _race(value: object) -> Race | None:
+    """A race as it was logged; None for what is none."""
+    try:
+        race = Race.from_dict(value)  # type: ignore[arg-type]
+    except (TypeError, KeyError, AttributeError):
+        return None
+    numbers = [race.rows, race.spent, *(lap.steps for lap in race.laps)]
+    names = [race.chosen, *(lap.strategy for lap in race.laps)]
+    sound = (
+        all(isinstance(name, str) for name in names)
+        and all(_in(value, _LARGEST) for value in numbers)
+        and all(_in(lap.recall, 1.0) for lap in race.laps)
+        and race.chosen in names[1:]
+    )
+    return race if sound else None
+
+
+def _in(value: object, high: float) -> bool:
+    """Whether it is a number from 0 to `high`."""
+    return isinstance(value, int | float) and type(value) is not bool and 0 <= value <= high
+
+
+# Curves of one or several runs as charts, with their events numbered and listed.
+
+_SHARES = (
+    "recall@",
+    "precision@",
+    "map@r",
+    "mAP",
+    "mINP",
+    "nmi",
+    "agreement",
+    "within_share",
+    "mrr",
+    "accuracy",
+    "fold_accuracy",
+    "auc",
+    "eer",
+    "tar@",
+)
+_HIDDEN = ("verdict", "fold_standard_error")
+_FLAGS = 40  # events that are marked in the curves; the list holds all
+
+
+def numbered_events(histories: Sequence[History]) -> list[list[Event]]:
+    """The events of each run, numbered through all of them."""
+    number, found = 0, []
+    for history in histories:
+        events = []
+        for step, text in history.events:
+            number += 1
+            events.append(Event(step, str(number), text))
+        found.append(events)
+    return found
+
+
+def curve_charts(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> list[Chart]:
+    """One run: a chart for each metric, its k's together. Several: a chart for each key."""
+    marked = [event for part in events for event in part][:_FLAGS]
+    keys = sorted({key for one in named.values() for key in one.curves}, key=key_order)
+    keys = [
+        key
+        for key in keys
+        if key.rpartition("/")[2] not in _HIDDEN and not _constant_rate(key, named)
+    ]
+    charts = []
+    if len(named) == 1:
+        history = next(iter(named.values()))
+        for stem, members in _families(keys).items():
+            series = [history.curves[key].series(key_name(key).split(",")[0]) for key in members]
+            title = key_name(stem) if len(members) == 1 else _family_name(stem)
+            charts.append(curves(title, series, events=marked, percent=_is_share(stem)))
+    else:
+        for members in _families(keys).values():
+            key = members[0]  # of several k only the first: runs are what is compared
+            # A run without this key keeps its place, so that each has one colour on the page.
+            series = [one.curves.get(key, Curve()).series(name) for name, one in named.items()]
+            charts.append(curves(key_name(key), series, events=marked, percent=_is_share(key)))
+    return charts
+
+
+def event_table(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> Table | None:
+    """What the numbers in the curves stand for; None without events."""
+    several = len(named) > 1
+    rows = [
+        [event.flag, *[name] * several, int(event.x), event.text]
+        for name, part in zip(named, events, strict=True)
+        for event in part
+    ]
+    if not rows:
+        return None
+    head = ["mark", *["run"] * several, "step", "what happened"]
+    return Table(head, rows, caption="Events marked in the curves", first=15)
+
+
+def _families(keys: Sequence[str]) -> dict[str, list[str]]:
+    """Keys that differ only in their k, by what they share; each family in the order of k."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        stem, at, k = key.rpartition("@")
+        numbered = k.replace(".", "", 1).isdigit()  # of recall@10, tar@0.01
+        found.setdefault(stem + at if at and numbered else key, []).append(key)
+    for stem, members in found.items():
+        if stem.endswith("@"):
+            members.sort(key=lambda key: float(key.rpartition("@")[2]))
+    return found
+
+
+def _family_name(stem: str) -> str:
+    return key_name(stem.replace("recall@", "recall@k").replace("precision@", "precision@k"))
+
+
+def _constant_rate(key: str, named: Mapping[str, History]) -> bool:
+    """A learning rate that never changes: the config says it."""
+    if key != "lr":
+        return False
+    return all(len(set(one.curves[key].values)) < 2 for one in named.values() if key in one.curves)
+
+
+def _is_share(key: str) -> bool:
+    metric = key.rpartition("/")[2]
+    return any(metric.startswith(word) for word in _SHARES)
+
+
+# A split of a run before and after training, as it was measured: read from the run's folder.
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The rows of a split that were measured, with their embeddings `before` and `after` training.
+
+    `health` is that of the trained embedding at `step`, with the untrained one as the reference,
+    `start` that of the untrained one; `facts` say what the split is. `samples` are None where the
+    embedding is not finite. `modes` is the mode drift of the run's loss on training batches, before
+    and after; None where not measured.
+    """
+
+    split: str
+    facts: SplitFacts
+    step: int
+    rows: SplitRows
+    before: Tensor
+    after: Tensor
+    health: Health
+    start: Health
+    samples: Samples | None
+    modes: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def labels(self) -> Array:
+        """Names of the classes, one a row."""
+        return name_labels(self.rows.labels, self.facts.class_names)
+
+    @property
+    def fine_labels(self) -> Array | None:
+        """Names of the fine classes, one a row."""
+        fine = self.rows.fine_labels
+        return None if fine is None else name_labels(fine, self.facts.fine_names)
+
+    @property
+    def finest(self) -> Array:
+        """The finest labels there are."""
+        fine = self.fine_labels
+        return self.labels if fine is None else fine
+
+    @property
+    def finite(self) -> bool:
+        """Whether there is something to draw."""
+        return math.isfinite(self.health.diameter)
+
+    @property
+    def sampled(self) -> str:
+        """How much of the split was looked at, in words."""
+        if self.facts.rows == self.facts.total:
+            return f"all {self.facts.total:,} samples of {self.split}"
+        return f"{self.facts.rows:,} of {self.facts.total:,} samples of {self.split}"
+
+    @property
+    def neighbours(self) -> Neighbourhood | None:
+        """The queries and their nearest rows, judged by the finest labels."""
+        if self.samples is None:
+            return None
+        found = Neighbourhood(self.samples.queries.numpy(), self.samples.neighbours.numpy())
+        return found.by(self.finest)
+
+    @property
+    def pictures(self) -> Mapping[int, Tensor] | None:
+        """The pictures of queries and neighbours, by row; None where samples are no pictures."""
+        if self.samples is None or self.samples.pixels is None:
+            return None
+        return dict(zip(self.samples.shown.tolist(), self.samples.pixels, strict=True))
+
+    @property
+    def texts(self) -> Mapping[int, str] | None:
+        """The texts of queries and neighbours, by row; None where samples are no texts."""
+        return None if self.samples is None else self.samples.texts_by_place()
+
+
+def take_snapshot(run: Run, split: str) -> Snapshot | str:
+    """What was measured on a split; a sentence that says why where nothing was."""
+    try:
+        measures = run.measures()
+        if measures.after is None:
+            raise NotMeasuredError(run.path, "measures after training: it has not ended")
+        if split not in measures.splits:
+            raise NotMeasuredError(run.path, f"measures of the split {split!r}")
+        before, after = run.rows("before", split), run.rows("after", split)
+        health = measures.after.splits[split].health
+        samples = run.samples(split) if math.isfinite(health.diameter) else None
+    except (NotMeasuredError, DamagedFileError) as error:
+        return f"Nothing is known of the embeddings of {split}: {error}."
+    return Snapshot(
+        split,
+        measures.splits[split],
+        measures.after.step,
+        after,
+        before.embeddings,
+        after.embeddings,
+        health,
+        measures.before.splits[split].health,
+        samples,
+        (measures.before.batches.modes, measures.after.batches.modes),
+    )
+
+
+# A run as a report sees it: what was logged and what was measured, each read once.
+
+
+@dataclass(frozen=True, eq=False)
+class RunView:
+    """A run, with what is read from it only once."""
+
+    name: str
+    run: Run
+
+    @property
+    def split(self) -> str:
+        """What is looked at: the first evaluation split; the training one where there is none."""
+        data = self.run.config.data
+        return next(iter(data.eval_splits), data.train_split)
+
+    @property
+    def history(self) -> History:
+        """What was logged, as far as it can be read."""
+        return self._logged[0]
+
+    @cached_property
+    def snapshot(self) -> Snapshot | str:
+        """The split as it was measured before and after training, or why it was not."""
+        return take_snapshot(self.run, self.split)
+
+    @property
+    def health(self) -> Health | None:
+        """Of the trained embedding, if there is one."""
+        return self.snapshot.health if isinstance(self.snapshot, Snapshot) else None
+
+    @property
+    def verdict(self) -> str | None:
+        """Of the trained embedding; where it was not measured, the last one logged."""
+        return self.history.verdict if self.health is None else self.health.verdict
+
+    @property
+    def recall(self) -> float | None:
+        """Recall at the smallest k, as last logged."""
+        return self.history.last(f"{self.split}/recall@{min(self.run.config.evaluate.ks)}")
+
+    @cached_property
+    def start_scores(self) -> Mapping[str, float]:
+        """Scores of the network before training, by `split/name`."""
+        return start_scores(self.run)
+
+    @property
+    def ends_below(self) -> list[str]:
+        """A sentence for each R@1 that is below that of the network before training."""
+        last = {key: self.history.last(key) for key in self.start_scores}
+        return ends_below(self.start_scores, {k: v for k, v in last.items() if v is not None})
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """A sentence for each file that is not as the run left it."""
+        found = [*find_damage(self.run), *self._logged[1]]
+        if not self.summary:
+            found += self._saved[1]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """How it ended; empty where that is not known."""
+        try:
+            return self.run.summary
+        except DamagedFileError:  # among the warnings
+            return {}
+
+    @property
+    def status(self) -> str:
+        """How far it came, in words."""
+        if self.summary:
+            return f"{self.summary['status']} at step {self.summary['step']:,}"
+        step, _ = self._saved
+        return "not ended" if step is None else f"not ended, saved at step {step:,}"
+
+    @cached_property
+    def _logged(self) -> tuple[History, list[str]]:
+        complaints: list[str] = []
+        return read_history(self.run, complaints), complaints
+
+    @cached_property
+    def _saved(self) -> tuple[int | None, list[str]]:
+        """The newest checkpoint that is whole, and what is wrong with newer ones."""
+        complaints: list[str] = []
+        for step in reversed(self.run.checkpoints.steps()):
+            complaint = self.run.checkpoints.complaint(step)
+            if complaint is None:
+                return step, complaints
+            complaints.append(complaint)
+        return None, complaints
+
+
+def view_runs(runs: Sequence[Run | str | Path]) -> list[RunView]:
+    """Open the runs; one that is named twice is taken once."""
+    found = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    opened = list({run.path.resolve(): run for run in found}.values())
+    if not opened:
+        raise InputError("runs", "none", "at least one run directory")
+    names = _names(opened)
+    return [RunView(name, run) for name, run in zip(names, opened, strict=True)]
+
+
+def _names(runs: list[Run]) -> list[str]:
+    """Directory names, with the folder above where two are alike."""
+    short = [run.path.resolve().name for run in runs]
+    if len(set(short)) == len(short):
+        return short
+    long = ["/".join(run.path.resolve().parts[-2:]) for run in runs]
+    return long if len(set(long)) == len(long) else [str(run.path) for run in runs]
+
 
 _FOLDS = "verification accuracy"
 _PAIRS = {
@@ -228,3 +746,33 @@ def _made_pairs(view: RunView) -> dict[str, str]:
 def _versions(view: RunView) -> str:
     versions = view.summary.get("versions", {})
     return ", ".join(f"{name} {version}" for name, version in versions.items()) or "–"
+
+
+# The report of one run, or of several side by side: one page from their run directories.
+
+
+def run_report(
+    runs: Sequence[Run | str | Path],
+    path: str | Path,
+    *,
+    warn: Callable[[str], None] | None = None,
+) -> Path:
+    """Write one page about the runs: verdicts, curves, config, maps before and after, pictures.
+
+    Everything is read from the run directories; neither dataset nor network is needed. Verdicts,
+    maps and pictures are of each run's first evaluation split as it was measured; where it was not,
+    a sentence says so. Files that are not as the run left them are named on the page, and each is
+    told to `warn`.
+    """
+    views = view_runs(runs)
+    written = make_run_page(views).save(path)
+    for text in (text for view in views for text in view.warnings):
+        if warn is not None:
+            warn(text)
+    return written
+
+
+def write_report(run: Run | str | Path, *, warn: Callable[[str], None] | None = None) -> Path:
+    """Write `report.html` into a run's own directory."""
+    found = run if isinstance(run, Run) else Run.open(run)
+    return run_report([found], found.path / "report.html", warn=warn)

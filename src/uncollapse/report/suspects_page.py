@@ -8,11 +8,8 @@ from typing import Any
 
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse.metrics.suspects import SuspectLabels
-from uncollapse.report.contact_sheets import contact_sheet
-from uncollapse.report.neighbours import short_line
-from uncollapse.report.page import Page
-from uncollapse.report.pictures import data_uri
-from uncollapse.report.tables import Table
+from uncollapse.report.neighbours import contact_sheet, data_uri, short_line
+from uncollapse.report.page import Page, Table
 
 __all__ = ["make_suspects_page"]
 

@@ -1,7 +1,6 @@
 """Samplers: who shares a batch (HNM §4 and appendix D), and a linter for batches."""
 
 from uncollapse.samplers.batch_check import BatchReport, check_batches, mode_chance
-from uncollapse.samplers.pk import PKSampler
-from uncollapse.samplers.uniform import UniformBatchSampler
+from uncollapse.samplers.batches import PKSampler, UniformBatchSampler
 
 __all__ = ["BatchReport", "PKSampler", "UniformBatchSampler", "check_batches", "mode_chance"]

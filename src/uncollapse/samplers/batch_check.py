@@ -11,7 +11,7 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.classes import ClassLayout
-from uncollapse.samplers.resumable import SeededBatches
+from uncollapse.samplers.batches import SeededBatches
 
 __all__ = ["BatchReport", "check_batches", "mode_chance"]
 

@@ -1,10 +1,8 @@
 """Many runs: a grid or a search over configs, on this machine's cores or on a cluster."""
 
-from uncollapse.sweep.driver import run_jobs
-from uncollapse.sweep.job import Job, Outcome
-from uncollapse.sweep.parse import load_sweep, parse_sweep
+from uncollapse.sweep.jobs import Job, Outcome, run_jobs
 from uncollapse.sweep.results import diameters, is_collapsed
-from uncollapse.sweep.spec import Sweep
+from uncollapse.sweep.spec import Sweep, load_sweep, parse_sweep
 
 __all__ = [
     "Job",

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from uncollapse._base.check import InputError, check_int
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import write_csv, written_aside
 from uncollapse.health import Thresholds
-from uncollapse.sweep.job import Job, Outcome
+from uncollapse.metrics.intervals import wilson_bounds
+from uncollapse.sweep.jobs import Job, Outcome
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
-from uncollapse.training.below_start import start_scores
+from uncollapse.training.run import start_scores
 
 __all__ = [
+    "Rate",
     "Results",
     "diameters",
     "is_collapsed",
@@ -25,7 +29,9 @@ __all__ = [
     "primary_recall",
     "recalls_init",
     "result_row",
+    "wilson",
 ]
+
 
 Row = dict[str, Any]
 _PERIOD = 2.0  # seconds between two writings while runs end quickly
@@ -176,3 +182,35 @@ def _column(values: list[Any]) -> list[Any]:
     if len(kinds) <= 1 or kinds <= {int, float}:
         return values
     return [None if value is None else str(value) for value in values]
+
+
+# How often runs collapse, and how sure that is with few of them: Wilson's score interval.
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of `count` out of `total`, with the interval that holds the true one at 95 %."""
+
+    count: int
+    total: int
+    low: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        """`count` of `total`."""
+        return self.count / self.total
+
+
+def wilson(count: int, total: int) -> Rate:
+    """The share with Wilson's interval, which is sensible for three runs and for 0 or all of them.
+
+    >>> rate = wilson(3, 3)
+    >>> rate.share, round(rate.low, 2), rate.high
+    (1.0, 0.44, 1.0)
+    """
+    check_int("total", total)
+    if check_int("count", count, 0) > total:
+        raise InputError("count", count, f"at most {total}, the total")
+    low, high = wilson_bounds(count / total, total)
+    return Rate(count, total, low, high)

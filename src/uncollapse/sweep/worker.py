@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Any
 
-from uncollapse.sweep.one_run import perform
+from uncollapse.sweep.jobs import perform
 
 __all__ = ["main"]
 

@@ -1,17 +1,15 @@
 """From a config to a trained, evaluated embedding in a run directory."""
 
-from uncollapse._base.allocator import keep_memory
-from uncollapse._base.owner import InUseError
+from uncollapse._base.extras import keep_memory
+from uncollapse._base.lock import InUseError
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, load_config, parse_config
 from uncollapse.training.engine import TrainingError, train
 from uncollapse.training.evaluation import embed, evaluate
-from uncollapse.training.measured_rows import NotMeasuredError
 from uncollapse.training.measurer import measure_run
-from uncollapse.training.measures import Measures
-from uncollapse.training.run import Run
-from uncollapse.training.run_noise_probe import noise_probe_run
-from uncollapse.training.trust import UntrustedCodeError
+from uncollapse.training.measures import Measures, NotMeasuredError
+from uncollapse.training.predictions import noise_probe_run
+from uncollapse.training.run import Run, UntrustedCodeError
 
 __all__ = [
     "Checkpoint",

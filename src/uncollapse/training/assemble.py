@@ -2,39 +2,190 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from uncollapse import backbones, data
 from uncollapse._base.check import InputError
-from uncollapse.backbones import Embedder
-from uncollapse.data import LabelledImages
+from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
+from uncollapse.data import (
+    Compose,
+    LabelledImages,
+    colour_jitter,
+    describe,
+    horizontal_flip,
+    paper_transform,
+    random_crop,
+    random_erasing,
+    standardise,
+    with_features,
+)
 from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
-from uncollapse.training.frozen_features import uses_features, with_frozen_features
-from uncollapse.training.loss_sections import TrainingSize
-from uncollapse.training.sample_kinds import check_samples
-from uncollapse.training.sample_transforms import evaluation_transform, size_pair
+from uncollapse.training.sections import DataConfig, TrainingSize
 
 __all__ = [
     "build_loss",
     "build_model",
     "build_optimiser",
     "build_sampler",
+    "check_samples",
+    "evaluation_transform",
     "learning_rate",
     "load_data",
     "load_eval_data",
     "pick_device",
     "run_settings",
     "seeded",
+    "size_pair",
+    "training_transform",
+    "trains_on_texts",
+    "uses_features",
+    "with_frozen_features",
 ]
+
+
+# Texts or images: what a run's dataset holds, and which backbones can read it.
+
+
+def trains_on_texts(config: Config) -> bool:
+    """Whether the samples of the config's dataset are texts.
+
+    >>> trains_on_texts(Config())
+    False
+    """
+    return describe(config.data.name).texts
+
+
+def check_samples(config: Config) -> None:
+    """Raise `InputError` for texts with a backbone for images, or images with one for texts.
+
+    One's own `module.path:function` may read either. A network that scales pixels as its weights
+    expect takes no `data.mean` or `data.std` beside.
+    """
+    name, data = config.model.backbone, config.data.name
+    of_images = name in BACKBONES or name.startswith("timm:")
+    if trains_on_texts(config) and of_images:
+        allowed = f"a sentence: backbone (or your own function) for the texts of {data!r}"
+        raise InputError("model.backbone", repr(name), allowed)
+    for key, given in (("data.mean", config.data.mean), ("data.std", config.data.std)):
+        if name in SCALES_ITSELF and given is not None:
+            raise InputError(key, given, f"nothing: {name} scales pixels itself")
+    if name.startswith("sentence:") and not trains_on_texts(config):
+        allowed = f"a backbone for the samples of {data!r}, which are no texts"
+        raise InputError("model.backbone", repr(name), allowed)
+
+
+# What `[data]` does to decoded images: augmentation in training, mean and std always.
+
+# In this order, whatever that of the config.
+_AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
+    "crop": random_crop,
+    "flip": horizontal_flip,
+    "colour": colour_jitter,
+    "erase": random_erasing,
+}
+
+
+def training_transform(config: DataConfig, seed: int) -> Compose:
+    """The random steps that `data.augment` names, then `data.mean` and `data.std`."""
+    steps: list[Callable[..., Tensor]] = []
+    if config.augment == "paper":
+        steps += paper_transform(config.name, train=True).steps
+    elif isinstance(config.augment, list):
+        chosen = [step for name, step in _AUGMENTATIONS.items() if name in config.augment]
+        steps += [_images_only, *chosen] if chosen else []
+    return Compose([*steps, *_standardised(config)], seed=seed)
+
+
+def evaluation_transform(config: DataConfig) -> Compose | None:
+    """The same without chance: the middle crop where the papers crop, `data.mean`, `data.std`."""
+    steps: list[Callable[..., Tensor]] = []
+    if config.augment == "paper":
+        steps += paper_transform(config.name, train=False).steps
+    steps += _standardised(config)
+    return Compose(steps) if steps else None
+
+
+def size_pair(size: int | list[int] | None) -> tuple[int, int] | None:
+    """`data.size` as height and width.
+
+    >>> size_pair(32), size_pair([64, 32]), size_pair(None)
+    ((32, 32), (64, 32), None)
+    """
+    if isinstance(size, list):
+        return size[0], size[1]
+    return None if size is None else (size, size)
+
+
+def _standardised(config: DataConfig) -> list[Callable[[Tensor], Tensor]]:
+    if config.mean is None and config.std is None:
+        return []
+    return [partial(_standardise, mean=config.mean or [0.0], std=config.std or [1.0])]
+
+
+def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
+    for name, values in (("data.mean", mean), ("data.std", std)):
+        if images.ndim != 4:
+            raise InputError(name, values, "no such key: these samples are not images")
+        if len(values) not in (1, images.shape[1]):
+            allowed = f"one number, or one for each of the {images.shape[1]} channels"
+            raise InputError(name, values, allowed)
+    return standardise(images, mean, std)
+
+
+def _images_only(images: Tensor) -> Tensor:
+    if images.ndim != 4:
+        given = "samples that are not images"
+        raise InputError("data.augment", given, "'none': only images are augmented")
+    return images
+
+
+# What the frozen part of a run's network makes of its samples: computed once, then read.
+
+
+def uses_features(config: Config) -> bool:
+    """Whether samples are read as features: something is frozen, and no sample is augmented.
+
+    >>> uses_features(Config())
+    False
+    """
+    return config.model.freeze is not False and config.data.augment in ("none", [])
+
+
+def with_frozen_features(
+    data: LabelledImages, front: Front, config: Config, device: torch.device
+) -> LabelledImages:
+    """The samples with their features, from the cache; `data.transform` is that of evaluation."""
+    front = front.to(device)
+
+    def compute(samples: Tensor) -> Tensor:
+        if samples.ndim == 4:  # half as long on a CPU, and the way GPUs like it
+            samples = samples.contiguous(memory_format=torch.channels_last)
+        made: Tensor = front(samples.to(device))
+        return made
+
+    return with_features(data, compute, _identity(front, config))
+
+
+def _identity(front: Front, config: Config) -> str:
+    """The network by its structure and weights, and how its samples are prepared."""
+    digest = hashlib.blake2b(repr(front).encode(), digest_size=16)
+    for name, tensor in front.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    c = config.data
+    return f"{config.model.backbone} {config.model.freeze} {digest.hexdigest()} {c.mean} {c.std}"
+
 
 # One independent stream of random numbers for each part of a run.
 _STREAMS = ("model", "loss", "miner", "augment")

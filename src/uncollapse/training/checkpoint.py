@@ -14,10 +14,29 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from uncollapse._base.files import write_text, written_aside
-from uncollapse._base.seals import read_sealed, sha256_of, sums_of, write_sealed
+from uncollapse._base.check import InputError
+from uncollapse._base.files import (
+    read_sealed,
+    sha256_of,
+    sums_of,
+    write_sealed,
+    write_text,
+    written_aside,
+)
+from uncollapse.training.config import Config
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointStore",
+    "changed_keys",
+    "check_config",
+    "check_same",
+    "check_tensors",
+    "config_values",
+    "is_of_the_network",
+]
+
 
 _WEIGHTS, _STATE, _MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
 _NAME = re.compile(r"step-([0-9]{8,})")
@@ -232,3 +251,100 @@ class CheckpointStore:
                 shutil.rmtree(self.place(step), ignore_errors=True)
         for leftover in self.folder.glob(".step-*"):  # of a run that was killed while writing
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+# Which config a run and its checkpoints were made with: what may differ, and what may not.
+
+# What may differ between a run and the config it is resumed with.
+_MAY_CHANGE = {
+    "distributed.timeout",
+    "train.steps",
+    "train.keep_memory",
+    "train.log_every",
+    "train.loggers",
+    "train.threads",
+    "train.tensorboard",
+}
+# What says how a network is looked at, not which one it is.
+_OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
+
+
+def config_values(config: Config) -> dict[str, Any]:
+    """Every key of a config by its dotted name, as JSON has it: what a checkpoint carries.
+
+    >>> config_values(Config())["batch.p"]
+    8
+    """
+    return _flat(config.model_dump(mode="json"))
+
+
+def changed_keys(before: Mapping[str, Any], now: Config) -> dict[str, tuple[Any, Any]]:
+    """Keys whose values differ, as `(before, now)`; those that may change are left out.
+
+    Keys that only one of the two has are of another version, and are not compared.
+    """
+    values = config_values(now)
+    return {
+        key: (old, values[key])
+        for key, old in before.items()
+        if key in values and key not in _MAY_CHANGE and old != values[key]
+    }
+
+
+def is_of_the_network(key: str) -> bool:
+    """Whether a key is about how a network was made, not about how it is looked at."""
+    return not key.startswith(_OF_LOOKING)
+
+
+def check_same(before: Config, now: Config) -> None:
+    """Raise `InputError` for a key that may not change and is not as the run was started with."""
+    old, new = config_values(before), config_values(now)
+    for key in [*old, *(key for key in new if key not in old)]:
+        if key not in _MAY_CHANGE and old.get(key) != new.get(key):
+            given = f"{new.get(key)!r} (the run was started with {old.get(key)!r})"
+            raise InputError(key, given, "the run's own value when resuming")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+# Whether a checkpoint is of this run: made with its config, for its network.
+
+
+def check_config(checkpoint: Checkpoint, config: Config, *, looking: bool = False) -> list[str]:
+    """Raise `CheckpointError` for a checkpoint that was made with another config.
+
+    Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are refused too
+    with `looking`; without, a line about each is returned.
+    """
+    changed = changed_keys(checkpoint.config, config)
+    lines = []
+    for key, (old, new) in changed.items():
+        said = f"was made with {key} = {old!r}, where config.toml says {new!r}"
+        if looking or is_of_the_network(key):
+            which = f"the checkpoint of step {checkpoint.step} is of another run: it"
+            raise CheckpointError(f"{which} {said.replace('config.toml', 'the config')}")
+        lines.append(f"the run {said}")
+    return lines
+
+
+def check_tensors(step: int, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raise `CheckpointError` unless names and shapes are those of the network."""
+    shapes = {name: list(tensor.shape) for name, tensor in given.items()}
+    for name, tensor in wanted.items():
+        if shapes.pop(name, None) != list(tensor.shape):
+            found = list(given[name].shape) if name in given else "missing"
+            what = f"{name} is {found}, and should be {list(tensor.shape)}"
+            break
+    else:
+        if not shapes:
+            return
+        what = f"{next(iter(shapes))} is not a part of it"
+    raise CheckpointError(f"the checkpoint of step {step} is of another network: {what}")

@@ -6,47 +6,200 @@ import contextlib
 import errno
 import json
 import math
+import signal
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from uncollapse._base.allocator import give_back_memory, keep_memory
-from uncollapse._base.files import write_text
-from uncollapse._base.owner import FolderOwner
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import give_back_memory, keep_memory
+from uncollapse._base.files import DamagedFileError, write_text
+from uncollapse._base.lock import FolderOwner
 from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
 from uncollapse.data import LabelledImages, LoadReport
 from uncollapse.health.advice import lower_rate
 from uncollapse.training.assemble import load_data, load_eval_data, pick_device
+from uncollapse.training.checkpoint import CheckpointError, changed_keys, check_same
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
-from uncollapse.training.entry import check_entry, is_done
 from uncollapse.training.evaluation import (
     Evaluated,
     NotFiniteError,
     as_evaluated,
     evaluate_splits,
+    find_checks,
+    find_searches,
 )
-from uncollapse.training.gallery_search import find_searches
-from uncollapse.training.keeping import last_saved, restore, save
-from uncollapse.training.log import Log, Watch
+from uncollapse.training.log import Log, Watch, repair_log
 from uncollapse.training.measurer import Measurer
-from uncollapse.training.pair_check import find_checks
-from uncollapse.training.run import Run
+from uncollapse.training.run import Run, find_damage, sign_run, write_summary
 from uncollapse.training.session import Session
-from uncollapse.training.signals import requests_to_stop
-from uncollapse.training.summary import write_summary
 
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
-from uncollapse.training.trust import sign_run
 
-__all__ = ["TrainingError", "train"]
+__all__ = [
+    "TrainingError",
+    "check_entry",
+    "is_done",
+    "last_saved",
+    "requests_to_stop",
+    "restore",
+    "save",
+    "train",
+]
+
+
+# What a run folder holds before training begins: nothing, this run, or something to refuse.
+
+_OF_A_SWEEP = {"failure.json"}  # beside a run that failed before it began
+
+
+def check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
+    """Raise unless this run may be begun, or gone on with, in its folder; returns warnings.
+
+    A run begins in a new or empty folder only; hidden files do not count. `resume` goes on with the
+    run that is there, if it has this config.
+    """
+    if run.config_file.is_file():
+        if not resume:
+            given = f"{run.path}, which holds a run"
+            raise InputError("out", given, "a new folder, or --resume to go on with that run")
+        check_same(run.config, config)
+        try:
+            run.summary  # noqa: B018 (read to see whether it can be)
+        except DamagedFileError as error:
+            return [str(error)]
+        return []
+    steps = run.checkpoints.steps()
+    if resume and steps:
+        return [_adopted(run, steps[-1])]
+    names = sorted(p.name for p in run.path.iterdir()) if run.path.exists() else []
+    known = _OF_A_SWEEP if resume else set()
+    strange = [name for name in names if name not in known and not name.startswith(".")]
+    if strange:
+        said = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
+        given = f"{run.path}, which holds {said} but no config.toml"
+        allowed = "a new or empty folder"
+        if steps:
+            allowed += ", or --resume with the config its checkpoints were made with"
+        raise InputError("out", given, allowed)
+    return []
+
+
+def is_done(run: Run, config: Config) -> bool:
+    """Whether the run that is there has all its steps, and every file is as it was left."""
+    try:
+        if not run.finished or run.summary["step"] < config.train.steps:
+            return False
+    except DamagedFileError:
+        return False
+    store, steps = run.checkpoints, run.checkpoints.steps()
+    if not steps or store.complaint(steps[-1]) is not None or store.best()[1] is not None:
+        return False
+    changed = changed_keys(store.manifest(steps[-1]).get("config", {}), config)
+    return not changed and not find_damage(run)
+
+
+def _adopted(run: Run, step: int) -> str:
+    """Checkpoints whose config.toml is gone: they say themselves what they were made with."""
+    if not run.checkpoints.manifest(step).get("config"):
+        raise CheckpointError(
+            f"{run.config_file} is missing, and the checkpoints do not say with which config they "
+            "were made: put it back, or train into a new folder"
+        )
+    return f"{run.config_file} is missing; it is written again, from the config given"
+
+
+# What a run keeps of itself: checkpoints saved and gone on from, with what a user should know.
+
+
+def save(session: Session, run: Run, log: Log, owner: FolderOwner, *, best: bool = False) -> None:
+    """Write a checkpoint, unless the network is lost: the next step will say that."""
+    if not session.sound:
+        return
+    session.log_offset, session.log_sha256 = log.offset(), log.sha256
+    session.check_ranks()
+
+    def write() -> None:
+        owner.check()
+        run.checkpoints.save(session.checkpoint(), best=best)
+
+    session.ranks.on_first(write)
+
+
+def restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
+    """Go on from the newest good checkpoint, if there is any; what a user should know of it."""
+    store, first = run.checkpoints, session.ranks.on_first
+    checkpoint, complaints = first(lambda: store.load_last(session.accept))
+    if checkpoint is None:
+        if complaints:
+            remedy = "put back what was damaged, or train into a new folder"
+            raise CheckpointError(f"{'; '.join(complaints)}; {remedy}")
+        return first(lambda: _told(measurer.drop_damaged()))
+    session.restore(checkpoint)
+    going = f"going on from the one of step {checkpoint.step}"
+    warnings = [f"{complaint}; {going}" for complaint in complaints]
+    known = session.log_offset, session.log_sha256
+    session.log_offset, complaint = first(lambda: repair_log(run.metrics_file, *known))
+    warnings += _told(complaint)
+    warnings += first(lambda: _told(store.repair_best(), measurer.drop_damaged()))
+    before = checkpoint.state.get("ranks", 1)
+    if session.config.mining.scope == "rank" and before != session.ranks.size:
+        changed = f"was mined on {before} ranks and is now on {session.ranks.size}"
+        warnings.append(f"mining.scope = 'rank': the batch {changed}, which is another run")
+    return warnings
+
+
+def last_saved(run: Run) -> str:
+    """How far the checkpoints go, in words."""
+    steps = run.checkpoints.steps()
+    return f"step {steps[-1]} is saved" if steps else "no checkpoint was written yet"
+
+
+def _told(*complaints: str | None) -> list[str]:
+    return [text for text in complaints if text is not None]
+
+
+# Ctrl-C and SIGTERM as a request that a run can answer between two steps.
+
+
+@contextmanager
+def requests_to_stop(*, patient: bool = False) -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM ask the loop to stop after its step; a second one stops at once.
+
+    `patient` ignores the second: torchrun passes on a Ctrl-C that a rank may have got already, and
+    itself ends those that take longer than half a minute. After an error it goes on ignoring them:
+    torchrun ends the ranks that are left when one dies, and they must have time to say so.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: object) -> None:
+        if asked.is_set() and not patient:
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    failed = False
+    try:
+        yield asked
+    except BaseException:
+        failed = True
+        raise
+    finally:
+        if not (failed and patient):
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
 
 _NAMED = 5  # skipped files that a summary names
 

@@ -2,33 +2,337 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, points
+from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.check import InputError
 from uncollapse._base.progress import ProgressOption
-from uncollapse.data import LabelledImages
-from uncollapse.metrics import ReRanking, clustering
+from uncollapse.data import DataError, LabelledImages, describe
+from uncollapse.data.embeddings import Embeddings
+from uncollapse.data.images import Decoding, FileSource
+from uncollapse.data.listing import ImageRef, is_image
+from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
+from uncollapse.data.registry import find_pairs, list_split
+from uncollapse.metrics import clustering, verification
+from uncollapse.metrics.re_identification import reid, searching_rows
+from uncollapse.metrics.re_ranking import ReRanking
+from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
-from uncollapse.training.gallery_search import SHARE, GallerySearch
-from uncollapse.training.pair_check import PairCheck
-from uncollapse.training.run_sections import EvaluateConfig
-from uncollapse.training.sample_transforms import evaluation_transform
+from uncollapse.training.run import Run
+from uncollapse.training.sections import EvaluateConfig
 
 __all__ = [
+    "RERANKED",
+    "SHARE",
+    "VERIFICATION",
     "Evaluated",
+    "GallerySearch",
     "NotFiniteError",
+    "PairCheck",
+    "Sides",
     "as_evaluated",
     "embed",
     "evaluate",
     "evaluate_splits",
     "evenly_spaced",
+    "find_checks",
+    "find_searches",
+    "images_of_files",
 ]
+
+
+# Queries that search a gallery: a network judged by re-identification, as Market-1501 has it.
+
+RERANKED = "reranked/"  # before the names of figures after re-ranking
+SHARE = "share/"  # before the names of figures that are of some identities only
+_KS = (1, 5, 10)
+_LEAST = 50  # identities of a share: fewer say little, and cost little anyway
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """Rows of the queries that search, and of the gallery they search in; both ascending."""
+
+    queries: Tensor
+    gallery: Tensor
+    identities: int
+
+
+@dataclass(frozen=True, eq=False)
+class GallerySearch:
+    """The queries of a split and their gallery, both with cameras.
+
+    Identity -1 is junk, which nobody searches for and nobody meets; identity 0, unless it has a
+    name of its own, is a distractor: wrong for every query.
+    """
+
+    queries: LabelledImages
+    gallery: LabelledImages
+
+    def sides(self, settings: EvaluateConfig, share: float = 1.0) -> Sides:
+        """Who searches whom: all of them, or a share of the identities, always the same ones.
+
+        Distractors are taken in proportion. `evaluate.max_samples` bounds each of the two sides.
+        """
+        ids, there = self._ids
+        asks = np.isin(np.arange(len(ids)), searching_rows(ids))
+        people = np.random.default_rng(0).permutation(np.unique(ids[asks]))
+        others = np.flatnonzero((there != -1) & ~np.isin(there, people))
+        count = len(people)
+        if share < 1.0:
+            count = min(count, max(_LEAST, math.ceil(share * count)))
+        if settings.max_samples is not None:
+            sizes = np.arange(1, len(people) + 1)
+            asked = np.cumsum(_counts(people, ids[asks]))
+            met = np.cumsum(_counts(people, there)) + sizes * len(others) / len(people)
+            fitting = int((np.maximum(asked, met) <= settings.max_samples).sum())
+            count = min(count, max(fitting, min(2, len(people))))
+        kept = people[:count]
+        strangers = np.random.default_rng(1).permutation(others)
+        strangers = strangers[: round(len(others) * count / len(people))]
+        gallery = np.union1d(np.flatnonzero(np.isin(there, kept)), strangers)
+        queries = np.flatnonzero(asks & np.isin(ids, kept))
+        return Sides(torch.from_numpy(queries), torch.from_numpy(gallery), count)
+
+    def plan(self, settings: EvaluateConfig) -> tuple[Sides, Sides | None]:
+        """All of it, and the share that is looked at during training; None where that is all."""
+        whole = self.sides(settings)
+        part = self.sides(settings, settings.reid_share)
+        return whole, None if part.identities == whole.identities else part
+
+    def scores(
+        self,
+        queries: Tensor,
+        gallery: Tensor,
+        sides: Sides,
+        settings: EvaluateConfig,
+        *,
+        rerank: ReRanking | None = None,
+        progress: ProgressOption = False,
+    ) -> dict[str, float]:
+        """`recall@k` (CMC), `mAP` and `mINP` of these sides, whose embeddings are given.
+
+        A figure without a query that has a match is left out. With `rerank` they are of the
+        re-ranked order, and their names begin with `reranked/`.
+        """
+        ids, there = self._ids
+        assert self.queries.cameras is not None
+        assert self.gallery.cameras is not None
+        found = reid(
+            queries,
+            ids[sides.queries.numpy()],
+            self.queries.cameras[sides.queries],
+            gallery,
+            there[sides.gallery.numpy()],
+            self.gallery.cameras[sides.gallery],
+            ks=sorted({*_KS, *settings.ks}),
+            rerank=rerank,
+            progress=progress,
+        )
+        prefix = "" if rerank is None else RERANKED
+        named = {f"recall@{k}": value for k, value in found.cmc.items()}
+        named |= {"mAP": found.map, "mINP": found.minp}
+        return {prefix + name: float(v) for name, v in named.items() if math.isfinite(v)}
+
+    def describe(self, settings: EvaluateConfig) -> str:
+        """What is searched, in a sentence."""
+        ids, there = self._ids
+        whole, part = self.plan(settings)
+        strangers = int((~np.isin(there[whole.gallery.numpy()], ids)).sum())
+        said = [
+            f"re-identification: {len(whole.queries):,} queries of {whole.identities:,} identities "
+            f"in a gallery of {len(whole.gallery):,}, same identity and camera left out",
+            *[f"{strangers:,} distractors in it"] * bool(strangers),
+            *[f"{(there == -1).sum():,} junk images left out"] * bool((there == -1).any()),
+        ]
+        if part is not None:
+            key = f"evaluate.reid_share = {settings.reid_share:g}"
+            said.append(f"while training, {part.identities:,} of the identities ({key})")
+        return "; ".join(said)
+
+    def matched(self) -> bool:
+        """Whether any query has a match under another camera."""
+        ids, there = self._ids
+        assert self.queries.cameras is not None
+        assert self.gallery.cameras is not None
+        rows = searching_rows(ids)
+        seen = {(int(i), int(c)) for i, c in zip(there, self.gallery.cameras, strict=True)}
+        cameras: dict[int, set[int]] = {}
+        for identity, camera in seen:
+            cameras.setdefault(identity, set()).add(camera)
+        asked = zip(ids[rows].tolist(), self.queries.cameras[torch.from_numpy(rows)], strict=True)
+        return any(cameras.get(identity, set()) - {int(camera)} for identity, camera in asked)
+
+    @cached_property
+    def _ids(self) -> tuple[Array, Array]:
+        """Identities of queries and gallery; names that happen to have number 0 make room for it.
+
+        Words are numbered from 0, and 0 is the number of distractors.
+        """
+        ids, there = self.queries.labels.numpy(), self.gallery.labels.numpy()
+        name = {**self.gallery.class_names, **self.queries.class_names}.get(0, "0")
+        if name in ("0", "distractor"):
+            return ids, there
+        return np.where(ids >= 0, ids + 1, ids), np.where(there >= 0, there + 1, there)
+
+
+def find_searches(
+    config: Config, splits: Mapping[str, LabelledImages]
+) -> tuple[dict[str, GallerySearch], list[str]]:
+    """A search for each split that is the queries of a gallery with cameras; and warnings.
+
+    The split is `query` of a dataset that has a `gallery`, both with cameras.
+    """
+    c, found, warnings = config.data, {}, []
+    info = describe(c.name)
+    for split, data in splits.items():
+        if info.aliases.get(split, split) != "query" or data.cameras is None:
+            continue
+        if "gallery" not in info.splits:
+            continue
+        try:
+            list_split(c.name, c.root, "gallery")
+        except DataError as error:
+            why = str(error).splitlines()[0]
+            warnings.append(f"{split} is searched in itself: its gallery is not there ({why})")
+            continue
+        search = GallerySearch(data, load_eval_data(config, "gallery"))
+        if search.gallery.cameras is None or not search.matched():
+            why = "no query has a match under another camera of the gallery"
+            warnings.append(f"{split} is searched in itself: {why}")
+            continue
+        found[split] = search
+    return found, warnings
+
+
+def _counts(people: Array, ids: Array) -> Array:
+    """How many of the ids each of the people has."""
+    names, counts = np.unique(ids, return_counts=True)
+    place = np.searchsorted(names, people).clip(max=len(names) - 1)
+    return np.where(names[place] == people, counts[place], 0)
+
+
+# Pairs of a split, the same or not: a network judged by verification, as LFW has it.
+
+VERIFICATION = "verification/"  # before the names of figures that are of pairs
+_RATES = (1e-2, 1e-3)
+
+
+@dataclass(frozen=True, eq=False)
+class PairCheck:
+    """Pairs `[P, 2]` of rows of a split, which of them are the same, and their folds.
+
+    `listed` pairs are in the file called `source`; the others have a sample in another split.
+    """
+
+    rows: Array
+    same: Array
+    folds: Array | None
+    source: str
+    listed: int
+
+    @property
+    def needed(self) -> Tensor:
+        """The rows that are in a pair, ascending."""
+        return torch.from_numpy(np.unique(self.rows))
+
+    def scores(self, z: Tensor, taken: Tensor) -> dict[str, float]:
+        """`verification/eer`, ... of embeddings `z` of the rows `taken`, which are ascending.
+
+        `auc`, `eer`, `fold_accuracy` with its `fold_standard_error` (without folds `accuracy`, at
+        the best threshold of these pairs), and `tar@0.01`, `tar@0.001` where there are different
+        pairs enough. A pair is compared by Euclidean distance, as neighbours are.
+        """
+        places = np.searchsorted(taken.numpy(), self.rows)
+        found = verification(z, pairs=places, same=self.same, folds=self.folds, far=_RATES)
+        by_name = found.to_dict()
+        names = ["fold_accuracy", "fold_standard_error"] if found.fold_accuracy else ["accuracy"]
+        names += ["auc", "eer", *(f"tar@{rate:g}" for rate in _RATES)]
+        known = {name: by_name[name] for name in names if by_name[name] is not None}
+        return {VERIFICATION + name: float(v) for name, v in known.items() if math.isfinite(v)}
+
+    def describe(self) -> str:
+        """What is verified, in a sentence."""
+        many = f"{len(self.rows):,}"
+        if len(self.rows) < self.listed:
+            many += f" of the {self.listed:,}"
+        text = f"verification: {many} pairs of {self.source}, {int(self.same.sum()):,} the same"
+        if self.folds is not None:
+            text += f", in {len(np.unique(self.folds))} folds"
+        return text
+
+
+def find_checks(
+    config: Config,
+    splits: Mapping[str, LabelledImages],
+    searches: Mapping[str, GallerySearch] | None = None,
+) -> tuple[dict[str, PairCheck], list[str]]:
+    """A check for each split that has both samples of some pairs; and warnings.
+
+    Pairs are those of `data.pairs`, or of the list that the dataset comes with. Queries of
+    `searches` are judged by those alone. Raises `DataError` for a list that cannot be read.
+    """
+    c = config.data
+    source = Path(c.pairs).expanduser() if c.pairs is not None else find_pairs(c.name, c.root)
+    if source is None or not splits:
+        return {}, []
+    pairs, found, warnings = read_pairs(source), {}, []
+    for split, data in splits.items():
+        if searches is not None and split in searches:
+            continue
+        check = _check_of(pairs, data, source)
+        if not len(check.rows):
+            if c.pairs is not None:
+                why = f"no pair of {source} has both samples there"
+                warnings.append(f"{split} is not verified: {why}")
+            continue
+        try:
+            verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)
+        except InputError as error:
+            warnings.append(f"{split} is not verified by {source}: {error}")
+            continue
+        found[split] = check
+        seen = _trained_on(config, data, check)
+        if seen:
+            why = f"{seen:,} of {len(check.rows):,} pairs have someone of the training split"
+            warnings.append(f"{split}: {why}; their figures are not of unseen classes")
+    return found, warnings
+
+
+def _check_of(pairs: PairList, data: LabelledImages, source: Path) -> PairCheck:
+    """The pairs whose samples are both in the split."""
+    names = None if data.files is None else np.array(data.files)
+    labels = data.labels.numpy()
+    known = Embeddings(np.empty((len(data), 0)), labels=labels, names=names)
+    rows, there = match_pairs(pairs, known, source, folders=True)
+    rows = rows[there]
+    same = labels[rows[:, 0]] == labels[rows[:, 1]] if pairs.same is None else pairs.same[there]
+    folds = None if pairs.folds is None else pairs.folds[there]
+    if folds is not None and len(np.unique(folds)) < 2:
+        folds = None
+    return PairCheck(rows, same, folds, source.name, len(pairs))
+
+
+def _trained_on(config: Config, data: LabelledImages, check: PairCheck) -> int:
+    """How many of the pairs are of a class that the run trains on."""
+    c = config.data
+    with suppress(DataError):  # evaluated where the training split is not
+        train = list_split(c.name, c.root, c.train_split)
+        labels = train.fine_labels if c.labels == "fine" else train.labels
+        if labels is not None:
+            seen = np.isin(data.labels.numpy()[check.rows], labels)
+            return int(seen.any(axis=1).sum())
+    return 0
 
 
 class NotFiniteError(ValueError):
@@ -247,3 +551,34 @@ def _nmi(z: Tensor, labels: Tensor, multiplier: int) -> float:
     # With a cluster for each sample any embedding would look alike.
     most = max(1, len(z) // (2 * len(torch.unique(labels))))
     return float(clustering(z, labels, multiplier=min(multiplier, most)).nmi)
+
+
+# Image files of a user's own, as a run's network wants them.
+
+
+def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
+    """Image files, or the images in folders, decoded as the run's evaluation images are.
+
+    Their labels are all 0: they are not known.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files += sorted(p for p in path.rglob("*") if p.is_file() and is_image(p.name))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise DataError(f"{path}: no such image file or folder")
+    if not files:
+        raise DataError(f"no image files in {', '.join(map(str, paths))}")
+    config = run.config.data
+    info = describe(config.name)
+    channels, *size = run.sample_shape
+    side = size_pair(config.size) or info.size or (size[0], size[1])
+    middle = info.middle if config.middle is None else config.middle
+    how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert, middle)
+    transform = evaluation_transform(config)
+    refs = [ImageRef(file) for file in files]
+    labels = torch.zeros(len(refs), dtype=torch.long)
+    source, names = FileSource(refs, how), tuple(map(str, refs))
+    return LabelledImages(source, labels, name="files", transform=transform, files=names)

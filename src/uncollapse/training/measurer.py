@@ -2,54 +2,243 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from uncollapse._base.arrays import Array
+from uncollapse._base.arrays import Array, ArrayLike, rows_of_texts
 from uncollapse._base.files import DamagedFileError
 from uncollapse.data import LabelledImages
-from uncollapse.health import Health, measure
-from uncollapse.health.fine_modes import with_modes
-from uncollapse.health.sample import balanced_rows
+from uncollapse.geometry import diameter, hard_mined_loss
+from uncollapse.health import Health, drift, measure
+from uncollapse.health.drifts import MODE_NEIGHBOURS, has_unit_rows, mode_rates, pull
+from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.losses import Loss
-from uncollapse.training.assemble import build_loss, load_eval_data
+from uncollapse.losses.memory import memories
+from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data
 from uncollapse.training.config import Config
-from uncollapse.training.evaluation import Evaluated, embed, evaluate_splits
-from uncollapse.training.first_batches import settled_copy, undisturbed
-from uncollapse.training.gallery_search import GallerySearch, find_searches
-from uncollapse.training.measured_rows import (
-    NotMeasuredError,
-    SplitRows,
-    read_rows,
-    write_rows,
-    write_samples,
+from uncollapse.training.distributed.ranks import ALONE
+from uncollapse.training.distributed.shared_batchnorm import SharedBatchNorm
+from uncollapse.training.evaluation import (
+    Evaluated,
+    GallerySearch,
+    PairCheck,
+    embed,
+    evaluate_splits,
+    find_checks,
+    find_searches,
 )
 from uncollapse.training.measures import (
     BatchFigures,
     Measures,
     Moment,
+    NotMeasuredError,
+    Samples,
     SplitFacts,
     SplitFigures,
+    SplitRows,
     check_rows,
     measures_file,
     name_labels,
     read_measures,
+    read_rows,
     write_measures,
+    write_rows,
+    write_samples,
 )
-from uncollapse.training.network_start import first_network
-from uncollapse.training.pair_check import PairCheck, find_checks
-from uncollapse.training.run import Run, warn_user
-from uncollapse.training.sample_pictures import choose_samples
-from uncollapse.training.summary import reseal
-from uncollapse.training.trust import check_trusted
+from uncollapse.training.run import Run, check_trusted, reseal, warn_user
+from uncollapse.training.session import endless, first_network
 
-__all__ = ["Measurer", "fixed_rows", "measure_run", "start_network"]
+__all__ = [
+    "Measurer",
+    "average_statistics",
+    "choose_samples",
+    "fixed_rows",
+    "measure_run",
+    "settled_copy",
+    "small_pictures",
+    "start_network",
+    "undisturbed",
+]
+
+
+# A network and the first batches of its training: what they make of batch norm, and figures.
+
+_BATCHES = 8
+
+
+def settled_copy(
+    model: nn.Module, loss: Loss, config: Config, train: LabelledImages
+) -> tuple[nn.Module, BatchFigures]:
+    """A copy of the network that has seen the first 8 batches of its training, and their figures.
+
+    The batches are those of the run's own sampler, of `train` as it is given. The copy is in
+    evaluation mode, batch norm that has seen nothing yet at the plain mean of the batches'
+    statistics; what is frozen, or was loaded with weights, keeps its own.
+    Network, loss and random state are left as they are; every rank may do this for itself.
+    """
+    network, charge = copy.deepcopy(model), copy.deepcopy(loss).cpu()
+    for layer in network.modules():
+        if isinstance(layer, SharedBatchNorm):
+            layer.ranks = ALONE  # whole batches, by whoever measures
+    device = next(network.parameters(), torch.empty(0)).device
+    average_statistics(network.train())
+    labels = train.label_index
+    with undisturbed(config.seed, device), torch.no_grad():
+        batches = []
+        for rows in itertools.islice(endless(build_sampler(config, train)), _BATCHES):
+            z = network(train[rows][0].to(device)).float().cpu()
+            batches.append((z, labels[rows], torch.as_tensor(rows)))
+        figures = _figures(batches, charge, config)
+    return network.eval(), figures
+
+
+def average_statistics(model: nn.Module) -> None:
+    """Let batch norm remember the plain mean of all batches it sees from now on.
+
+    Batch norm that has seen nothing would be evaluated with mean 0 and variance 1, which is another
+    network: a GoogLeNet's diameter is then 0. Layers that are frozen or know something are left as
+    they are.
+
+    >>> norm = nn.BatchNorm1d(2)
+    >>> average_statistics(norm)
+    >>> norm.momentum is None
+    True
+    """
+    for layer in model.modules():
+        if not isinstance(layer, _BatchNorm) or not layer.training:
+            continue
+        knows = layer.running_mean is not None and bool(layer.running_mean.any())
+        layer.momentum = 0.0 if knows else None
+
+
+@contextmanager
+def undisturbed(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's own random state at `seed` inside, and as it was afterwards."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def _figures(
+    batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss, config: Config
+) -> BatchFigures:
+    shares = [_share_of_anchors(labels) for _, labels, _ in batches]
+    margin, count = config.loss.hinge_margin, len(batches)
+    if not all(bool(torch.isfinite(z).all()) for z, _, _ in batches):
+        unknown = None if margin is None else math.nan
+        anchors = sum(shares) / count
+        return BatchFigures(count, math.nan, unknown, math.nan, unknown, anchors)
+    usable = [batch for batch, share in zip(batches, shares, strict=True) if share > 0.0]
+    for memory in memories(loss):  # that of a run that has not begun: these batches
+        memory.eval()
+        if not len(memory.memory):
+            for z, y, rows in batches:
+                memory.enqueue(z, y, rows)
+    hardest = slope = None
+    if margin is not None:
+        hardest = sum(hard_mined_loss(z, y, margin) for z, y, _ in usable) / count
+        pairs = [(z, y) for z, y, _ in usable]
+        unit = bool(pairs) and has_unit_rows(pairs[0][0])
+        slope = drift(loss, pairs, normalized=unit).value if pairs else 0.0
+    return BatchFigures(
+        count=count,
+        diameter=sum(diameter(z) for z, _, _ in batches) / count,
+        hard_mined_loss=hardest,
+        loss=sum(float(loss(z, y, sample_ids=rows)) for z, y, rows in usable) / count,
+        drift=slope,
+        anchors=sum(shares) / count,
+        modes=_mode_drift(usable, loss),  # last: the figures above draw from the miner first
+    )
+
+
+def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> float | None:
+    """Mean over the batches that show modes, as `mode_drift` has it; None where none does."""
+    seen = []
+    for z, labels, rows in batches:
+
+        def charge(given: Tensor, y: ArrayLike, ids: Tensor = rows) -> Tensor:
+            value: Tensor = loss(given, y, sample_ids=ids)
+            return value
+
+        found = pull(charge, z, labels, loss.normalize or has_unit_rows(z))
+        seen.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
+    known = [value for value in seen if not math.isnan(value)]
+    return sum(known) / len(known) if known else None
+
+
+def _share_of_anchors(labels: Tensor) -> float:
+    """Samples with a positive, of a batch with a negative; a uniform batch may hold no triplet."""
+    _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    return float((counts[inverse] > 1).float().mean()) if len(counts) > 1 else 0.0
+
+
+# A few queries with their nearest neighbours, as pictures or texts, for a page: EPS Fig. 4.
+
+_QUERIES, _NEIGHBOURS = 6, 6
+_SIDE = 96  # pixels; 42 colour pictures of this size are 1.2 MB
+_TEXT = 2_000  # bytes of a text; a page shows less
+
+
+def choose_samples(data: LabelledImages, labels: Array, embeddings: Tensor) -> Samples | None:
+    """Six queries, every class alike and always the same, each with the six rows nearest to it.
+
+    `data` holds the rows of `embeddings`, which must be finite; None for fewer than two of them.
+    """
+    if len(embeddings) < 2:
+        return None
+    ids = np.unique(labels, return_inverse=True)[1]
+    chosen = balanced_rows(ids, _QUERIES, np.random.default_rng(0))
+    queries = torch.from_numpy(chosen[np.argsort(ids[chosen], kind="stable")])
+    k = min(_NEIGHBOURS, len(embeddings) - 1)
+    near = nearest(embeddings[queries], embeddings, k, exclude=queries).rows
+    shown = torch.unique(torch.cat([queries, near.flatten()]))
+    if data.holds_texts:
+        return Samples(queries, near, shown, texts=_short_texts(data.texts(shown) or []))
+    pixels = small_pictures(data.pixels(shown)) if len(data.shape) == 3 else None
+    return Samples(queries, near, shown, pixels)
+
+
+def small_pictures(pixels: Tensor, side: int = _SIDE) -> Tensor:
+    """Pictures `[n, C, H, W]` as uint8, at most `side` high and wide; small ones stay as they are.
+
+    Floats in [0, 1] are brightness; other ranges are stretched to it, picture by picture.
+
+    >>> small_pictures(torch.ones(2, 3, 200, 100)).shape
+    torch.Size([2, 3, 96, 48])
+    """
+    values = pixels.float()
+    if pixels.dtype != torch.uint8:
+        low, high = values.amin((1, 2, 3), keepdim=True), values.amax((1, 2, 3), keepdim=True)
+        outside = (low < 0.0) | (high > 1.0)
+        room = torch.where(high > low, high - low, 1.0)
+        values = 255.0 * torch.where(outside, (values - low) / room, values)
+    elif max(pixels.shape[2:]) <= side:
+        return pixels
+    scale = min(1.0, side / max(pixels.shape[2:]))
+    if scale < 1.0:
+        size = [max(1, round(length * scale)) for length in pixels.shape[2:]]
+        values = interpolate(values, size, mode="bilinear", antialias=True)
+    return values.round().clamp(0, 255).to(torch.uint8)
+
+
+def _short_texts(texts: list[str]) -> Tensor:
+    rows = rows_of_texts(texts)
+    return rows if rows.shape[1] <= _TEXT else rows_of_texts(texts, _TEXT)
+
 
 _ROWS = 2000
 

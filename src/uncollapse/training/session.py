@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,24 +14,36 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import InputError
+from uncollapse.backbones import Embedder
+from uncollapse.backbones.head import pooled
 from uncollapse.data import Compose, LabelledImages
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor
-from uncollapse.health.guard import Guard
-from uncollapse.health.guard_event import GuardEvent
-from uncollapse.health.mode_choice import finer_classes
+from uncollapse.health.guard import Guard, GuardEvent
+from uncollapse.health.strategy import finer_classes
 from uncollapse.losses.memory import memories, reading
 from uncollapse.mining import Miner
+from uncollapse.samplers.batches import SeededBatches
 from uncollapse.training.assemble import (
     build_loss,
+    build_model,
     build_optimiser,
     build_sampler,
+    evaluation_transform,
     learning_rate,
     pick_device,
     run_settings,
     seeded,
+    training_transform,
+    uses_features,
 )
-from uncollapse.training.checkpoint import Checkpoint, CheckpointError
+from uncollapse.training.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    check_config,
+    check_tensors,
+    config_values,
+)
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import (
     ALONE,
@@ -40,15 +53,95 @@ from uncollapse.training.distributed import (
     sum_gradients,
     synchronise_batch_norm,
 )
-from uncollapse.training.fitting import check_config, check_tensors
-from uncollapse.training.frozen_features import uses_features
-from uncollapse.training.identity import config_values
-from uncollapse.training.network_start import first_network
-from uncollapse.training.race_trial import SessionTrial
-from uncollapse.training.sample_transforms import training_transform
-from uncollapse.training.stream import BatchStream
+from uncollapse.training.evaluation import evenly_spaced
+from uncollapse.training.races import SessionTrial
 
-__all__ = ["Session"]
+__all__ = ["BatchStream", "Session", "endless", "first_network"]
+
+
+# Batches without end from a seeded sampler, with a place that can be saved and returned to.
+
+
+class BatchStream:
+    """`(images, rows)` for ever; `place` is the number of batches taken so far.
+
+    `images` are this rank's share of the batch, `rows` those of the whole. With `workers` the
+    images are read ahead in other processes; the batches stay the same.
+    """
+
+    def __init__(
+        self,
+        data: LabelledImages,
+        sampler: SeededBatches,
+        *,
+        workers: int = 0,
+        place: int = 0,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.data, self.place, self.ranks = data, place, ranks
+        epoch, done = divmod(place, len(sampler))
+        sampler.load_state_dict(sampler.state_dict() | {"epoch": epoch, "done": done})
+        self._batches = self._ahead(sampler, workers) if workers else self._read(sampler)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        images, rows = next(self._batches)
+        self.place += 1
+        return images, torch.as_tensor(rows)
+
+    def _read(self, sampler: SeededBatches) -> Iterator[tuple[Tensor, list[int]]]:
+        for rows in endless(sampler):
+            yield self.data[rows[self.ranks.share(len(rows))]][0], rows
+
+    def _ahead(self, sampler: SeededBatches, workers: int) -> Iterator[tuple[Tensor, list[int]]]:
+        asked: deque[list[int]] = deque()
+        for images, _ in self.data.loader(_Remembered(sampler, asked, self.ranks), workers=workers):
+            yield images, asked.popleft()
+
+
+class _Remembered:
+    """This rank's shares for a loader; the batches are remembered in the order they were asked."""
+
+    def __init__(self, sampler: SeededBatches, asked: deque[list[int]], ranks: Ranks) -> None:
+        self.sampler, self.asked, self.ranks = sampler, asked, ranks
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for rows in endless(self.sampler):
+            self.asked.append(rows)
+            yield rows[self.ranks.share(len(rows))]
+
+
+def endless(sampler: SeededBatches) -> Iterator[list[int]]:
+    """Epoch after epoch: at the end of one the sampler goes on to the next."""
+    while True:
+        yield from sampler
+
+
+# The network a run begins with: built from its config and, with `model.head = "pca"`, its data.
+
+_SAMPLES = 4096  # axes of more would hardly differ
+_BATCH = 128
+
+
+def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -> Embedder:
+    """`build_model`, its head at the principal axes of the training samples if asked for.
+
+    The same config and data give the same network.
+    """
+    model = build_model(config, shape)
+    if config.model.head != "pca":
+        return model
+    data = replace(train, transform=evaluation_transform(config.data))
+    rows = evenly_spaced(len(data), _SAMPLES)
+    model.eval()
+    with torch.no_grad():
+        starts = range(0, len(rows), _BATCH)
+        parts = [pooled(model.features(data[rows[s : s + _BATCH]][0])) for s in starts]
+        model.head.start_from_axes(torch.cat(parts))
+    return model.train()
+
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # What a checkpoint must have to go on with.

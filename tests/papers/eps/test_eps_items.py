@@ -25,8 +25,8 @@ from uncollapse.papers.eps import (
 )
 from uncollapse.papers.eps.methods import METHODS
 from uncollapse.training import Run, parse_config, train
+from uncollapse.training.config import apply_overrides
 from uncollapse.training.measurer import start_network
-from uncollapse.training.overrides import apply_overrides
 
 TABLES = ["table1", "table2", "table3", "table4", "table5", "table6"]
 STUDIES = {

@@ -16,8 +16,8 @@ from uncollapse.papers._study import Trained
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.evaluation import evenly_spaced
-from uncollapse.training.measured_rows import When
 from uncollapse.training.measurer import start_network
+from uncollapse.training.measures import When
 
 __all__ = [
     "Column",

@@ -27,7 +27,7 @@ from uncollapse.papers.eps._scores import (
 from uncollapse.papers.eps.methods import some_methods
 from uncollapse.papers.eps.mnist_tables import MNIST, PARITY_METHODS
 from uncollapse.papers.eps.photographs import CARS
-from uncollapse.report.contact_sheets import contact_sheet
+from uncollapse.report.neighbours import contact_sheet
 from uncollapse.report.projection import project
 
 __all__ = ["EMBEDDING_FIGURES"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from uncollapse.charts import Axes, Chart, Entry, Scale, panels
 from uncollapse.charts.marks import Line, Mark, Points, Rect
-from uncollapse.charts.shapes import hatch
+from uncollapse.charts.render_svg import hatch
 from uncollapse.papers.hnm._point import Point
 
 __all__ = ["draw"]

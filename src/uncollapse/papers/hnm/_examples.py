@@ -12,10 +12,8 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse.distances import pairwise_distances
-from uncollapse.geometry.bound import diameter_lower_bound
-from uncollapse.geometry.descent import gradient_descent_separated
-from uncollapse.geometry.diameters import class_diameters, diameter
-from uncollapse.geometry.nearest import nearest_separated
+from uncollapse.geometry.diameters import class_diameters, diameter, diameter_lower_bound
+from uncollapse.geometry.nearest import gradient_descent_separated, nearest_separated
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 
 __all__ = [

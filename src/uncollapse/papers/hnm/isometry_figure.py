@@ -9,7 +9,7 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Axes, panels
 from uncollapse.charts.marks import Line, Mark, Text
-from uncollapse.charts.shapes import brace
+from uncollapse.charts.render_svg import brace
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.isometry import best_isometry
 from uncollapse.geometry.nearest import nearest_separated

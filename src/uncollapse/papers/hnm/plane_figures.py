@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Axes, Chart, panels
-from uncollapse.geometry.descent import gradient_descent_separated
 from uncollapse.geometry.diameters import diameter
-from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
+from uncollapse.geometry.nearest import (
+    NearestSeparated,
+    gradient_descent_separated,
+    nearest_separated,
+)
 from uncollapse.geometry.triplet_separation import hard_mined_loss, separation
 from uncollapse.papers._draw import (
     COLOURS,

@@ -4,8 +4,12 @@ N ranks that hold a share of the batch each give the loss and gradients of one p
 it whole; what of a run is not exact is in `docs/scaling.md`.
 """
 
-from uncollapse.training.distributed.gathering import gather
-from uncollapse.training.distributed.gradients import share_gradients, sum_gradients
+from uncollapse.training.distributed.gathering import (
+    gather,
+    share_gradients,
+    shared_retrieval,
+    sum_gradients,
+)
 from uncollapse.training.distributed.ranks import (
     ALONE,
     FirstRankError,
@@ -14,7 +18,6 @@ from uncollapse.training.distributed.ranks import (
     is_first,
     join,
 )
-from uncollapse.training.distributed.retrieval import shared_retrieval
 from uncollapse.training.distributed.shared_batchnorm import synchronise_batch_norm
 
 __all__ = [

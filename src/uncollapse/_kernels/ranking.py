@@ -1,0 +1,365 @@
+"""Exact squared distances of queries to their positives: twin of `TorchScan.own` in `metrics`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from uncollapse._base.arrays import Array
+from uncollapse._kernels.loops import unfused
+
+__all__ = [
+    "SORTED_BELOW",
+    "RankedPoints",
+    "StripArrays",
+    "count_tile",
+    "own_squares",
+    "pair_square",
+    "row_hashes",
+    "values_at_rank",
+]
+
+
+# Exact squared distances of queries to their positives: twin of `TorchScan.own` in `metrics`.
+
+SORTED_BELOW = 32  # longer lists are sorted faster by NumPy
+
+
+class RankedPoints(NamedTuple):
+    """Arrays of a `RankedSet`: position i is row `order[i]` of `rows`, times its `factor`."""
+
+    rows: Array
+    order: Array
+    factor: Array
+    norms: Array
+    band: Array
+    twin: Array
+
+
+@unfused
+def pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
+    """Exact squared distance of two positions."""
+    if x.twin[i] == y.twin[j]:
+        return 0.0
+    a, b = x.order[i], y.order[j]
+    total = 0.0
+    for k in range(x.rows.shape[1]):
+        gap = np.float64(x.rows[a, k]) * x.factor[a] - np.float64(y.rows[b, k]) * y.factor[b]
+        total += gap * gap
+    return total
+
+
+@unfused
+def own_squares(
+    x: RankedPoints, y: RankedPoints, first: int, last: int, low: int, own_low: Array,
+    own_high: Array, x_skip: Array, y_skip: Array, mutual: bool, start: Array, out: Array,
+) -> None:  # fmt: skip
+    """Exact squared distances of the queries [first, last) to their positives, short lists sorted.
+
+    `low` is the query of `start[0]`. `mutual`: one set, and whole classes of it, so that each pair
+    serves both.
+    """
+    for q in range(first, last):
+        if mutual:
+            for g in range(q + 1, own_high[q]):
+                square = pair_square(x, q, y, g)
+                out[start[q] + g - 1 - own_low[q]] = square
+                out[start[g] + q - own_low[q]] = square
+        else:
+            place = start[q - low]
+            for g in range(own_low[q], own_high[q]):
+                if x_skip[q] != y_skip[g]:
+                    out[place] = pair_square(x, q, y, g)
+                    place += 1
+        if start[q - low + 1] - start[q - low] < SORTED_BELOW:
+            out[start[q - low] : start[q - low + 1]].sort()
+
+
+# Scan of a tile of products: twin of `TorchScan.scan` in `metrics`.
+
+_FEW, _LINEAR = 4, 160
+_PART = 128  # columns looked at together
+
+
+class StripArrays(NamedTuple):
+    """Arrays of a `Strip`: what is known so far about its queries."""
+
+    sure: Array
+    cap: Array
+    live: Array
+    start: Array
+    threshold: Array
+    hist: Array
+    fresh: Array
+    limit: Array
+
+
+class Bounds(NamedTuple):
+    """Entry (i, j) of a tile may matter to a query if `tile[i, j] + low[j] <= cap[i]`.
+
+    It is certainly nearer than all positives if `tile[i, j] + high[j] < sure[i]`.
+    """
+
+    low: Array
+    high: Array
+    sure: Array
+    cap: Array
+
+
+class Found(NamedTuple):
+    """For the queries of rows and of columns: how many are nearer for certain, and the doubtful."""
+
+    row_nearer: Array
+    column_nearer: Array
+    row_pairs: Array
+    column_pairs: Array
+
+
+@unfused
+def _first_at_least(values: Array, low: int, high: int, value: float) -> int:
+    """First index in [low, high) whose value is at least `value`, else high."""
+    while high - low > _LINEAR:
+        middle = (low + high) // 2
+        if values[middle] >= value:
+            high = middle
+        else:
+            low = middle + 1
+    # Counting all of a short range in SIMD beats halving it with mispredicted branches.
+    short, smaller = values[low:high], 0
+    for k in range(len(short)):
+        smaller += short[k] < value
+    return low + smaller
+
+
+@unfused
+def _first_look(
+    tile: Array, row_low: Array, row_cap: Array, column_low: Array, column_cap: Array, near: Array
+) -> None:
+    """Mark the parts of rows where an entry may matter to its row's or to its column's query."""
+    rows, columns = tile.shape
+    for i in range(rows):
+        of_row, of_column = row_cap[i], column_cap[i]
+        for p in range(near.shape[1]):
+            here = slice(p * _PART, min(p * _PART + _PART, columns))
+            part, low, other = tile[i, here], row_low[here], column_low[here]
+            count = np.int32(0)
+            for j in range(len(part)):
+                a, b = of_row - low[j], of_column - other[j]
+                count += np.int32(part[j] <= (a if a > b else b))
+            near[i, p] = count > 0
+
+
+@unfused
+def _flagged(
+    flag: Array, word: Array, width: int, expected: np.int32, code: int, out: Array, total: int
+) -> int:
+    """Add `code + j` to the list for each flag j that is set; returns how many it has then."""
+    if expected < _FEW:
+        for w in range((width + 7) // 8):
+            if word[w] != 0:
+                for j in range(8 * w, min(8 * w + 8, width)):
+                    if flag[j] != 0:
+                        out[total] = code + j
+                        total += 1
+    else:  # without branches, which would be mispredicted
+        for j in range(width):
+            out[total] = code + j
+            total += flag[j]
+    return total
+
+
+@unfused
+def _second_look(
+    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, found: Found,
+) -> tuple[int, int]:  # fmt: skip
+    """Where something is near: count what precedes every positive for certain, list the doubtful.
+
+    Returns how many are listed for queries of rows, and of columns.
+    """
+    flag = np.zeros((_PART + 7) // 8 * 8, np.uint8)
+    word = flag.view(np.uint64)  # eight flags at a time: few are set
+    columns, of_rows, of_columns = tile.shape[1], 0, 0
+    for i in range(len(near)):
+        for p in range(near.shape[1]):
+            if not near[i, p]:
+                continue
+            start, stop = p * _PART, min(p * _PART + _PART, columns)
+            # Unsigned, or the loops are not done in SIMD.
+            begin, end = np.uint64(start), np.uint64(stop)
+            sure, cap = row.sure[i], row.cap[i]
+            nearer, maybe = np.int32(0), np.int32(0)
+            for j in range(begin, end):
+                certain, possible = tile[i, j] + row.high[j] < sure, tile[i, j] + row.low[j] <= cap
+                nearer += np.int32(certain)
+                maybe += np.int32(possible)
+                flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
+            found.row_nearer[i] += nearer
+            if maybe > nearer:
+                of_rows = _flagged(
+                    flag, word, stop - start, maybe - nearer, (i << 16) + start,
+                    found.row_pairs, of_rows,
+                )  # fmt: skip
+            if not both:
+                continue
+            sure, cap = column.sure[i], column.cap[i]
+            maybe = np.int32(0)
+            for j in range(begin, end):
+                certain = tile[i, j] + column.high[j] < sure
+                possible = tile[i, j] + column.low[j] <= cap
+                found.column_nearer[j] += np.int32(certain)
+                maybe += np.int32(possible) - np.int32(certain)
+                flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
+            if maybe > 0:
+                of_columns = _flagged(
+                    flag, word, stop - start, maybe, (i << 16) + start,
+                    found.column_pairs, of_columns,
+                )  # fmt: skip
+    return of_rows, of_columns
+
+
+@unfused
+def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
+    """Add what certainly precedes every positive; drop positives whose rank passed the limit."""
+    live, start, fresh, hist = strip.live, strip.start, strip.fresh, strip.hist
+    for n in range(len(nearer)):
+        q = q0 + n
+        if nearer[n] > 0:
+            hist[start[q]] += nearer[n]
+            fresh[q] += nearer[n]
+        if live[q] <= 0 or fresh[q] <= live[q]:
+            continue
+        fresh[q] = 0
+        before = 0
+        for k in range(live[q] + 1):
+            before += hist[start[q] + k]
+            if k + before >= strip.limit[q]:
+                live[q] = max(k - 1, 0)
+                strip.cap[q] = strip.threshold[start[q] + live[q]] * 1.000001
+                break
+
+
+@unfused
+def _count_rows(
+    tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints, bounds: Bounds,
+    pairs: Array, strip0: int, strip: StripArrays,
+) -> None:  # fmt: skip
+    """Count each listed negative at the first positive of its row's query that it precedes."""
+    threshold = strip.threshold
+    for n in range(len(pairs)):
+        i, j = pairs[n] >> 16, pairs[n] & 0xFFFF
+        position = row0 + i
+        q = position - strip0
+        end = strip.start[q] + strip.live[q] + 1
+        low = tile[i, j] + bounds.low[j] + (x.norms[position] - x.band[position])
+        k = _first_at_least(threshold, strip.start[q], end, low)
+        high = tile[i, j] + bounds.high[j] + (x.norms[position] + x.band[position])
+        if k < end and threshold[k] <= high:
+            k = _first_at_least(threshold, k, end, pair_square(x, position, y, column0 + j))
+        if k < end:
+            strip.hist[k] += 1
+            strip.fresh[q] += 1
+
+
+@unfused
+def _count_columns(
+    tile: Array, row0: int, column0: int, x: RankedPoints, bounds: Bounds,
+    pairs: Array, grouped: Array, strip: StripArrays,
+) -> None:  # fmt: skip
+    """The same with the columns as queries, one by one: a query's thresholds are fetched once."""
+    columns, threshold = tile.shape[1], strip.threshold
+    place = np.zeros(columns + 1, np.int64)
+    for n in range(len(pairs)):
+        place[(pairs[n] & 0xFFFF) + 1] += 1
+    for j in range(columns):
+        place[j + 1] += place[j]
+    for n in range(len(pairs)):
+        j = pairs[n] & 0xFFFF
+        grouped[place[j]] = pairs[n] >> 16
+        place[j] += 1
+    first = 0
+    for j in range(columns):
+        q = column0 + j
+        begin, end = strip.start[q], strip.start[q] + strip.live[q] + 1
+        for n in range(first, place[j]):
+            i = grouped[n]
+            other = row0 + i
+            low = tile[i, j] + bounds.low[j] + (x.norms[other] - x.band[other])
+            k = _first_at_least(threshold, begin, end, low)
+            high = tile[i, j] + bounds.high[j] + (x.norms[other] + x.band[other])
+            if k < end and threshold[k] <= high:
+                k = _first_at_least(threshold, k, end, pair_square(x, q, x, other))
+            if k < end:
+                strip.hist[k] += 1
+                strip.fresh[q] += 1
+        first = place[j]
+
+
+@unfused
+def count_tile(
+    tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints,
+    own_low: Array, own_high: Array, strip0: int, strip: StripArrays,
+    both: bool, pairs: Array, grouped: Array,
+) -> None:  # fmt: skip
+    """The tile's rows are queries, with `both` its columns too; `tile[i, j]` is -2 x·y.
+
+    `both`: one set, all of it in one strip. Own classes are made infinite. `pairs` and `grouped`
+    have room for one more than the tile's entries.
+    """
+    rows, columns = tile.shape
+    here, there = slice(row0, row0 + rows), slice(column0, column0 + columns)
+    mine = slice(row0 - strip0, row0 - strip0 + rows)
+    x_low, x_high = x.norms[here] - x.band[here], x.norms[here] + x.band[here]
+    low, high = y.norms[there] - y.band[there], y.norms[there] + y.band[there]
+    row = Bounds(low, high, strip.sure[mine] - x_high, strip.cap[mine] - x_low)
+    column = Bounds(low, high, x_high, np.full_like(x_low, -np.inf))  # nothing is near
+    if both:
+        column = Bounds(low - strip.cap[there], high - strip.sure[there], -x_high, -x_low)
+    for i in range(rows):
+        first = max(own_low[row0 + i] - column0, 0)
+        for j in range(first, min(own_high[row0 + i] - column0, columns)):
+            tile[i, j] = np.inf
+    near = np.empty((rows, (columns + _PART - 1) // _PART), np.bool_)
+    _first_look(tile, row.low, row.cap, column.low, column.cap, near)
+    found = Found(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
+    of_rows, of_columns = _second_look(tile, near, both, row, column, found)
+    _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], strip0, strip)
+    _finish(found.row_nearer, row0 - strip0, strip)
+    if both:
+        _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, strip)
+        _finish(found.column_nearer, column0, strip)
+
+
+# Values of given ranks, and hashes of rows: twins of parts of `metrics._strip`, `_ranked_set`.
+
+
+@unfused
+def values_at_rank(values: Array, first: Array, last: Array, rank: Array) -> Array:
+    """For each row, which value has that 0-based rank, without columns `first[i] : last[i]`."""
+    rows, columns = values.shape
+    out = np.empty(rows, values.dtype)
+    lowest = np.empty(columns, values.dtype)
+    for i in range(rows):
+        kept = rank[i] + 1
+        lowest[:kept] = np.inf
+        for j in range(columns):
+            value = values[i, j]
+            if value < lowest[kept - 1] and not first[i] <= j < last[i]:
+                place = kept - 1
+                while place > 0 and lowest[place - 1] > value:
+                    lowest[place] = lowest[place - 1]
+                    place -= 1
+                lowest[place] = value
+        out[i] = lowest[kept - 1]
+    return out
+
+
+@unfused
+def row_hashes(bits: Array, key: Array, out: Array) -> None:
+    """A number for each row of `bits`, which are those of its values; `key` is `[2, d]`."""
+    for i in range(len(bits)):
+        total = np.int64(0)
+        for k in range(bits.shape[1]):
+            mixed = (np.int64(bits[i, k]) + key[0, k]) * key[1, k]
+            total += (mixed ^ (mixed >> 31)) * key[0, k]
+        out[i] = total

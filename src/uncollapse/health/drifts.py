@@ -1,0 +1,692 @@
+"""What a loss does to the rows of one batch: the gradient that every drift is made of."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array, points
+from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.classes import ClassLayout
+from uncollapse._base.extras import keep_memory
+from uncollapse.distances import centre, pairwise_distances
+from uncollapse.losses import (
+    ArcFaceLoss,
+    CircleLoss,
+    ContrastiveLoss,
+    CosFaceLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    NTXentLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    SmoothAPLoss,
+    SoftTripleLoss,
+    SpreadLoss,
+    SupConLoss,
+    TripletLoss,
+)
+from uncollapse.losses.memory import memories, reading
+from uncollapse.mining import Miner, NoTripletsWarning
+from uncollapse.mining.choices import NEGATIVES, POSITIVES
+
+__all__ = [
+    "LEFT_OUT",
+    "LOSSES",
+    "MODES_KEPT",
+    "MODE_NEIGHBOURS",
+    "NO_DRIFT",
+    "Batch",
+    "Drift",
+    "DriftRow",
+    "LossFn",
+    "ModeDrift",
+    "Probe",
+    "Pull",
+    "check_loss_fn",
+    "drift",
+    "drift_table",
+    "filled",
+    "has_unit_rows",
+    "leave_out",
+    "mode_drift",
+    "mode_rates",
+    "predict_scale",
+    "probe",
+    "pull",
+    "radial",
+    "radial_of",
+    "several",
+]
+
+
+# What a loss does to the rows of one batch: the gradient that every drift is made of.
+
+LossFn = Callable[[Tensor, ArrayLike], Tensor]
+Batch = tuple[ArrayLike, ArrayLike]
+
+LEFT_OUT = 0.25  # share of the rows that each resample leaves out
+
+
+class Pull(NamedTuple):
+    """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss."""
+
+    rows: Tensor
+    slope: Tensor
+    distances: Tensor
+    mean: float
+    loss: float
+
+
+def pull(loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = False) -> Pull:
+    """One backward pass, to the embeddings alone; on the sphere if `normalized`.
+
+    Rows are then normalised first, and ∇L is projected onto the sphere's tangents. A memory in the
+    loss is compared with, and enqueues nothing.
+
+    >>> found = pull(lambda x, y: x.square().sum(), torch.tensor([[1.0], [3.0]]), [0, 0])
+    >>> found.rows.flatten().tolist(), found.slope.flatten().tolist(), found.mean, found.loss
+    ([-1.0, 1.0], [2.0, 6.0], 2.0, 10.0)
+    """
+    leaf = points(z, "embeddings", min_rows=2).detach()
+    if normalized:
+        leaf = torch.nn.functional.normalize(leaf, dim=1)
+    leaf = leaf.clone().requires_grad_(True)
+    with torch.enable_grad(), reading(loss_fn):
+        loss = loss_fn(leaf, labels)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+        raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
+    gradient = torch.zeros_like(leaf)
+    if loss.requires_grad:
+        found = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)[0]
+        gradient = gradient if found is None else found
+    rows = centre(leaf)
+    slope = gradient.to(rows.dtype)
+    if normalized:
+        unit = leaf.detach().to(slope.dtype)
+        slope = slope - (slope * unit).sum(1, keepdim=True) * unit
+    distances = pairwise_distances(rows)
+    mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
+    return Pull(rows, slope, distances, mean, float(loss.detach()))
+
+
+def check_loss_fn(loss_fn: object) -> None:
+    """Raise if it is not a loss but, most likely, the embeddings."""
+    if not callable(loss_fn) or isinstance(loss_fn, type):
+        allowed = "a loss, before embeddings and labels"
+        raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
+
+
+def several(given: object) -> Sequence[Batch]:
+    """Several (embeddings, labels), or an error that says what is missing."""
+    pairs = given if isinstance(given, list | tuple) else []
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
+    return pairs
+
+
+def leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:
+    """The batch without a quarter of each class, as nearly as its size allows."""
+    ids, _ = class_ids(labels, len(z))
+    order = rng.permutation(len(z))
+    order = order[np.argsort(ids[order], kind="stable")]
+    # A random phase, so that classes of two or three lose a member a quarter of the time each.
+    kept = np.floor((np.arange(len(z)) + rng.random()) * (1 - LEFT_OUT))
+    keep = np.sort(order[np.diff(kept, prepend=-1) > 0])
+    chosen = torch.from_numpy(keep)
+    if isinstance(labels, Tensor):
+        return z[chosen.to(z.device)], labels[chosen.to(labels.device)]
+    return z[chosen.to(z.device)], label_array(labels, len(z))[keep]
+
+
+# Radial drift: whether a loss pulls an embedding towards one point, before any training.
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Drift of a loss, its standard deviation over batches, and the loss over the mean distance.
+
+    `spread` is NaN where one batch was measured once. During a collapse `relative_loss` does not
+    fall while the diameter does.
+    """
+
+    value: float
+    spread: float
+    relative_loss: float
+
+
+def drift(
+    loss_fn: LossFn,
+    embeddings: ArrayLike | Sequence[Batch],
+    labels: ArrayLike | None = None,
+    *,
+    normalized: bool = False,
+    resamples: int = 0,
+    seed: int = 0,
+) -> Drift:
+    """<Z_c, ∇L> / mean pairwise distance, for any `loss_fn(embeddings, labels)`.
+
+    Under gradient flow d/dt |Z_c|² = −2 <Z_c, ∇L>, with Z_c the batch about its centre. So positive
+    drift pulls everything towards one point, negative spreads it, and 0 is indifferent to scale.
+    For a triplet hinge it is, by Euler's identity, the mean over triplets of d_ap − d_an, counting
+    only active ones, over the mean distance; for a scale-free loss it is 0. Positive drift is
+    necessary for collapse, not sufficient: shrinking stops if the relative loss reaches 0 first.
+
+    One backward pass, to the embeddings alone: parameters of the loss get no gradient. A miner's
+    own random generator moves on as in any call.
+
+    Args:
+        loss_fn: ours, pytorch-metric-learning's, or any callable that gives a scalar.
+        embeddings: one batch `[N, dim]` with its `labels`, or several as `[(embeddings, labels)]`:
+            the value is then their mean and the spread their standard deviation.
+        normalized: the model ends in an L2 normalisation. Rows are normalised here and ∇L is
+            projected onto the sphere's tangents: the pull towards one direction.
+        resamples: for one batch, estimate the spread by this many runs that each leave out a
+            quarter of every class (a delete-d jackknife).
+        seed: of the resamples.
+
+    >>> from uncollapse.losses import TripletLoss
+    >>> z, labels = torch.tensor([[0.0], [3.0], [1.0]]), [0, 0, 1]
+    >>> round(drift(TripletLoss(margin=0.2), z, labels).value, 6)  # (3 - 1 + 3 - 2) / 2, over 2
+    0.75
+    >>> abs(drift(TripletLoss(margin=0.2, scale_free=True), z, labels).value) < 1e-6
+    True
+    """
+    check_loss_fn(loss_fn)
+    if labels is None:
+        measured = [radial(loss_fn, z, y, normalized)[:2] for z, y in several(embeddings)]
+        value, relative = np.mean(measured, axis=0).tolist()
+        deviation = np.std([one[0] for one in measured], ddof=1) if len(measured) > 1 else math.nan
+        return Drift(value, float(deviation), relative)
+    whole = points(embeddings, "embeddings", min_rows=2)
+    value, relative, _ = radial(loss_fn, whole, labels, normalized)
+    check_int("resamples", resamples, 0)
+    if resamples < 2:
+        return Drift(value, math.nan, relative)
+    rng = np.random.default_rng(seed)
+    subsets = [leave_out(whole, labels, rng) for _ in range(resamples)]
+    values = [radial(loss_fn, z, y, normalized)[0] for z, y in subsets]
+    return Drift(value, float(np.std(values)) * math.sqrt((1 - LEFT_OUT) / LEFT_OUT), relative)
+
+
+def radial(
+    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = False
+) -> tuple[float, float, float]:
+    """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point.
+
+    >>> from uncollapse.losses import ContrastiveLoss
+    >>> radial(ContrastiveLoss(margin=1.0), torch.zeros(4, 2), [0, 0, 1, 1])
+    (0.0, inf, 0.0)
+    """
+    return radial_of(pull(loss_fn, z, labels, normalized))
+
+
+def radial_of(found: Pull) -> tuple[float, float, float]:
+    """The same of a gradient that is known."""
+    if found.mean == 0.0:
+        return 0.0, math.inf if found.loss > 0 else 0.0, 0.0
+    value = float((found.rows * found.slope).sum()) / found.mean
+    return value, found.loss / found.mean, found.mean
+
+
+def has_unit_rows(z: Tensor) -> bool:
+    """Whether all rows have length 1, so that only their directions can be pulled together.
+
+    >>> has_unit_rows(torch.eye(3)), has_unit_rows(torch.ones(3, 2).double())
+    (True, False)
+    """
+    norms = torch.linalg.vector_norm(z.detach().float(), dim=1)
+    return bool((norms - 1.0).abs().max() < 1e-4)
+
+
+# Mode drift: whether a loss merges the modes of a class, without fine labels or training.
+
+MODE_NEIGHBOURS = 3  # neighbours that show a mode
+MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
+
+_ROUNDING = 2.0**10  # roundings of the embedding's size below which modes are no more than those
+
+
+@dataclass(frozen=True)
+class ModeDrift:
+    """Rates at which a loss merges modes; NaN where the batch shows none.
+
+    `value` is n · mean distance · <S, ∇L> / |S|²; `spread` its standard deviation over batches, NaN
+    where one batch was measured once; `exact` the same with <TᵀS, ∇L> for S = TZ: minus half of
+    n · mean distance · d/dt log |S|² under gradient flow. `inside` is the rate of the rest, each
+    row less the mean of its neighbourhood: a loss that keeps modes and learns has it above 0.
+    """
+
+    value: float
+    spread: float
+    exact: float
+    inside: float
+
+
+def mode_drift(
+    loss_fn: LossFn,
+    embeddings: ArrayLike | Sequence[Batch],
+    labels: ArrayLike | None = None,
+    *,
+    k: int = MODE_NEIGHBOURS,
+    normalized: bool = False,
+    resamples: int = 0,
+    seed: int = 0,
+) -> ModeDrift:
+    """n · mean distance · <S, ∇L> / |S|², for any `loss_fn(embeddings, labels)`.
+
+    S, the modes of the classes as nearest neighbours show them: for each of the n rows, the mean of
+    itself and its `k` nearest of the same class, less the class mean of that. Positive: the loss
+    merges the modes of a class. Zero or negative: it keeps them, or moves them apart. Under
+    gradient flow modes shrink only while `exact` is positive, and need not vanish then. The sign is
+    that of this moment: a batch after a few steps of training tells more than one of an untrained
+    network. Losses whose gradients differ in scale can be compared by sign, and by
+    `value / inside`, not by size. One backward pass, as for `drift`.
+
+    A class of at most k + 1 rows is its own neighbourhood and shows no modes; where no class shows
+    any, or all rows of every class coincide, the rates are NaN. Of neighbours at equal distance the
+    lowest index is taken.
+
+    Args:
+        loss_fn: ours, pytorch-metric-learning's, or any callable that gives a scalar.
+        embeddings: one batch `[N, dim]` with its `labels`, or several as `[(embeddings, labels)]`:
+            rates are then means over those that show modes, the spread a standard deviation.
+        k: neighbours of each row; fewer than a mode has rows in the batch.
+        normalized: the model ends in an L2 normalisation, as for `drift`.
+        resamples: for one batch, estimate the spread by this many runs that each leave out a
+            quarter of every class (a delete-d jackknife).
+        seed: of the resamples.
+
+    >>> from uncollapse.losses import TripletLoss
+    >>> from uncollapse.mining import Miner
+    >>> z = torch.tensor([[-3.0, 0], [-3, 1], [3, 0], [3, 1], [-5, 8], [-5, 9], [5, 8], [5, 9]])
+    >>> labels = [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> for positives in ("easy", "hard"):
+    ...     loss = TripletLoss(margin=9.0, miner=Miner(positives, "hard"))
+    ...     print(positives, round(mode_drift(loss, z, labels, k=1).value, 2))
+    easy -0.24
+    hard 3.5
+    """
+    check_loss_fn(loss_fn)
+    check_int("k", k)
+    if labels is None:
+        every = [_measured(loss_fn, z, y, k, normalized) for z, y in several(embeddings)]
+        seen = [rates for rates in every if not math.isnan(rates[0])]
+        if not seen:
+            return ModeDrift(math.nan, math.nan, math.nan, math.nan)
+        value, exact, inside = np.mean(seen, axis=0).tolist()
+        spread = float(np.std([one[0] for one in seen], ddof=1)) if len(seen) > 1 else math.nan
+        return ModeDrift(value, spread, exact, inside)
+    whole = points(embeddings, "embeddings", min_rows=2)
+    value, exact, inside = _measured(loss_fn, whole, labels, k, normalized)
+    check_int("resamples", resamples, 0)
+    if resamples < 2:
+        return ModeDrift(value, math.nan, exact, inside)
+    rng = np.random.default_rng(seed)
+    subsets = [leave_out(whole, labels, rng) for _ in range(resamples)]
+    values = np.array([_measured(loss_fn, z, y, k, normalized)[0] for z, y in subsets])
+    values = values[~np.isnan(values)]
+    deviation = float(np.std(values)) if len(values) > 1 else math.nan
+    return ModeDrift(value, deviation * math.sqrt((1 - LEFT_OUT) / LEFT_OUT), exact, inside)
+
+
+def mode_rates(found: Pull, labels: ArrayLike, k: int) -> tuple[float, float, float]:
+    """`value`, `exact` and `inside` of one batch whose gradient is known."""
+    n, smallest = len(found.rows), _ROUNDING * torch.finfo(found.rows.dtype).eps
+    layout = ClassLayout.of(labels, n)
+    if found.mean == 0.0:
+        return math.nan, math.nan, math.nan
+    # In units of the mean distance, so that no square under- or overflows.
+    rows = found.rows / found.mean
+    own = _neighbourhoods(found.distances, layout, k)
+    means = _averaged(rows, own)
+    modes = _about_class_mean(means, layout)
+    size, whole = float(modes.square().sum()), float(rows.square().sum())
+    if size <= smallest**2 * whole:
+        return math.nan, math.nan, math.nan
+    # S = PAZ, where A averages over neighbourhoods and P subtracts class means: TᵀS = Aᵀ P S = AᵀS.
+    back = _spread_back(modes, own)
+    value, exact = (n * float((part * found.slope).sum()) / size for part in (modes, back))
+    rest = rows - means
+    left = float(rest.square().sum())
+    if left <= smallest**2 * whole:
+        return value, exact, 0.0
+    return value, exact, n * float((rest * found.slope).sum()) / left
+
+
+def _measured(
+    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, k: int, normalized: bool
+) -> tuple[float, float, float]:
+    return mode_rates(pull(loss_fn, z, labels, normalized), labels, k)
+
+
+def _neighbourhoods(distances: Tensor, layout: ClassLayout, k: int) -> list[tuple[Tensor, Tensor]]:
+    """For each class its rows, and for each of them itself and its k nearest of the class."""
+    found = []
+    for c in range(len(layout.classes)):
+        rows = _on(layout.members(c), distances)
+        among = distances[rows[:, None], rows].fill_diagonal_(-1.0)  # itself before its copies
+        order = among.argsort(dim=1, stable=True)[:, : min(k + 1, len(rows))]
+        found.append((rows, rows[order]))
+    return found
+
+
+def _averaged(rows: Tensor, own: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """AZ: each row's mean over its neighbourhood, taken about the row itself.
+
+    Differences keep a mode whose rows coincide exactly where it is.
+    """
+    means = torch.empty_like(rows)
+    for members, near in own:
+        middle = rows[members]
+        means[members] = middle + (rows[near] - middle[:, None]).mean(1)
+    return means
+
+
+def _spread_back(modes: Tensor, own: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """AᵀS."""
+    back = torch.zeros_like(modes)
+    for members, near in own:
+        share = modes[members] / near.shape[1]
+        back.index_add_(0, near.flatten(), share.repeat_interleave(near.shape[1], dim=0))
+    return back
+
+
+def _about_class_mean(rows: Tensor, layout: ClassLayout) -> Tensor:
+    ids = _on(layout.ids, rows)
+    counts = _on(layout.counts, rows).to(rows.dtype)
+    sums = rows.new_zeros(len(layout.classes), rows.shape[1]).index_add_(0, ids, rows)
+    return rows - (sums / counts[:, None])[ids]
+
+
+def _on(index: Array, like: Tensor) -> Tensor:
+    return torch.from_numpy(index).to(like.device)
+
+
+# Drift and mode drift of every loss with every miner of the library on one batch.
+
+
+class Maker(NamedTuple):
+    """Makes a loss of (miner, classes, dim); `normalized` for a loss that lives on the sphere."""
+
+    make: Callable[[Miner | None, int, int], LossFn]
+    normalized: bool = False
+
+
+LOSSES: Mapping[str, Maker] = {
+    "triplet, margin 0.2": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner)),
+    "triplet, margin 0": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner)),
+    "triplet, soft": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner, soft=True)),
+    "triplet, scale-free": Maker(
+        lambda miner, c, d: TripletLoss(margin=0.2, miner=miner, scale_free=True)
+    ),
+    "triplet, normalised": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner), True),
+    "contrastive": Maker(lambda miner, c, d: ContrastiveLoss(margin=1.0, miner=miner)),
+    "N-pair": Maker(lambda miner, c, d: NPairLoss(miner=miner)),
+    "margin, normalised": Maker(lambda miner, c, d: MarginLoss(miner=miner), True),
+    "multi-similarity": Maker(lambda miner, c, d: MultiSimilarityLoss(miner=miner), True),
+    "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
+    "ProxyNCA": Maker(
+        lambda miner, c, d: ProxyNCALoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "ProxyAnchor": Maker(
+        lambda miner, c, d: ProxyAnchorLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
+    "NT-Xent": Maker(lambda miner, c, d: NTXentLoss(miner=miner), True),
+    "ArcFace": Maker(
+        lambda miner, c, d: ArcFaceLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "CosFace": Maker(
+        lambda miner, c, d: CosFaceLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "SoftTriple": Maker(
+        lambda miner, c, d: SoftTripleLoss(
+            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
+        ),
+        True,
+    ),
+    "SmoothAP": Maker(lambda miner, c, d: SmoothAPLoss(miner=miner), True),
+    "spread": Maker(lambda miner, c, d: SpreadLoss(miner=miner), True),
+    "spread, from itself": Maker(
+        lambda miner, c, d: SpreadLoss(miner=miner, stand_in="self"), True
+    ),
+}
+
+
+class DriftRow(NamedTuple):
+    """One line: `positives` and `negatives` are None for the loss without a miner.
+
+    `modes` has NaN where no class of the batch has more than k + 1 rows.
+    """
+
+    loss: str
+    positives: str | None
+    negatives: str | None
+    drift: Drift
+    modes: ModeDrift
+
+
+def drift_table(
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    *,
+    losses: Mapping[str, Maker] = LOSSES,
+    positives: Sequence[str] = POSITIVES,
+    negatives: Sequence[str] = NEGATIVES,
+    k: int = 3,
+    seed: int = 0,
+) -> list[DriftRow]:
+    """Drift and mode drift of each loss without a miner, and with each choice of tuples.
+
+    Losses on the sphere are measured there, by tangent gradients. `k` is the number of neighbours
+    of the mode drift. Both drifts are of the same triplets; miners draw from `seed`.
+
+    >>> z = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+    >>> labels, some = torch.arange(12) % 3, {"positives": ["easy", "hard"], "negatives": ["hard"]}
+    >>> rows = drift_table(z, labels, **some, k=1)[:3]
+    >>> [(r.positives, r.drift.value > 0, r.modes.value > 0) for r in rows]
+    [(None, True, True), ('easy', True, False), ('hard', True, True)]
+    """
+    check_int("k", k)
+    z = points(embeddings, "embeddings", min_rows=2)
+    ids = torch.from_numpy(class_ids(labels, len(z))[0])
+    choices: list[tuple[str | None, str | None]] = [(None, None)]
+    choices += [(p, n) for p in positives for n in negatives]
+    rows = []
+    for name, maker in losses.items():
+        for p, n in choices:
+            generator = torch.Generator().manual_seed(seed)
+            miner = None if p is None or n is None else Miner(p, n, generator=generator)
+            loss_fn = maker.make(miner, int(ids.max()) + 1, z.shape[1])
+            with warnings.catch_warnings():
+                # A strict window may be empty: the drift is then 0, which the table shows.
+                warnings.simplefilter("ignore", NoTripletsWarning)
+                found = pull(loss_fn, z, ids, maker.normalized)
+            value, relative, _ = radial_of(found)
+            merging, exact, inside = mode_rates(found, ids, k)
+            modes = ModeDrift(merging, math.nan, exact, inside)
+            rows.append(DriftRow(name, p, n, Drift(value, math.nan, relative), modes))
+    return rows
+
+
+# A few training steps on a copy: does the loss learn faster than the embedding shrinks?
+
+NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
+_LEAST = 10  # steps of a probe
+_LAST = 4  # of its batches whose mode drift is that after the probe
+_STEADY = 0.2  # a drift that fell by less in the probe is taken to have fallen by this share
+_TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Mean distance, loss over mean distance, and drift of each batch of a probe, before its step.
+
+    Factors and `predicted` compare the first and the last fifth of the steps. `modes` has the mode
+    drift of each batch, NaN for one that shows no modes.
+
+    >>> shrinks = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (2.0,) * 5, (0.3,) * 10)
+    >>> learns = Probe((1.0,) * 5 + (0.5,) * 5, (1.0,) * 5 + (0.1,) * 5, (0.3,) * 5 + (0.1,) * 5)
+    >>> f"{shrinks.predicted:.3g} {learns.predicted:.3g}"
+    '0.0312 0.354'
+    """
+
+    scales: tuple[float, ...]
+    relative_losses: tuple[float, ...]
+    drifts: tuple[float, ...]
+    modes: tuple[float, ...] = ()
+
+    @property
+    def mode_drift(self) -> float:
+        """Mode drift after the probe, the mean of its last four batches; NaN where none shows any.
+
+        >>> Probe((), (), (), (9.0, math.nan, 1.0, 2.0, 3.0)).mode_drift
+        2.0
+        """
+        seen = [rate for rate in self.modes[-_LAST:] if not math.isnan(rate)]
+        return sum(seen) / len(seen) if seen else math.nan
+
+    @property
+    def scale_factor(self) -> float:
+        """Mean distance at the end over that at the start."""
+        start, end = self._ends(self.scales)
+        return end / max(start, _TINY)
+
+    @property
+    def relative_loss_factor(self) -> float:
+        """The same of the relative loss. In a collapse it does not fall while the scale does."""
+        start, end = self._ends(self.relative_losses)
+        return end / max(start, _TINY)
+
+    @property
+    def predicted(self) -> float:
+        """The share of the scale that would be left in the end: see `predict_scale`."""
+        return predict_scale(self.scale_factor, *self._ends(self.drifts))
+
+    def _ends(self, values: Sequence[float]) -> tuple[float, float]:
+        size = max(1, len(values) // 5)
+        return sum(values[:size]) / size, sum(values[-size:]) / size
+
+
+def predict_scale(left: float, drift_then: float, drift_now: float) -> float:
+    """The share of the scale that will be left in the end, if the drift falls on as it fell.
+
+    Gradient flow shrinks log(scale) at a rate proportional to the drift. If that falls by the
+    factor r while the share `left` stays, and so on for ever, then log(scale) falls by
+    log(left)·(1 + r + r² + ...) = log(left) / (1 - r). A drift that is gone shrinks no further; one
+    that falls little, or not at all, is taken to fall by a fifth, so that log(scale) falls five
+    times as far as it has: without end would be too sure of a few steps.
+
+    >>> predict_scale(0.5, 0.4, 0.2), predict_scale(0.5, 0.4, 0.0), predict_scale(2.0, 0.4, 0.4)
+    (0.25, 0.5, 2.0)
+    """
+    left = max(left, _TINY)
+    if left >= 1.0 or drift_now <= NO_DRIFT:
+        return left
+    fall = (drift_then - drift_now) / drift_then if drift_then > 0 else 0.0
+    return float(max(left ** (1.0 / min(max(fall, _STEADY), 1.0)), _TINY))
+
+
+def probe(
+    model: nn.Module,
+    loss_fn: nn.Module,
+    batches: Iterator[tuple[Tensor, Tensor]],
+    steps: int = 50,
+    *,
+    lr: float = 1e-3,
+    normalized: bool = False,
+) -> Probe:
+    """Train a copy of the network for `steps` with Adam; the network itself is left alone.
+
+    So is a loss with parameters of its own (proxies, a classifier) or a memory: a copy of it is
+    trained along, at the same rate. `normalized` as for `drift`: the embeddings that count have
+    length 1.
+    """
+    check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
+    keep_memory()
+    trial = copy.deepcopy(model).train()
+    device = next(trial.parameters(), torch.empty(0)).device
+    if _learned(loss_fn) or memories(loss_fn):
+        loss_fn = copy.deepcopy(loss_fn)
+    optimiser = torch.optim.Adam([*trial.parameters(), *_learned(loss_fn)], lr=lr)
+    seen: list[tuple[float, float, float]] = []
+    modes: list[float] = []
+    for _, (samples, labels) in zip(range(steps), batches, strict=False):
+        z = trial(samples.to(device)).float()
+        found = pull(loss_fn, z.detach(), labels, normalized)
+        seen.append(radial_of(found))
+        modes.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
+        loss = loss_fn(z, labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    drifts, relative, scales = zip(*seen, strict=True)
+    return Probe(scales, relative, drifts, tuple(modes))
+
+
+def _learned(loss_fn: object) -> list[nn.Parameter]:
+    """What a loss learns; nothing of a function."""
+    every = loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ()
+    return [p for p in every if p.requires_grad]
+
+
+# A cross-batch memory as a network would have filled it: what a forecast mines over.
+
+
+@contextmanager
+def filled(loss_fn: object, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Inside, memories hold the first of these embeddings and are in use; then what they held.
+
+    No more batches are asked for than the largest memory has room for; none without a memory.
+
+    >>> import torch
+    >>> from uncollapse.losses import ContrastiveLoss, CrossBatchMemory
+    >>> loss = CrossBatchMemory(ContrastiveLoss(), 3)
+    >>> with filled(loss, [(torch.eye(2), torch.tensor([0, 1]))] * 9):
+    ...     len(loss.memory)
+    3
+    >>> len(loss.memory)
+    0
+    """
+    found = memories(loss_fn)
+    kept = [memory.kept() for memory in found]
+    room = max((memory.size for memory in found), default=0)
+    try:
+        for memory in found:
+            memory.reset()
+        for z, labels in batches if room else ():
+            for memory in found:
+                memory.enqueue(z, labels)
+            room -= len(z)
+            if room <= 0:
+                break
+        for memory in found:
+            memory.calls = memory.calls.clamp(min=memory.after)
+        yield
+    finally:
+        for memory, then in zip(found, kept, strict=True):
+            memory.put_back(then)

@@ -1,0 +1,194 @@
+"""Pairs inside the classes of a batch, and pairs across them: distances and gradients.
+
+Two tight classes far apart leave no digits of a within-class distance in the batch's own frame.
+Differences of float64 rows, or float64 products about each class's own centre, keep them. Across
+classes one product of the batch's rows will do; the few pairs that are close beside the spread of
+the batch are measured, and pulled on, by differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uncollapse.distances.batch import Batch
+from uncollapse.distances.frame import Frame, on_host, squared_norms
+from uncollapse.distances.tiles import (
+    BLOCK,
+    Forces,
+    close_pairs,
+    lengths,
+    pairwise_distances,
+    pull_apart,
+    short_squares,
+)
+
+__all__ = ["FAR", "ByClass", "cross_class", "dot"]
+
+
+FAR = 1e18  # stands for the distance of what is not a negative
+_TINY = 1e-36  # square roots of exact zeros are slow
+_SMALL = 32  # classes up to this size by differences, larger ones by products
+_ELEMENTS = 1 << 18  # differences held at a time: 2 MB in float64, so they stay in cache
+
+
+@dataclass(frozen=True, eq=False)
+class ByClass:
+    """The rows of a batch in class order, small classes first.
+
+    `frame` has the batch's rows in that order. Row i's class is columns `low[i]` to `high[i]`. A
+    table `[N, width]` holds in entry (i, k) something about the pair (i, low[i] + k).
+    """
+
+    order: Tensor
+    frame: Frame
+    low: Tensor
+    high: Tensor
+    width: int
+    small: int  # rows of small classes, which come first
+
+    @classmethod
+    def of(cls, batch: Batch) -> ByClass:
+        """Put a batch without references in class order."""
+        classes, n = batch.classes, batch.count
+        size = classes.high - classes.low
+        # Row after row of `order` is class after class; moved so that small classes come first.
+        key = (size * n + classes.low)[classes.order]
+        sorted_key, place = torch.sort(key, stable=True)
+        order, width = classes.order[place], classes.most + 1
+        low = torch.searchsorted(sorted_key, sorted_key)
+        high = low + size[order]
+        small = int((size <= _SMALL).sum()) if on_host(order) and width > _SMALL else n
+        return cls(order, batch.frame.at(order), low, high, width, small)
+
+    @property
+    def wide(self) -> Tensor:
+        """The rows in float64, in the frame's coordinates."""
+        return self.frame.wide
+
+    @cached_property
+    def real(self) -> Tensor:
+        """`[N, width]`: which entries of a table are pairs of two rows."""
+        column = self.low[:, None] + torch.arange(self.width, device=self.low.device)
+        row = torch.arange(len(self.low), device=self.low.device)[:, None]
+        return (column < self.high[:, None]) & (column != row)
+
+    @property
+    def compiled(self) -> Any:
+        """The compiled kernels, where they may and can be used."""
+        return self.frame.kernels
+
+    @property
+    def bounds(self) -> tuple[Any, Any]:
+        """`low` and `high` as arrays, for the compiled kernels."""
+        return self.low.numpy(), self.high.numpy()
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """`[stop - start, w]` columns of each row's class; past its end, the row itself.
+
+        On a CPU `w` is the size of the largest class among these rows, elsewhere of all.
+        """
+        last = stop - 1
+        width = int(self.high[last] - self.low[last]) if on_host(self.low) else self.width
+        column = self.low[start:stop, None] + torch.arange(width, device=self.low.device)
+        own = torch.arange(start, stop, device=self.low.device)[:, None]
+        return torch.where(column < self.high[start:stop, None], column, own)
+
+    def distances(self, dtype: torch.dtype) -> Tensor:
+        """Table of the distances inside the classes, -inf where an entry is not real."""
+        rows = self.wide
+        table = torch.full((len(rows), self.width), -torch.inf, dtype=dtype, device=rows.device)
+        compiled = self.compiled
+        if compiled is not None:
+            compiled.class_distances(rows.numpy(), *self.bounds, table.numpy())
+            return table
+        for start, stop, column in self._small():
+            gap = rows[column].sub_(rows[start:stop, None])
+            table[start:stop, : column.shape[1]] = squared_norms(gap).sqrt_().to(dtype)
+        for low, high in self._large():
+            table[low:high, : high - low] = pairwise_distances(rows[low:high]).to(dtype)
+        return table.masked_fill_(~self.real, -torch.inf)
+
+    def gradient(self, weight: Tensor, distance: Tensor) -> Tensor:
+        """Gradient of Σ weight · distance over a table; a pair at distance 0 adds 0."""
+        rows, result = self.wide, torch.zeros_like(self.wide)
+        compiled = self.compiled
+        if compiled is not None:
+            tables = (weight.numpy(), distance.numpy(), result.numpy())
+            compiled.class_gradient(rows.numpy(), *self.bounds, *tables)
+            return result
+        slope = torch.where(self.real & (distance > 0), weight / distance, 0.0).to(rows.dtype)
+        place = torch.arange(len(rows), device=rows.device) - self.low
+        for start, stop, column in self._small():
+            # Pair (i, j) pulls on i with the slope of (i, j) and with that of (j, i).
+            both = slope[start:stop, : column.shape[1]] + slope[column, place[start:stop, None]]
+            both.masked_fill_(~self.real[start:stop, : column.shape[1]], 0.0)
+            gap = rows[column].sub_(rows[start:stop, None])
+            result[start:stop] = torch.bmm(both[:, None], gap)[:, 0].neg_()
+        for low, high in self._large():
+            own = slope[low:high, : high - low]
+            both = own + own.T
+            centred = rows[low:high] - rows[low:high].mean(dim=0)
+            result[low:high] = both.sum(1, keepdim=True) * centred - both @ centred
+        return result
+
+    def in_given_order(self, gradient: Tensor) -> Tensor:
+        """Rows of a gradient back where the batch has them."""
+        return torch.empty_like(gradient).index_copy_(0, self.order, gradient)
+
+    def _small(self) -> Iterator[tuple[int, int, Tensor]]:
+        """Row ranges of the small classes, a few at a time, with the columns of their classes."""
+        widest = self.width if self.small == len(self.wide) else _SMALL
+        chunk = max(1, _ELEMENTS // (widest * self.wide.shape[1]))
+        for start in range(0, self.small, chunk):
+            stop = min(self.small, start + chunk)
+            yield start, stop, self.columns(start, stop)
+
+    def _large(self) -> Iterator[tuple[int, int]]:
+        """Column ranges of the large classes."""
+        low = self.small
+        while low < len(self.wide):
+            high = int(self.high[low])
+            yield low, high
+            low = high
+
+
+def cross_class(classes: ByClass, weigh: Callable[[int, int, Tensor], Tensor]) -> Tensor:
+    """Gradient of Σ w_ij |x_i - x_j| over the pairs of different classes, in class order.
+
+    `weigh(start, stop, distances)` returns w for the anchors `start` to `stop`, 0 where a distance
+    is `FAR`. It may keep what it returns, but must not keep or change the distances.
+    """
+    frame, rows, norm = classes.frame, classes.wide, classes.frame.norms
+    n = len(norm)
+    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(rows)
+    for start in range(0, n, BLOCK):
+        stop = min(n, start + BLOCK)
+        own = norm[start:stop, None]
+        square = short_squares(frame, slice(start, stop), out=forces.block(start, stop))
+        square.add_(own).scatter_(1, classes.columns(start, stop), FAR * FAR)
+        close = close_pairs(square, own, norm)
+        distance = square.clamp_(min=_TINY).sqrt_()
+        if close is not None:
+            i, j = close[0] + start, close[1]
+            distance[close] = lengths(rows, i, j).to(norm.dtype)
+        slope = weigh(start, stop, distance)
+        if close is not None:
+            charge = torch.where(distance[close] > 0, slope[close] / distance[close], 0.0)
+            pull_apart(direct, rows, i, j, charge.to(rows.dtype))
+            slope[close] = 0.0
+            distance[close] = FAR
+        torch.div(slope, distance, out=distance)
+        forces.add(start, stop)
+    return direct.add_(forces.gradient())
+
+
+def dot(weight: Tensor, distance: Tensor) -> Tensor:
+    """Σ weight · distance of a block, summed in float64."""
+    total: Tensor = torch.linalg.vecdot(weight, distance).sum(dtype=torch.float64)
+    return total

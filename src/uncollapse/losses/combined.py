@@ -1,0 +1,283 @@
+"""Several losses of the same embeddings, added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse.distances.batch import Batch
+from uncollapse.losses.base import Elements, Loss, NamedClasses, Wrapper, check_columns, graph_rows
+from uncollapse.losses.margin import parameter_rows
+from uncollapse.mining.tuples import Pairs, Triplets
+
+__all__ = [
+    "NECKS",
+    "IdentityLoss",
+    "MultipleLosses",
+    "TrimmedLoss",
+    "smoothed_cross_entropy",
+    "standardised",
+    "trim",
+]
+
+
+# Several losses of the same embeddings, added up.
+
+
+class MultipleLosses(Wrapper):
+    """Σ w_i L_i: any of the other losses, with a weight each.
+
+    Each is called by itself, with its own miner, normalisation and parameters; tuples and
+    references go to all of them. Settings of the sum are those of the **first**, to read and to
+    set: it is the loss whose mining a guard changes, so put the one that is mined first.
+
+    Siblings: `IdentityLoss` adds the cross-entropy of a learned classifier to one loss. PML's
+    `MultipleLosses` is the same sum, with the miners beside it.
+
+    Collapse: gradients add up, and so do drifts: the sum pulls to a point where Σ w_i drift_i is
+    positive. What it costs when all embeddings coincide is the sum of what each does.
+
+    Args:
+        losses: two or more losses.
+        weights: one each, at least 0; 1 by default.
+
+    >>> import torch
+    >>> from uncollapse.losses import ContrastiveLoss, TripletLoss
+    >>> both = [TripletLoss(margin=0.2), ContrastiveLoss(margin=1.0)]
+    >>> loss = MultipleLosses(both, weights=[1, 0.5])
+    >>> loss(torch.zeros(4, 2), [0, 0, 1, 1])  # 0.2 + 0.5 · 1
+    tensor(0.7000)
+    >>> loss.margin
+    0.2
+    """
+
+    own: ClassVar = (*Wrapper.own, "others", "weights")
+
+    def __init__(self, losses: Sequence[Loss], *, weights: Sequence[float] | None = None) -> None:
+        given = list(losses)
+        if len(given) < 2:
+            raise InputError("losses", f"{len(given)}", "two losses or more")
+        odd = next((one for one in given if not isinstance(one, Loss)), None)
+        if odd is not None:
+            raise InputError("losses", type(odd).__name__, "losses of uncollapse.losses")
+        super().__init__(given[0])
+        some = [1.0] * len(given) if weights is None else list(weights)
+        if len(some) != len(given):
+            raise InputError("weights", f"{len(some)}", f"{len(given)}, one for each loss")
+        self.others = nn.ModuleList(given[1:])
+        self.weights = tuple(check_number("weights", w, 0.0, math.inf) for w in some)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The sum; arguments as of any loss."""
+        parts = [loss(*args, **kwargs) for loss in (self.inner, *self.others)]
+        total: Tensor = self.weights[0] * parts[0]
+        for weight, part in zip(self.weights[1:], parts[1:], strict=True):
+            total = total + weight * part
+        return total
+
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """Refused: each loss has tuples of its own."""
+        raise InputError("loss", "MultipleLosses, to list the tuples of", "one of its losses")
+
+
+# Trimmed loss: Shen & Sanghavi 2019, as EPS compares it (appendix C).
+
+_ON = ("all", "positives")
+
+
+def trim(elements: Elements, fraction: float, on: str = "all") -> Elements:
+    """The `fraction` of the tuples that are easiest, in their old order; see `TrimmedLoss`.
+
+    >>> charged = Elements(torch.tensor([3.0, 1.0, 2.0, 9.0]), torch.tensor([5.0, 7.0, 6.0,
+    ... -torch.inf]), torch.arange(4))
+    >>> trim(charged, 0.5).loss, trim(charged, 0.5, on="positives").loss
+    (tensor([1., 2.]), tensor([3., 9.]))
+    """
+    check_number("fraction", fraction, 0.0, 1.0)
+    check_choice("on", on, _ON)
+    if on == "all":
+        key, trimmed = elements.loss.detach(), torch.ones_like(elements.pull, dtype=torch.bool)
+    else:
+        key, trimmed = elements.pull, elements.pull > -torch.inf
+    candidates = trimmed.nonzero().flatten()
+    kept = math.floor(fraction * len(candidates) + 1e-9)  # 0.7 · 10 is 7, not 6.999…
+    order = key[candidates].argsort(stable=True)
+    keep = ~trimmed
+    keep[candidates[order[:kept]]] = True
+    return elements.take(keep)
+
+
+class TrimmedLoss(Wrapper):
+    """Another loss, over the `fraction` of its tuples that are easiest at the moment.
+
+    `on="all"` keeps the tuples with the smallest losses (Shen & Sanghavi, for noisy labels: what a
+    model cannot fit is likely mislabelled). `on="positives"` ranks by the positive part alone, the
+    distance or similarity to the positive, and keeps every tuple that has none (the negative pairs
+    of `ContrastiveLoss` and `MarginLoss`): easy positives by a batch-wide quantile where
+    `Miner("easy", ...)` takes each anchor's nearest.
+
+    Needs what the inner loss needs. The tuples are the inner loss's `elements`: triplets for
+    `TripletLoss`; pairs for `ContrastiveLoss`, `MarginLoss`, `SupConLoss`, `NPairLoss`; samples for
+    `MultiSimilarityLoss`, `ProxyNCALoss`. They are listed: an unmined `TripletLoss` takes O(N²K)
+    memory here, so give it a miner (EPS trims random triplets: `Miner("random", "random")`). The
+    miner, and every other setting of the inner loss, is this one's too.
+
+    EPS found trimming on all tuples of little use against class collapse, and trimming positives
+    the point.
+
+    Collapse: as the inner loss; ties are cut in the order of the tuples.
+
+    Args:
+        loss: any of the other losses.
+        fraction: share of the tuples kept, in [0, 1], rounded down.
+        on: which tuples are trimmed.
+
+    >>> from uncollapse.losses.contrastive import ContrastiveLoss
+    >>> loss = TrimmedLoss(ContrastiveLoss(), fraction=0.5, on="positives")
+    >>> loss(torch.tensor([[0.0], [1.0], [5.0], [8.0]]), [0, 0, 1, 1])  # 1, and not 3
+    tensor(1.)
+    """
+
+    own = (*Wrapper.own, "on", "fraction")
+    words: ClassVar = {"on": _ON}
+    numbers: ClassVar = {"fraction": (0.0, 1.0)}
+
+    def __init__(self, loss: Loss, *, fraction: float, on: str = "all") -> None:
+        super().__init__(loss)
+        self.on, self.fraction = on, fraction
+
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """Those of the inner loss that are kept."""
+        return trim(self.inner.listed(batch, tuples), self.fraction, self.on)
+
+
+# Cross-entropy beside a metric loss, the usual re-ID recipe: Luo et al. 2019, torchreid.
+
+NECKS = ("none", "batch-norm")
+_EPSILON = 1e-5  # of batch norm, as torch has it
+
+
+def smoothed_cross_entropy(logits: Tensor, classes: Tensor, smoothing: float) -> Tensor:
+    """-Σ_k q_k log softmax(logits)_k, q = 1 - ε + ε/C for the own class, ε/C for each other.
+
+    `logits` `[n, C]`, `classes` `[n]`; one entry per row.
+
+    >>> smoothed_cross_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), 0.1)
+    tensor([0.6931])
+    """
+    own = logits.gather(1, classes[:, None])[:, 0]
+    return logits.logsumexp(1) - (1 - smoothing) * own - smoothing * logits.mean(1)
+
+
+def standardised(rows: Tensor) -> Tensor:
+    """Each column less its mean, over its standard deviation: batch norm of this batch.
+
+    >>> standardised(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    tensor([[-1.0000,  0.0000],
+            [ 1.0000,  0.0000]])
+    """
+    centred = rows - rows.mean(0)
+    unit: Tensor = centred / (centred.square().mean(0) + _EPSILON).sqrt()
+    return unit
+
+
+class IdentityLoss(Wrapper):
+    """Another loss + `weight` · cross-entropy of a linear classifier of the embeddings.
+
+    The classifier, one row per class and no bias, is learned: give this module's parameters to the
+    optimiser. It is part of the loss, not of the network: what is exported and searched is the
+    embedding. It sees embeddings as they come, also where the inner loss divides them by their
+    norms, and with `neck="batch-norm"` standardised over the batch (Luo et al.'s BNNeck; its
+    statistics are the batch's own, its scale is the classifier's), so that the two losses do not
+    dispute the scale. Labels are 0 to `num_classes` - 1, or at most so many names, which are
+    numbered as they first come and saved with the loss.
+
+    Needs what the inner loss needs, and labels with tuples too. The cross-entropy is the mean over
+    all samples of the batch: tuples, miners and references are the inner loss's alone. The miner,
+    and every other setting of the inner loss, is this one's too. There are no `elements`, as the
+    cross-entropy is of no tuple: to trim, put `TrimmedLoss` inside.
+
+    Siblings: `ProxyNCALoss(exclude_positive=False)` is a cross-entropy too, of distances to one row
+    per class, and needs no second loss.
+
+    Collapse: when all embeddings are one z, the cross-entropy pushes each along
+    Wᵀ(q - softmax(Wz)), q its smoothed label: two classes are moved apart along the difference of
+    their rows of the classifier W, as long as these differ, so a collapsed batch is no stationary
+    point, and costs more than the inner loss's margin. No guarantee: the push is as long as those
+    differences times `weight`, and batch-hard mining, whose pull is about 1, wins over a much
+    shorter one (on noise it collapses with `weight=0.1`, and with 1 it does not). The samples of
+    one class are moved alike: against class collapse it does nothing.
+
+    Args:
+        loss: any of the other losses.
+        num_classes: number of classes, at least 2.
+        dim: embedding dimension.
+        weight: factor of the cross-entropy; torchreid and Luo et al. have 1.
+        label_smoothing: share ε of the label that is spread over all classes, in [0, 1]; 0.1 is
+            common.
+        neck: what stands between embedding and classifier: `"none"` or `"batch-norm"`.
+        generator: source of the starting classifier: normal, rows of length about 1.
+
+    >>> from uncollapse.losses.triplet import TripletLoss
+    >>> loss = IdentityLoss(TripletLoss(margin=0.2), num_classes=2, dim=2)
+    >>> loss.classifier.data = torch.zeros(2, 2)
+    >>> loss(torch.zeros(4, 2), [0, 0, 1, 1])  # 0.2 + log 2
+    tensor(0.8931, grad_fn=<AddBackward0>)
+    >>> loss.margin
+    0.2
+    """
+
+    own = (*Wrapper.own, "weight", "label_smoothing", "neck", "classifier", "names")
+    words: ClassVar = {"neck": NECKS}
+    numbers: ClassVar = {"weight": (0.0, math.inf), "label_smoothing": (0.0, 1.0)}
+    labels_needed = True
+
+    def __init__(
+        self,
+        loss: Loss,
+        *,
+        num_classes: int,
+        dim: int,
+        weight: float = 1.0,
+        label_smoothing: float = 0.0,
+        neck: str = "none",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(loss)
+        shape = check_int("num_classes", num_classes, 2), check_int("dim", dim)
+        self.weight, self.label_smoothing, self.neck = weight, label_smoothing, neck
+        rows = torch.randn(shape, generator=generator) / math.sqrt(dim)
+        self.classifier = nn.Parameter(rows)
+        self.names = NamedClasses(shape[0])
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as rows of the classifier; those of the inner loss's parameters are the same."""
+        return self.names.numbers(self.inner.numbered(labels))
+
+    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+        """The loss of a checked batch."""
+        identity = self._cross_entropy(batch)
+        return self.inner.value(batch, tuples) + self.weight * identity
+
+    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+        """Refused: the cross-entropy is of no tuple."""
+        allowed = "a loss of tuples alone: ask the inner loss, or IdentityLoss(TrimmedLoss(...))"
+        raise InputError("loss", "IdentityLoss, to list the tuples of", allowed)
+
+    def _cross_entropy(self, batch: Batch) -> Tensor:
+        classes, dim = self.classifier.shape
+        check_columns(batch.frame.dim, dim, classes, "the classifier has")
+        own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
+        rows = batch.rows[: batch.count]
+        if self.neck == "batch-norm":  # near a collapse float32 has no digits left for it
+            rows = standardised(graph_rows(batch, sphere=False)[: batch.count]).to(rows.dtype)
+        if rows.is_inference():  # autograd keeps no such tensor for the classifier's gradient
+            rows = rows.clone()
+        logits = rows @ self.classifier.to(rows.device, rows.dtype).T
+        return smoothed_cross_entropy(logits, own, self.label_smoothing).mean()

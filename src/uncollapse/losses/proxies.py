@@ -1,0 +1,185 @@
+"""What losses with learned proxies share: the parameter, whose row is which, the cosines."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import ArrayLike
+from uncollapse._base.check import check_int
+from uncollapse.distances.batch import Batch
+from uncollapse.distances.frame import Frame, squared_norms, working_dtype
+from uncollapse.losses.base import Loss, NamedClasses, check_columns, on_sphere
+from uncollapse.losses.margin import parameter_rows
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
+
+__all__ = ["Compared", "ProxyLoss", "unit_cosines"]
+
+
+_CLOSE = 0.04  # squared distances below it are measured by differences
+
+
+class Compared(NamedTuple):
+    """Samples and proxies, on the graph.
+
+    `anchor` and `own` `[n]` are the samples' rows and classes, `cosine` is `[n, per_class,
+    num_classes]` in the rows' dtype; `rows` and `proxies` are what was compared, the latter the
+    first proxies of all classes, then their second.
+    """
+
+    anchor: Tensor
+    own: Tensor
+    cosine: Tensor
+    rows: Tensor
+    proxies: Tensor
+
+    @property
+    def columns(self) -> Tensor:
+        """`[n, per_class]`: where the own proxies are, if the proxies are one dimension."""
+        _, per_class, classes = self.cosine.shape
+        return self.own[:, None] + classes * torch.arange(per_class, device=self.own.device)
+
+    def own_squares(self, cosine: Tensor) -> Tensor:
+        """2 - 2 cos θ to the own class's nearest proxy, whose cosines are known: to all digits."""
+        square = 2.0 - 2.0 * cosine
+        close = (square < _CLOSE).nonzero().flatten()
+        if len(close) == 0:
+            return square
+        own, classes = self.own[close], self.cosine.shape[2]
+        nearest = own + classes * self.cosine.detach()[close, :, own].argmax(1)
+        wide = working_dtype(self.rows)
+        gap = on_sphere(self.rows[close].to(wide)) - on_sphere(self.proxies[nearest].to(wide))
+        return square.index_put((close,), gap.square().sum(1).to(square.dtype))
+
+
+class ProxyLoss(Loss):
+    """A loss of samples and learned class vectors, `proxies`, `[num_classes, per_class, dim]`.
+
+    Both are divided by their norms. Labels are 0 to `num_classes` - 1, or at most so many names. A
+    miner, or tuples, restrict the samples to those they name as anchors, once each.
+    """
+
+    labels_needed = True
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        dim: int,
+        per_class: int = 1,
+        miner: nn.Module | None = None,
+        generator: torch.Generator | None = None,
+        name: str = "per_class",
+    ) -> None:
+        super().__init__(miner=miner, normalize=True)
+        shape = (
+            check_int("num_classes", num_classes, 2),
+            check_int(name, per_class),
+            check_int("dim", dim),
+        )
+        self.proxies = nn.Parameter(torch.randn(shape, generator=generator))
+        self.names = NamedClasses(shape[0])
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as rows of the proxies."""
+        return self.names.numbers(labels)
+
+    def compared(self, batch: Batch, tuples: Triplets | Pairs | None) -> Compared:
+        """The samples that count, and their cosines with all proxies."""
+        classes, per_class, dim = self.proxies.shape
+        check_columns(batch.frame.dim, dim, classes, "the proxies have")
+        own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
+        anchor, frame = self._anchors(batch, tuples), None
+        if anchor is None:
+            anchor = torch.arange(batch.count, device=batch.rows.device)
+            rows = batch.rows[: batch.count] if batch.offset else batch.rows
+            frame = None if batch.offset or batch.frame.collapsed else batch.frame
+        else:
+            rows, own = batch.rows[anchor], own[anchor]
+        if rows.is_inference():  # autograd keeps no such tensor for the proxies' gradient
+            rows = rows.clone()
+        proxies = self.proxies.transpose(0, 1).reshape(-1, dim).to(rows.device, rows.dtype)
+        cosine = unit_cosines(rows, proxies, frame).view(len(rows), per_class, classes)
+        return Compared(anchor, own, cosine, rows, proxies)
+
+    def _anchors(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor | None:
+        """Rows named as anchors; None for all."""
+        found = self.mined(batch) if tuples is None else tuples
+        if found is None:
+            return None
+        pairs = as_pairs(found)
+        named: Tensor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
+        return named
+
+
+def unit_cosines(rows: Tensor, others: Tensor, frame: Frame | None = None) -> Tensor:
+    """Cosines of rows with other rows, on the graph and in their dtype, as 1 - d²/2.
+
+    Rows of length 1 about one centre, which is taken off in float64: gradients, which are sums of
+    differences, keep their digits where rows and others nearly coincide. `frame` is the rows' own
+    on the sphere, where there is one, and spares their part of that.
+
+    >>> unit_cosines(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    tensor([[1., 0.]])
+    """
+    if len(rows) == 0:
+        return rows @ others.T
+    cosine: Tensor = _UnitCosines.apply(rows, others, frame)  # type: ignore[no-untyped-call]
+    return cosine
+
+
+class _UnitCosines(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, others: Tensor, frame: Frame | None) -> Tensor:
+        a, inverse, centre = _centred(rows) if frame is None else _framed(frame)
+        b, of_others = _units(others)
+        b, narrow = (b - centre).to(rows.dtype), centre.to(rows.dtype)
+        a, of_rows = a.to(rows.dtype), inverse.to(rows.dtype)
+        ctx.save_for_backward(rows, a, of_rows, others, b, of_others.to(rows.dtype), narrow)
+        near, far = (0.5 * squared_norms(x) for x in (a, b))
+        return torch.addmm(-far, a, b.T).add_(1.0 - near[:, None])
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        rows, a, of_rows, others, b, of_others, centre = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            wide = working_dtype(rows)
+            again = (on_sphere(rows.to(wide)) @ on_sphere(others.to(wide)).T).to(rows.dtype)
+            wanted = [x for x in (rows, others) if x.requires_grad]
+            found = iter(torch.autograd.grad(again, wanted, slope, create_graph=True))
+            by_rows, by_others = (next(found) if x.requires_grad else None for x in (rows, others))
+            return by_rows, by_others, None
+        with torch.autocast(slope.device.type, enabled=False):
+            of_a = (slope @ b).addcmul_(slope.sum(1, keepdim=True), a, value=-1.0)
+            of_b = (slope.T @ a).addcmul_(slope.sum(0)[:, None], b, value=-1.0)
+            return _along(of_a, a, centre, of_rows), _along(of_b, b, centre, of_others), None
+
+
+def _centred(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows over their norms about their mean, the norms' inverses, and the mean."""
+    unit, inverse = _units(rows)
+    centre = unit.mean(0)
+    return unit - centre, inverse, centre
+
+
+def _framed(frame: Frame) -> tuple[Tensor, Tensor, Tensor]:
+    """The same from the rows' frame on the sphere, whose scale is a power of two."""
+    factor = torch.as_tensor(frame.factor)[:, None]
+    return frame.block(slice(None)) / frame.zoom, factor / frame.zoom, frame.centre / frame.zoom
+
+
+def _units(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows over their norms in the working dtype, and the norms' inverses."""
+    wide = rows.to(working_dtype(rows))
+    norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+    inverse = torch.where(norm > 0, 1.0 / norm, 0.0)  # a zero row stays 0
+    return wide * inverse, inverse
+
+
+def _along(slope: Tensor, centred: Tensor, centre: Tensor, inverse: Tensor) -> Tensor:
+    """A gradient by rows `centred + centre` of length 1 as one by the rows given; overwrites it."""
+    radial = (slope * centred).sum(1).addmv_(slope, centre)
+    slope.addcmul_(radial[:, None], centred, value=-1.0).addr_(radial, centre, alpha=-1.0)
+    return slope.mul_(inverse)

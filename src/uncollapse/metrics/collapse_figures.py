@@ -1,0 +1,738 @@
+"""Class means of labelled rows and what is left of each row, in float64 about a common centre."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from uncollapse._base.arrays import Array, ArrayLike, label_array, numbers64, points64
+from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.classes import ClassLayout
+from uncollapse.distances import binary_scale, pairwise_distances
+
+__all__ = [
+    "NC2",
+    "Anisotropy",
+    "ClassMeans",
+    "PiRatio",
+    "Spectrum",
+    "alignment",
+    "alpha_req",
+    "anisotropy",
+    "block_squares",
+    "cdnv",
+    "chosen_rows",
+    "effective_rank",
+    "field_figures",
+    "lidar",
+    "mean_gap",
+    "nc1",
+    "nc2",
+    "nc3",
+    "nc4",
+    "pair_blocks",
+    "pcf",
+    "pi_ratio",
+    "principal_axes",
+    "rankme",
+    "rho_spectrum",
+    "spectrum",
+    "uniformity",
+    "unit_rows",
+]
+
+
+# Class means of labelled rows and what is left of each row, in float64 about a common centre.
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """`rows` about their mean over `unit`, a power of two; `means` of the classes in the same.
+
+    Squares of them stay in range, ratios are what they were, and rows that all coincide are
+    exactly 0.
+    """
+
+    rows: Array
+    means: Array
+    layout: ClassLayout
+    unit: float
+
+    @classmethod
+    def of(cls, x: ArrayLike, labels: ArrayLike) -> ClassMeans:
+        """The means of rows `[N, dim]` by their labels, in the order of the sorted labels."""
+        rows = points64(x)
+        unit = binary_scale(float(np.abs(rows).max()))
+        rows = rows / unit
+        rows = rows - rows[0]
+        rows = rows - rows.mean(axis=0)
+        layout = ClassLayout.of(labels, len(rows))
+        sums = np.add.reduceat(rows[layout.order], layout.starts, axis=0)
+        return cls(rows, sums / layout.counts[:, None], layout, unit)
+
+    @property
+    def residuals(self) -> Array:
+        """Each row minus the mean of its class."""
+        left: Array = self.rows - self.means[self.layout.ids]
+        return left
+
+    @property
+    def centred(self) -> Array:
+        """The class means about their own mean: each class weighs alike."""
+        about: Array = self.means - self.means.mean(axis=0)
+        return about
+
+
+# Neural collapse: NC1 to NC4 of Papyan, Han & Donoho 2020, and the CDNV of Galanti et al. 2022.
+
+_BLOCK = 1 << 22  # numbers of a table of rows by classes that are held at a time
+
+
+@dataclass(frozen=True)
+class NC2:
+    """How far the class means are from a simplex of equal sides; all 0 where they are one.
+
+    `equinorm` is the standard deviation of their norms over the mean of them, `equiangular` that of
+    their cosines, `maximal_angle` the mean of |cosine + 1/(C - 1)|.
+    """
+
+    equinorm: float
+    equiangular: float
+    maximal_angle: float
+
+
+def nc1(x: ArrayLike, labels: ArrayLike) -> float:
+    """Within-class over between-class variability, tr(Σ_W Σ_B⁺)/C: Papyan, Han & Donoho 2020.
+
+    Classes weigh by their size in Σ_W and alike in Σ_B, as there. 0 when every class is a point;
+    infinite when all class means coincide.
+
+    >>> round(nc1([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1]), 6)
+    0.03125
+    """
+    found = ClassMeans.of(x, labels)
+    means, residuals = found.means, found.residuals
+    left, values, _ = np.linalg.svd(found.centred.T, full_matrices=False)
+    kept = values > max(means.shape) * 1e-15 * (values[0] if len(values) else 0.0)
+    if not kept.any():
+        return math.inf
+    between = values[kept] ** 2 / len(means)
+    along = ((residuals @ left[:, kept]) ** 2).mean(axis=0)
+    return float((along / between).sum() / len(means))
+
+
+def nc2(x: ArrayLike, labels: ArrayLike) -> NC2:
+    """Convergence of the class means to a simplex: Papyan, Han & Donoho 2020, figures 2 to 4.
+
+    The means are taken about their own mean, in which each class weighs alike; the deviation of the
+    norms is the unbiased one, as in the authors' code. Blind to scale and place. NaN for fewer than
+    two classes, and where all class means coincide.
+
+    >>> nc2([[4.0, 1.0], [6.0, 1.0], [2.0, 1.0]], [0, 0, 1])
+    NC2(equinorm=0.0, equiangular=0.0, maximal_angle=0.0)
+    """
+    means = ClassMeans.of(x, labels).centred
+    count = len(means)
+    norms = np.linalg.norm(means, axis=1)
+    if count < 2 or not norms.any():
+        return NC2(math.nan, math.nan, math.nan)
+    unit = means / np.where(norms > 0, norms, 1.0)[:, None]
+    ideal, pairs = -1 / (count - 1), count * (count - 1)
+    off = square = far = 0.0
+    step = max(1, _BLOCK // count)
+    for low in range(0, count, step):
+        gaps = unit[low : low + step] @ unit.T - ideal
+        gaps[np.arange(len(gaps)), low + np.arange(len(gaps))] = 0.0
+        off, square = off + float(gaps.sum()), square + float((gaps**2).sum())
+        far += float(np.abs(gaps).sum())
+    spread = math.sqrt(max(square / pairs - (off / pairs) ** 2, 0.0))
+    return NC2(float(norms.std(ddof=1) / norms.mean()), spread, far / pairs)
+
+
+def nc3(x: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
+    """Self-duality, |W/|W| - M/|M||²: Papyan, Han & Donoho 2020, figure 5 (Frobenius norms).
+
+    `weight` `[C, dim]` is the classifier's, its rows in the order of the sorted labels; M are the
+    class means about their own mean. From 0, the same up to scale, to 4, opposite. NaN where all
+    class means coincide, or all weights are 0.
+
+    >>> nc3([[1.0, 0.0], [0.0, 1.0]], [0, 1], [[2.0, -2.0], [-2.0, 2.0]])
+    0.0
+    """
+    found = ClassMeans.of(x, labels)
+    rows = _weights(weight, found)
+    sizes = float(np.linalg.norm(found.centred)), float(np.abs(rows).max())
+    if 0.0 in sizes:
+        return math.nan
+    rows = rows / sizes[1]
+    return float(((rows / np.linalg.norm(rows) - found.centred / sizes[0]) ** 2).sum())
+
+
+def nc4(x: ArrayLike, labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Share of rows whose nearest class mean is not what was predicted: Papyan et al. 2020, fig. 7.
+
+    `predictions` are the classifier's, one a row; a class that no row has is never nearest. With
+    `predictions=labels` it is the error of the nearest class mean, for embeddings that have no
+    classifier. A tie counts as not nearest, so rows that are one point have 1.0; with one class it
+    is 0.
+
+    >>> nc4([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1], [0, 0, 0, 1])
+    0.25
+    """
+    found = ClassMeans.of(x, labels)
+    wanted = _ids_of(predictions, found)
+    means, agree = torch.from_numpy(found.means), 0
+    step = max(1, _BLOCK // len(means))
+    for low in range(0, len(wanted), step):
+        block = torch.from_numpy(found.rows[low : low + step])
+        squares = pairwise_distances(block, means, squared=True).numpy()
+        known = np.flatnonzero(wanted[low : low + step] >= 0)
+        column = wanted[low + known]
+        own = squares[known, column]
+        squares[known, column] = np.inf
+        agree += int((own < squares[known].min(axis=1)).sum())
+    return 1 - agree / len(wanted)
+
+
+def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
+    """Class-distance normalised variance, mean over pairs of classes: Galanti et al. 2022.
+
+    (Var_a + Var_b) / (2 |μ_a - μ_b|²). 0 when every class is a point; infinite when two class means
+    coincide and a class is not a point; NaN for one class.
+
+    >>> cdnv([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1])
+    0.015625
+    """
+    found = ClassMeans.of(x, labels)
+    means, residuals, layout = found.means, found.residuals, found.layout
+    variance = np.bincount(layout.ids, (residuals**2).sum(axis=1)) / layout.counts
+    a, b = np.triu_indices(len(means), 1)
+    if len(a) == 0:
+        return math.nan
+    total = 0.0
+    for i in range(0, len(a), 1 << 16):
+        rows, columns = a[i : i + (1 << 16)], b[i : i + (1 << 16)]
+        apart = ((means[rows] - means[columns]) ** 2).sum(axis=1)
+        both = variance[rows] + variance[columns]
+        # Two points at one place are not variable beside their distance: 0/0 is 0 here.
+        safe = np.where(apart > 0, apart, 1.0)
+        ratio = np.where(apart > 0, both / (2 * safe), np.where(both > 0, np.inf, 0.0))
+        total += float(ratio.sum())
+    return total / len(a)
+
+
+def _weights(weight: ArrayLike, found: ClassMeans) -> Array:
+    rows = points64(weight, "weight")
+    if rows.shape != found.means.shape:
+        allowed = f"{found.means.shape}, a row of x's width for each class"
+        raise InputError("weight", f"shape {rows.shape}", allowed)
+    return rows
+
+
+def _ids_of(predictions: ArrayLike, found: ClassMeans) -> Array:
+    """Class numbers of the predictions; -1 for a class that no row has."""
+    given = label_array(predictions, len(found.rows), "predictions")
+    numbers = {label: i for i, label in enumerate(found.layout.classes.tolist())}
+    ids = np.array([numbers.get(label, -1) for label in given.tolist()])
+    if (ids < 0).all():
+        seen = f"none of the {len(numbers)} classes in labels, such as {given.tolist()[0]!r}"
+        raise InputError("predictions", seen, "labels of the same kind as in labels")
+    return ids
+
+
+# Rows on the unit sphere in float64, and the mean cosine of their pairs without the pairs.
+
+_DIRECTIONS_BLOCK = 1024  # rows whose pairs are looked at together
+
+
+def unit_rows(x: ArrayLike, *, min_rows: int = 1) -> Array:
+    """Rows over their norms, of any size; a row of zeros, which has no direction, stays 0."""
+    rows = points64(x, min_rows=min_rows)
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    rows = rows / np.where(largest > 0, largest, 1.0)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Array = rows / np.where(norms > 0, norms, 1.0)
+    return unit
+
+
+def mean_gap(unit: Array) -> float:
+    """Mean of 1 - cosine over the pairs of unit rows (or zeros); NaN for a single one.
+
+    1 - u·v = |u - v|²/2, and the mean of that over pairs is n/(n - 1) times the variance: right to
+    its own last digits where 1 minus a cosine near 1 would have none. A pair with a row of zeros
+    has cosine 0: what |u - v|²/2 lacks there is 1/2 for each of its zero rows.
+    """
+    n = len(unit)
+    if n < 2:
+        return float("nan")
+    about = unit - unit[0]
+    variance = float(((about - about.mean(axis=0)) ** 2).sum() / (n - 1))
+    zeros = int((unit == 0).all(axis=1).sum())
+    return variance + zeros / n
+
+
+def chosen_rows(n: int, sample: int | None, seed: int) -> Array:
+    """All rows where `sample` is None or large enough, else so many of them, ascending."""
+    if sample is None or n <= check_int("sample", sample, 2):
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
+
+
+def pair_blocks(rows: Array) -> list[tuple[int, int]]:
+    """Ends of blocks of rows; with all rows from its start on, each pair is met once."""
+    return [
+        (low, min(low + _DIRECTIONS_BLOCK, len(rows)))
+        for low in range(0, len(rows), _DIRECTIONS_BLOCK)
+    ]
+
+
+def block_squares(rows: Array, low: int, high: int) -> Array:
+    """Squared distances of the pairs i < j with i in the block, as one list."""
+    first, rest = torch.from_numpy(rows[low:high]), torch.from_numpy(rows[low:])
+    squares = pairwise_distances(first, rest, squared=True).numpy()
+    return squares[np.arange(high - low)[:, None] < np.arange(len(rest))]
+
+
+# Directions: alignment and uniformity (Wang & Isola 2020), anisotropy (Ethayarajh 2019).
+
+
+@dataclass(frozen=True)
+class Anisotropy:
+    """Mean cosine of all pairs, and quantiles of it by their level."""
+
+    mean: float
+    quantiles: dict[float, float]
+
+
+def alignment(x: ArrayLike, labels: ArrayLike, *, alpha: float = 2.0) -> float:
+    """Alignment of Wang & Isola 2020: mean |u - v|^alpha over positive pairs on the sphere.
+
+    Positive pairs are all pairs of different rows with one label, each alike; two views of a sample
+    are two rows with its number as label. Rows are divided by their norms. 0 where each class is
+    one direction; 2 (for alpha 2) where directions are independent of the class. NaN where no class
+    has two rows.
+
+    >>> alignment([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 0, 1])
+    2.0
+    """
+    check_number("alpha", alpha, 1e-6)
+    unit = unit_rows(x)
+    layout = ClassLayout.of(labels, len(unit))
+    total, pairs = 0.0, 0
+    for members in np.split(unit[layout.order], layout.starts[1:]):
+        total += _power_sum(members, alpha)
+        pairs += len(members) * (len(members) - 1) // 2
+    return total / pairs if pairs else math.nan
+
+
+def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed: int = 0) -> float:
+    """Uniformity of Wang & Isola 2020: log of the mean of exp(-t |u - v|²) over all pairs.
+
+    Rows are divided by their norms. 0 where all are one direction; uniform on a sphere of many
+    dimensions about -2t. `sample` takes so many rows, chosen by `seed`, in place of all: the time
+    goes with the square of their number.
+
+    >>> uniformity([[1.0, 0.0], [3.0, 0.0]]), uniformity([[1.0, 0.0], [-1.0, 0.0]])
+    (0.0, -8.0)
+    """
+    check_number("t", t, 0.0)
+    unit = unit_rows(x, min_rows=2)
+    unit = unit[chosen_rows(len(unit), sample, seed)]
+    parts = [_log_sum_exp(-t * block_squares(unit, *ends)) for ends in pair_blocks(unit)]
+    pairs = len(unit) * (len(unit) - 1) / 2
+    return float(np.logaddexp.reduce(parts)) - math.log(pairs)
+
+
+def anisotropy(
+    x: ArrayLike,
+    *,
+    quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
+    sample: int | None = 2048,
+    seed: int = 0,
+) -> Anisotropy:
+    """Mean cosine between different rows, the anisotropy of Ethayarajh 2019, and its quantiles.
+
+    The mean is that of all pairs, in O(N dim). The quantiles take the pairs of `sample` rows chosen
+    by `seed`; of all rows with None. About 0 for directions all round, 1 where all rows are one
+    direction: a cone. Blind to scale, not to place. A row of zeros has cosine 0 with all others.
+
+    >>> found = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], quantiles=(0.5, 1.0))
+    >>> round(found.mean, 6), found.quantiles
+    (0.333333, {0.5: 0.0, 1.0: 1.0})
+    """
+    levels = [
+        check_number("quantiles", level, 0.0, 1.0) for level in numbers64(quantiles, "quantiles")
+    ]
+    unit = unit_rows(x, min_rows=2)
+    some = unit[chosen_rows(len(unit), sample, seed)]
+    values = np.concatenate([_cosines(some, low, high) for low, high in pair_blocks(some)])
+    found = np.quantile(values, levels)
+    return Anisotropy(1 - mean_gap(unit), dict(zip(levels, found.tolist(), strict=True)))
+
+
+def _power_sum(unit: Array, alpha: float) -> float:
+    """Sum of |u - v|^alpha over the pairs."""
+    n = len(unit)
+    if n < 2:
+        return 0.0
+    if alpha == 2.0:  # n times the sum of squares about the mean
+        about = unit - unit[0]
+        return float(((about - about.mean(axis=0)) ** 2).sum() * n)
+    blocks = pair_blocks(unit)
+    return float(sum((block_squares(unit, *ends) ** (alpha / 2)).sum() for ends in blocks))
+
+
+def _cosines(unit: Array, low: int, high: int) -> Array:
+    """Cosines of the pairs i < j with i in the block."""
+    zero = (unit == 0).all(axis=1)
+    lacking = (zero[low:high, None].astype(np.float64) + zero[low:]) / 2
+    kept = np.arange(high - low)[:, None] < np.arange(len(unit) - low)
+    cosines: Array = 1 - (block_squares(unit, low, high) / 2 + lacking[kept])
+    return cosines
+
+
+def _log_sum_exp(values: Array) -> float:
+    if not len(values):  # a last block of one row has no pair
+        return -math.inf
+    largest = float(values.max())
+    return largest + math.log(float(np.exp(values - largest).sum()))
+
+
+# Density of classes, π_intra and π_inter: Roth et al. 2020.
+
+
+@dataclass(frozen=True)
+class PiRatio:
+    """Mean cosine distance inside classes, that between class means, the first over the second."""
+
+    intra: float
+    inter: float
+    ratio: float
+
+
+def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
+    """π_intra, π_inter and π_ratio = π_intra/π_inter of Roth et al. 2020, by cosine distances.
+
+    As in the authors' code: the mean over classes of the mean of 1 - cosine over the pairs of a
+    class; the same over the pairs of class means; rows are on the unit sphere, as theirs are.
+    Classes of one row have no pair and are left out. Blind to scale, not to place: in a cone both
+    are small and the ratio stays. Rows that are one point have 0, 0 and NaN; `inter` is NaN for one
+    class, `intra` where no class has two rows; the ratio is infinite where only `inter` is 0.
+
+    >>> pi_ratio([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0, 0, 1, 1])
+    PiRatio(intra=1.0, inter=1.0, ratio=1.0)
+    """
+    unit = unit_rows(x)
+    layout = ClassLayout.of(labels, len(unit))
+    gaps, means = [], []
+    for members in np.split(unit[layout.order], layout.starts[1:]):
+        # About the first row: the mean of equal rows need not be that row.
+        means.append(members[0] + (members - members[0]).mean(axis=0))
+        if len(members) > 1:
+            gaps.append(mean_gap(members))
+    intra = float(np.mean(gaps)) if gaps else math.nan
+    inter = mean_gap(unit_rows(np.array(means)))
+    if inter == 0.0:
+        return PiRatio(intra, inter, math.inf if intra > 0 else math.nan)
+    return PiRatio(intra, inter, intra / inter)
+
+
+# Principal axes of a point set: its spectrum about the mean, its effective rank.
+
+_ZERO = 1e-14  # eigenvalues below this share of the largest are rounding
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values of the centred rows, largest first, and the axes they belong to.
+
+    `axes` `[dim, k]` is None where there are fewer rows than columns: it is not needed there.
+    """
+
+    values: Array
+    axes: Array | None
+    rows: int
+
+    @property
+    def shares(self) -> Array:
+        """Share of the variance on each axis; all 0 for a single point."""
+        squares = (self.values / (self.values[0] or 1.0)) ** 2
+        total = squares.sum()
+        return squares / total if total > 0 else squares
+
+
+def spectrum(x: ArrayLike) -> Spectrum:
+    """Singular values of the rows about their mean, in float64, by the smaller of both products.
+
+    >>> spectrum([[1.0, 0.0], [-1.0, 0.0]]).values.round(6).tolist()
+    [1.414214, 0.0]
+    """
+    wide = points64(x)
+    unit = binary_scale(float(np.abs(wide).max()))  # squares stay in range
+    wide = wide / unit
+    rows = wide - wide[0]  # first: the mean of equal numbers need not be that number
+    rows = rows - rows.mean(axis=0)
+    scale = float(np.abs(rows).max()) or 1.0
+    rows = rows / scale
+    if len(rows) <= rows.shape[1]:
+        squares, axes = np.linalg.eigvalsh(rows @ rows.T)[::-1], None
+    else:
+        squares, axes = np.linalg.eigh(rows.T @ rows)
+        squares, axes = squares[::-1], axes[:, ::-1]
+    squares = np.where(squares > _ZERO * max(squares[0], 0.0), squares, 0.0)
+    return Spectrum(np.sqrt(squares) * scale * unit, axes, len(rows))
+
+
+def effective_rank(x: ArrayLike | Spectrum) -> float:
+    """Exponential of the entropy of the singular values (RankMe, Garrido et al. 2023), centred.
+
+    Uncentred, a point far from the origin would give 1 whatever is inside. 0 for a single point.
+
+    >>> round(effective_rank([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 6)
+    2.0
+    """
+    values = (x if isinstance(x, Spectrum) else spectrum(x)).values
+    total = float(values.sum())
+    if total == 0.0:
+        return 0.0
+    shares = values[values > 0] / total
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def principal_axes(x: ArrayLike | Spectrum, share: float = 0.99) -> int:
+    """How many principal axes hold `share` of the variance; 0 for a single point.
+
+    Less moved by noise in many dimensions than `effective_rank`: what the verdict looks at.
+
+    >>> principal_axes([[1.0, 0.01], [-1.0, 0.0], [0.0, 0.0]])
+    1
+    """
+    check_number("share", share, 0.0, 1.0)
+    cumulated = np.cumsum((x if isinstance(x, Spectrum) else spectrum(x)).shares)
+    if cumulated[-1] == 0.0:
+        return 0
+    return int(np.searchsorted(cumulated, share * (1 - 1e-12)) + 1)
+
+
+# Figures of the spectrum, as published: RankMe, ρ-spectrum, α-ReQ and PCF.
+
+
+def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
+    """RankMe of Garrido et al. 2023: exp(-Σ p log p), p = σ/|σ|₁ + eps, of the rows as given.
+
+    Not centred: a cone, or a set far from the origin, has about 1 whatever is inside; the centred
+    one is `effective_rank`. From about 1 (a line) to min(N, dim); blind to scale. All rows one
+    point: 1 (with eps a little more); all rows at the origin: 0.
+
+    >>> round(rankme([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), 4)
+    2.0
+    """
+    check_number("eps", eps, 0.0, 1.0)
+    values = _singular_values(x)
+    return smooth_rank(values, eps)
+
+
+def rho_spectrum(x: ArrayLike, *, skip: int = 0) -> float:
+    """ρ of Roth et al. 2020: KL(uniform || σ/|σ|₁) over the singular values of the rows.
+
+    0 when all directions are used alike, larger the faster the spectrum decays; not centred and
+    blind to scale, as published. `skip` leaves out that many of the largest values: rho_spectrum@k
+    of their code is `skip=k-1`. Infinite as soon as one direction is not used at all: so for rows
+    that are one point, unless they have one column.
+
+    >>> rho_spectrum([[1.0, 0.0], [0.0, 1.0]]), rho_spectrum([[1.0, 1.0], [2.0, 2.0]])
+    (0.0, inf)
+    """
+    values = _singular_values(x)
+    if check_int("skip", skip, 0) >= len(values):
+        raise InputError("skip", skip, f"fewer than the {len(values)} singular values of x")
+    values = values[skip:]
+    if values[-1] == 0.0:
+        return math.inf
+    return float(-np.log(len(values) * (values / values.sum())).mean()) + 0.0
+
+
+def alpha_req(x: ArrayLike, *, ranks: tuple[int, int] = (4, 100)) -> float:
+    """α-ReQ of Agrawal et al. 2022: the exponent of λ_j ∝ j^-α, of the covariance's eigenvalues.
+
+    A line through (log j, log λ_j) with weights 1/j, as in the authors' code (after Stringer et al.
+    2019), over the ranks j from the first to the last of `ranks`, both included, as far as there
+    are axes: min(N - 1, dim). Near 1 is what they find best; 0 is isotropic. Blind to scale and
+    place. Infinite where an eigenvalue of that range is 0 (below 1e-14 of the largest), so for rows
+    that are one point; NaN where there are fewer than two axes to fit.
+
+    >>> x = np.diag([1.0, 0.5, 1 / 3, 0.25])
+    >>> round(alpha_req(np.concatenate([x, -x]), ranks=(1, 4)), 6)
+    2.0
+    """
+    first, last = _ranks(ranks)
+    found = spectrum(x)
+    last = min(last, found.rows - 1, np.shape(found.values)[0])
+    if last <= first:
+        return math.nan
+    values = found.values[first - 1 : last]
+    if values[-1] == 0.0:
+        return math.inf
+    rank = np.arange(first, last + 1, dtype=np.float64)
+    weight = 1 / rank
+    at, height = np.log(rank), 2 * np.log(values / values[0])  # eigenvalues are squares
+    at = at - np.average(at, weights=weight)
+    return float(-(weight * at * height).sum() / (weight * at * at).sum()) + 0.0
+
+
+def pcf(x: ArrayLike, *, variance: float = 0.9) -> float:
+    """Principal components fraction of open-metric-learning: share of the dim axes that are in use.
+
+    The fewest axes that hold more than `variance` of the variance, over dim; with `variance=1` all
+    that hold any (there the published code counts rounding). Blind to scale and place; at most
+    min(N - 1, dim)/dim. 0 for rows that are one point.
+
+    >>> pcf(np.eye(4, 10), variance=0.5)
+    0.2
+    """
+    check_number("variance", variance, 0.0, 1.0)
+    width = points64(x).shape[1]
+    shares = spectrum(x).shares
+    used = int((shares > 0).sum())
+    # Equal axes that reach the bound exactly must not pass it by a rounding.
+    enough = int(np.searchsorted(np.cumsum(shares), variance + 1e-12, side="right")) + 1
+    return float(min(enough, used) / width)
+
+
+def smooth_rank(values: Array, eps: float) -> float:
+    """exp of the entropy of values over their sum, plus eps each; 0 where all are 0."""
+    total = float(values.sum())
+    if total == 0.0:
+        return 0.0
+    shares = values / total + eps
+    shares = shares[shares > 0]
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def _singular_values(x: ArrayLike) -> Array:
+    """Singular values of the rows as they are, largest first; what is only rounding is 0."""
+    rows = points64(x)
+    unit = binary_scale(float(np.abs(rows).max()))  # all figures here are blind to scale
+    values: Array = np.linalg.svd(rows / unit, compute_uv=False)
+    return np.where(values > max(rows.shape) * np.finfo(np.float64).eps * values[0], values, 0.0)
+
+
+def _ranks(ranks: tuple[int, int]) -> tuple[int, int]:
+    allowed = "two whole numbers, the first and the last rank of the fit, such as (4, 100)"
+    if not isinstance(ranks, tuple | list) or len(ranks) != 2:
+        raise InputError("ranks", ranks, allowed)
+    first, last = (check_int("ranks", rank) for rank in ranks)
+    if last <= first:
+        raise InputError("ranks", ranks, allowed)
+    return first, last
+
+
+# LiDAR: the rank of linear discriminant analysis, Thilak et al. 2023 (arXiv 2312.04000).
+
+
+def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 1e-8) -> float:
+    """LiDAR: exp of the entropy of the eigenvalues of Σ_W^-½ Σ_B Σ_W^-½, (1) to (4) there.
+
+    There a class is a sample and its rows are augmentations of it; here the classes are those of
+    `labels`, which the paper's definition allows. Σ_B is the covariance of the class means, Σ_W the
+    mean over classes of two rows or more of their unbiased covariances, plus `delta` times the
+    identity; p = λ/|λ|₁ + eps. At most about min(C - 1, dim).
+
+    Blind to place, but `delta` is in squared units of x: an embedding whose spread inside classes
+    is below √delta gives the rank of its class means alone. 0 where all class means coincide, so
+    for rows that are one point and for one class.
+
+    >>> x = np.repeat([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 2, axis=0)
+    >>> round(lidar(x, [0, 0, 1, 1, 2, 2]), 4)
+    2.0
+    """
+    check_number("eps", eps, 0.0, 1.0)
+    check_number("delta", delta, 0.0)
+    found = ClassMeans.of(x, labels)
+    sizes = found.layout.counts
+    several = sizes > 1
+    weight = np.where(several, 1 / (np.maximum(sizes - 1, 1) * max(int(several.sum()), 1)), 0.0)
+    weighted = found.residuals * np.sqrt(weight[found.layout.ids])[:, None]
+    inside, axes = np.linalg.eigh(weighted.T @ weighted)
+    inside = np.maximum(inside, 0.0)
+    # delta is in the units of x, these rows are x over `unit`; below 1e-30 of them is rounding.
+    more = max(delta / found.unit / found.unit, 1e-30)
+    within = inside + more if more < 1 else inside / more + 1  # the scale of λ does not count
+    values = np.linalg.svd((found.centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
+    padded = np.zeros(found.means.shape[1])
+    padded[: len(values)] = values[: len(padded)]
+    return smooth_rank(padded, eps)
+
+
+# The figures by which the literature tells collapse, all of them for one embedding.
+
+
+def field_figures(
+    x: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    sample: int | None = 2048,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Every published figure of collapse that these rows allow, by name, each with its defaults.
+
+    Without labels those of the spectrum and of the directions; with them also LiDAR, NC1, NC2, the
+    error of the nearest class mean (`ncc_error`), CDNV, alignment and π; with a classifier's
+    `weight` `[C, dim]`, rows in the order of the sorted labels, and `bias` also NC3 and NC4. What
+    takes all pairs, uniformity and the quantiles of the cosine, is taken of `sample` rows chosen by
+    `seed` (of all with None). A figure that has no value for these rows is NaN; the functions say
+    when.
+
+    >>> list(field_figures([[1.0, 0.0], [0.0, 1.0]]))[:4]
+    ['rankme', 'effective_rank', 'alpha_req', 'rho_spectrum']
+    """
+    rows = points64(x, min_rows=2)
+    cosines = anisotropy(rows, sample=sample, seed=seed)
+    figures = {
+        "rankme": rankme(rows),
+        "effective_rank": effective_rank(rows),
+        "alpha_req": alpha_req(rows),
+        "rho_spectrum": rho_spectrum(rows),
+        "pcf": pcf(rows),
+        "uniformity": uniformity(rows, sample=sample, seed=seed),
+        "cosine_mean": cosines.mean,
+        **{f"cosine_q{100 * level:02.0f}": value for level, value in cosines.quantiles.items()},
+    }
+    if labels is None:
+        if weight is not None or bias is not None:
+            raise InputError("labels", "None", "labels, where a classifier is given")
+        return figures
+    layout = ClassLayout.of(labels, len(rows))
+    simplex, density = nc2(rows, layout.ids), pi_ratio(rows, layout.ids)
+    figures |= {
+        "lidar": lidar(rows, layout.ids),
+        "nc1": nc1(rows, layout.ids),
+        "nc2_equinorm": simplex.equinorm,
+        "nc2_equiangular": simplex.equiangular,
+        "nc2_maximal_angle": simplex.maximal_angle,
+        "ncc_error": nc4(rows, layout.ids, layout.ids),
+        "cdnv": cdnv(rows, layout.ids),
+        "alignment": alignment(rows, layout.ids),
+        "pi_intra": density.intra,
+        "pi_inter": density.inter,
+        "pi_ratio": density.ratio,
+    }
+    if weight is None:
+        if bias is not None:
+            raise InputError("weight", "None", "the weight that the bias belongs to")
+        return figures
+    figures["nc3"] = nc3(rows, layout.ids, weight)
+    logits = rows @ points64(weight, "weight").T
+    if bias is not None:
+        shift = numbers64(bias, "bias")
+        if len(shift) != logits.shape[1]:
+            allowed = f"{logits.shape[1]}, one for each row of weight"
+            raise InputError("bias", f"{len(shift)} numbers", allowed)
+        logits = logits + shift
+    return figures | {"nc4": nc4(rows, layout.ids, np.argmax(logits, axis=1))}

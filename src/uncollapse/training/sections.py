@@ -1,0 +1,769 @@
+"""What every section of a config has in common, and keys that take one of some words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+import torch
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
+from torch import Generator, nn
+
+from uncollapse import losses
+from uncollapse.backbones import HEADS
+from uncollapse.data import DATASETS, describe
+from uncollapse.data.images import FITS
+from uncollapse.health.loggers import LOGGERS
+from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
+from uncollapse.losses.combined import NECKS
+from uncollapse.losses.memory import REFERENCES, remembers
+from uncollapse.losses.spread import STAND_INS
+from uncollapse.mining.choices import FALLBACKS, NEGATIVES, POSITIVES
+from uncollapse.mining.false_negatives import FalseNegatives
+from uncollapse.mining.miner import KEEP
+
+__all__ = [
+    "AUGMENTATIONS",
+    "LOSSES",
+    "REGULARISERS",
+    "AnyLoss",
+    "ArcFaceConfig",
+    "BatchConfig",
+    "CircleConfig",
+    "ContrastiveConfig",
+    "CosFaceConfig",
+    "DataConfig",
+    "DistributedConfig",
+    "EvaluateConfig",
+    "GuardConfig",
+    "LossConfig",
+    "MarginConfig",
+    "MiningConfig",
+    "ModelConfig",
+    "MultiSimilarityConfig",
+    "NPairConfig",
+    "NTXentConfig",
+    "OneOf",
+    "OptimiserConfig",
+    "ProxyAnchorConfig",
+    "ProxyNCAConfig",
+    "Section",
+    "SmoothAPConfig",
+    "SoftTripleConfig",
+    "SpreadConfig",
+    "SupConConfig",
+    "TrainConfig",
+    "TrainingSize",
+    "TripletConfig",
+]
+
+
+# What every section of a config has in common, and keys that take one of some words.
+
+
+class Section(BaseModel):
+    """Keys with defaults. Unknown keys, impossible values, and true or false for a number are not.
+
+    A key's validator says what is expected: `raise ValueError("'euclidean' where ...")`.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, given: Any) -> Any:
+        """Python takes True for 1; as the word that it is, a number refuses it by its key."""
+        if not isinstance(given, Mapping):
+            return given
+        wrong = {k for k, v in given.items() if isinstance(v, bool) and cls._is_number(k)}
+        return {k: str(v).lower() if k in wrong else v for k, v in given.items()}
+
+    @classmethod
+    def _is_number(cls, key: str) -> bool:
+        kind = cls.model_fields[key].annotation if key in cls.model_fields else None
+        return bool({int, float} & {kind, *get_args(kind)})
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """For `Annotated[str, OneOf(words)]`: a `Literal` whose words another module owns."""
+
+    words: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: type[str], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Nothing but the words."""
+        return core_schema.literal_schema(list(self.words))
+
+
+# The sections of a run's config, all but `[loss]`: their keys, bounds and defaults.
+
+AUGMENTATIONS = ("flip", "crop", "colour", "erase")
+
+
+class DataConfig(Section):
+    """`[data]`: which samples, and how images become them.
+
+    `labels = "fine"` trains on the fine labels instead. `size` is `[height, width]`, or one number
+    for a square; `middle` the share of height and width that is kept. `augment` is `"none"`,
+    `"paper"` or a list of `AUGMENTATIONS`. `pairs` is a file of pairs to verify.
+    """
+
+    name: str = "mnist-parity"
+    root: str | None = None
+    train_split: str = "train"
+    eval_splits: list[str] = Field(["test"])
+    pairs: str | None = None
+    labels: Literal["coarse", "fine"] = "coarse"
+    size: int | list[int] | None = None
+    fit: Annotated[str, OneOf(FITS)] | None = None
+    middle: float | None = Field(None, gt=0, le=1)
+    channels: Literal[1, 3] | None = None
+    mean: list[float] | None = None
+    std: list[float] | None = None
+    augment: str | list[str] = "none"
+    strict: bool = False
+    workers: int = Field(0, ge=0)
+
+    @field_validator("size", mode="plain")
+    @classmethod
+    def _pixels(cls, value: Any) -> int | list[int] | None:
+        sides = value if isinstance(value, list | tuple) else [value, value]
+        if value is None or (len(sides) == 2 and all(_is_count(side) for side in sides)):
+            return list(value) if isinstance(value, tuple) else value
+        raise ValueError("[height, width] or one number for a square, in pixels of at least 1")
+
+    @field_validator("mean", "std")
+    @classmethod
+    def _channels(cls, value: list[float] | None, info: ValidationInfo) -> list[float] | None:
+        small = info.field_name == "std" and value is not None and min(value, default=1.0) <= 0
+        if value is not None and (len(value) not in (1, 3) or small):
+            above = " above 0" if info.field_name == "std" else ""
+            raise ValueError(f"one number{above}, or three: of red, green and blue, in [0, 1]")
+        return value
+
+    @field_validator("augment", mode="plain")
+    @classmethod
+    def _steps(cls, value: Any) -> str | list[str]:
+        if value in ("none", "paper"):
+            return str(value)
+        names = [value] if isinstance(value, str) else value
+        if isinstance(names, list) and all(name in AUGMENTATIONS for name in names):
+            return names
+        words = ", ".join(map(repr, AUGMENTATIONS))
+        raise ValueError(f"'none', 'paper' or a list of {words}")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _queries(cls, given: Any) -> Any:
+        """A dataset without `test` that has queries for a gallery is evaluated on those."""
+        if not isinstance(given, Mapping) or "eval_splits" in given:
+            return given
+        name = given.get("name")
+        splits = describe(name).splits if name in DATASETS else ()
+        searched = "query" in splits and "test" not in splits
+        return {**given, "eval_splits": ["query"]} if searched else given
+
+
+class ModelConfig(Section):
+    """`[model]`: the network and its embedding dimension.
+
+    `freeze = true` trains the head alone, a stage's name all that comes after that stage. What is
+    frozen is computed once per sample and kept in the cache, unless samples are augmented.
+    `head = "pca"` starts at the principal axes of the training samples' features.
+    """
+
+    backbone: str = "mnist-cnn"
+    dim: int = Field(128, ge=1)
+    normalize: bool = False
+    hidden: list[int] = Field([512])
+    weights: str | None = None
+    freeze: bool | str = False
+    freeze_bn: bool = False
+    head: Annotated[str, OneOf(HEADS)] = "linear"
+    init: Literal["hnm", "eps"] = "hnm"
+
+
+class BatchConfig(Section):
+    """`[batch]`: P classes of K samples (`pk`), or `size` samples drawn at random (`uniform`)."""
+
+    sampler: Literal["pk", "uniform"] = "pk"
+    p: int = Field(8, ge=1)
+    k: int = Field(4, ge=1)
+    size: int = Field(128, ge=2)
+
+    @property
+    def samples(self) -> int:
+        """Samples of a batch, whichever sampler draws it."""
+        return self.p * self.k if self.sampler == "pk" else self.size
+
+    @property
+    def per_class(self) -> int | None:
+        """Samples of a class in a batch; None where that is left to chance."""
+        return self.k if self.sampler == "pk" else None
+
+    @field_validator("k")
+    @classmethod
+    def _a_pair(cls, value: int, info: ValidationInfo) -> int:
+        if value < 2 and info.data.get("sampler") == "pk":
+            raise ValueError("a whole number of at least 2: a sample needs a positive")
+        return value
+
+
+class MiningConfig(Section):
+    """`[mining]`: the settings of `mining.Miner`, and how its pool grows.
+
+    With neither named, the triplet loss mines easy positives and semi-hard negatives, and the other
+    losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
+    grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
+    `margin` it is the loss's, or 0.2 for a loss that has none.
+
+    The keys `false_negatives_...` are the rules of `mining.FalseNegatives`.
+
+    `scope` matters on several ranks: `global` mines and charges the whole batch as one process
+    would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
+    """
+
+    positives: Annotated[str, OneOf(POSITIVES)] | None = None
+    negatives: Annotated[str, OneOf(NEGATIVES)] | None = None
+    pool: int | None = Field(None, ge=2)
+    pool_start: int | None = Field(None, ge=2)
+    pool_steps: int = Field(1000, ge=1)
+    margin: float | None = Field(None, ge=0)
+    epsilon: float = Field(0.1, ge=0)
+    fallback: Annotated[str, OneOf(FALLBACKS)] = "nearest-outside"
+    cutoffs: list[float] = Field([0.5, 1.4])
+    keep: Annotated[str, OneOf(KEEP)] = "all"
+    false_negatives_absolute: float | None = Field(None, gt=0)
+    false_negatives_relative: float | None = Field(None, gt=0)
+    false_negatives_quantile: float | None = Field(None, gt=0, lt=1)
+    false_negatives_agreement: float | None = Field(None, ge=0.5, lt=1)
+    false_negatives_neighbours: int = Field(3, ge=1)
+    scope: Literal["global", "rank"] = "global"
+
+    @property
+    def false_negatives(self) -> FalseNegatives | None:
+        """The filter these keys make; None without a rule."""
+        rules = {
+            "absolute": self.false_negatives_absolute,
+            "relative": self.false_negatives_relative,
+            "quantile": self.false_negatives_quantile,
+            "agreement": self.false_negatives_agreement,
+        }
+        if all(value is None for value in rules.values()):
+            return None
+        return FalseNegatives(**rules, neighbours=self.false_negatives_neighbours)
+
+    @field_validator("cutoffs")
+    @classmethod
+    def _in_order(cls, value: list[float]) -> list[float]:
+        if len(value) != 2 or not 0 < value[0] < value[1]:
+            raise ValueError("two numbers, 0 < first < second")
+        return value
+
+
+class GuardConfig(Section):
+    """`[guard]`: what to do about collapse: nothing, `warn`, `stop` the run, or `rescue` it.
+
+    A rescue lets strategies race for at most a tenth of `train.steps`, unless `race = false`.
+    """
+
+    action: Literal["off", "warn", "stop", "rescue"] = "warn"
+    every: int = Field(50, ge=1)
+    tolerance: float = Field(0.02, ge=0)
+    probation: int = Field(200, ge=1)
+    race: bool = True
+
+
+class OptimiserConfig(Section):
+    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping.
+
+    `trunk_lr` is the rate of the backbone below the head, `loss_lr` that of the loss's parameters.
+    """
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    trunk_lr: float | None = Field(None, gt=0)
+    loss_lr: float | None = Field(None, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    warmup: int = Field(0, ge=0)
+    decay_every: int = Field(1000, ge=1)
+    decay: float = Field(0.1, gt=0, le=1)
+    clip: float | None = Field(None, gt=0)
+
+
+class EvaluateConfig(Section):
+    """`[evaluate]`: what is measured on each evaluation split.
+
+    Queries that search a gallery with cameras are judged by re-identification: by all identities
+    before and after training, on the way by the share `reid_share` of them.
+    """
+
+    ks: list[int] = Field([1, 2, 4, 8])
+    clustering: bool = False
+    multiplier: int = Field(1, ge=1)
+    max_samples: int | None = Field(None, ge=2)
+    reid_share: float = Field(0.1, gt=0, le=1)
+    batch: int = Field(256, ge=1)
+
+    @field_validator("ks")
+    @classmethod
+    def _counts(cls, value: list[int]) -> list[int]:
+        if not value or min(value) < 1:
+            raise ValueError("one or more whole numbers of at least 1")
+        return value
+
+
+class TrainConfig(Section):
+    """`[train]`: how long, how often to look, and on what."""
+
+    steps: int = Field(1000, ge=1)
+    log_every: int = Field(10, ge=1)
+    evaluate_every: int = Field(200, ge=1)
+    checkpoint_every: int = Field(100, ge=1)
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str = "auto"
+    threads: int | None = Field(None, ge=1)
+    keep_memory: bool = True
+    loggers: list[Annotated[str, OneOf(LOGGERS)]] = Field([])
+    tensorboard: Literal["auto", "off"] = "off"  # auto: a logger where it is installed
+
+    @field_validator("device")
+    @classmethod
+    def _computes(cls, value: str) -> str:
+        """Whether this machine has it is asked where it is used: the config may be another's."""
+        try:
+            known = value == "auto" or torch.device(value).type != "meta"
+        except RuntimeError:
+            known = False
+        if not known:
+            raise ValueError("'auto', 'cpu', 'cuda', 'cuda:1' or the like, or 'mps'")
+        return value
+
+
+class DistributedConfig(Section):
+    """`[distributed]`: several ranks; `timeout` is the seconds one waits for one that hangs."""
+
+    timeout: float = Field(1800.0, gt=0)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+# `[loss]`: one section for each loss, whose keys are the loss's own, with its bounds and defaults.
+
+Distance = Literal["euclidean", "squared", "cosine"]
+
+
+@dataclass(frozen=True)
+class TrainingSize:
+    """What a loss with parameters of its own must know: how many, and what they start from.
+
+    `unit` says that the network ends in a normalisation.
+    """
+
+    classes: int
+    samples: int
+    dim: int
+    generator: Generator | None = None
+    unit: bool = False
+
+
+def _spread(directions: bool, size: TrainingSize) -> Loss:
+    return losses.VarianceCovarianceLoss(normalize=directions)
+
+
+def _volume(directions: bool, size: TrainingSize) -> Loss:
+    return losses.CodingRateLoss()  # always of directions, as published
+
+
+def _gaussian(directions: bool, size: TrainingSize) -> Loss:
+    return losses.SIGRegLoss(normalize=directions, generator=size.generator)
+
+
+# Each made for what the loss beside it sees: rows, or their directions alone.
+REGULARISERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
+    "variance-covariance": _spread,
+    "coding-rate": _volume,
+    "sigreg": _gaussian,
+}
+
+
+class LossConfig(Section):
+    """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
+
+    `trim_on` says which tuples are trimmed. `memory` is the number of the newest embeddings to
+    compare with, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` is the
+    weight of the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples.
+    `regulariser` adds `regulariser_weight` of one; it sees directions alone where the loss does, or
+    where the network ends in a normalisation.
+    """
+
+    kind: ClassVar[type[Loss]]
+
+    name: str
+    trim: float | None = Field(None, gt=0, le=1)
+    trim_on: Literal["all", "positives"] = "all"
+    memory: int = Field(0, ge=0)
+    memory_after: int = Field(0, ge=0)
+    memory_references: Annotated[str, OneOf(REFERENCES)] = "moving"
+    id_weight: float = Field(0.0, ge=0)
+    id_neck: Annotated[str, OneOf(NECKS)] = "none"
+    label_smoothing: float = Field(0.0, ge=0, le=1)
+    regulariser: Annotated[str, OneOf(("none", *REGULARISERS))] = "none"
+    regulariser_weight: float = Field(0.1, ge=0)
+
+    @field_validator("id_neck", "label_smoothing")
+    @classmethod
+    def _of_a_classifier(cls, value: str | float, info: ValidationInfo) -> str | float:
+        off = cls.model_fields[str(info.field_name)].default
+        if value != off and info.data.get("id_weight") == 0:
+            raise ValueError(f"{off!r} where loss.id_weight is 0")
+        return value
+
+    @field_validator("regulariser_weight")
+    @classmethod
+    def _of_a_regulariser(cls, value: float, info: ValidationInfo) -> float:
+        off = cls.model_fields["regulariser_weight"].default
+        if value != off and info.data.get("regulariser") == "none":
+            raise ValueError(f"{off!r} where loss.regulariser is 'none'")
+        return value
+
+    @field_validator("memory")
+    @classmethod
+    def _compares_rows(cls, value: int) -> int:
+        if value and not remembers(cls.kind):
+            raise ValueError("0: this loss compares no rows with rows")
+        return value
+
+    @field_validator("memory_after", "memory_references")
+    @classmethod
+    def _of_a_memory(cls, value: int | str, info: ValidationInfo) -> int | str:
+        off = cls.model_fields[str(info.field_name)].default
+        if value != off and info.data.get("memory") == 0:
+            raise ValueError(f"{off!r} where loss.memory is 0")
+        return value
+
+    def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
+        """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
+        options = self.model_dump(exclude=set(LossConfig.model_fields))
+        loss = self.kind(**options, **self.sized(size), miner=miner)
+        if self.trim is not None:
+            loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+        if self.memory:
+            loss = CrossBatchMemory(
+                loss, self.memory, after=self.memory_after, references=self.memory_references
+            )
+        if self.id_weight > 0:
+            loss = IdentityLoss(
+                loss,
+                num_classes=size.classes,
+                dim=size.dim,
+                weight=self.id_weight,
+                label_smoothing=self.label_smoothing,
+                neck=self.id_neck,
+                generator=size.generator,
+            )
+        if self.regulariser == "none":
+            return loss
+        more = REGULARISERS[self.regulariser](self.normalizes or size.unit, size)
+        return MultipleLosses([loss, more], weights=[1.0, self.regulariser_weight])
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """The arguments of the loss that are no keys: they follow from the training data."""
+        return {}
+
+    @property
+    def mining_margin(self) -> float:
+        """The margin of a miner that is given none: the loss's, or 0.2 where it has none."""
+        return 0.2
+
+    @property
+    def hinge_margin(self) -> float | None:
+        """The margin of the plain triplet hinge, HNM (4), or None if the loss is another one."""
+        return None
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the loss sees directions only; a section without a key for it always does."""
+        return bool(getattr(self, "normalize", True)) or getattr(self, "distance", "") == "cosine"
+
+    @property
+    def wants_sample_ids(self) -> bool:
+        """Whether each sample has a parameter of its own."""
+        return False
+
+
+class TripletConfig(LossConfig):
+    """`name = "triplet"`: `losses.TripletLoss`."""
+
+    kind = losses.TripletLoss
+
+    name: Literal["triplet"] = "triplet"
+    margin: float = Field(0.2, ge=0)
+    soft: bool = False
+    scale_free: bool | Literal["mean", "hardest-negative"] = False
+    normalize: bool = False
+    reduction: Annotated[str, OneOf(losses.TripletLoss.reductions)] = "mean"
+    distance: Distance = "euclidean"
+    swap: bool = False
+
+    @field_validator("distance")
+    @classmethod
+    def _scale_free_is_euclidean(cls, value: str, info: ValidationInfo) -> str:
+        if value != "euclidean" and info.data.get("scale_free"):
+            raise ValueError("'euclidean' where loss.scale_free is set")
+        return value
+
+    @property
+    def mining_margin(self) -> float:
+        """Its own."""
+        return self.margin
+
+    @property
+    def hinge_margin(self) -> float | None:
+        """Its own, if nothing but the margin is changed."""
+        changed = self.soft or self.scale_free or self.normalize or self.swap
+        return None if changed or self.distance != "euclidean" else self.margin
+
+
+class MarginConfig(LossConfig):
+    """`name = "margin"`: `losses.MarginLoss`."""
+
+    kind = losses.MarginLoss
+
+    name: Literal["margin"] = "margin"
+    margin: float = Field(0.2, ge=0)
+    beta: float = 1.2
+    beta_per: Literal["global", "class", "sample"] = "global"
+    learn_beta: bool = True
+    nu: float = Field(0.0, ge=0)
+    normalize: bool = False
+    reduction: Annotated[str, OneOf(losses.MarginLoss.reductions)] = "nonzero"
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many β there are."""
+        return {"size": {"class": size.classes, "sample": size.samples}.get(self.beta_per)}
+
+    @property
+    def mining_margin(self) -> float:
+        """Its own."""
+        return self.margin
+
+    @property
+    def wants_sample_ids(self) -> bool:
+        """With one β per sample."""
+        return self.beta_per == "sample"
+
+
+class ContrastiveConfig(LossConfig):
+    """`name = "contrastive"`: `losses.ContrastiveLoss`."""
+
+    kind = losses.ContrastiveLoss
+
+    name: Literal["contrastive"] = "contrastive"
+    margin: float = Field(1.0, ge=0)
+    pos_margin: float = Field(0.0, ge=0)
+    normalize: bool = False
+    reduction: Annotated[str, OneOf(losses.ContrastiveLoss.reductions)] = "mean"
+    distance: Distance = "euclidean"
+
+    @property
+    def mining_margin(self) -> float:
+        """Its own."""
+        return self.margin
+
+
+class MultiSimilarityConfig(LossConfig):
+    """`name = "multi-similarity"`: `losses.MultiSimilarityLoss`."""
+
+    kind = losses.MultiSimilarityLoss
+
+    name: Literal["multi-similarity"] = "multi-similarity"
+    alpha: float = Field(2.0, ge=1e-6)
+    beta: float = Field(50.0, ge=1e-6)
+    base: float = 1.0
+
+
+class ProxyNCAConfig(LossConfig):
+    """`name = "proxy-nca"`: `losses.ProxyNCALoss`."""
+
+    kind = losses.ProxyNCALoss
+
+    name: Literal["proxy-nca"] = "proxy-nca"
+    scale: float = Field(3.0, ge=1e-6)
+    exclude_positive: bool = True
+    per_class: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many proxies there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class NPairConfig(LossConfig):
+    """`name = "n-pair"`: `losses.NPairLoss`."""
+
+    kind = losses.NPairLoss
+
+    name: Literal["n-pair"] = "n-pair"
+    normalize: bool = False
+    l2: float = Field(0.0, ge=0)
+
+
+class SupConConfig(LossConfig):
+    """`name = "sup-con"`: `losses.SupConLoss`."""
+
+    kind = losses.SupConLoss
+
+    name: Literal["sup-con"] = "sup-con"
+    temperature: float = Field(0.1, ge=1e-6)
+
+
+class ProxyAnchorConfig(LossConfig):
+    """`name = "proxy-anchor"`: `losses.ProxyAnchorLoss`."""
+
+    kind = losses.ProxyAnchorLoss
+
+    name: Literal["proxy-anchor"] = "proxy-anchor"
+    margin: float = Field(0.1, ge=0)
+    alpha: float = Field(32.0, ge=1e-6)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many proxies there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class CircleConfig(LossConfig):
+    """`name = "circle"`: `losses.CircleLoss`."""
+
+    kind = losses.CircleLoss
+
+    name: Literal["circle"] = "circle"
+    margin: float = Field(0.4, ge=0, le=1)
+    gamma: float = Field(80.0, ge=1e-6)
+    reduction: Annotated[str, OneOf(losses.CircleLoss.reductions)] = "mean"
+
+
+class NTXentConfig(LossConfig):
+    """`name = "nt-xent"`: `losses.NTXentLoss`."""
+
+    kind = losses.NTXentLoss
+
+    name: Literal["nt-xent"] = "nt-xent"
+    temperature: float = Field(0.07, ge=1e-6)
+
+
+class ArcFaceConfig(LossConfig):
+    """`name = "arcface"`: `losses.ArcFaceLoss`."""
+
+    kind = losses.ArcFaceLoss
+
+    name: Literal["arcface"] = "arcface"
+    margin: float = Field(0.5, ge=0, le=math.pi / 2)
+    scale: float = Field(64.0, ge=1e-6)
+    sub_centers: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many class vectors there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class CosFaceConfig(LossConfig):
+    """`name = "cosface"`: `losses.CosFaceLoss`."""
+
+    kind = losses.CosFaceLoss
+
+    name: Literal["cosface"] = "cosface"
+    margin: float = Field(0.35, ge=0, le=2)
+    scale: float = Field(64.0, ge=1e-6)
+    sub_centers: int = Field(1, ge=1)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many class vectors there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class SoftTripleConfig(LossConfig):
+    """`name = "soft-triple"`: `losses.SoftTripleLoss`."""
+
+    kind = losses.SoftTripleLoss
+
+    name: Literal["soft-triple"] = "soft-triple"
+    centers_per_class: int = Field(10, ge=1)
+    la: float = Field(20.0, ge=1e-6)
+    gamma: float = Field(0.1, ge=1e-6)
+    margin: float = Field(0.01, ge=0)
+    tau: float = Field(0.0, ge=0)
+
+    def sized(self, size: TrainingSize) -> dict[str, Any]:
+        """How many centres there are, and what they start from."""
+        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
+
+
+class SmoothAPConfig(LossConfig):
+    """`name = "smooth-ap"`: `losses.SmoothAPLoss`."""
+
+    kind = losses.SmoothAPLoss
+
+    name: Literal["smooth-ap"] = "smooth-ap"
+    temperature: float = Field(0.01, ge=1e-6)
+
+
+class SpreadConfig(LossConfig):
+    """`name = "spread"`: `losses.SpreadLoss`; runs have no views, `stand_in` takes their place."""
+
+    kind = losses.SpreadLoss
+
+    name: Literal["spread"] = "spread"
+    temperature: float = Field(0.5, ge=1e-6)
+    alpha: float = Field(0.5, ge=0, le=1)
+    stand_in: Annotated[str, OneOf(STAND_INS)] = "nearest"
+
+
+def _named(given: Any) -> Any:
+    """A `[loss]` without a name is the triplet loss's."""
+    return {"name": "triplet", **given} if isinstance(given, Mapping) else given
+
+
+_Sections = (
+    TripletConfig
+    | MarginConfig
+    | ContrastiveConfig
+    | MultiSimilarityConfig
+    | ProxyNCAConfig
+    | NPairConfig
+    | SupConConfig
+    | ProxyAnchorConfig
+    | CircleConfig
+    | NTXentConfig
+    | ArcFaceConfig
+    | CosFaceConfig
+    | SoftTripleConfig
+    | SmoothAPConfig
+    | SpreadConfig
+)
+AnyLoss = Annotated[
+    Annotated[_Sections, Field(discriminator="name")],
+    BeforeValidator(_named),
+]
+LOSSES: dict[str, type[LossConfig]] = {
+    section.model_fields["name"].default: section for section in get_args(_Sections)
+}
