@@ -12,8 +12,8 @@ from PIL import Image
 
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
-from uncollapse.data.embeddings import Embeddings, write_embeddings
-from uncollapse.data.readers import Origin
+from uncollapse.data.sources import Source, write_embeddings
+from uncollapse.data.sources import Origin
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_cone_is_said_of_a_file_and_not_of_rows_whose_run_compares_by_distance
     z = rng.normal(size=(5, 8))[labels] + 0.5 * rng.normal(size=(200, 8)) + 40
     for cosine, verdict in ((None, "cone"), (True, "cone"), (False, "healthy")):
         origin = Origin("a", 3, cosine=cosine)
-        file = write_embeddings(Embeddings(z, labels, origin=origin), tmp_path / f"{cosine}.npz")
+        file = write_embeddings(Source(z, labels, origin=origin), tmp_path / f"{cosine}.npz")
         assert run(app, ["diagnose", str(file)]) == 0
         said = capsys.readouterr().out
         assert said.startswith(f"{verdict}\n")

@@ -11,7 +11,7 @@ from PIL import Image
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
 from uncollapse.data import DataError
-from uncollapse.data.embeddings import read_embeddings
+from uncollapse.data.sources import open_source
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 from uncollapse.training.run import reseal
@@ -157,7 +157,7 @@ def test_what_cannot_be_built_again_is_said_and_left_out(trained, capsys, monkey
 def test_embed_writes_a_file_that_can_be_read(trained, tmp_path, ending):
     out = tmp_path / f"z.{ending}"
     assert run(app, ["embed", str(trained), "--out", str(out)]) == 0
-    found = read_embeddings(out)
+    found = open_source(out)
     assert found.points.shape == (599, 4)
     assert len(np.unique(found.labels)) == 10
 

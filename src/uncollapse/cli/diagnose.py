@@ -71,7 +71,7 @@ def command(
     from rich.console import Console
 
     from uncollapse._base.extras import keep_memory
-    from uncollapse.data.embeddings import read_labels
+    from uncollapse.data.sources import read_labels
 
     keep_memory()  # large blocks come and go
     console = Console(highlight=False)

@@ -12,7 +12,7 @@ from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
     from uncollapse.data import LabelledImages
-    from uncollapse.data.embeddings import Embeddings
+    from uncollapse.data.sources import Embeddings
     from uncollapse.data.readers import Origin
     from uncollapse.training import Run
 
@@ -78,7 +78,7 @@ def embed_command(
 
     from uncollapse import training
     from uncollapse.cli.network_choice import choose, said
-    from uncollapse.data.embeddings import write_embeddings
+    from uncollapse.data.sources import write_embeddings
 
     if is_text_backbone(run):
         only_for("a backbone", "it is of a run", {"--images": images, "--best": best})
@@ -175,7 +175,7 @@ def _embed_plainly(
     from uncollapse import training
     from uncollapse._base.check import InputError
     from uncollapse.cli.text_choice import given_texts, text_backbone
-    from uncollapse.data.embeddings import write_embeddings
+    from uncollapse.data.sources import write_embeddings
 
     if texts is None:
         raise InputError("--texts", "nothing", "a file or dataset of texts for this backbone")
@@ -207,7 +207,7 @@ def _origin(run: Run, step: int, split: str | None) -> Origin:
 def _described(points: object, data: LabelledImages, origin: Origin) -> Embeddings:
     import numpy as np
 
-    from uncollapse.data.embeddings import Embeddings
+    from uncollapse.data.sources import Embeddings
 
     array, known = np.asarray(points), origin.split is not None
     names = np.array(sample_names(data, known))

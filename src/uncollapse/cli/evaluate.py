@@ -189,7 +189,7 @@ def evaluate_command(
     way = "--split-column says which rows of a file to take" if split else "it is of a run"
     only_for("a file of embeddings", way, of_runs)
     from uncollapse.cli.file_options import open_embeddings
-    from uncollapse.data.embeddings import read_labels
+    from uncollapse.data.sources import read_labels
 
     columns = {"--split-column": split_column, "--cameras": cameras}
     found = open_embeddings(source, labels, features, label, id_, ignore, columns)

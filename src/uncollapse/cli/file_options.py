@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from uncollapse.data.embeddings import Embeddings
+    from uncollapse.data.sources import Embeddings
 
 __all__ = [
     "FeaturesOption",
@@ -72,10 +72,10 @@ def open_embeddings(
     `columns` are further ones by their option; those that are None were not asked for.
     """
     from uncollapse.cli.errors import warn
-    from uncollapse.data.embeddings import read_embeddings
+    from uncollapse.data.sources import open_source
 
     asked = {option: name for option, name in (columns or {}).items() if name is not None}
-    found = read_embeddings(
+    found = open_source(
         file,
         labels,
         features=features or (),

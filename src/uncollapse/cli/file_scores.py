@@ -22,7 +22,7 @@ from uncollapse.cli.file_sides import (
 from uncollapse.cli.plain_lines import say
 from uncollapse.cli.rerank_options import said as in_words
 from uncollapse.cli.score_tables import ScoreLine, line_table, pair_table
-from uncollapse.data.embeddings import Embeddings
+from uncollapse.data.sources import Embeddings
 from uncollapse.metrics import (
     ReidResult,
     ReRanking,

@@ -13,7 +13,7 @@ from uncollapse._base.check import InputError, did_you_mean
 from uncollapse.cli.neighbour_lists import FoundNeighbours, show_neighbours, write_neighbours
 from uncollapse.cli.picture_files import find_pictures
 from uncollapse.cli.plain_lines import say
-from uncollapse.data.embeddings import Embeddings
+from uncollapse.data.sources import Embeddings
 from uncollapse.metrics.nearest_rows import nearest
 
 __all__ = ["search_file"]

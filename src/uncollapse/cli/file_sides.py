@@ -10,7 +10,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, class_ids
 from uncollapse._base.check import InputError
-from uncollapse.data.embeddings import Embeddings
+from uncollapse.data.sources import Embeddings
 from uncollapse.metrics import ReRanking
 
 __all__ = ["Question", "Side", "fine_classes", "id_numbers", "queries_and_gallery"]

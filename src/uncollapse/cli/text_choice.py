@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.backbones import Embedder
     from uncollapse.data import LabelledImages
-    from uncollapse.data.embeddings import Embeddings
+    from uncollapse.data.sources import Embeddings
     from uncollapse.data.readers import Origin
 
 __all__ = ["GivenTexts", "asked_texts", "given_texts", "is_text_backbone", "text_backbone"]
@@ -60,7 +60,7 @@ class GivenTexts:
         """Their embeddings with all that is known of them: what a file keeps."""
         import numpy as np
 
-        from uncollapse.data.embeddings import Embeddings
+        from uncollapse.data.sources import Embeddings
 
         return Embeddings(points, self.labels, self.fine_labels, np.array(self.names), origin)
 
@@ -73,7 +73,7 @@ def given_texts(sources: Sequence[str | Path], split: str | None, root: Path | N
     from uncollapse._base.check import InputError
     from uncollapse.data import DATASETS, describe, load
     from uncollapse.data.readers import read_table
-    from uncollapse.data.texts import TEXT_TABLES, read_texts
+    from uncollapse.data.own import TEXT_TABLES, read_texts
 
     first = str(sources[0])
     if len(sources) == 1 and first in DATASETS and not Path(first).exists():
@@ -92,7 +92,7 @@ def given_texts(sources: Sequence[str | Path], split: str | None, root: Path | N
 
 def asked_texts(queries: Sequence[str]) -> GivenTexts:
     """Queries as texts: each a text, or a file of them."""
-    from uncollapse.data.texts import TEXT_TABLES, read_texts
+    from uncollapse.data.own import TEXT_TABLES, read_texts
 
     found: list[str] = []
     for query in queries:

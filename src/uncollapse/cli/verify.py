@@ -21,7 +21,7 @@ from uncollapse.cli.plain_lines import say
 from uncollapse.cli.score_tables import ScoreLine, line_table
 
 if TYPE_CHECKING:
-    from uncollapse.data.embeddings import Embeddings
+    from uncollapse.data.sources import Embeddings
     from uncollapse.metrics import VerificationResult
 
 __all__ = ["verify_command"]
