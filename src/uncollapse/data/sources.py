@@ -127,6 +127,16 @@ class Source:
         """The names, or the numbers of the rows."""
         return list(map(str, range(len(self)) if self.names is None else self.names))
 
+    def select(self, rows: Array) -> Source:
+        """These rows only."""
+        known = {name: getattr(self, name) for name in ("labels", "fine_labels", "names")}
+        return replace(
+            self,
+            points=self.points[rows],
+            columns={name: values[rows] for name, values in self.columns.items()},
+            **{name: None if values is None else values[rows] for name, values in known.items()},
+        )
+
     def need_labels(self, *, fine: bool = False) -> Array:
         """The labels, or the fine ones; `InputError` says how to name them where there are none."""
         labels = self.fine_labels if fine else self.labels
