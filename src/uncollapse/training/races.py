@@ -96,11 +96,11 @@ class SessionTrial:
 
     def keep(self) -> State:
         """Network, optimiser and what the loss learns."""
-        return copy_state(self.session.model, self.session.optimiser, self.session.loss)
+        return copy_state(self.session.model, self.session.optimizer, self.session.loss)
 
     def put_back(self, state: State) -> None:
         """Make a copy the state again."""
-        put_back(state, self.session.model, self.session.optimiser, self.session.loss)
+        put_back(state, self.session.model, self.session.optimizer, self.session.loss)
 
     def train(self, batch: Batch) -> None:
         """One step, as the run makes it."""

@@ -16,7 +16,7 @@ _PROTOCOL: dict[str, Any] = {
     "data": {"name": "mnist-parity", "eval_splits": ["val", "test"]},
     "model": {"backbone": "mnist-cnn", "dim": 2},
     "batch": {"p": 2, "k": 80},
-    "optimiser": {"name": "adam", "lr": 1e-3},
+    "optimizer": {"name": "adam", "lr": 1e-3},
     "evaluate": {"ks": [1, 5, 10]},
     "guard": {"action": "off"},
 }
@@ -41,7 +41,7 @@ _LAPTOP = Setup(
     config=_PROTOCOL
     | {
         "data": {"name": "mnist-parity", "eval_splits": []},
-        "optimiser": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
+        "optimizer": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
         "train": train_section(900),
     },
     seeds=5,

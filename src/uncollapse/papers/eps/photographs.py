@@ -16,7 +16,7 @@ __all__ = ["CARS", "CARS512", "CUB", "CUB512", "TABLE2", "TABLE6"]
 _PROTOCOL: dict[str, Any] = {
     "model": {"backbone": "resnet50", "dim": 128, "normalize": True, "init": "eps"},
     "batch": {"p": 10, "k": 16},
-    "optimiser": {"name": "adam", "lr": 1e-5, "loss_lr": 5e-4},
+    "optimizer": {"name": "adam", "lr": 1e-5, "loss_lr": 5e-4},
     "evaluate": {"ks": [1, 2, 4]},
     "guard": {"action": "off"},
 }
@@ -25,7 +25,7 @@ _SMOKE = Setup(
         "data": {"name": "digits", "eval_splits": ["test"]},
         "model": {"backbone": "mlp", "hidden": [32], "dim": 16, "normalize": True},
         "batch": {"p": 2, "k": 16},
-        "optimiser": {"name": "adam", "lr": 1e-3},
+        "optimizer": {"name": "adam", "lr": 1e-3},
         "evaluate": {"ks": [1]},
         "guard": {"action": "off"},
         "train": train_section(20, 2),
@@ -54,7 +54,7 @@ def _laptop(name: str) -> Setup:
                 "normalize": True,
             },
             "batch": {"p": 10, "k": 8},
-            "optimiser": {"name": "adam", "lr": 1e-4, "trunk_lr": 1e-5, "loss_lr": 5e-4},
+            "optimizer": {"name": "adam", "lr": 1e-4, "trunk_lr": 1e-5, "loss_lr": 5e-4},
             "train": train_section(_STEPS),
         },
         seeds=2,
