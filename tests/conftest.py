@@ -66,7 +66,7 @@ SLOW = {
     "tests/sweep/test_optuna_search.py",
     "tests/sweep/test_ray.py",
     "tests/test_entry_points.py",
-    "tests/test_package.py::test_one_step_crosses_ten_files_at_most",
+    "tests/test_package.py::test_each_walk_crosses_eight_files_at_most",
     "tests/training/test_distributed.py",
     "tests/training/test_distributed_torchrun.py",
     "tests/training/test_divergence.py",
