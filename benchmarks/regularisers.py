@@ -77,7 +77,7 @@ class Setting:
                     "scale_free": self.scale_free,
                     **(more if self.regulariser != "none" else {}),
                 },
-                "optimiser": {"lr": self.lr, "schedule": "cosine"},
+                "optimizer": {"lr": self.lr, "schedule": "cosine"},
                 "train": {"steps": self.steps},
             }
         )

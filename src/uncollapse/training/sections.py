@@ -47,6 +47,7 @@ __all__ = [
     "DataConfig",
     "DistributedConfig",
     "EvaluateConfig",
+    "FalseNegativesConfig",
     "GuardConfig",
     "LossConfig",
     "MarginConfig",
@@ -56,7 +57,7 @@ __all__ = [
     "NPairConfig",
     "NTXentConfig",
     "OneOf",
-    "OptimiserConfig",
+    "OptimizerConfig",
     "ProxyAnchorConfig",
     "ProxyNCAConfig",
     "Section",
@@ -225,6 +226,21 @@ class BatchConfig(Section):
         return value
 
 
+class FalseNegativesConfig(Section):
+    """`[mining.false_negatives]`: the rules of `mining.FalseNegatives`; none of them is on."""
+
+    absolute: float | None = Field(None, gt=0)
+    relative: float | None = Field(None, gt=0)
+    quantile: float | None = Field(None, gt=0, lt=1)
+    agreement: float | None = Field(None, ge=0.5, lt=1)
+    neighbours: int = Field(3, ge=1)
+
+    def build(self) -> FalseNegatives | None:
+        """The filter; None without a rule."""
+        rules = self.model_dump(exclude={"neighbours"}, exclude_none=True)
+        return FalseNegatives(**rules, neighbours=self.neighbours) if rules else None
+
+
 class MiningConfig(Section):
     """`[mining]`: the settings of `mining.Miner`, and how its pool grows.
 
@@ -232,8 +248,6 @@ class MiningConfig(Section):
     losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
     grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
     `margin` it is the loss's, or 0.2 for a loss that has none.
-
-    The keys `false_negatives_...` are the rules of `mining.FalseNegatives`.
 
     `scope` matters on several ranks: `global` mines and charges the whole batch as one process
     would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
@@ -249,25 +263,8 @@ class MiningConfig(Section):
     fallback: Annotated[str, OneOf(FALLBACKS)] = "nearest-outside"
     cutoffs: list[float] = Field([0.5, 1.4])
     keep: Annotated[str, OneOf(KEEP)] = "all"
-    false_negatives_absolute: float | None = Field(None, gt=0)
-    false_negatives_relative: float | None = Field(None, gt=0)
-    false_negatives_quantile: float | None = Field(None, gt=0, lt=1)
-    false_negatives_agreement: float | None = Field(None, ge=0.5, lt=1)
-    false_negatives_neighbours: int = Field(3, ge=1)
+    false_negatives: FalseNegativesConfig = FalseNegativesConfig()
     scope: Literal["global", "rank"] = "global"
-
-    @property
-    def false_negatives(self) -> FalseNegatives | None:
-        """The filter these keys make; None without a rule."""
-        rules = {
-            "absolute": self.false_negatives_absolute,
-            "relative": self.false_negatives_relative,
-            "quantile": self.false_negatives_quantile,
-            "agreement": self.false_negatives_agreement,
-        }
-        if all(value is None for value in rules.values()):
-            return None
-        return FalseNegatives(**rules, neighbours=self.false_negatives_neighbours)
 
     @field_validator("cutoffs")
     @classmethod
@@ -290,8 +287,8 @@ class GuardConfig(Section):
     race: bool = True
 
 
-class OptimiserConfig(Section):
-    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping.
+class OptimizerConfig(Section):
+    """`[optimizer]`: the optimiser, its learning-rate schedule and gradient clipping.
 
     `trunk_lr` is the rate of the backbone below the head, `loss_lr` that of the loss's parameters.
     """
