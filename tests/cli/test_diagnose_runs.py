@@ -185,7 +185,7 @@ def test_options_of_files_are_refused_beside_a_run(
     shrunk: Path, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = say(capsys, "diagnose", shrunk, option, "x", code=2)
-    assert f"{option}: expected nothing beside a run directory" in told
+    assert f"{option} is only for files of embeddings" in told
 
 
 @pytest.fixture

@@ -103,14 +103,20 @@ def test_a_text_neither_colours_the_terminal_nor_moves_its_cursor(trained, capsy
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["embed", "RUN", "--images", ".", "--out", "z.npz"], "nothing beside a run on texts"),
-        (["search", "RUN", "rain", "--out", "z.png"], "texts have no pictures"),
+        (
+            ["embed", "RUN", "--images", ".", "--out", "z.npz"],
+            "--images is only for runs",
+        ),
+        (["search", "RUN", "rain", "-k", "1", "--out", "z.png"], "texts have no pictures"),
         (["search", "RUN", "none.txt"], "no file none.txt"),
         (["search", "RUN"], "image files, texts, or row numbers"),
         (["embed", "RUN", "--texts", "mnist", "--out", "z.npz"], "a dataset of texts, got mnist"),
         (["export", "RUN"], "only networks for images are exported"),
         (["embed", "sentence:x", "--out", "z.npz"], "--texts: expected a file or dataset of texts"),
-        (["embed", "sentence:x", "--best", "--out", "z.npz"], "--best: expected nothing beside"),
+        (
+            ["embed", "sentence:x", "--texts", "a.txt", "--best", "--out", "z.npz"],
+            "--best is only for runs",
+        ),
         (["search", "sentence:x", "rain"], "--gallery: expected a file or dataset of texts"),
     ],
 )

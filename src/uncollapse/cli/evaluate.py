@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -229,11 +229,11 @@ def _open_sides(
         return _Sides(asked, other, size)
     if not parts:
         return _Sides(whole, None, size)
-    if gallery is None or rows.get("--gallery") is rows.get("--queries"):
+    if gallery is None or gallery == queries:
         spare = len(whole) - len(asked)
         return _Sides(asked, None, size, f"{spare:,} other rows left out" if spare else "")
-    spare = len(whole) - len(np.union1d(rows["--gallery"], rows.get("--queries", rows["--gallery"])))
-    left_out = f"{spare:,} rows are neither" if spare and queries else ""
+    spare = len(whole) - len(np.union1d(*rows.values())) if queries else 0
+    left_out = f"{spare:,} rows are neither" if spare else ""
     return _Sides(asked, whole.select(rows["--gallery"]), size, left_out)
 
 
@@ -249,16 +249,14 @@ def _rows_with(source: Source, option: str, column: str, value: str) -> Array:
     rows = np.flatnonzero(words == value)
     if not len(rows):
         values, counts = np.unique(words, return_counts=True)
-        pairs = list(zip(values, counts, strict=True))[:8]
+        pairs = list(zip(values.tolist(), counts, strict=True))[:8]
         there = ", ".join(f"{word!r} ({count:,} rows)" for word, count in pairs)
         allowed = f"a value of column {column!r} of {source.title}: {there}"
         raise InputError(option, repr(value), allowed)
     return rows
 
 
-def _score_file(
-    sides: _Sides, question: _Question, rerank: ReRanking | None
-) -> list[ScoreLine]:
+def _score_file(sides: _Sides, question: _Question, rerank: ReRanking | None) -> list[ScoreLine]:
     if rerank is not None and (question.cameras is None or sides.gallery is None):
         raise InputError.conflict("--rerank needs --cameras and --gallery")
     if question.cameras is None:
@@ -279,7 +277,11 @@ def _retrieved(sides: _Sides, question: _Question) -> list[ScoreLine]:
 
     queries, gallery = sides.queries, sides.gallery
     rows = _sample(len(queries), question.max_rows)
-    settings = {"ks": question.ks, "full_map": True, "normalize": question.normalize}
+    settings: dict[str, Any] = {
+        "ks": question.ks,
+        "full_map": True,
+        "normalize": question.normalize,
+    }
     lines: list[ScoreLine] = []
     for by, labels in _kinds_of_labels(sides).items():
         own = labels[: len(queries)]

@@ -82,7 +82,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     Typer has no groups of options; with this, commands share them.
     """
     own = inspect.signature(command, eval_str=True).parameters.values()
-    groups = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
     options: list[inspect.Parameter] = []
     for parameter in own:
         if parameter.name not in groups:

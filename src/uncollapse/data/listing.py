@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse._base.arrays import MOST_BYTES, rows_of_texts
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -111,23 +109,28 @@ class TextSource:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Bytes of the longest text."""
-        longest = max((len(text.encode("utf-8", "replace")) for text in self.texts), default=1)
-        return (min(max(longest, 1), MOST_BYTES),)
+        return (min(max(self._sizes(), default=1), _MOST_BYTES) or 1,)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def read(self, rows: Tensor) -> Tensor:
         """The texts of these rows, `[B, L]` in int16."""
+        from uncollapse._base.arrays import rows_of_texts  # torch: not needed to list datasets
+
         return rows_of_texts([self.texts[row] for row in rows.tolist()], self.shape[0])
 
     def shortened(self) -> dict[str, tuple[str, ...]]:
         """The rows too long to be read whole, as a `LoadReport` has what was converted."""
-        sizes = (len(text.encode("utf-8", "replace")) for text in self.texts)
-        rows = tuple(f"row {row}" for row, size in enumerate(sizes, 1) if size > MOST_BYTES)
-        return {f"texts above {MOST_BYTES:,} bytes": rows} if rows else {}
+        long = [row for row, size in enumerate(self._sizes(), 1) if size > _MOST_BYTES]
+        names = tuple(f"row {row}" for row in long)
+        return {f"texts above {_MOST_BYTES:,} bytes": names} if names else {}
+
+    def _sizes(self) -> list[int]:
+        return [len(text.encode("utf-8", "replace")) for text in self.texts]
 
 
+_MOST_BYTES = 1 << 16  # of a text that are read
 _IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif"}
 _IMAGE_ENDINGS |= {".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 

@@ -129,12 +129,18 @@ class Source:
 
     def select(self, rows: Array) -> Source:
         """These rows only."""
-        known = {name: getattr(self, name) for name in ("labels", "fine_labels", "names")}
+        labels, fine_labels, names = (
+            None if values is None else values[rows]
+            for values in (self.labels, self.fine_labels, self.names)
+        )
+        columns = {name: values[rows] for name, values in self.columns.items()}
         return replace(
             self,
             points=self.points[rows],
-            columns={name: values[rows] for name, values in self.columns.items()},
-            **{name: None if values is None else values[rows] for name, values in known.items()},
+            labels=labels,
+            fine_labels=fine_labels,
+            names=names,
+            columns=columns,
         )
 
     def need_labels(self, *, fine: bool = False) -> Array:

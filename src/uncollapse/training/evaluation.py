@@ -17,11 +17,11 @@ from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError
 from uncollapse._base.progress import ProgressOption
 from uncollapse.data import DataError, LabelledImages, describe
-from uncollapse.data.sources import Source
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
+from uncollapse.data.sources import Source
 from uncollapse.metrics import clustering, verification
 from uncollapse.metrics.re_identification import reid, searching_rows
 from uncollapse.metrics.re_ranking import ReRanking
