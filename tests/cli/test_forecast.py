@@ -166,7 +166,7 @@ def test_a_race_works_with_shapes_probe_and_files(alone, capsys):
     [
         (["--race"], "--race-steps: expected at least 12, room for two strategies, got 0, a tenth"),
         (["--race", "--race-steps", "9"], "room for two strategies, got 9"),
-        (["--race-steps", "40"], "--race-steps: expected --race as well, got 40"),
+        (["--race-steps", "40"], "--race-steps needs --race"),
     ],
 )
 def test_a_budget_without_room_names_its_option_at_once(alone, capsys, monkeypatch, more, told):
