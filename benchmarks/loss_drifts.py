@@ -102,13 +102,13 @@ def main() -> int:
     print("| loss | " + " | ".join(name for name, *_ in every) + " |")
     print("|---" * (len(every) + 1) + "|")
     for name in names:
-        make, normalized = makers[name]
+        make, normalize = makers[name]
         cells = []
         for _, z, labels in every:
             loss = make(None, int(labels.max()) + 1, z.shape[1])
             fitted(loss, z, labels)  # type: ignore[arg-type]
-            radial = drift(loss, z, labels, normalized=normalized).value
-            modes = mode_drift(loss, z, labels, normalized=normalized).value
+            radial = drift(loss, z, labels, normalize=normalize).value
+            modes = mode_drift(loss, z, labels, normalize=normalize).value
             cells.append(f"{radial:+.3g}, {modes:+.3g}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
     return 0

@@ -183,9 +183,9 @@ def _looked_at(
 ) -> dict[str, float]:
     other = seed + OTHER_BATCHES
     seen = list(embedded_batches(model, data.train, data.p, data.k, BATCHES, other))
-    modes = mode_drift(loss_fn, seen, k=NEIGHBOURS, normalized=sphere)
+    modes = mode_drift(loss_fn, seen, k=NEIGHBOURS, normalize=sphere)
     figures = {f"modes_{key}": value for key, value in vars(modes).items()}
-    figures["radial"] = drift(loss_fn, seen, normalized=sphere).value
+    figures["radial"] = drift(loss_fn, seen, normalize=sphere).value
     figures["nc1"] = float(np.mean([nc1(z, y) for z, y in seen]))
     figures["cdnv"] = float(np.mean([cdnv(z, y) for z, y in seen]))
     return {key: float(f"{value:.6g}") for key, value in figures.items()}

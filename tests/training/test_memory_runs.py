@@ -144,7 +144,7 @@ def test_a_race_begins_every_strategy_with_the_memory_of_the_copy():
             break
     else:
         raise AssertionError([str(event) for event in guard.events])
-    steps = max(lap.steps for lap in events[-1].race.last.values())
+    steps = max(score.steps for score in events[-1].race.last.values())
     assert int(loss.calls) <= step + steps  # its own steps since the copy, and no other's
 
 

@@ -13,7 +13,7 @@ from uncollapse.health.drifts import (
     probe,
 )
 from uncollapse.health.figures import cdnv, effective_rank, measure, nc1, principal_axes
-from uncollapse.health.forecasts import Cell, Forecast, forecast
+from uncollapse.health.forecasts import Forecast, ForecastCell, forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import (
     Logger,
@@ -24,7 +24,7 @@ from uncollapse.health.loggers import (
 )
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
-from uncollapse.health.race import Lap, Race
+from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.records import (
     VERDICTS,
     ClassHealth,
@@ -42,18 +42,17 @@ from uncollapse.health.verdict import Thresholds, judge
 __all__ = [
     "VERDICTS",
     "Advice",
-    "Cell",
     "ClassHealth",
     "CollapseMonitor",
     "Cosines",
     "Drift",
     "DriftRow",
     "Forecast",
+    "ForecastCell",
     "Guard",
     "GuardEvent",
     "Health",
     "Histogram",
-    "Lap",
     "Logger",
     "MlflowLogger",
     "ModeDrift",
@@ -62,6 +61,7 @@ __all__ = [
     "Norms",
     "Probe",
     "Race",
+    "RaceScore",
     "Reference",
     "RunSettings",
     "SentenceLoss",

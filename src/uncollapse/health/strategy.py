@@ -377,7 +377,7 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
 def _value(loss_fn: Loss, rows: Tensor, labels: ArrayLike, sphere: bool) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoTripletsWarning)
-        return mode_drift(loss_fn, rows, labels, normalized=sphere).value
+        return mode_drift(loss_fn, rows, labels, normalize=sphere).value
 
 
 def _words(name: str, value: float, other: str, kept: float) -> str:

@@ -14,16 +14,12 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
-from uncollapse.papers._item import Request
-from uncollapse.papers._made import read_made
-from uncollapse.papers.eps import (
-    EPS_ITEMS,
-    coarse_to_fine,
-    mnist_tables,
-    omniglot_tables,
-    photographs,
-)
-from uncollapse.papers.eps.methods import METHODS
+from uncollapse.papers._item import Request, read_made
+from uncollapse.papers.eps import EPS_ITEMS, coarse_to_fine
+from uncollapse.papers.eps import tables as mnist_tables
+from uncollapse.papers.eps import tables as omniglot_tables
+from uncollapse.papers.eps import tables as photographs
+from uncollapse.papers.eps._scores import METHODS
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.config import apply_overrides
 from uncollapse.training.measurer import start_network
