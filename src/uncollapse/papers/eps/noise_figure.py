@@ -22,9 +22,7 @@ from uncollapse.noise import (
     expected_loss,
 =======
     check_claims_eps,
-    expected_eps_margin,
-    expected_eps_triplet,
-    expected_triplet,
+    expected_loss,
 >>>>>>> main
     minimise,
     smallest_m,
