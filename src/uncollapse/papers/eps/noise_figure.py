@@ -18,12 +18,8 @@ from uncollapse.noise import (
     Minimum,
     NoiseModel,
     blobs,
-<<<<<<< HEAD
-    expected_loss,
-=======
     check_claims_eps,
     expected_loss,
->>>>>>> main
     minimise,
     smallest_m,
 )
