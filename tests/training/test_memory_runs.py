@@ -28,7 +28,7 @@ VALUES = {
     "loss": {"margin": 0.2, "memory": 50},
     "mining": {"positives": "hard", "negatives": "hard"},
     "guard": {"action": "rescue", "every": 2},
-    "optimiser": {"lr": 0.01},
+    "optimizer": {"lr": 0.01},
     "train": {"steps": 12, "log_every": 2, "tensorboard": "off"},
     "evaluate": {"max_samples": 200},
 }

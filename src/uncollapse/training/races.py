@@ -108,11 +108,11 @@ class SessionTrial:
 
     def copy_state(self) -> TrainingState:
         """Network, optimiser and what the loss learns."""
-        return copy_state(self.session.model, self.session.optimiser, self.session.loss)
+        return copy_state(self.session.model, self.session.optimizer, self.session.loss)
 
     def restore(self, state: TrainingState) -> None:
         """Make a copy the state again."""
-        restore_state(state, self.session.model, self.session.optimiser, self.session.loss)
+        restore_state(state, self.session.model, self.session.optimizer, self.session.loss)
 
     def train(self, batch: Batch) -> None:
         """One step, as the run makes it."""
