@@ -412,11 +412,7 @@ def _sample(count: int, most: int) -> Array:
 
 
 def _show_file(
-    sides: _Sides,
-    lines: list[ScoreLine],
-    metric: str,
-    intervals: str,
-    rerank: ReRanking | None,
+    sides: _Sides, lines: list[ScoreLine], metric: str, intervals: str, rerank: ReRanking | None
 ) -> None:
     against = "each row against all others"
     if sides.gallery is not None:

@@ -66,8 +66,7 @@ def verify_command(
         ),
     ] = None,
     skip_missing: Annotated[
-        bool,
-        typer.Option("--skip-missing", help="Skip pairs with a sample that is not there."),
+        bool, typer.Option("--skip-missing", help="Skip pairs with a sample that is not there.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
@@ -92,7 +91,7 @@ def verify_command(
 
         parts = scored.folds if folds is None else folds
         result = verification(scores=scored.scores, same=scored.same, folds=parts, far=rates)
-        about = f"{source.name}: {len(scored.scores):,} scored pairs"
+        about = f"{source.name}: {result.same + result.different:,} scored pairs"
     else:
         rows = (
             _rows_of_run(source, split, options) if source.is_dir() else open_file(source, columns)
