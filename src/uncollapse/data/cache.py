@@ -41,7 +41,7 @@ __all__ = [
 
 
 _FORMAT = 1
-_SIGN_OF_LIFE = 64  # images decoded between two of them
+_SHOWN_EVERY = 64  # images decoded between two reports of progress
 
 
 class CacheError(DataError):
@@ -129,10 +129,10 @@ def cached(
         return ready
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(manifest.with_suffix(".lock")) as lock:
+        with FileLock(manifest.with_suffix(".lock")):
             ready = _open(manifest, print_of)  # another process may have built it meanwhile
             if ready is None:
-                _build(source, manifest, print_of, lock, progress, workers)
+                _build(source, manifest, print_of, progress, workers)
                 ready = _open(manifest, print_of)
     except OSError as error:
         raise explain_cache_error(error, folder, "image") from error
@@ -183,7 +183,6 @@ def _build(
     source: FileSource,
     manifest: Path,
     print_of: str,
-    lock: FileLock,
     progress: ProgressOption,
     workers: int | None,
 ) -> None:
@@ -194,7 +193,7 @@ def _build(
     pixels = manifest.with_name(f"{manifest.stem}-{uuid.uuid4().hex[:12]}.u8")
     try:
         with streamed_aside(pixels) as file:
-            entry = _decode_all(source, file, lock, progress, workers)
+            entry = _decode_all(source, file, progress, workers)
         entry |= {"fingerprint": print_of, "pixels": pixels.name, "decoding": asdict(source.how)}
         write_json(manifest, entry)
     except BaseException:
@@ -211,7 +210,6 @@ def _build(
 def _decode_all(
     source: FileSource,
     file: BinaryIO,
-    lock: FileLock,
     progress: ProgressOption,
     workers: int | None,
 ) -> dict[str, Any]:
@@ -226,8 +224,7 @@ def _decode_all(
                 file.write(image.pixels.tobytes())
                 rows.append(image.row)
             done = image.row + 1
-            if done % _SIGN_OF_LIFE == 0 or done == len(source):
-                lock.refresh()
+            if done % _SHOWN_EVERY == 0 or done == len(source):
                 show(done, len(source))
     return {"shape": [len(rows), *source.shape], "rows": rows} | asdict(findings)
 
@@ -305,9 +302,9 @@ def with_features(
     try:
         if not path.is_file():
             folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(path.with_suffix(".lock")) as lock:
+            with FileLock(path.with_suffix(".lock")):
                 if not path.is_file():  # another process may have made it meanwhile
-                    _compute(data, network, path, lock, progress)
+                    _compute(data, network, path, progress)
     except OSError as error:
         raise explain_cache_error(error, folder, "feature") from error
     return replace(data, features=FeatureFile(path))
@@ -317,7 +314,6 @@ def _compute(
     data: LabelledImages,
     network: Callable[[Tensor], Tensor],
     path: Path,
-    lock: FileLock,
     progress: ProgressOption,
 ) -> None:
     starts = range(0, len(data), _BATCH)
@@ -329,7 +325,6 @@ def _compute(
                 header = {"descr": "<f4", "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_2_0(file, header)
             file.write(made.tobytes())
-            lock.refresh()
             show(min(start + _BATCH, len(data)), len(data))
 
 
