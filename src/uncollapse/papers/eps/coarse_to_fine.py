@@ -65,7 +65,7 @@ def _setup(
             "data": data,
             "model": {"normalize": True, "dim": 128} | model,
             "batch": {"p": p, "k": k},
-            "optimiser": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
+            "optimizer": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
             "evaluate": {"ks": [1]},
             "guard": {"action": "off"},
             "train": train_section(steps),

@@ -43,7 +43,7 @@ _PROTOCOL: dict[str, Any] = {
     "data": {"name": "mnist-parity", "eval_splits": ["val", "test"]},
     "model": {"backbone": "mnist-cnn", "dim": 2},
     "batch": {"p": 2, "k": 80},
-    "optimiser": {"name": "adam", "lr": 1e-3},
+    "optimizer": {"name": "adam", "lr": 1e-3},
     "evaluate": {"ks": [1, 5, 10]},
     "guard": {"action": "off"},
 }
@@ -68,7 +68,7 @@ _LAPTOP = Setup(
     config=_PROTOCOL
     | {
         "data": {"name": "mnist-parity", "eval_splits": []},
-        "optimiser": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
+        "optimizer": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
         "train": train_section(900),
     },
     seeds=5,
@@ -122,7 +122,7 @@ _OMNIGLOT_TABLES_PROTOCOL: dict[str, Any] = {
     "data": {"name": "omniglot", "eval_splits": ["test"], "workers": 4},
     "model": {"backbone": "resnet50", "dim": 128, "normalize": True, "init": "eps"},
     "batch": {"p": 4, "k": 40},
-    "optimiser": {"name": "adam", "lr": 1e-5, "loss_lr": 5e-4},
+    "optimizer": {"name": "adam", "lr": 1e-5, "loss_lr": 5e-4},
     "evaluate": {"ks": [1, 2, 4, 8]},
     "guard": {"action": "off"},
 }
@@ -131,7 +131,7 @@ _OMNIGLOT_TABLES_SMOKE = Setup(
         "data": {"name": "mnist-parity", "eval_splits": ["test"]},
         "model": {"backbone": "mlp", "hidden": [32], "dim": 16, "normalize": True},
         "batch": {"p": 2, "k": 16},
-        "optimiser": {"name": "adam", "lr": 1e-3},
+        "optimizer": {"name": "adam", "lr": 1e-3},
         "evaluate": {"ks": [1]},
         "guard": {"action": "off"},
         "train": train_section(20, 2),
@@ -150,7 +150,7 @@ _OMNIGLOT_TABLES_LAPTOP = Setup(
             "dim": 128,
             "normalize": True,
         },
-        "optimiser": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
+        "optimizer": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
         "train": train_section(3000, 6),
     },
     seeds=3,
@@ -232,7 +232,7 @@ TABLE4 = table_item(
 _PHOTOGRAPHS_PROTOCOL: dict[str, Any] = {
     "model": {"backbone": "resnet50", "dim": 128, "normalize": True, "init": "eps"},
     "batch": {"p": 10, "k": 16},
-    "optimiser": {"name": "adam", "lr": 1e-5, "loss_lr": 5e-4},
+    "optimizer": {"name": "adam", "lr": 1e-5, "loss_lr": 5e-4},
     "evaluate": {"ks": [1, 2, 4]},
     "guard": {"action": "off"},
 }
@@ -241,7 +241,7 @@ _PHOTOGRAPHS_SMOKE = Setup(
         "data": {"name": "digits", "eval_splits": ["test"]},
         "model": {"backbone": "mlp", "hidden": [32], "dim": 16, "normalize": True},
         "batch": {"p": 2, "k": 16},
-        "optimiser": {"name": "adam", "lr": 1e-3},
+        "optimizer": {"name": "adam", "lr": 1e-3},
         "evaluate": {"ks": [1]},
         "guard": {"action": "off"},
         "train": train_section(20, 2),
@@ -270,7 +270,7 @@ def _laptop(name: str) -> Setup:
                 "normalize": True,
             },
             "batch": {"p": 10, "k": 8},
-            "optimiser": {"name": "adam", "lr": 1e-4, "trunk_lr": 1e-5, "loss_lr": 5e-4},
+            "optimizer": {"name": "adam", "lr": 1e-4, "trunk_lr": 1e-5, "loss_lr": 5e-4},
             "train": train_section(_STEPS),
         },
         seeds=2,

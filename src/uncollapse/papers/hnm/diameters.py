@@ -83,7 +83,7 @@ class Grid(Setup):
         size = data.get("size", "")
         side = "x".join(map(str, size)) if isinstance(size, list) else size
         what = f"{data['name']}{side}-{model['backbone']}{hidden}-{train['steps']}"
-        what += f"-lr{self.config['optimiser']['lr']:g}-m{margin:g}"
+        what += f"-lr{self.config['optimizer']['lr']:g}-m{margin:g}"
         found: dict[str, Sections] = {}
         for batch, dim in shapes:
             section: dict[str, Any] = {"sampler": "uniform", "size": batch}
@@ -122,7 +122,7 @@ def grid(
             "mining": {"positives": "hard", "negatives": "hard"},
             "loss": {"name": "triplet"},
             "guard": {"action": "off"},
-            "optimiser": {"name": "adam", "lr": lr},
+            "optimizer": {"name": "adam", "lr": lr},
             "evaluate": {"ks": [1], "max_samples": 2000},
             "train": {
                 "steps": steps,

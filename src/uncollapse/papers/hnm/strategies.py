@@ -59,7 +59,7 @@ def _setup(data: Mapping[str, Any], p: int, k: int, steps: int, seeds: int, diff
             "data": data,
             "model": {"backbone": "conv2", "dim": 128},
             "batch": {"p": p, "k": k},
-            "optimiser": {"name": "adam", "lr": 3e-4},
+            "optimizer": {"name": "adam", "lr": 3e-4},
             "evaluate": {"ks": [1, 5, 10]},
             "train": {
                 "steps": steps,
