@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from uncollapse._base.table import Column, FittedTable
+from uncollapse._base.table import Cell, Table
 from uncollapse.data.copies import CopyCheck, SplitCheck, Survey
 from uncollapse.data.listing import Counts, DatasetInfo
 
@@ -28,18 +28,16 @@ def survey_table(found: Iterable[Survey]) -> RenderableType:
     >>> "cub200" in shown.get()
     True
     """
-    columns = [Column("name", style="bold"), Column("what", folds=True, below=True, least=36)]
-    columns += [Column("found", folds=True, below=True, least=40), Column("where", folds=True)]
-    table = FittedTable(columns, title="Datasets")
+    table = Table(["name", "what", "found", "where"], title="Datasets")
     for entry in found:
         counts = {split: f"{split}: {many}" for split, many in entry.found.items()}
         wrong = {split: _verdict(entry, split, many) for split, many in entry.found.items()}
         lines = "\n".join(text + wrong[split] for split, text in counts.items())
         table.add(
-            entry.info.name,
+            Cell(entry.info.name, style="bold"),
             entry.info.title,
-            Text(lines, style="red" if any(wrong.values()) else ""),
-            entry.origin or Text("not found", style="dim"),
+            Cell(lines, style="red" if any(wrong.values()) else ""),
+            entry.origin or Cell("not found", style="dim"),
         )
     hint = "[dim]Set UNCOLLAPSE_DATA to a folder with one folder per dataset. More about one:[/dim]"
     return Group(table, f"{hint} uncollapse datasets NAME")

@@ -16,7 +16,7 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from uncollapse._base.table import FittedTable
+    from uncollapse._base.table import Table
     from uncollapse.report.demo_page import Story
     from uncollapse.training import Config, Run
 
@@ -79,19 +79,16 @@ def _play(
     return Story(act.title, act.text, act.score, runs)
 
 
-def _table(act: Act, story: Story) -> FittedTable:
-    from rich.text import Text
+def _table(act: Act, story: Story) -> Table:
+    from uncollapse._base.table import Cell, Table
 
-    from uncollapse._base.table import Column, FittedTable
-
-    figures = [Column(name, right=True) for name in ("R@1 untrained", "R@1 trained", "diameter")]
-    columns = [Column("run"), *figures, Column("verdict")]
-    table = FittedTable(columns, title=f"{act.title}: 48 letters never trained on")
+    heads = ["run", "R@1 untrained", "R@1 trained", "diameter", "verdict"]
+    table = Table(heads, title=f"{act.title}: 48 letters never trained on")
     for name, end in story.ends.items():
         verdict, size = end.health.verdict, end.health.relative_diameter
         shown = "-" if size is None else f"{size:.1%}"
         figures_of = f"{end.before:.1%}", f"{end.after:.1%}", shown
-        table.add(name, *figures_of, Text(verdict, verdict_style(verdict)))
+        table.add(name, *figures_of, Cell(verdict, style=verdict_style(verdict)))
     return table
 
 

@@ -45,7 +45,7 @@ class RunRows:
             self._event(step, values)
         if self._act.score in values:
             self._row(step, self._latest)
-        self._table.draw({}, [], f"  step {step} of {self._steps}")
+        self._table.draw([], [], f"  step {step} of {self._steps}")
 
     def ended(self, health: Health) -> None:
         """The verdict on the letters that were never trained on, with its reason."""

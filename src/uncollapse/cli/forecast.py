@@ -16,13 +16,12 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from uncollapse._base.table import FittedTable
+    from uncollapse._base.table import Table
     from uncollapse.health import Forecast
 
 __all__ = ["command"]
 
 _COLOURS = {"none": "green", "some": "yellow", "high": "red"}
-_SPARE = {"±": 3, "bound": 2, "diameter": 1}  # what goes first where there is no room
 _P, _K = "2,4,8,18", "2,4,8,16,32"
 
 
@@ -147,20 +146,14 @@ def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
     return fitted.c
 
 
-def _tables(found: Forecast, *, alternatives: bool) -> list[FittedTable]:
+def _tables(found: Forecast, *, alternatives: bool) -> list[Table]:
     """The own strategy for each batch shape and dimension; then its alternatives, in short."""
-    from rich.text import Text
-
-    from uncollapse._base.table import Column, FittedTable
+    from uncollapse._base.table import Cell, Table
 
     title = f"{found.cells[0].strategy}, at initialisation"
     probed = found.cells[0].probe is not None
-    # Of figures for which a terminal has no room, files and the page have all.
     columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound", *["left"] * probed]
-    own = FittedTable(
-        [Column(name, right=True, spare=_SPARE.get(name, 0)) for name in [*columns, "risk"]],
-        title=title,
-    )
+    own = Table([*columns, "risk"], title=title, keys=3)
     for cell in found.cells:
         own.add(
             str(cell.p),
@@ -172,13 +165,12 @@ def _tables(found: Forecast, *, alternatives: bool) -> list[FittedTable]:
             f"{cell.diameter:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
             *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
-            Text(cell.risk, style=_COLOURS[cell.risk]),
+            Cell(cell.risk, style=_COLOURS[cell.risk]),
         )
     if not found.alternatives or not alternatives:
         return [own]
-    heads = [Column("strategy", folds=True), Column("largest drift", right=True)]
-    others = FittedTable(
-        [*heads, Column("shrinks in", folds=True), Column("modes", folds=True)],
+    others = Table(
+        ["strategy", "largest drift", "shrinks in", "modes"],
         title="alternatives, same shapes, at initialisation",
     )
     for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
@@ -187,7 +179,7 @@ def _tables(found: Forecast, *, alternatives: bool) -> list[FittedTable]:
         shrinking = sum(cell.risk != "none" for cell in cells)
         others.add(
             str(strategy),
-            Text(f"{worst.drift:+.3f}", style=_COLOURS[worst.risk]),
+            Cell(f"{worst.drift:+.3f}", style=_COLOURS[worst.risk]),
             f"{shrinking} of {len(cells)} shapes",
             _range([cell.mode_drift for cell in cells]),
         )

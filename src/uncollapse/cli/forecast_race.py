@@ -13,7 +13,7 @@ from uncollapse.cli.plain_lines import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from uncollapse._base.table import FittedTable
+    from uncollapse._base.table import Table
     from uncollapse.training import Config
     from uncollapse.training.races import RaceResult
 
@@ -73,14 +73,11 @@ def tell_winner(
     say(console, f"train it: {shlex.join(words)}", whole=True)
 
 
-def _table(found: RaceResult) -> FittedTable:
-    from rich.text import Text
+def _table(found: RaceResult) -> Table:
+    from uncollapse._base.table import Cell, Table
 
-    from uncollapse._base.table import Column, FittedTable
-
-    numbers = [Column(name, right=True) for name in ("drift", "steps", _RECALL, "left")]
-    table = FittedTable(
-        [Column("strategy", folds=True, least=16), *numbers, Column("result", folds=True)],
+    table = Table(
+        ["strategy", "drift", "steps", _RECALL, "left", "result"],
         title=f"race from the untrained network, best first; own: {found.own}",
     )
     for one in found.by_place:
@@ -90,7 +87,7 @@ def _table(found: RaceResult) -> FittedTable:
             "–" if one.steps is None else str(one.steps),
             "–" if one.recall is None else f"{one.recall:.1%}",
             "–" if one.scale is None else f"{one.scale:.2g}",
-            Text(one.result, style=_COLOURS.get(one.result, "")),
+            Cell(one.result, style=_COLOURS.get(one.result, "")),
         )
     return table
 

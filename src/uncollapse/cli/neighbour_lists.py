@@ -65,13 +65,10 @@ def check_ending(out: Path | None) -> None:
 
 def show_neighbours(console: Console, found: FoundNeighbours) -> int:
     """Print the table; of many queries the first ones. Gives back how many were shown."""
-    from uncollapse._base.table import Column, FittedTable
+    from uncollapse._base.table import Table
 
-    columns = [Column("query", folds=True, least=16), Column("rank", right=True)]
-    columns += [Column("neighbour", folds=True, least=16)]
-    columns += [Column("label", folds=True, least=8)] * (found.labels is not None)
-    columns += [Column("")] * (found.right is not None)
-    table = FittedTable([*columns, Column(found.measure, right=True)])
+    heads = ["query", "rank", "neighbour", *["label"] * (found.labels is not None)]
+    table = Table([*heads, *[""] * (found.right is not None), found.measure], keys=2)
     shown = min(_SHOWN, len(found.queries))
     for entry in found.rows()[: shown * found.hits.rows.shape[1]]:
         first = entry["rank"] == 1

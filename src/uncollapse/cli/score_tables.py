@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uncollapse._base.check import visible
 
 if TYPE_CHECKING:
-    from uncollapse._base.table import FittedTable
+    from uncollapse._base.table import Table
     from uncollapse.metrics import Interval
 
 __all__ = [
@@ -63,7 +63,7 @@ class ScoreLine:
 
 def split_tables(
     scores: Mapping[str, float], start: Mapping[str, float] | None = None
-) -> list[FittedTable]:
+) -> list[Table]:
     """`split_table` of what ranks rows, and one of what verifies pairs, where there is such."""
     from uncollapse.training.evaluation import VERIFICATION
 
@@ -83,19 +83,18 @@ def split_tables(
 
 def split_table(
     scores: Mapping[str, float], start: Mapping[str, float] | None = None, head: str = "split"
-) -> FittedTable:
+) -> Table:
     """Rows are split and kind of label, columns the metrics.
 
     With the scores at the `start`, each row stands under that of the network before training.
     """
-    from uncollapse._base.table import Column, FittedTable
+    from uncollapse._base.table import Table
 
     ends, begins = _by_group(scores), _by_group(start or {})
     metrics = list(dict.fromkeys(m for row in ends.values() for m in row))
     both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
     titles = (_TITLES.get(m, m.replace("recall@", "R@").replace("tar@", "TAR@")) for m in metrics)
-    names = [Column(head, key=True, folds=True), *[Column("training", key=True)] * both]
-    table = FittedTable([*names, *(Column(title, right=True) for title in titles)])
+    table = Table([head, *["training"] * both, *titles], keys=1 + both)
     for group, row in ends.items():
         moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
         for name, found in moments.items():
@@ -114,22 +113,20 @@ def _by_group(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return rows
 
 
-def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> FittedTable:
+def line_table(lines: Sequence[ScoreLine], level: float = 0.95, threshold: str = "") -> Table:
     """One row a figure, in per cent; with `threshold`, a column of that name for the notes."""
-    from uncollapse._base.table import Column, FittedTable
+    from uncollapse._base.table import Table
 
     kinds = list(dict.fromkeys(line.by for line in lines))
     several = len(kinds) > 1
-    columns = [*[Column("by", key=True, folds=True)] * several, Column("figure", key=True)]
-    columns += [Column("%", right=True), Column(f"{level:.0%} interval")]
-    columns += [Column(threshold, right=True)] if threshold else []
-    table = FittedTable([*columns, Column("over", folds=True, least=12)])
+    heads = [*["by"] * several, "figure", "%", f"{level:.0%} interval"]
+    heads += [threshold] if threshold else []
+    table = Table([*heads, "over"], keys=1 + several)
     for kind in kinds:
         for line in (one for one in lines if one.by == kind):
             cells = [kind] * several + [line.title, _percent(line.value), _between(line)]
             cells += [line.note] if threshold else []
             table.add(*(visible(cell) for cell in [*cells, line.over]))
-        table.end_section()
     return table
 
 
@@ -153,16 +150,16 @@ def score_pairs(
 
 def pair_table(
     plain: Sequence[ScoreLine], other: Sequence[ScoreLine], level: float = 0.95
-) -> FittedTable:
+) -> Table:
     """The same figures in the plain and in the re-ranked order, side by side, in per cent."""
-    from uncollapse._base.table import Column, FittedTable
+    from uncollapse._base.table import Table
 
     between = any(line.low is not None for line in plain)
     over = any(line.over for line in plain)
-    columns = [Column("figure", key=True)]
+    heads = ["figure"]
     for head in ("plain", "re-ranked"):
-        columns += [Column(head, right=True), *[Column(f"{level:.0%} interval")] * between]
-    table = FittedTable([*columns, *[Column("over", folds=True, least=12)] * over])
+        heads += [head, *[f"{level:.0%} interval"] * between]
+    table = Table([*heads, *["over"] * over])
     for pair in zip(plain, other, strict=True):
         cells = [pair[0].title]
         for line in pair:

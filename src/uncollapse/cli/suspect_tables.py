@@ -28,14 +28,12 @@ def show_suspects(
     most: int,
 ) -> None:
     """The worst of them, and how many there are."""
-    from uncollapse._base.table import Column, FittedTable
+    from uncollapse._base.table import Table
 
     shown = found.rows[:most].tolist()
     if shown:
-        named = [Column("name", folds=True, below=True, least=16)] * (names is not None)
-        words = [Column(word, folds=True, least=8) for word in ("label", "suggested")]
-        figures = [Column(word, right=True) for word in ("agree", "P(wrong)")]
-        table = FittedTable([Column("row", right=True), *named, *words, *figures])
+        named = ["name"] * (names is not None)
+        table = Table(["row", *named, "label", "suggested", "agree", "P(wrong)"])
         for row in shown:
             near = labels[found.neighbours[row]]
             agree = f"{int((near == found.suggested[row]).sum())} of {len(near)}"

@@ -12,7 +12,7 @@ from uncollapse.cli.file_options import must_exist
 from uncollapse.cli.plain_lines import say
 
 if TYPE_CHECKING:
-    from uncollapse._base.table import FittedTable
+    from uncollapse._base.table import Table
     from uncollapse.sweep.grid import Plan
     from uncollapse.sweep.jobs import Engine
 
@@ -96,11 +96,11 @@ def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engi
     return LocalEngine(out, jobs or cores())
 
 
-def _table(plan: Plan) -> FittedTable:
+def _table(plan: Plan) -> Table:
     """The plan for a person."""
-    from uncollapse._base.table import Column, FittedTable
+    from uncollapse._base.table import Table
 
-    table = FittedTable([Column("what"), Column("value", folds=True)], boxed=False, header=False)
+    table = Table(["", ""])
     table.add("runs", f"{plan.total}")
     table.add("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))
     table.add("to make now", f"{plan.left}, {plan.slots} at a time")

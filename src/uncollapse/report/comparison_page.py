@@ -79,7 +79,7 @@ def _scores(found: Comparison, split: str) -> dict[str, Any]:
     bold = "; bold is the best" * (len(every) > 1)
     return {
         "below": [line for one in every for line in _below(one, split)],
-        "table": Table(head, rows, caption=f"Split {split}{bold}"),
+        "table": Table(head, rows, title=f"Split {split}{bold}"),
         "sampled": next((one.sampled for one in looks if isinstance(one, Snapshot)), ""),
         "unseen": [one for one in looks if isinstance(one, str)],
     }

@@ -183,7 +183,7 @@ def _say(error: Exception) -> str:
 
 _COLOURS = {"finished": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow"}
 _NUMBERS = ("step", "loss", "diameter", "R@1", "seconds")
-_COLUMNS = {"run": "left"} | dict.fromkeys(_NUMBERS, "right") | {"verdict": "left"}
+_COLUMNS = ("run", *_NUMBERS, "verdict")
 _TAIL = 4096  # bytes of a log that hold its last lines
 
 
