@@ -21,6 +21,7 @@ __all__ = ["FileLock", "FolderOwner", "InUseError"]
 
 _STALE = 60.0  # seconds without a sign of life; a holder refreshes its lock six times in them
 _POLL = 0.1  # seconds between two looks at a lock that is held
+_ATTEMPTS = 10  # looks at a lock that names nobody, before it is refused
 
 
 class InUseError(RuntimeError):
@@ -64,6 +65,7 @@ class FileLock:
             return True
 
     def __enter__(self) -> FileLock:
+        attempt = 0
         while True:
             with contextlib.suppress(OSError):
                 self._remove_expired()
@@ -75,12 +77,15 @@ class FileLock:
             except PermissionError:  # of another user's lock file, unless there is none
                 if not self.path.exists():
                     raise
-            if not self.wait and self.path.exists():
+            # A process that has just made the file writes its name into it in a moment.
+            named = self._lease.owner is not None or attempt >= _ATTEMPTS
+            if not self.wait and named and self.path.exists():
                 raise InUseError(
                     f"{self.path.parent} is being written by {self._holder()}: wait for it to end, "
                     f"or give another folder; if that process is gone, delete {self.path}"
                 )
             time.sleep(_POLL)
+            attempt += 1
 
     def __exit__(self, *_: object) -> None:
         self._lease.release(force=True)
