@@ -24,7 +24,7 @@ from _mode_sets import NAMES, CoarseSet, Rows, coarse_set
 from _mode_table import auc_table, correlation_table, outcomes, run_table
 from _study import cached, quiet
 from uncollapse.data import DataError
-from uncollapse.health import cdnv, drift, mode_drift, nc1
+from uncollapse.health import drift, mode_drift
 from uncollapse.health.forecasts import embedded_batches
 from uncollapse.losses import (
     ContrastiveLoss,
@@ -35,7 +35,7 @@ from uncollapse.losses import (
     SupConLoss,
     TripletLoss,
 )
-from uncollapse.metrics import retrieval
+from uncollapse.metrics import cdnv, nc1, retrieval
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -394,7 +394,8 @@ def _cell(
 ) -> ForecastCell:
     measured = drift(loss_fn, embedded, normalize=unit)
     sizes = [diameter(z) for z, _ in embedded]
-    hardest = [hard_mined_loss(z, y, loss_fn.margin) for z, y in embedded]
+    margin = cast(TripletLoss, innermost(loss_fn)).margin
+    hardest = [hard_mined_loss(z, y, margin) for z, y in embedded]
     mean_size, mean_loss = sum(sizes) / len(sizes), sum(hardest) / len(hardest)
     return ForecastCell(
         *shape,

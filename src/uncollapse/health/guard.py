@@ -19,7 +19,6 @@ from uncollapse.health.figures import spread
 from uncollapse.health.loop_race import LoopTrial, Snapshots
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Race, Trial, plan_race, run_race
-from uncollapse.health.records import Health
 from uncollapse.health.strategy import (
     Strategy,
     apply_strategy,
@@ -28,7 +27,7 @@ from uncollapse.health.strategy import (
     rank_strategies,
     strategy_of,
 )
-from uncollapse.health.verdict import percent
+from uncollapse.health.verdict import Health, percent
 
 __all__ = ["ACTIONS", "Guard", "GuardEvent", "StrategyChoice"]
 

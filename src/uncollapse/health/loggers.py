@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.extras import import_extra
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.records import Health
+from uncollapse.health.verdict import Health
 
 __all__ = [
     "LOGGERS",

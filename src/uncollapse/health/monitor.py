@@ -16,9 +16,16 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, figures, scale_figures
-from uncollapse.health.records import VERDICTS, Health, Reference
 from uncollapse.health.strategy import RunSettings, mode_facts
-from uncollapse.health.verdict import Thresholds, judge, percent, scale_ratio
+from uncollapse.health.verdict import (
+    VERDICTS,
+    Health,
+    Reference,
+    Thresholds,
+    judge,
+    percent,
+    scale_ratio,
+)
 
 __all__ = ["CollapseMonitor", "RecentRows", "StuckLoss", "tight_share"]
 

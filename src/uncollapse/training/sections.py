@@ -26,7 +26,14 @@ from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.health.loggers import LOGGERS
-from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
+from uncollapse.losses import (
+    CrossBatchMemory,
+    IdentityLoss,
+    Loss,
+    MultipleLosses,
+    TrimmedLoss,
+    TupleLoss,
+)
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES, remembers
 from uncollapse.losses.spread import STAND_INS
@@ -37,7 +44,7 @@ from uncollapse.mining.miner import KEEP
 __all__ = [
     "AUGMENTATIONS",
     "LOSSES",
-    "REGULARISERS",
+    "REGULARIZERS",
     "AnyLoss",
     "ArcFaceConfig",
     "BatchConfig",
@@ -397,7 +404,7 @@ def _gaussian(directions: bool, size: TrainingSize) -> Loss:
 
 
 # Each made for what the loss beside it sees: rows, or their directions alone.
-REGULARISERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
+REGULARIZERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
     "variance-covariance": _spread,
     "coding-rate": _volume,
     "sigreg": _gaussian,
@@ -410,11 +417,11 @@ class LossConfig(Section):
     `trim_on` says which tuples are trimmed. `memory` is the number of the newest embeddings to
     compare with, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` is the
     weight of the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples.
-    `regulariser` adds `regulariser_weight` of one; it sees directions alone where the loss does, or
+    `regularizer` adds `regularizer_weight` of one; it sees directions alone where the loss does, or
     where the network ends in a normalisation.
     """
 
-    kind: ClassVar[type[Loss]]
+    kind: ClassVar[type[TupleLoss]]
 
     name: str
     trim: float | None = Field(None, gt=0, le=1)
@@ -425,8 +432,8 @@ class LossConfig(Section):
     id_weight: float = Field(0.0, ge=0)
     id_neck: Annotated[str, OneOf(NECKS)] = "none"
     label_smoothing: float = Field(0.0, ge=0, le=1)
-    regulariser: Annotated[str, OneOf(("none", *REGULARISERS))] = "none"
-    regulariser_weight: float = Field(0.1, ge=0)
+    regularizer: Annotated[str, OneOf(("none", *REGULARIZERS))] = "none"
+    regularizer_weight: float = Field(0.1, ge=0)
 
     @field_validator("id_neck", "label_smoothing")
     @classmethod
@@ -436,12 +443,12 @@ class LossConfig(Section):
             raise ValueError(f"{off!r} where loss.id_weight is 0")
         return value
 
-    @field_validator("regulariser_weight")
+    @field_validator("regularizer_weight")
     @classmethod
-    def _of_a_regulariser(cls, value: float, info: ValidationInfo) -> float:
-        off = cls.model_fields["regulariser_weight"].default
-        if value != off and info.data.get("regulariser") == "none":
-            raise ValueError(f"{off!r} where loss.regulariser is 'none'")
+    def _of_a_regularizer(cls, value: float, info: ValidationInfo) -> float:
+        off = cls.model_fields["regularizer_weight"].default
+        if value != off and info.data.get("regularizer") == "none":
+            raise ValueError(f"{off!r} where loss.regularizer is 'none'")
         return value
 
     @field_validator("memory")
@@ -462,12 +469,13 @@ class LossConfig(Section):
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
         """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
         options = self.model_dump(exclude=set(LossConfig.model_fields))
-        loss = self.kind(**options, **self.sized(size), miner=miner)
+        mined: TupleLoss = self.kind(**options, **self.sized(size), miner=miner)
         if self.trim is not None:
-            loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+            mined = TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
+        loss: Loss = mined
         if self.memory:
             loss = CrossBatchMemory(
-                loss, self.memory, after=self.memory_after, references=self.memory_references
+                mined, self.memory, after=self.memory_after, references=self.memory_references
             )
         if self.id_weight > 0:
             loss = IdentityLoss(
@@ -479,10 +487,10 @@ class LossConfig(Section):
                 neck=self.id_neck,
                 generator=size.generator,
             )
-        if self.regulariser == "none":
+        if self.regularizer == "none":
             return loss
-        more = REGULARISERS[self.regulariser](self.normalizes or size.unit, size)
-        return MultipleLosses([loss, more], weights=[1.0, self.regulariser_weight])
+        more = REGULARIZERS[self.regularizer](self.normalizes or size.unit, size)
+        return MultipleLosses([loss, more], weights=[1.0, self.regularizer_weight])
 
     def sized(self, size: TrainingSize) -> dict[str, Any]:
         """The arguments of the loss that are no keys: they follow from the training data."""
@@ -519,7 +527,7 @@ class TripletConfig(LossConfig):
     soft: bool = False
     scale_free: bool | Literal["mean", "hardest-negative"] = False
     normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.TripletLoss.reductions)] = "mean"
+    reduction: Annotated[str, OneOf(losses.TripletLoss.reduction.words)] = "mean"
     distance: Distance = "euclidean"
     swap: bool = False
 
@@ -554,7 +562,7 @@ class MarginConfig(LossConfig):
     learn_beta: bool = True
     nu: float = Field(0.0, ge=0)
     normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.MarginLoss.reductions)] = "nonzero"
+    reduction: Annotated[str, OneOf(losses.MarginLoss.reduction.words)] = "nonzero"
 
     def sized(self, size: TrainingSize) -> dict[str, Any]:
         """How many β there are."""
@@ -580,7 +588,7 @@ class ContrastiveConfig(LossConfig):
     margin: float = Field(1.0, ge=0)
     pos_margin: float = Field(0.0, ge=0)
     normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.ContrastiveLoss.reductions)] = "mean"
+    reduction: Annotated[str, OneOf(losses.ContrastiveLoss.reduction.words)] = "mean"
     distance: Distance = "euclidean"
 
     @property
@@ -656,7 +664,7 @@ class CircleConfig(LossConfig):
     name: Literal["circle"] = "circle"
     margin: float = Field(0.4, ge=0, le=1)
     gamma: float = Field(80.0, ge=1e-6)
-    reduction: Annotated[str, OneOf(losses.CircleLoss.reductions)] = "mean"
+    reduction: Annotated[str, OneOf(losses.CircleLoss.reduction.words)] = "mean"
 
 
 class NTXentConfig(LossConfig):
