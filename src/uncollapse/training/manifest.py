@@ -22,9 +22,9 @@ class Manifest:
     """What a run left in its folder, to see later whether it is still that.
 
     `files` has the SHA-256 of each file by its path in the folder. Of the log, which grows,
-    `log_bytes` are known, with the checksum `log_sha256`. `best` is the step of the best checkpoint.
-    The file ends with a checksum of itself. A file that is not listed is not verified; where the
-    manifest itself cannot be used, `complaint` says why, and nothing is verified.
+    `log_bytes` are known, with the checksum `log_sha256`. `best` is the step of the best
+    checkpoint. The file ends with a checksum of itself. A file that is not listed is not verified;
+    where the manifest itself cannot be used, `complaint` says why, and nothing is verified.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class Manifest:
                 raise DamagedFileError(path, "its checksum differs")
             return cls(folder, **values)
         except (DamagedFileError, TypeError, KeyError) as error:
-            why = error if isinstance(error, DamagedFileError) else f"{path} is damaged"
+            why = str(error) if isinstance(error, DamagedFileError) else f"{path} is damaged"
             return cls(folder, complaint=f"{why}; the files of the run are not verified")
 
     def write(self) -> None:
@@ -94,16 +94,14 @@ class Manifest:
             return None
         return str(DamagedFileError(path, f"its checksum differs from the one in {_MANIFEST}"))
 
-    def check(self, name: str, remedy: str = "") -> None:
+    def check(self, name: str) -> None:
         """Raise `DamagedFileError` for a file that is there and not as it was recorded."""
         path = self.folder / name
         if path.is_file() and self.damage(name) is not None:
-            raise DamagedFileError(
-                path, f"its checksum differs from the one in {_MANIFEST}{remedy}"
-            )
+            raise DamagedFileError(path, f"its checksum differs from the one in {_MANIFEST}")
 
     def log_damage(self, path: Path, *, ended: bool = False) -> str | None:
-        """What is wrong with the log; once the run has `ended`, nothing may follow what is known."""
+        """What is wrong with the log; once the run has `ended`, it may not have grown either."""
         if self.log_sha256 is None:
             return None
         content = path.read_bytes() if path.is_file() else b""
