@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError
-from uncollapse.distances.frame import Frame, on_host, working_dtype
+from uncollapse.distances.frame import Frame, on_host, short_squares, working_dtype
 
 __all__ = [
     "BLOCK",
@@ -24,17 +23,12 @@ __all__ = [
     "close_pairs",
     "difference_norms",
     "exact_squares",
-    "exp_",
     "known_distances",
     "lengths",
-    "log_",
     "paired_distances",
     "pairwise_distances",
     "pull_apart",
     "row_argmin",
-    "row_max",
-    "row_min",
-    "short_squares",
     "take_apart",
 ]
 
@@ -48,30 +42,6 @@ _KEPT = (
 )
 _MANY = 1 / 32  # of a block's pairs: from there on a float64 product is faster than differences
 _CHUNK = 1 << 18  # differences held at a time: 2 MB in float64
-
-
-def short_squares(
-    x: Frame,
-    i: Tensor | slice,
-    y: Frame | None = None,
-    j: Tensor | slice = slice(None),
-    out: Tensor | None = None,
-    scale: float = 1.0,
-) -> Tensor:
-    """|y_j|² - 2 x_i·y_j: squared distances short of |x_i|², which leaves the order of a row.
-
-    Rows i of `x` against rows j of `y` (of `x` by default, both in the same coordinates), times
-    `scale`, into `out` where given. Right to `scale` (x.band[i] + y.band[j]).
-
-    >>> frame = Frame.of(torch.tensor([[0.0], [1.0], [3.0]]))
-    >>> (short_squares(frame, slice(0, 1)) + frame.norms[0]).sqrt() * frame.unit
-    tensor([[0., 1., 3.]])
-    """
-    y = x if y is None else y
-    some, norms = x.block(i), y.norms[j]
-    buffer = None if out is None else out[: len(some)]
-    start = norms if scale == 1.0 else norms * scale
-    return torch.addmm(start, some, y.block(j).T, alpha=-2.0 * scale, out=buffer)
 
 
 def exact_squares(x: Frame, i: Tensor | slice, y: Frame, j: Tensor | slice) -> Tensor:
@@ -96,7 +66,7 @@ def close_pairs(
     """
     share = CLOSE[square.dtype] if share is None else share
     if on_host(square):
-        least = row_min(square)
+        least = square.amin(1, keepdim=True)
         if bool((least > share * (own + norms.amax())).all()):
             return None
     rows, columns = (square <= share * (own + norms)).nonzero(as_tuple=True)
@@ -187,46 +157,11 @@ def take_apart(
     result += dense.sum(0)[:, None] * rows - dense.T @ rows[part]
 
 
-# On a CPU NumPy takes a tenth of torch's time for these; the memory is the same.
-
-
 def row_argmin(values: Tensor) -> Tensor:
     """Column of each row's least value, the lowest of equals."""
-    if on_host(values):
+    if on_host(values):  # NumPy takes a tenth of torch's time for it
         return torch.from_numpy(values.numpy().argmin(axis=1))
     return values.argmin(dim=1)
-
-
-def row_min(values: Tensor) -> Tensor:
-    """`[b, 1]` least value of each row."""
-    if on_host(values):
-        return torch.from_numpy(values.numpy().min(axis=1, keepdims=True))
-    return values.amin(1, keepdim=True)
-
-
-def row_max(values: Tensor) -> Tensor:
-    """`[b, 1]` largest value of each row."""
-    if on_host(values):
-        return torch.from_numpy(values.numpy().max(axis=1, keepdims=True))
-    return values.amax(1, keepdim=True)
-
-
-def log_(x: Tensor) -> Tensor:
-    """Logarithm in place."""
-    if not on_host(x):
-        return x.log_()
-    array = x.numpy()
-    np.log(array, out=array)
-    return x
-
-
-def exp_(x: Tensor) -> Tensor:
-    """Exponential in place."""
-    if not on_host(x):
-        return x.exp_()
-    array = x.numpy()
-    np.exp(array, out=array)
-    return x
 
 
 # All distances of two sets, and row by row: HNM (1), differentiable as often as asked.

@@ -38,7 +38,7 @@ from uncollapse.losses import (
 )
 from uncollapse.losses.memory import memories, reading
 from uncollapse.mining import Miner, NoTripletsWarning
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 __all__ = [
     "LEFT_OUT",

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import on_host
-from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, known_distances, short_squares
+from uncollapse.distances.frame import on_host, short_squares
+from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, known_distances
 from uncollapse.losses.base import pair_distances
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot
 from uncollapse.mining.miner import Miner

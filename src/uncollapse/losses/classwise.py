@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host, squared_norms
+from uncollapse.distances.frame import Frame, on_host, short_squares, squared_norms
 from uncollapse.distances.tiles import (
     BLOCK,
     Forces,
@@ -25,7 +25,6 @@ from uncollapse.distances.tiles import (
     lengths,
     pairwise_distances,
     pull_apart,
-    short_squares,
 )
 
 __all__ = ["FAR", "ByClass", "cross_class", "dot"]

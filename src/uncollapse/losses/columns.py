@@ -128,6 +128,6 @@ class ColumnLoss(Wrapper):
             rows[others],
             labels[others],
             sample_ids=None if samples is None else samples[anchors],
-            sphere=self.normalize,
+            normalize=self.normalize,
         )
         return split, anchors

@@ -311,7 +311,7 @@ class CrossBatchMemory(Wrapper):
             torch.cat([first, kept]),
             torch.cat([fresh.labels, kept_labels]),
             sample_ids=batch.sample_ids,
-            sphere=self.normalize,
+            normalize=self.normalize,
             own=own,
         )
 

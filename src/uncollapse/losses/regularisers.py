@@ -12,7 +12,7 @@ from torch import Tensor
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.batch import Batch
 from uncollapse.losses.base import Elements, Loss, graph_rows
-from uncollapse.mining.blocks import Draws
+from uncollapse.mining.random import SeededModule
 from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = [
@@ -136,7 +136,7 @@ def epps_pulley(values: Tensor, knots: int = 17, reach: float = 3.0) -> Tensor:
     return len(values) * (apart @ weight)
 
 
-class SIGRegLoss(Draws, Regulariser):
+class SIGRegLoss(SeededModule, Regulariser):
     """How far the batch is from N(0, I): the mean Epps-Pulley distance of random projections.
 
     Each call draws `slices` directions on the unit sphere; the batch's projections on each should

@@ -7,13 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from uncollapse.distances.frame import short_squares
 from uncollapse.distances.tiles import (
     BLOCK,
     CLOSE,
     Forces,
     close_exponents,
-    row_max,
-    short_squares,
     take_apart,
 )
 from uncollapse.losses.classwise import ByClass
@@ -132,7 +131,7 @@ def _charge(batch: _Batch) -> tuple[Tensor, Tensor]:
         weight = forces.block(start, stop)
         short_squares(frame, here, out=weight, scale=batch.slope)
         weight.scatter_(1, classes.columns(start, stop), _NONE)
-        highest = row_max(weight)
+        highest = weight.amax(1, keepdim=True)
         close = close_exponents(weight, highest, norm[here, None], norm, batch.slope)
         highest = highest + level[here]
         some = highest > _NONE / 2

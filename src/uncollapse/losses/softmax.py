@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.batch import Batch
+from uncollapse.distances.frame import short_squares
 from uncollapse.distances.tiles import (
     BLOCK,
     Forces,
     close_exponents,
-    row_max,
-    short_squares,
     take_apart,
 )
 from uncollapse.losses.base import Loss, attach
@@ -91,7 +90,7 @@ def pair_softmax(batch: Batch, temperature: float, charge: Charge) -> tuple[Tens
         weight = forces.block(start, stop)
         short_squares(frame, here, out=weight, scale=slope)
         weight.scatter_(1, classes.columns(start, stop), NONE)
-        highest = row_max(weight)
+        highest = weight.amax(1, keepdim=True)
         close = close_exponents(weight, highest, norm[here, None], norm, slope)
         some = highest > NONE / 2
         weight.sub_(torch.where(some, highest, 0.0)).clamp_(min=SMALLEST).exp_()

@@ -30,9 +30,8 @@ from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLoss
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES, remembers
 from uncollapse.losses.spread import STAND_INS
-from uncollapse.mining.choices import FALLBACKS, NEGATIVES, POSITIVES
 from uncollapse.mining.false_negatives import FalseNegatives
-from uncollapse.mining.miner import KEEP
+from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
 __all__ = [
     "AUGMENTATIONS",
