@@ -32,6 +32,7 @@ from uncollapse.losses import (
     TrimmedLoss,
     TripletLoss,
 )
+from uncollapse.losses.base import innermost
 from uncollapse.mining import Miner
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
@@ -162,11 +163,23 @@ def test_the_representation_shows_settings_and_nothing_else(name):
 @EVERY
 @pytest.mark.parametrize("setting", ["reduction", "miner"])
 def test_settings_are_checked_when_set(name, setting):
-    loss = LOSSES[name]()
+    loss = innermost(LOSSES[name]())
     before = getattr(loss, setting)
     with pytest.raises(InputError, match=f"{setting}: expected"):
         setattr(loss, setting, "men")
     assert getattr(loss, setting) is before
+
+
+def test_settings_belong_to_the_inner_loss_of_a_wrapper():
+    loss = TrimmedLoss(TripletLoss(margin=0.2, miner=Miner("easy", "hard")), fraction=0.5)
+    assert (loss.miner, loss.normalize, loss.reduction) == (loss.inner.miner, False, "mean")
+    for name, value in {"normalize": True, "reduction": "max", "miner": None}.items():
+        with pytest.raises(AttributeError):
+            setattr(loss, name, value)
+    loss.miner = Miner("hard", "hard")  # which torch takes as a module of its own
+    with pytest.raises(InputError, match=r"\.inner\.miner") as caught:
+        loss(rows(), LABELS)
+    assert caught.value.name == "miner"
 
 
 def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
@@ -179,12 +192,10 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (triplet, "margin", "wide", "a finite number"),
         (triplet, "distance", "cosin", "'euclidean', 'squared', 'cosine'"),
         (TrimmedLoss(triplet, fraction=0.5), "fraction", 2, r"in \[0, 1\]"),
-        (TrimmedLoss(triplet, fraction=0.5), "margin", -1, "a finite number"),
-        (TrimmedLoss(triplet, fraction=0.5), "reduction", "men", "'mean', 'nonzero', 'max'"),
+        (triplet, "reduction", "men", "'mean', 'nonzero', 'max'"),
         (IdentityLoss(triplet, num_classes=2, dim=2), "weight", -1, "a finite number"),
         (IdentityLoss(triplet, num_classes=2, dim=2), "label_smoothing", 2, r"in \[0, 1\]"),
         (IdentityLoss(triplet, num_classes=2, dim=2), "neck", "bn", "'none', 'batch-norm'"),
-        (IdentityLoss(triplet, num_classes=2, dim=2), "margin", -1, "a finite number"),
         (SupConLoss(), "temperature", 0, "a finite number"),
         (MarginLoss(), "nu", -1, "a finite number"),
         (MultiSimilarityLoss(), "beta", 0, "a finite number"),
@@ -207,6 +218,8 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
             setattr(module, name, value)
     with pytest.raises(InputError, match="'euclidean' where scale_free is set"):
         TripletLoss(distance="cosine").scale_free = True
+    with pytest.raises(InputError, match="'euclidean' where scale_free is set"):
+        TripletLoss(scale_free=True).distance = "squared"
     triplet.distance = "cosine"
     assert triplet.normalize
     torch.testing.assert_close(

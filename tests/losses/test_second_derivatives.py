@@ -41,7 +41,7 @@ def rows(seed=0):
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("scale_free", [False, True, "hardest-negative"])
 @pytest.mark.parametrize("soft", [False, True])
-@pytest.mark.parametrize("reduction", TripletLoss.reductions)
+@pytest.mark.parametrize("reduction", ["mean", "nonzero", "max"])
 def test_those_of_the_triplet_loss_are_right(reduction, soft, scale_free, normalize, miner):
     loss = TripletLoss(
         margin=0.4,

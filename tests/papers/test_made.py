@@ -7,11 +7,20 @@ import pytest
 
 from uncollapse._base.files import DamagedFileError
 from uncollapse.papers import ITEMS, get_item, read_recorded
-from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._made import Trace, Used, read_made, write_made
-from uncollapse.papers._recorded import Recorded, record, write_recorded
+from uncollapse.papers._item import (
+    Item,
+    Made,
+    Recorded,
+    Request,
+    Trace,
+    Used,
+    read_made,
+    record,
+    write_made,
+    write_recorded,
+)
 from uncollapse.papers._study import Setup, Study
-from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
+from uncollapse.papers.eps.tables import OMNIGLOT
 
 MARKET = Used(
     "market1501", "Market-1501: ...", True, "conv2 (a, b), 20 steps", [0, 1], {"h/a": 3.0}

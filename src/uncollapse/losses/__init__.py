@@ -1,10 +1,11 @@
 """Losses: what a batch of embeddings costs (HNM §2.1, EPS §3), exact at the edge of collapse.
 
-Each is a `Loss`, called `loss(embeddings, labels)` or `loss(embeddings, labels, tuples)`, and takes
-a `miner`. Regularisers are losses of the batch as a whole, to add to another: `MultipleLosses`.
+Each is a `Loss`, called `loss(embeddings, labels)`. A `TupleLoss`, of pairs, triplets or samples,
+takes a `miner`, or `loss(embeddings, labels, tuples)`. Regularisers are losses of the batch as a
+whole, to add to another: `MultipleLosses`.
 """
 
-from uncollapse.losses.base import Elements, Loss
+from uncollapse.losses.base import Elements, Loss, TupleLoss
 from uncollapse.losses.circle import CircleLoss
 from uncollapse.losses.columns import ColumnLoss, Columns, join_columns, split_columns
 from uncollapse.losses.combined import IdentityLoss, MultipleLosses, TrimmedLoss, trim
@@ -18,7 +19,7 @@ from uncollapse.losses.nt_xent import MultipleNegativesRankingLoss, NTXentLoss
 from uncollapse.losses.pml import as_pml
 from uncollapse.losses.proxy_anchor import ProxyAnchorLoss
 from uncollapse.losses.proxy_nca import ProxyNCALoss
-from uncollapse.losses.regularisers import CodingRateLoss, SIGRegLoss, VarianceCovarianceLoss
+from uncollapse.losses.regularizers import CodingRateLoss, SIGRegLoss, VarianceCovarianceLoss
 from uncollapse.losses.smooth_ap import SmoothAPLoss
 from uncollapse.losses.soft_triple import SoftTripleLoss
 from uncollapse.losses.spread import SpreadLoss
@@ -52,6 +53,7 @@ __all__ = [
     "SupConLoss",
     "TrimmedLoss",
     "TripletLoss",
+    "TupleLoss",
     "VarianceCovarianceLoss",
     "as_pml",
     "join_columns",

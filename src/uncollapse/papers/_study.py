@@ -15,8 +15,7 @@ from typing import Any, Generic, TypeVar
 from uncollapse._base.check import InputError
 from uncollapse.data import DataError, describe
 from uncollapse.data.registry import list_split
-from uncollapse.papers._item import Request
-from uncollapse.papers._made import Used
+from uncollapse.papers._item import Request, Used
 from uncollapse.sweep import Job, Outcome, run_jobs
 from uncollapse.training import Config, Run, TrainingError, parse_config
 

@@ -26,7 +26,14 @@ from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.health.loggers import LOGGERS
-from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
+from uncollapse.losses import (
+    CrossBatchMemory,
+    IdentityLoss,
+    Loss,
+    MultipleLosses,
+    TrimmedLoss,
+    TupleLoss,
+)
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES, remembers
 from uncollapse.losses.spread import STAND_INS
@@ -36,7 +43,7 @@ from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 __all__ = [
     "AUGMENTATIONS",
     "LOSSES",
-    "REGULARISERS",
+    "REGULARIZERS",
     "AnyLoss",
     "ArcFaceConfig",
     "BatchConfig",
@@ -46,6 +53,7 @@ __all__ = [
     "DataConfig",
     "DistributedConfig",
     "EvaluateConfig",
+    "FalseNegativesConfig",
     "GuardConfig",
     "LossConfig",
     "MarginConfig",
@@ -55,7 +63,7 @@ __all__ = [
     "NPairConfig",
     "NTXentConfig",
     "OneOf",
-    "OptimiserConfig",
+    "OptimizerConfig",
     "ProxyAnchorConfig",
     "ProxyNCAConfig",
     "Section",
@@ -224,6 +232,21 @@ class BatchConfig(Section):
         return value
 
 
+class FalseNegativesConfig(Section):
+    """`[mining.false_negatives]`: the rules of `mining.FalseNegatives`; none of them is on."""
+
+    absolute: float | None = Field(None, gt=0)
+    relative: float | None = Field(None, gt=0)
+    quantile: float | None = Field(None, gt=0, lt=1)
+    agreement: float | None = Field(None, ge=0.5, lt=1)
+    neighbours: int = Field(3, ge=1)
+
+    def build(self) -> FalseNegatives | None:
+        """The filter; None without a rule."""
+        rules = self.model_dump(exclude={"neighbours"}, exclude_none=True)
+        return FalseNegatives(**rules, neighbours=self.neighbours) if rules else None
+
+
 class MiningConfig(Section):
     """`[mining]`: the settings of `mining.Miner`, and how its pool grows.
 
@@ -231,8 +254,6 @@ class MiningConfig(Section):
     losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
     grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
     `margin` it is the loss's, or 0.2 for a loss that has none.
-
-    The keys `false_negatives_...` are the rules of `mining.FalseNegatives`.
 
     `scope` matters on several ranks: `global` mines and charges the whole batch as one process
     would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
@@ -248,25 +269,8 @@ class MiningConfig(Section):
     fallback: Annotated[str, OneOf(FALLBACKS)] = "nearest-outside"
     cutoffs: list[float] = Field([0.5, 1.4])
     keep: Annotated[str, OneOf(KEEP)] = "all"
-    false_negatives_absolute: float | None = Field(None, gt=0)
-    false_negatives_relative: float | None = Field(None, gt=0)
-    false_negatives_quantile: float | None = Field(None, gt=0, lt=1)
-    false_negatives_agreement: float | None = Field(None, ge=0.5, lt=1)
-    false_negatives_neighbours: int = Field(3, ge=1)
+    false_negatives: FalseNegativesConfig = FalseNegativesConfig()
     scope: Literal["global", "rank"] = "global"
-
-    @property
-    def false_negatives(self) -> FalseNegatives | None:
-        """The filter these keys make; None without a rule."""
-        rules = {
-            "absolute": self.false_negatives_absolute,
-            "relative": self.false_negatives_relative,
-            "quantile": self.false_negatives_quantile,
-            "agreement": self.false_negatives_agreement,
-        }
-        if all(value is None for value in rules.values()):
-            return None
-        return FalseNegatives(**rules, neighbours=self.false_negatives_neighbours)
 
     @field_validator("cutoffs")
     @classmethod
@@ -289,8 +293,8 @@ class GuardConfig(Section):
     race: bool = True
 
 
-class OptimiserConfig(Section):
-    """`[optimiser]`: the optimiser, its learning-rate schedule and gradient clipping.
+class OptimizerConfig(Section):
+    """`[optimizer]`: the optimiser, its learning-rate schedule and gradient clipping.
 
     `trunk_lr` is the rate of the backbone below the head, `loss_lr` that of the loss's parameters.
     """
@@ -399,7 +403,7 @@ def _gaussian(directions: bool, size: TrainingSize) -> Loss:
 
 
 # Each made for what the loss beside it sees: rows, or their directions alone.
-REGULARISERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
+REGULARIZERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
     "variance-covariance": _spread,
     "coding-rate": _volume,
     "sigreg": _gaussian,
@@ -412,11 +416,11 @@ class LossConfig(Section):
     `trim_on` says which tuples are trimmed. `memory` is the number of the newest embeddings to
     compare with, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` is the
     weight of the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples.
-    `regulariser` adds `regulariser_weight` of one; it sees directions alone where the loss does, or
+    `regularizer` adds `regularizer_weight` of one; it sees directions alone where the loss does, or
     where the network ends in a normalisation.
     """
 
-    kind: ClassVar[type[Loss]]
+    kind: ClassVar[type[TupleLoss]]
 
     name: str
     trim: float | None = Field(None, gt=0, le=1)
@@ -427,8 +431,8 @@ class LossConfig(Section):
     id_weight: float = Field(0.0, ge=0)
     id_neck: Annotated[str, OneOf(NECKS)] = "none"
     label_smoothing: float = Field(0.0, ge=0, le=1)
-    regulariser: Annotated[str, OneOf(("none", *REGULARISERS))] = "none"
-    regulariser_weight: float = Field(0.1, ge=0)
+    regularizer: Annotated[str, OneOf(("none", *REGULARIZERS))] = "none"
+    regularizer_weight: float = Field(0.1, ge=0)
 
     @field_validator("id_neck", "label_smoothing")
     @classmethod
@@ -438,12 +442,12 @@ class LossConfig(Section):
             raise ValueError(f"{off!r} where loss.id_weight is 0")
         return value
 
-    @field_validator("regulariser_weight")
+    @field_validator("regularizer_weight")
     @classmethod
-    def _of_a_regulariser(cls, value: float, info: ValidationInfo) -> float:
-        off = cls.model_fields["regulariser_weight"].default
-        if value != off and info.data.get("regulariser") == "none":
-            raise ValueError(f"{off!r} where loss.regulariser is 'none'")
+    def _of_a_regularizer(cls, value: float, info: ValidationInfo) -> float:
+        off = cls.model_fields["regularizer_weight"].default
+        if value != off and info.data.get("regularizer") == "none":
+            raise ValueError(f"{off!r} where loss.regularizer is 'none'")
         return value
 
     @field_validator("memory")
@@ -464,12 +468,13 @@ class LossConfig(Section):
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
         """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
         options = self.model_dump(exclude=set(LossConfig.model_fields))
-        loss = self.kind(**options, **self.sized(size), miner=miner)
+        mined: TupleLoss = self.kind(**options, **self.sized(size), miner=miner)
         if self.trim is not None:
-            loss = TrimmedLoss(loss, fraction=self.trim, on=self.trim_on)
+            mined = TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
+        loss: Loss = mined
         if self.memory:
             loss = CrossBatchMemory(
-                loss, self.memory, after=self.memory_after, references=self.memory_references
+                mined, self.memory, after=self.memory_after, references=self.memory_references
             )
         if self.id_weight > 0:
             loss = IdentityLoss(
@@ -481,10 +486,10 @@ class LossConfig(Section):
                 neck=self.id_neck,
                 generator=size.generator,
             )
-        if self.regulariser == "none":
+        if self.regularizer == "none":
             return loss
-        more = REGULARISERS[self.regulariser](self.normalizes or size.unit, size)
-        return MultipleLosses([loss, more], weights=[1.0, self.regulariser_weight])
+        more = REGULARIZERS[self.regularizer](self.normalizes or size.unit, size)
+        return MultipleLosses([loss, more], weights=[1.0, self.regularizer_weight])
 
     def sized(self, size: TrainingSize) -> dict[str, Any]:
         """The arguments of the loss that are no keys: they follow from the training data."""
@@ -521,7 +526,7 @@ class TripletConfig(LossConfig):
     soft: bool = False
     scale_free: bool | Literal["mean", "hardest-negative"] = False
     normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.TripletLoss.reductions)] = "mean"
+    reduction: Annotated[str, OneOf(losses.TripletLoss.reduction.words)] = "mean"
     distance: Distance = "euclidean"
     swap: bool = False
 
@@ -556,7 +561,7 @@ class MarginConfig(LossConfig):
     learn_beta: bool = True
     nu: float = Field(0.0, ge=0)
     normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.MarginLoss.reductions)] = "nonzero"
+    reduction: Annotated[str, OneOf(losses.MarginLoss.reduction.words)] = "nonzero"
 
     def sized(self, size: TrainingSize) -> dict[str, Any]:
         """How many β there are."""
@@ -582,7 +587,7 @@ class ContrastiveConfig(LossConfig):
     margin: float = Field(1.0, ge=0)
     pos_margin: float = Field(0.0, ge=0)
     normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.ContrastiveLoss.reductions)] = "mean"
+    reduction: Annotated[str, OneOf(losses.ContrastiveLoss.reduction.words)] = "mean"
     distance: Distance = "euclidean"
 
     @property
@@ -658,7 +663,7 @@ class CircleConfig(LossConfig):
     name: Literal["circle"] = "circle"
     margin: float = Field(0.4, ge=0, le=1)
     gamma: float = Field(80.0, ge=1e-6)
-    reduction: Annotated[str, OneOf(losses.CircleLoss.reductions)] = "mean"
+    reduction: Annotated[str, OneOf(losses.CircleLoss.reduction.words)] = "mean"
 
 
 class NTXentConfig(LossConfig):

@@ -14,16 +14,12 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
-from uncollapse.papers._item import Request
-from uncollapse.papers._made import read_made
-from uncollapse.papers.eps import (
-    EPS_ITEMS,
-    coarse_to_fine,
-    mnist_tables,
-    omniglot_tables,
-    photographs,
-)
-from uncollapse.papers.eps.methods import METHODS
+from uncollapse.papers._item import Request, read_made
+from uncollapse.papers.eps import EPS_ITEMS, coarse_to_fine
+from uncollapse.papers.eps import tables as mnist_tables
+from uncollapse.papers.eps import tables as omniglot_tables
+from uncollapse.papers.eps import tables as photographs
+from uncollapse.papers.eps._scores import METHODS
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.config import apply_overrides
 from uncollapse.training.measurer import start_network
@@ -205,7 +201,7 @@ def test_the_papers_own_protocol_takes_its_first_steps_on_a_tiny_copy(name, tmp_
     method = "EPS + Trip. + SH" if name == "MNIST" else "EPS + Dist-Margin"
     config = setup.run_config(METHODS[method], 0, request)
     assert config.model.dim == {"MNIST": 2, "CUB512": 512}.get(name, 128)
-    assert config.optimiser.lr == (1e-3 if name == "MNIST" else 1e-5)
+    assert config.optimizer.lr == (1e-3 if name == "MNIST" else 1e-5)
     small = ["batch.p=2", "batch.k=2", "train.steps=2", "evaluate.ks=[1]", "data.workers=0"]
     values = apply_overrides(config.model_dump(exclude_none=True), small)
     run = train(parse_config(values), tmp_path / "run")

@@ -18,17 +18,20 @@ from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
 from uncollapse.papers import _study, get_item
 from uncollapse.papers._item import Request
-from uncollapse.papers.hnm._directions import (
+from uncollapse.papers.hnm.diameters import (
+    Point,
+    at_the_start,
+    below_start,
     beyond,
     bound_claim,
     claims_of,
     margin_claims,
+    measure,
     threshold,
     through_training,
+    unsettled,
+    where_bound,
 )
-from uncollapse.papers.hnm._point import Point, measure
-from uncollapse.papers.hnm._start import at_the_start
-from uncollapse.papers.hnm._where import below_start, unsettled, where_bound
 from uncollapse.sweep import run_jobs
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.assemble import build_model

@@ -14,7 +14,7 @@ from uncollapse.cli.reproduce_tables import listing_table, show_page
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import CATALOGUE, ITEMS, get_item
 from uncollapse.papers._draw import COLOURS, edge, reach
-from uncollapse.papers.hnm._examples import (
+from uncollapse.papers.hnm.claims import (
     concentric_simplices,
     five_points,
     hardest_triplet,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from uncollapse.papers._item import Item
-from uncollapse.papers.eps.claims import CLAIMS_EPS
 from uncollapse.papers.eps.coarse_to_fine import COARSE_TO_FINE
 from uncollapse.papers.eps.curve_figures import CURVE_FIGURES
 from uncollapse.papers.eps.embedding_figures import EMBEDDING_FIGURES
-from uncollapse.papers.eps.mnist_tables import TABLE1
-from uncollapse.papers.eps.noise_figure import FIG_NOISE
-from uncollapse.papers.eps.omniglot_tables import TABLE3, TABLE4
-from uncollapse.papers.eps.photographs import TABLE2, TABLE6
+from uncollapse.papers.eps.noise_figure import CLAIMS_EPS, FIG_NOISE
 from uncollapse.papers.eps.seed_table import TABLE5
+from uncollapse.papers.eps.tables import TABLE1, TABLE2, TABLE3, TABLE4, TABLE6
 
 __all__ = ["EPS_ITEMS"]
 

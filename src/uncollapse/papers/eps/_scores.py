@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from uncollapse._base.files import read_json, write_json
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import clustering, retrieval
-from uncollapse.papers._before import Course
-from uncollapse.papers._study import Trained
+from uncollapse.metrics import clustering, compare_seeds, retrieval
+from uncollapse.papers._compare import Claim, Comparison, Course, Score, publish, spread
+from uncollapse.papers._item import Item, Made, Request
+from uncollapse.papers._study import Cells, Sections, Setup, Study, Trained
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.evaluation import evenly_spaced
@@ -20,15 +22,23 @@ from uncollapse.training.measurer import start_network
 from uncollapse.training.measures import When
 
 __all__ = [
+    "METHODS",
     "Column",
     "Embedded",
+    "Part",
     "columns",
     "courses",
     "embed_split",
+    "gain_claim",
     "measure",
     "measure_all",
     "measure_all_before",
     "measure_before",
+    "method_scores",
+    "some_methods",
+    "table_item",
+    "train_section",
+    "with_mining",
 ]
 
 
@@ -206,3 +216,138 @@ def _measure(
             result = clustering(z, labels, multiplier=times, restarts=1)
             found[column.key] = 100.0 * result.nmi
     return found
+
+
+# A table of methods by scores, stated as data: EPS Tables 1, 2, 3, 4 and 6.
+
+
+@dataclass(frozen=True)
+class Part:
+    """A study, the columns read from its runs, and the paper's rows: a number per column.
+
+    `file` names what is written, where a table has several parts.
+    """
+
+    study: Study[Setup]
+    columns: Sequence[Column]
+    paper: Mapping[str, Sequence[float | None]]
+    heading: str = ""
+    file: str = ""
+
+
+def table_item(
+    name: str,
+    title: str,
+    methods: Cells,
+    parts: Sequence[Part],
+) -> Item:
+    """The table as an item: of each part, the paper's methods are trained, scored and compared."""
+    return Item.of(name, partial(_make, title, methods, parts))
+
+
+def _make(title: str, methods: Cells, parts: Sequence[Part], request: Request) -> Made:
+    made = [_make_part(title, methods, part, request) for part in parts]
+    files = [path for one in made for path in one.files]
+    return Made(files, [page for one in made for page in one.pages])
+
+
+def _make_part(title: str, methods: Cells, part: Part, request: Request) -> Made:
+    trained = part.study.train(request, {name: methods[name] for name in part.paper})
+    return publish(
+        request,
+        f"{title}, {part.heading}" if part.heading else title,
+        Comparison(method_scores(trained, part.columns, part.paper)),
+        about=trained.about(request),
+        notes=trained.notes,
+        file=part.file,
+    )
+
+
+def method_scores(
+    trained: Trained,
+    columns: Sequence[Column],
+    paper: Mapping[str, Sequence[float | None]],
+) -> list[Score]:
+    """The scores of the paper's methods; one called "EPS + X" is compared with X."""
+    rows = []
+    before = measure_all_before(trained, columns)
+    for method, theirs in paper.items():
+        found = [measure(run, columns) for run in trained.runs[method]]
+        than = method.removeprefix("EPS + ")
+        for column, value in zip(columns, theirs, strict=True):
+            ours, start = (
+                [one[column.title] for one in scores] for scores in (found, before[method])
+            )
+            other = than if than != method else None
+            rows.append(Score(method, column.title, value, ours, other, start))
+    return rows
+
+
+# Whether a gain over seeds is beyond chance: a paired test, and what so few pairs can show.
+
+_LEVEL = 0.05
+
+
+def gain_claim(what: str, paper: str, mine: Sequence[float], theirs: Sequence[float]) -> Claim:
+    """`mine` above `theirs`, pair by pair; not judged where so few pairs cannot be significant.
+
+    >>> gain_claim("EPS", "significant", [3.0, 4.0], [1.0, 1.0]).ours
+    '1.0 → 3.5 (+2.5), p = 0.5 (exact sign-flip; 2 pairs cannot give less than 0.5)'
+    """
+    what = f"{what}: gain in R@1"
+    if len(mine) < 2:
+        return Claim(what, paper, "one seed only", None)
+    result = compare_seeds(mine, theirs)
+    least = 2.0 ** (1 - len(mine))  # what so many pairs can give at all
+    few = f"; {len(mine)} pairs cannot give less than {least:.2g}" if least > _LEVEL else ""
+    means = f"{spread(theirs)[0]:.1f} → {spread(mine)[0]:.1f} ({result.difference:+.1f})"
+    said = f"{means}, p = {result.p_value:.2g} ({result.test}{few})"
+    holds = None if few else result.p_value < _LEVEL and result.difference > 0
+    return Claim(what, paper, said, holds)
+
+
+# The methods EPS compares (§5.2.2): each loss with its usual positives, and with easy ones.
+
+_TRIPLET: dict[str, Any] = {"name": "triplet", "margin": 0.2, "reduction": "mean"}
+# EPS §5.2.2: α = 0.2, β starts at 1.2.
+_MARGIN: dict[str, Any] = {"name": "margin", "margin": 0.2, "beta": 1.2, "beta_per": "class"}
+# EPS §5.2.2: α = 2, λ = 1, β = 50. λ is printed as 1 by Wang et al. too, whose code has 0.5: with 1
+# only negatives at cosine 1 are pushed away, and with easy positives nothing is learned.
+_MS: dict[str, Any] = {"name": "multi-similarity", "alpha": 2.0, "beta": 50.0, "base": 0.5}
+
+
+def with_mining(loss: dict[str, Any], positives: str, negatives: str, **more: Any) -> Sections:
+    """The sections of a method: a loss, and which positives and negatives it is given."""
+    return {"loss": loss | more, "mining": {"positives": positives, "negatives": negatives}}
+
+
+METHODS: Cells = {
+    "Trip. + SH": with_mining(_TRIPLET, "semihard", "semihard"),
+    "ProxyNCA": {"loss": {"name": "proxy-nca"}},
+    "Dist-Margin": with_mining(_MARGIN, "random", "distance"),
+    "MS": with_mining(_MS, "multi_similarity", "multi_similarity"),
+    "EPS + Trip. + SH": with_mining(_TRIPLET, "easy", "semihard"),
+    "EPS + Dist-Margin": with_mining(_MARGIN, "easy", "distance"),
+    "EPS + MS": with_mining(_MS, "easy", "multi_similarity"),
+}
+
+
+def some_methods(*names: str) -> Cells:
+    """Some of the methods.
+
+    >>> list(some_methods("MS", "EPS + MS"))
+    ['MS', 'EPS + MS']
+    """
+    return {name: METHODS[name] for name in names}
+
+
+def train_section(steps: int, evaluations: int = 1) -> dict[str, Any]:
+    """`[train]` of a config: so many steps, evaluated so many times, saved as often."""
+    often = max(1, steps // evaluations)
+    return {
+        "steps": steps,
+        "evaluate_every": often,
+        "checkpoint_every": often,
+        "log_every": max(1, often // 5),
+        "tensorboard": "off",
+    }

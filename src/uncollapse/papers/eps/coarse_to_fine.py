@@ -13,10 +13,14 @@ from uncollapse.data import DataError
 from uncollapse.papers._compare import Comparison, publish
 from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Cells, Setup, Study
-from uncollapse.papers.eps._gain import gain_claim
-from uncollapse.papers.eps._scores import Column
-from uncollapse.papers.eps._table import method_scores
-from uncollapse.papers.eps.methods import METHODS, train_section, with_mining
+from uncollapse.papers.eps._scores import (
+    METHODS,
+    Column,
+    gain_claim,
+    method_scores,
+    train_section,
+    with_mining,
+)
 
 __all__ = ["COARSE_TO_FINE"]
 
@@ -61,7 +65,7 @@ def _setup(
             "data": data,
             "model": {"normalize": True, "dim": 128} | model,
             "batch": {"p": p, "k": k},
-            "optimiser": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
+            "optimizer": {"name": "adam", "lr": 1e-3, "schedule": "cosine"},
             "evaluate": {"ks": [1]},
             "guard": {"action": "off"},
             "train": train_section(steps),
@@ -93,7 +97,7 @@ _DIGITS = _setup(
 )
 _LETTERS = _setup(
     {"name": "omniglot", "eval_splits": ["test"], "size": 28},
-    {"backbone": "uncollapse.papers.eps.letters_net:letters_net"},
+    {"backbone": "uncollapse.papers.eps.tables:letters_net"},
     (4, 40),
     200,
     "three convolutions from scratch, 28 × 28, dim 128 on the sphere",

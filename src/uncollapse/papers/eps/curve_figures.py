@@ -12,14 +12,19 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Series, curves
 from uncollapse.data.registry import list_split
-from uncollapse.papers._before import Course, before_table
-from uncollapse.papers._catalogue import SCALES
-from uncollapse.papers._compare import Claim, Comparison, Score, change, publish
-from uncollapse.papers._item import Item, Made, Request
+from uncollapse.papers._compare import (
+    Claim,
+    Comparison,
+    Course,
+    Score,
+    before_table,
+    change,
+    publish,
+)
+from uncollapse.papers._item import SCALES, Item, Made, Request
 from uncollapse.papers._study import Sections, Trained
-from uncollapse.papers.eps._scores import Column, courses
-from uncollapse.papers.eps.methods import METHODS, with_mining
-from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
+from uncollapse.papers.eps._scores import METHODS, Column, courses, with_mining
+from uncollapse.papers.eps.tables import OMNIGLOT
 from uncollapse.training import Run
 
 __all__ = ["CURVE_FIGURES"]

@@ -12,8 +12,7 @@ from torch import Tensor
 from uncollapse.charts import Chart, panels, scatter
 from uncollapse.charts.marks import Picture
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.papers._before import before_table, spread
-from uncollapse.papers._compare import Claim, Comparison, change, publish
+from uncollapse.papers._compare import Claim, Comparison, before_table, change, publish, spread
 from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Trained
 from uncollapse.papers.eps._scores import (
@@ -23,10 +22,9 @@ from uncollapse.papers.eps._scores import (
     embed_split,
     measure,
     measure_all,
+    some_methods,
 )
-from uncollapse.papers.eps.methods import some_methods
-from uncollapse.papers.eps.mnist_tables import MNIST, PARITY_METHODS
-from uncollapse.papers.eps.photographs import CARS
+from uncollapse.papers.eps.tables import CARS, MNIST, PARITY_METHODS
 from uncollapse.report.neighbours import contact_sheet
 from uncollapse.report.projection import project
 

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from uncollapse.data import DataError, describe
-from uncollapse.papers._before import Course, before_table, spread
-from uncollapse.papers._compare import Claim, Comparison, Score, publish
+from uncollapse.papers._compare import (
+    Claim,
+    Comparison,
+    Course,
+    Score,
+    before_table,
+    publish,
+    spread,
+)
 from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Setup, Study, Trained, about_together
-from uncollapse.papers.eps._gain import gain_claim
-from uncollapse.papers.eps._scores import Column, courses
-from uncollapse.papers.eps.methods import some_methods
-from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
-from uncollapse.papers.eps.photographs import CARS, CUB
+from uncollapse.papers.eps._scores import Column, courses, gain_claim, some_methods
+from uncollapse.papers.eps.tables import CARS, CUB, OMNIGLOT
 
 __all__ = ["TABLE5"]
 

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from uncollapse.papers._study import Study
-from uncollapse.papers.hnm._diameter_figure import DiameterFigure, Panel
-from uncollapse.papers.hnm._directions import margin_claims, outlier_claims, threshold_claims
-from uncollapse.papers.hnm._grid import Grid, grid
+from uncollapse.papers.hnm.diameters import (
+    DiameterFigure,
+    Grid,
+    Panel,
+    grid,
+    margin_claims,
+    outlier_claims,
+    threshold_claims,
+)
 
 __all__ = ["DIAMETER_FIGURES"]
 

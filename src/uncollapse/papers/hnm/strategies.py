@@ -15,8 +15,7 @@ import numpy as np
 from uncollapse._base.files import write_csv
 from uncollapse.charts import Series, curves
 from uncollapse.papers._compare import Claim, Comparison, publish, spread
-from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._page import Table
+from uncollapse.papers._item import Item, Made, Request, Table
 from uncollapse.papers._study import Sections, Setup, Study
 from uncollapse.sweep import is_collapsed
 from uncollapse.training import NotMeasuredError, Run
@@ -60,7 +59,7 @@ def _setup(data: Mapping[str, Any], p: int, k: int, steps: int, seeds: int, diff
             "data": data,
             "model": {"backbone": "conv2", "dim": 128},
             "batch": {"p": p, "k": k},
-            "optimiser": {"name": "adam", "lr": 3e-4},
+            "optimizer": {"name": "adam", "lr": 3e-4},
             "evaluate": {"ks": [1, 5, 10]},
             "train": {
                 "steps": steps,
