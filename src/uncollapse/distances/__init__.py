@@ -5,6 +5,7 @@ from uncollapse.distances.frame import (
     binary_scale,
     float32_is_exact,
     on_host,
+    row_argmin,
     screen_dtype,
     short_squares,
     squared_norms,
@@ -15,7 +16,6 @@ from uncollapse.distances.tiles import (
     exact_squares,
     paired_distances,
     pairwise_distances,
-    row_argmin,
 )
 
 __all__ = [

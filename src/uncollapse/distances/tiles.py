@@ -28,7 +28,6 @@ __all__ = [
     "paired_distances",
     "pairwise_distances",
     "pull_apart",
-    "row_argmin",
     "take_apart",
 ]
 
@@ -155,13 +154,6 @@ def take_apart(
     dense[close] = exact
     result[part] += dense.sum(1, keepdim=True) * rows[part] - dense @ rows
     result += dense.sum(0)[:, None] * rows - dense.T @ rows[part]
-
-
-def row_argmin(values: Tensor) -> Tensor:
-    """Column of each row's least value, the lowest of equals."""
-    if on_host(values):  # NumPy takes a tenth of torch's time for it
-        return torch.from_numpy(values.numpy().argmin(axis=1))
-    return values.argmin(dim=1)
 
 
 # All distances of two sets, and row by row: HNM (1), differentiable as often as asked.

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host, short_squares
-from uncollapse.distances.tiles import pairwise_distances, row_argmin
+from uncollapse.distances.frame import Frame, on_host, row_argmin, short_squares
+from uncollapse.distances.tiles import pairwise_distances
 from uncollapse.mining.random import draw_pool
 
 __all__ = ["AnchorBlock", "BlockDistances", "anchor_blocks"]
