@@ -116,7 +116,7 @@ class Batch:
         apart = references > 0 and not own
         reach, build = prepare([rows], normalize=normalize)
         to_read = [reach]  # what the host must know, in one look at the device
-        samples = numbers = ref_numbers = None
+        samples = numbers = ref_numbers = ranges = None
         numeric = False
         if sample_ids is not None:
             samples = _whole_numbers(sample_ids, count, "sample_ids")
@@ -133,32 +133,17 @@ class Batch:
             )
             numbers = numbers.to(device)
             ref_numbers = None if ref_numbers is None else ref_numbers.to(device)
-            ordered, order = torch.sort(
-                numbers if ref_numbers is None else ref_numbers, stable=True
-            )
-            low = torch.searchsorted(ordered, numbers)
-            high = torch.searchsorted(ordered, numbers, right=True)
-            positives = high - low - int(not apart)
-            pairs = positives * (len(order) - (high - low))
-            to_read += [*torch.aminmax(numbers), positives.max(), (pairs > 0).sum(), pairs.sum()]
+            ranges = _class_ranges(numbers, numbers if ref_numbers is None else ref_numbers)
+            to_read += [*torch.aminmax(numbers), *_class_counts(*ranges, apart)]
         size, *read = torch.stack([value.to(reach.dtype) for value in to_read]).tolist()
         if not math.isfinite(size):
             points(rows.detach(), "embeddings")  # raises, naming the rows
-        *limits, most, usable, triplets = map(int, read if labels is not None else [*read, 0, 0, 0])
-        classes = None
-        if labels is not None:
-            classes = Classes(order, low, high, apart, most, usable, triplets)
-        return cls(
-            rows,
-            count,
-            build(size)[0],
-            numbers,
-            ref_numbers,
-            classes,
-            samples,
-            label_range=(limits[-2], limits[-1]) if numeric else None,
-            sample_range=(limits[0], limits[1]) if samples is not None else None,
-        )
+        read = [int(value) for value in read]
+        classes = None if ranges is None else Classes(*ranges, apart, *read[-3:])
+        label_range = (read[-5], read[-4]) if numeric else None
+        sample_range = (read[0], read[1]) if samples is not None else None
+        labelled = (numbers, ref_numbers, classes, samples, label_range, sample_range)
+        return cls(rows, count, build(size)[0], *labelled)
 
     @property
     def classes(self) -> Classes:
@@ -223,6 +208,20 @@ def _whole_numbers(labels: ArrayLike, n: int | None, name: str) -> Tensor | None
     if wide and array.size and not (array.min() >= -(2**63) and array.max() < 2**63):
         return None
     return torch.from_numpy(array.astype(np.int64))
+
+
+def _class_ranges(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The candidates class by class, and for each label where its class begins and ends."""
+    ordered, order = torch.sort(candidates, stable=True)
+    low = torch.searchsorted(ordered, labels)
+    return order, low, torch.searchsorted(ordered, labels, right=True)
+
+
+def _class_counts(order: Tensor, low: Tensor, high: Tensor, apart: bool) -> list[Tensor]:
+    """`most`, `usable` and `triplets` of `Classes`."""
+    positives = high - low - int(not apart)
+    pairs = positives * (len(order) - (high - low))
+    return [positives.max(), (pairs > 0).sum(), pairs.sum()]
 
 
 def _joined_rows(embeddings: ArrayLike, ref_embeddings: ArrayLike | None) -> tuple[Tensor, int]:

@@ -20,23 +20,9 @@ from torch import Tensor
 
 from uncollapse._base.extras import compiled
 
-__all__ = [
-    "Frame",
-    "binary_scale",
-    "device_path",
-    "float32_is_exact",
-    "on_host",
-    "prepare",
-    "row_argmin",
-    "screen_dtype",
-    "short_squares",
-    "squared_norms",
-    "working_dtype",
-]
-
 _COMPILED_FROM = 128  # rows from which loading the compiled kernels is worth it
-_CHUNK = 1 << 18  # float64 values converted at a time where not all are: 2 MB
-_WHOLE = 1 << 22  # up to so many values the float64 rows are kept: 32 MB
+_CHUNK = 1 << 18  # float64 values converted at a time: 2 MB
+_WHOLE = 1 << 22  # up to so many values the compiled kernels may keep the float64 rows: 32 MB
 _SLACK = 16  # roundings of a squared distance beyond the d of its dot product
 _UNDERFLOW = 1e-35  # products of coordinates far below the scale vanish in float32
 _EXTREME = 1e100  # coordinates beyond it, or its inverse, would over- or underflow when squared
@@ -182,7 +168,7 @@ class Frame:
         if self.z is not None:
             return self
         z = self.norms.new_empty(len(self), self.dim)
-        for part in _parts(len(self), self.dim, lean=True):
+        for part in _parts(*z.shape):
             z[part] = self.block(part)
         return replace(self, z=z)
 
@@ -302,30 +288,36 @@ def prepare(
         if kernels is not None:
             frame, size = _compiled_frame(kernels, sets[0], normalize, dtype)
             return torch.tensor(size, dtype=work), lambda _: [frame]
-    lean = not resident or orders is not None
-    factors = [_inverse_norms(x, work, before, lean) if normalize else before for x in sets]
-    centre = _mean(sets, factors, work, lean)
-    reach = torch.stack(
-        [
-            (_exact(x, f, part, work) - centre).abs_().amax()
-            for x, f in zip(sets, factors, strict=True)
-            for part in _parts(len(x), x.shape[1], lean)
-        ]
-    ).amax()
+    factors = [_inverse_norms(x, work, before) if normalize else before for x in sets]
+    # The first row is taken off first: the mean of equal rows is then exactly that row.
+    first = _exact(sets[0], factors[0], slice(0, 1), work)[0]
+    total = torch.zeros_like(first)
+    for x, factor in zip(sets, factors, strict=True):
+        for part in _parts(*x.shape):
+            total += (_exact(x, factor, part, work) - first).sum(0)
+    centre = first + total / sum(len(x) for x in sets)
+    largest_parts = [
+        (_exact(x, factor, part, work) - centre).abs_().amax()
+        for x, factor in zip(sets, factors, strict=True)
+        for part in _parts(*x.shape)
+    ]
+    reach = torch.stack(largest_parts).amax()
     # Rows of length 1 that differ by no more than their rounding are one point.
     one_point = 4 * torch.finfo(work).eps if normalize else 0.0
     if normalize and not on_host(sets[0]):  # whoever builds without reading the reach gets zeros
         spread = (reach > one_point).to(work)
-        factors, centre = [f * spread for f in factors], centre * spread
+        factors, centre = [factor * spread for factor in factors], centre * spread
 
     def build(largest: float) -> list[Frame]:
         collapsed = largest <= one_point
         zoom = 1.0 if collapsed else 1 / binary_scale(largest)
         whole = zoom if normalize else zoom * before
-        rows_in_order: Sequence[Tensor | None] = orders or [None] * len(sets)
+        norms = torch.empty(0, dtype=dtype, device=centre.device)
+        coordinates = (centre * zoom, whole, 1 / whole, None, norms, collapsed)
+        places: Sequence[Tensor | None] = orders or [None] * len(sets)
         return [
-            _frame(x, f * zoom, centre * zoom, whole, dtype, resident, collapsed, order)
-            for x, f, order in zip(sets, factors, rows_in_order, strict=True)
+            _filled(Frame(x, factor * zoom, *coordinates, order), resident)
+            for x, factor, order in zip(sets, factors, places, strict=True)
         ]
 
     return reach, build
@@ -398,51 +390,30 @@ def _exact(x: Tensor, factor: Tensor | float, rows: Tensor | slice, work: torch.
     return wide if factor == 1.0 else wide.mul_(factor)
 
 
-def _inverse_norms(x: Tensor, work: torch.dtype, before: float, lean: bool) -> Tensor:
+def _inverse_norms(x: Tensor, work: torch.dtype, before: float) -> Tensor:
     factor = torch.empty(len(x), dtype=work, device=x.device)
-    for part in _parts(len(x), x.shape[1], lean):
+    for part in _parts(*x.shape):
         norm = squared_norms(x[part].to(work) * before).sqrt_()  # the same for equal rows
         factor[part] = torch.where(norm > 0, before / norm, torch.zeros_like(norm))
     return factor
 
 
-def _mean(
-    sets: Sequence[Tensor], factors: Sequence[Tensor | float], work: torch.dtype, lean: bool
-) -> Tensor:
-    # The first row goes first: the mean of equal rows is then exactly that row.
-    first = _exact(sets[0], factors[0], slice(0, 1), work)[0]
-    total = torch.zeros_like(first)
-    for x, f in zip(sets, factors, strict=True):
-        for part in _parts(len(x), x.shape[1], lean):
-            total += (_exact(x, f, part, work) - first).sum(0)
-    return first + total / sum(len(x) for x in sets)
-
-
-def _frame(
-    x: Tensor,
-    factor: Tensor | float,
-    centre: Tensor,
-    zoom: float,
-    dtype: torch.dtype,
-    resident: bool,
-    collapsed: bool,
-    order: Tensor | None,
-) -> Frame:
-    n = len(x) if order is None else len(order)
-    norms = torch.empty(n, dtype=dtype, device=x.device)
-    z = norms.new_empty(n, x.shape[1]) if resident else None
-    frame = Frame(x, factor, centre, zoom, 1 / zoom, z, norms, collapsed, order)
-    for part in _parts(n, x.shape[1], lean=not resident or order is not None):
-        wide = frame.exact(part).sub_(centre)
-        if collapsed:
+def _filled(frame: Frame, resident: bool) -> Frame:
+    """The frame with its norms, and `z` if `resident`."""
+    n = len(frame.given if frame.order is None else frame.order)
+    norms = frame.norms.new_empty(n)
+    z = norms.new_empty(n, frame.dim) if resident else None
+    wide = None
+    for part in _parts(n, frame.dim):
+        wide = frame.exact(part).sub_(frame.centre)
+        if frame.collapsed:
             wide.zero_()
-        narrow = wide.to(dtype)
+        narrow = wide.to(norms.dtype)
         norms[part] = squared_norms(narrow)
         if z is not None:
             z[part] = narrow
-        if len(wide) == n and resident and order is None:
-            return replace(frame, _wide=wide)  # small sets: kept, it will be asked for
-    return frame
+    few = wide is not None and len(wide) == n and resident and frame.order is None
+    return replace(frame, z=z, norms=norms, _wide=wide if few else None)
 
 
 def _compiled_frame(
@@ -459,9 +430,7 @@ def _compiled_frame(
     return Frame(x, scale, centre, zoom, 1 / zoom, z, norms, collapsed, _wide=wide), reach
 
 
-def _parts(rows: int, dim: int, lean: bool = False) -> Iterator[slice]:
-    """Rows in one piece where they are few, else (or if `lean`) in pieces of 2 MB of float64."""
-    whole = not lean and rows * dim <= _WHOLE
-    step = max(1, rows if whole else _CHUNK // dim)
-    for low in range(0, rows, step):
-        yield slice(low, min(low + step, rows))
+def _parts(rows: int, dim: int) -> list[slice]:
+    """The rows in pieces of 2 MB of float64."""
+    step = max(1, _CHUNK // dim)
+    return [slice(low, min(low + step, rows)) for low in range(0, rows, step)]

@@ -14,31 +14,11 @@ from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError
 from uncollapse.distances.frame import Frame, on_host, short_squares, working_dtype
 
-__all__ = [
-    "BLOCK",
-    "CLOSE",
-    "Forces",
-    "centre",
-    "close_exponents",
-    "close_pairs",
-    "difference_norms",
-    "exact_squares",
-    "known_distances",
-    "lengths",
-    "paired_distances",
-    "pairwise_distances",
-    "pull_apart",
-    "take_apart",
-]
-
-
 BLOCK = 256  # rows of a block: larger ones leave the cache, smaller ones waste the product
 # A squared distance below this share of |x|² + |y|² is taken from differences where its value and
 # its gradient are used: the product keeps too few digits of it.
 CLOSE = {torch.float32: 2e-2, torch.float64: 1e-7}
-_KEPT = (
-    2048  # up to so many rows the slopes are kept, 16 MB, and one product takes the place of two
-)
+_KEPT = 2048  # up to so many rows all slopes are kept, 16 MB, and one product replaces two
 _MANY = 1 / 32  # of a block's pairs: from there on a float64 product is faster than differences
 _CHUNK = 1 << 18  # differences held at a time: 2 MB in float64
 
@@ -55,15 +35,13 @@ def exact_squares(x: Frame, i: Tensor | slice, y: Frame, j: Tensor | slice) -> T
     return gap.square_()
 
 
-def close_pairs(
-    square: Tensor, own: Tensor, norms: Tensor, share: float | None = None
-) -> tuple[Tensor, Tensor] | None:
+def close_pairs(square: Tensor, own: Tensor, norms: Tensor) -> tuple[Tensor, Tensor] | None:
     """Rows and columns of a block whose squared distance is small beside |x|² + |y|².
 
     `own` `[b, 1]` and `norms` `[N]` are the squared norms of its rows and of its columns. None
     where there is no such pair, which on a CPU each row's least value mostly tells.
     """
-    share = CLOSE[square.dtype] if share is None else share
+    share = CLOSE[square.dtype]
     if on_host(square):
         least = square.amin(1, keepdim=True)
         if bool((least > share * (own + norms.amax())).all()):
@@ -182,20 +160,19 @@ def pairwise_distances(
     """
     a = points(x)
     if y is None:
-        return _Pairwise.apply(a, a, True, squared, None)  # type: ignore[no-any-return,no-untyped-call]
-    b = points(y, "y")
-    _same_width(a, b)
+        return known_distances(a, squared=squared)
+    b = _other_rows(y, a)
     dtype = torch.promote_types(a.dtype, b.dtype)
-    return _Pairwise.apply(a.to(dtype), b.to(dtype), False, squared, None)  # type: ignore[no-any-return,no-untyped-call]
+    return known_distances(a.to(dtype), b.to(dtype), squared=squared)
 
 
 def known_distances(
-    x: Tensor, y: Tensor | None = None, *, squared: bool = False, reach: float
+    x: Tensor, y: Tensor | None = None, *, squared: bool = False, reach: float | None = None
 ) -> Tensor:
-    """`pairwise_distances` of rows that were checked before, of one dtype: no device is waited for.
+    """`pairwise_distances` of rows of one dtype that were checked before.
 
-    `reach` is their largest coordinate about their centre, to a few powers of two; 0 where all rows
-    coincide.
+    Pass `reach`, their largest coordinate about their centre to a few powers of two (0 where all
+    rows coincide), to skip a device synchronisation.
     """
     return _Pairwise.apply(x, x if y is None else y, y is None, squared, reach)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -209,8 +186,8 @@ def paired_distances(x: ArrayLike, y: ArrayLike, *, squared: bool = False) -> Te
     >>> paired_distances(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.tensor([[3.0, 4.0]] * 2))
     tensor([5.0000, 3.6056])
     """
-    a, b = points(x), points(y, "y")
-    _same_width(a, b)
+    a = points(x)
+    b = _other_rows(y, a)
     if len(a) != len(b):
         raise InputError("y", f"{len(b)} rows", f"{len(a)}, one for each row of x")
     wide = working_dtype(a)
@@ -238,9 +215,11 @@ def centre(x: Tensor) -> Tensor:
     return wide - wide.mean(dim=0)
 
 
-def _same_width(a: Tensor, b: Tensor) -> None:
-    if a.shape[1] != b.shape[1]:
-        raise InputError("y", f"{b.shape[1]} columns", f"{a.shape[1]} as in x")
+def _other_rows(y: ArrayLike, x: Tensor) -> Tensor:
+    rows = points(y, "y")
+    if rows.shape[1] != x.shape[1]:
+        raise InputError("y", f"{rows.shape[1]} columns", f"{x.shape[1]} as in x")
+    return rows
 
 
 class _Pairwise(torch.autograd.Function):
