@@ -43,7 +43,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, texts_of_rows
 from uncollapse._base.files import DamagedFileError, read_json, write_json, written_aside
-from uncollapse.data.readers import StartScale
+from uncollapse.data.sources import StartScale
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.health import Health, RunSettings
 from uncollapse.training.manifest import Manifest, record_files
