@@ -40,26 +40,7 @@ from uncollapse.losses.memory import memories, reading
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.choices import NEGATIVES, POSITIVES
 
-__all__ = [
-    "LOSSES",
-    "MODES_KEPT",
-    "MODE_NEIGHBOURS",
-    "NO_DRIFT",
-    "Drift",
-    "DriftRow",
-    "LossFn",
-    "ModeDrift",
-    "Probe",
-    "batch_gradient",
-    "drift",
-    "drift_table",
-    "filled_memories",
-    "has_unit_rows",
-    "mode_drift",
-    "mode_rates",
-    "predict_scale",
-    "probe",
-]
+__all__ = ["Drift", "DriftRow", "ModeDrift", "Probe", "drift", "drift_table", "mode_drift", "probe"]
 
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much

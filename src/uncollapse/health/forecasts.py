@@ -43,14 +43,7 @@ from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
-__all__ = [
-    "DANGEROUS",
-    "Forecast",
-    "ForecastCell",
-    "embedded_batches",
-    "forecast",
-    "other_batches",
-]
+__all__ = ["Forecast", "ForecastCell", "embedded_batches", "forecast"]
 
 DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
 

@@ -30,7 +30,7 @@ from uncollapse.health.strategy import (
 )
 from uncollapse.health.verdict import Health, percent
 
-__all__ = ["ACTIONS", "Guard", "GuardEvent"]
+__all__ = ["Guard", "GuardEvent"]
 
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking", "cone")

@@ -15,7 +15,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.health.advice import advise
-from uncollapse.health.figures import balanced_rows, figures, scale_figures
+from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
 from uncollapse.health.strategy import RunSettings, mode_facts
 from uncollapse.health.verdict import (
     VERDICTS,
@@ -27,7 +27,7 @@ from uncollapse.health.verdict import (
     scale_ratio,
 )
 
-__all__ = ["CollapseMonitor", "RecentRows", "StuckLoss", "tight_share"]
+__all__ = ["CollapseMonitor"]
 
 _SOFTPLUS_0 = math.log(2.0)
 _MOST = 0.75  # of a class's pairs, as in the tightness of a full measure
@@ -178,7 +178,7 @@ class CollapseMonitor:
         loss_is_finite = loss is None or math.isfinite(loss)
         if not bool(torch.isfinite(z).all()) or not loss_is_finite:
             lost = "embeddings" if loss_is_finite else "the loss"
-            unknown = figures(torch.full_like(z, math.nan), None, 0.0, 8)
+            unknown = health_figures(torch.full_like(z, math.nan), None, 0.0, 8)
             reasons = (f"{lost}: NaN or infinite",)
             diverging = replace(unknown, verdict="diverging", reasons=reasons)
             return self._settle(diverging, step, at_once=True)
@@ -195,7 +195,7 @@ class CollapseMonitor:
             if recent or health.verdict != "shrinking" or self._held != "healthy":
                 return self._settle(health, step)
         margin = self.thresholds.margin or 0.0
-        full = figures(*self.recent.rows(), margin, self.recent.capacity)
+        full = health_figures(*self.recent.rows(), margin, self.recent.capacity)
         if self.reference is not None and self._classes_due and full.cdnv is not None:
             self.reference = replace(self.reference, cdnv=full.cdnv)
         self._full, counts.full_at = full, counts.updates

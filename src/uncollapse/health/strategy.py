@@ -20,20 +20,7 @@ from uncollapse.losses import IdentityLoss, Loss, MarginLoss, MultipleLosses
 from uncollapse.losses.memory import memories
 from uncollapse.mining import Miner, NoTripletsWarning
 
-__all__ = [
-    "GENTLE",
-    "RunSettings",
-    "Strategy",
-    "apply_strategy",
-    "changed_keys",
-    "contenders",
-    "finer_classes",
-    "left_alone",
-    "mode_facts",
-    "mode_words",
-    "rank_strategies",
-    "strategy_of",
-]
+__all__ = ["RunSettings", "Strategy", "apply_strategy", "rank_strategies", "strategy_of"]
 
 GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
 _MARGIN = 0.2
