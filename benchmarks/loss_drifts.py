@@ -42,7 +42,7 @@ def sigreg() -> SIGRegLoss:
     return SIGRegLoss(generator=torch.Generator().manual_seed(0))
 
 
-REGULARISERS = {
+REGULARIZERS = {
     "hard x hard": Maker(lambda miner, c, d: batch_hard()),
     "hard x hard, over the hardest negatives": Maker(
         lambda miner, c, d: TripletLoss(
@@ -96,7 +96,7 @@ def fitted(loss: nn.Module, z: Tensor, labels: Tensor) -> None:
 def main() -> int:
     torch.set_num_threads(1)
     asked = sys.argv[1:]
-    makers = REGULARISERS if "--regularisers" in asked else LOSSES
+    makers = REGULARIZERS if "--regularisers" in asked else LOSSES
     every = list(states())
     names = [name for name in asked if not name.startswith("--")] or list(makers)
     print("| loss | " + " | ".join(name for name, *_ in every) + " |")

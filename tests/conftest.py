@@ -13,7 +13,7 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
 SLOW = {
-    "src/uncollapse/noise/minimisers.py",
+    "src/uncollapse/noise/expected.py",
     "src/uncollapse/noise/theorems.py",
     "tests/cli/test_diagnose.py::test_a_small_file_loads_no_package_that_it_does_not_need",
     "tests/cli/test_diagnose_runs.py",

@@ -133,5 +133,5 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(1)
         return health_figures(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("uncollapse.health.monitor.figures", counting)
+    monkeypatch.setattr("uncollapse.health.monitor.health_figures", counting)
     return made

@@ -221,9 +221,9 @@ def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
         {"name": "triplet", "trim": 0.5, "trim_on": "positives"},
         {"name": "triplet", "id_weight": 1.0, "label_smoothing": 0.1},
         {"name": "triplet", "scale_free": "hardest-negative"},
-        {"name": "triplet", "regulariser": "variance-covariance"},
-        {"name": "triplet", "regulariser": "coding-rate", "id_weight": 1.0},
-        {"name": "sup-con", "regulariser": "sigreg", "regulariser_weight": 0.02},
+        {"name": "triplet", "regularizer": "variance-covariance"},
+        {"name": "triplet", "regularizer": "coding-rate", "id_weight": 1.0},
+        {"name": "sup-con", "regularizer": "sigreg", "regularizer_weight": 0.02},
     ],
 )
 def test_every_loss_trains_from_a_config(loss, tmp_path):

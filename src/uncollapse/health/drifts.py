@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,24 +19,9 @@ from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.classes import ClassLayout
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
-from uncollapse.losses import (
-    ArcFaceLoss,
-    CircleLoss,
-    ContrastiveLoss,
-    CosFaceLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    NTXentLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SmoothAPLoss,
-    SoftTripleLoss,
-    SpreadLoss,
-    SupConLoss,
-    TripletLoss,
-)
+from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
+from uncollapse.losses.registry import always_normalizes, make_loss
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.choices import NEGATIVES, POSITIVES
 
@@ -188,56 +173,20 @@ class Maker(NamedTuple):
     normalize: bool = False
 
 
+def _maker(kind: type[TupleLoss], settings: Mapping[str, Any]) -> Maker:
+    own = {name: value for name, value in settings.items() if name != "normalize"}
+
+    def make(miner: Miner | None, classes: int, dim: int) -> LossFn:
+        seeded = torch.Generator().manual_seed(0)
+        return make_loss(kind, own, num_classes=classes, dim=dim, miner=miner, generator=seeded)
+
+    return Maker(make, settings.get("normalize", always_normalizes(kind)))
+
+
 LOSSES: Mapping[str, Maker] = {
-    "triplet, margin 0.2": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner)),
-    "triplet, margin 0": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner)),
-    "triplet, soft": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner, soft=True)),
-    "triplet, scale-free": Maker(
-        lambda miner, c, d: TripletLoss(margin=0.2, miner=miner, scale_free=True)
-    ),
-    "triplet, normalised": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner), True),
-    "contrastive": Maker(lambda miner, c, d: ContrastiveLoss(margin=1.0, miner=miner)),
-    "N-pair": Maker(lambda miner, c, d: NPairLoss(miner=miner)),
-    "margin, normalised": Maker(lambda miner, c, d: MarginLoss(miner=miner), True),
-    "multi-similarity": Maker(lambda miner, c, d: MultiSimilarityLoss(miner=miner), True),
-    "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
-    "ProxyNCA": Maker(
-        lambda miner, c, d: ProxyNCALoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "ProxyAnchor": Maker(
-        lambda miner, c, d: ProxyAnchorLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
-    "NT-Xent": Maker(lambda miner, c, d: NTXentLoss(miner=miner), True),
-    "ArcFace": Maker(
-        lambda miner, c, d: ArcFaceLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "CosFace": Maker(
-        lambda miner, c, d: CosFaceLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "SoftTriple": Maker(
-        lambda miner, c, d: SoftTripleLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "SmoothAP": Maker(lambda miner, c, d: SmoothAPLoss(miner=miner), True),
-    "spread": Maker(lambda miner, c, d: SpreadLoss(miner=miner), True),
-    "spread, from itself": Maker(
-        lambda miner, c, d: SpreadLoss(miner=miner, stand_in="self"), True
-    ),
+    title: _maker(kind, settings)
+    for kind in registry.LOSSES.values()
+    for title, settings in kind.info.cases.items()
 }
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -375,7 +375,8 @@ def _cell(
 ) -> ForecastCell:
     radial = drift(loss_fn, embedded, normalize=unit)
     size = sum(diameter(z) for z, _ in embedded) / len(embedded)
-    loss = sum(hard_mined_loss(z, y, loss_fn.margin) for z, y in embedded) / len(embedded)
+    margin = cast(TripletLoss, innermost(loss_fn)).margin
+    loss = sum(hard_mined_loss(z, y, margin) for z, y in embedded) / len(embedded)
     return ForecastCell(
         *shape,
         embedded[0][0].shape[1],

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse.health.drifts import MODES_KEPT, has_unit_rows, mode_drift
 from uncollapse.losses import IdentityLoss, Loss, MarginLoss, MultipleLosses
+from uncollapse.losses.base import innermost
 from uncollapse.losses.memory import memories
 from uncollapse.mining import Miner, NoTripletsWarning
 
@@ -77,7 +78,7 @@ def strategy_of(loss_fn: object) -> Strategy:
     >>> str(strategy_of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))))
     'hard x hard'
     """
-    loss: Any = loss_fn
+    loss: Any = innermost(loss_fn)
     miner = getattr(loss, "miner", None)
     form: dict[str, Any] = {}
     if (scale_free := getattr(loss, "scale_free", None)) is not None:
@@ -89,7 +90,7 @@ def strategy_of(loss_fn: object) -> Strategy:
 
 def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     """Make a loss do it, in place; its miner keeps its random generator."""
-    loss: Any = loss_fn
+    loss: Any = innermost(loss_fn)
     if strategy.positives is not None:
         mined: dict[str, Any] = {
             "positives": strategy.positives,
@@ -108,7 +109,7 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
 def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
     """Whatever is tried on a loss inside, it then has `strategy`, and draws as it would have."""
     # Of its miner, which may be another package's, and of the losses added to it.
-    parts = [getattr(loss_fn, "miner", None)]
+    parts = [getattr(innermost(loss_fn), "miner", None)]
     parts += list(loss_fn.modules()) if isinstance(loss_fn, nn.Module) else []
     drawn_from = [getattr(part, "generator", None) for part in parts]
     generators = [each for each in drawn_from if isinstance(each, torch.Generator)]
@@ -161,7 +162,7 @@ class RunSettings:
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
         """What can be read off a loss (ours or pytorch-metric-learning's) and its miner."""
-        loss: Any = loss_fn
+        loss: Any = innermost(loss_fn)
         chooser = miner if miner is not None else getattr(loss, "miner", None)
         kind = type(chooser).__name__
         positives, negatives = _PML_MINERS.get(kind, (None, None))
@@ -185,8 +186,8 @@ class RunSettings:
             soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),
             scale_free=getattr(loss, "scale_free", None),
             normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
-            summed=isinstance(loss, IdentityLoss | MultipleLosses) or None,
-            memory=max((memory.size for memory in memories(loss)), default=None),
+            summed=isinstance(loss_fn, IdentityLoss | MultipleLosses) or None,
+            memory=max((memory.size for memory in memories(loss_fn)), default=None),
         )
 
     def known(self, other: RunSettings) -> RunSettings:
