@@ -36,7 +36,7 @@ positives = "hard"
 negatives = "hard"
 [loss]
 margin = 0.2
-[optimiser]
+[optimizer]
 lr = 0.01
 [train]
 steps = 60

@@ -17,7 +17,7 @@ k = 4
 [mining]
 positives = "hard"
 negatives = "hard"
-[optimiser]
+[optimizer]
 lr = 0.01
 [train]
 steps = 5
@@ -153,7 +153,7 @@ def test_a_better_config_that_is_there_is_kept_and_nothing_is_run(alone, capsys,
 
 
 def test_an_own_strategy_that_wins_is_said_and_nothing_is_written(alone, capsys):
-    safe = ["mining.positives=easy", "mining.negatives=semihard", "optimiser.lr=1e-12"]
+    safe = ["mining.positives=easy", "mining.negatives=semihard", "optimizer.lr=1e-12"]
     assert run(app, race(alone, *(word for key in safe for word in ("--set", key)))) == 0
     assert "easy x semihard wins: run.toml can stay as it is" in capsys.readouterr().out
     assert {path.name for path in alone.iterdir()} == {"run.toml"}

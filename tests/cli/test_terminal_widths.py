@@ -18,7 +18,7 @@ from uncollapse.cli.reproduce_tables import listing_table, show_page
 from uncollapse.cli.score_tables import ScoreLine, line_table, pair_table, split_tables
 from uncollapse.cli.sweep import _table as plan_table
 from uncollapse.data import survey
-from uncollapse.health.race import Lap, Race
+from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
 from uncollapse.metrics.nearest_rows import Neighbours
 from uncollapse.papers import Page, Table
@@ -62,7 +62,7 @@ def test_forecasts_show_the_risk_and_every_strategy(width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_races_name_their_split_and_every_result(width):
     own, other = Strategy("hard", "hard"), Strategy("inside", "semihard", scale_free=True)
-    race = Race((Lap(str(other), 120, 0.987),), str(other), 128, 58.0)
+    race = Race((RaceScore(str(other), 120, 0.987),), str(other), 128, 58.0)
     entrants = (
         Entrant(own, 0.704, None, None, None, "shrinks"),
         Entrant(other, -0.011, 120, 0.987, 1.25, "wins"),

@@ -134,7 +134,7 @@ def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path: Path) 
     health = loss.guard.monitor.health
     assert health is not None
     assert (health.step, health.n) == (4, 96)
-    _, labels = loss.guard.monitor.reservoir.rows()
+    _, labels = loss.guard.monitor.recent.rows()
     assert labels is not None
     assert max(torch.bincount(torch.as_tensor(labels))) == 2
 
@@ -293,7 +293,7 @@ def test_the_other_callback_works_with_it(tmp_path: Path) -> None:
     fitted(tmp_path, model, loss, tuples(2), callbacks=[callback])
     assert loss.guard is None  # not among the callbacks: a loss and no more
     assert callback.monitor.health is not None
-    _, labels = callback.monitor.reservoir.rows()
+    _, labels = callback.monitor.recent.rows()
     assert labels is not None
     assert max(torch.bincount(torch.as_tensor(labels))) == 2
 

@@ -17,8 +17,8 @@ from uncollapse.data.registry import list_split
 from uncollapse.metrics import ReRanking, reid
 from uncollapse.report import run_report
 from uncollapse.training import Run, embed, measure_run, parse_config, train
-from uncollapse.training.config import EvaluateConfig
 from uncollapse.training.evaluation import GallerySearch, evaluate_splits, find_searches
+from uncollapse.training.sections import EvaluateConfig
 
 FOLDERS = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
 

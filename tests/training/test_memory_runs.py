@@ -28,7 +28,7 @@ VALUES = {
     "loss": {"margin": 0.2, "memory": 50},
     "mining": {"positives": "hard", "negatives": "hard"},
     "guard": {"action": "rescue", "every": 2},
-    "optimiser": {"lr": 0.01},
+    "optimizer": {"lr": 0.01},
     "train": {"steps": 12, "log_every": 2, "tensorboard": "off"},
     "evaluate": {"max_samples": 200},
 }
@@ -144,7 +144,7 @@ def test_a_race_begins_every_strategy_with_the_memory_of_the_copy():
             break
     else:
         raise AssertionError([str(event) for event in guard.events])
-    steps = max(lap.steps for lap in events[-1].race.last.values())
+    steps = max(score.steps for score in events[-1].race.last.values())
     assert int(loss.calls) <= step + steps  # its own steps since the copy, and no other's
 
 

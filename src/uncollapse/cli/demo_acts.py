@@ -26,7 +26,7 @@ _HARD: Mapping[str, Any] = {  # HNM §3: the batches and the loss that collapse
 _COARSE: Mapping[str, Any] = {  # EPS §5: labels that say less than there is to see
     "model": {"normalize": True},
     "batch": {"p": 10, "k": 20},
-    "optimiser": {"lr": 3e-3},
+    "optimizer": {"lr": 3e-3},
 }
 
 

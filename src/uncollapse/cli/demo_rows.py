@@ -84,20 +84,20 @@ class RunRows:
         self._table.line((first, ""), (bar, style), (f"  {recall:6.1%}  ", ""), (last, style))
 
     def _event(self, step: int, values: Mapping[str, Any]) -> None:
-        """What the guard saw and did; of a race, its laps."""
+        """What the guard saw and did; of a race, its scores."""
         from uncollapse.health.race import Race
 
-        text, laps = str(values["event"]), []
+        text, scores = str(values["event"]), []
         if "race" in values:
             race = Race.from_dict(values["race"])
             text = text.replace(f" ({race})", "")
-            laps = [f"race, judged by R@1 of {race.rows} held-out training samples:"]
-            for name, lap in race.last.items():
+            scores = [f"race, judged by R@1 of {race.rows} held-out training samples:"]
+            for name, score in race.last.items():
                 mark = "  <- chosen" if name == race.chosen else ""
-                laps.append(f"  {name:<26} {lap.recall:6.1%} after {lap.steps} steps{mark}")
+                scores.append(f"  {name:<26} {score.recall:6.1%} after {score.steps} steps{mark}")
         for line in wrapped(f"! step {step}: {text}", indent=9, hang=2):
             self._table.line((line, "bold"))
-        for line in laps:
+        for line in scores:
             self._table.line((f"{'':11}{line}", "bold"))
 
 

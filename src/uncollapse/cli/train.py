@@ -39,6 +39,12 @@ def train_command(
 ) -> None:
     """Train an embedding into a run directory; Ctrl-C saves, --resume continues.
 
+    Most runs set seed, data.name, data.root, data.eval_splits, data.size, data.augment,
+    model.backbone, model.dim, model.normalize, model.weights, model.freeze, batch.p, batch.k,
+    mining.positives, mining.negatives, loss.name, loss.margin, guard.action, optimizer.name,
+    optimizer.lr, optimizer.schedule, evaluate.ks, train.steps, train.evaluate_every or
+    train.device; docs/config.md lists every key.
+
     Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
     """
     must_exist(config)

@@ -12,8 +12,8 @@ from uncollapse.health.drifts import (
     predict_scale,
     probe,
 )
-from uncollapse.health.figures import cdnv, effective_rank, measure, nc1, principal_axes
-from uncollapse.health.forecasts import Cell, Forecast, forecast
+from uncollapse.health.figures import measure
+from uncollapse.health.forecasts import Forecast, ForecastCell, forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import (
     Logger,
@@ -24,8 +24,10 @@ from uncollapse.health.loggers import (
 )
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
-from uncollapse.health.race import Lap, Race
-from uncollapse.health.records import (
+from uncollapse.health.race import Race, RaceScore
+from uncollapse.health.sentence_loss import SentenceLoss
+from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
+from uncollapse.health.verdict import (
     VERDICTS,
     ClassHealth,
     Cosines,
@@ -34,26 +36,24 @@ from uncollapse.health.records import (
     NearestLabels,
     Norms,
     Reference,
+    Thresholds,
+    judge,
 )
-from uncollapse.health.sentence_loss import SentenceLoss
-from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
-from uncollapse.health.verdict import Thresholds, judge
 
 __all__ = [
     "VERDICTS",
     "Advice",
-    "Cell",
     "ClassHealth",
     "CollapseMonitor",
     "Cosines",
     "Drift",
     "DriftRow",
     "Forecast",
+    "ForecastCell",
     "Guard",
     "GuardEvent",
     "Health",
     "Histogram",
-    "Lap",
     "Logger",
     "MlflowLogger",
     "ModeDrift",
@@ -62,6 +62,7 @@ __all__ = [
     "Norms",
     "Probe",
     "Race",
+    "RaceScore",
     "Reference",
     "RunSettings",
     "SentenceLoss",
@@ -70,19 +71,15 @@ __all__ = [
     "Thresholds",
     "WandbLogger",
     "advise_on",
-    "cdnv",
     "drift",
     "drift_table",
-    "effective_rank",
     "forecast",
     "judge",
     "log_health",
     "measure",
     "mode_drift",
-    "nc1",
     "noise_probe",
     "predict_scale",
-    "principal_axes",
     "probe",
     "rank_strategies",
     "strategy_of",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from uncollapse.health.records import Health
 from uncollapse.health.strategy import GENTLE, RunSettings, Strategy, changed_keys, rank_strategies
+from uncollapse.health.verdict import Health
 
 __all__ = ["Advice", "advise", "advise_on", "lower_rate"]
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,24 +19,9 @@ from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.classes import ClassLayout
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
-from uncollapse.losses import (
-    ArcFaceLoss,
-    CircleLoss,
-    ContrastiveLoss,
-    CosFaceLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    NTXentLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SmoothAPLoss,
-    SoftTripleLoss,
-    SpreadLoss,
-    SupConLoss,
-    TripletLoss,
-)
+from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
+from uncollapse.losses.registry import always_normalizes, make_loss
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.choices import NEGATIVES, POSITIVES
 
@@ -47,23 +32,23 @@ __all__ = [
     "MODE_NEIGHBOURS",
     "NO_DRIFT",
     "Batch",
+    "BatchGradient",
     "Drift",
     "DriftRow",
     "LossFn",
     "ModeDrift",
     "Probe",
-    "Pull",
+    "batch_gradient",
     "check_loss_fn",
     "drift",
     "drift_table",
-    "filled",
+    "filled_memories",
     "has_unit_rows",
     "leave_out",
     "mode_drift",
     "mode_rates",
     "predict_scale",
     "probe",
-    "pull",
     "radial",
     "radial_of",
     "several",
@@ -78,7 +63,7 @@ Batch = tuple[ArrayLike, ArrayLike]
 LEFT_OUT = 0.25  # share of the rows that each resample leaves out
 
 
-class Pull(NamedTuple):
+class BatchGradient(NamedTuple):
     """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss."""
 
     rows: Tensor
@@ -88,18 +73,20 @@ class Pull(NamedTuple):
     loss: float
 
 
-def pull(loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = False) -> Pull:
-    """One backward pass, to the embeddings alone; on the sphere if `normalized`.
+def batch_gradient(
+    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalize: bool = False
+) -> BatchGradient:
+    """One backward pass, to the embeddings alone; on the sphere if `normalize`.
 
     Rows are then normalised first, and ∇L is projected onto the sphere's tangents. A memory in the
     loss is compared with, and enqueues nothing.
 
-    >>> found = pull(lambda x, y: x.square().sum(), torch.tensor([[1.0], [3.0]]), [0, 0])
+    >>> found = batch_gradient(lambda x, y: x.square().sum(), torch.tensor([[1.0], [3.0]]), [0, 0])
     >>> found.rows.flatten().tolist(), found.slope.flatten().tolist(), found.mean, found.loss
     ([-1.0, 1.0], [2.0, 6.0], 2.0, 10.0)
     """
     leaf = points(z, "embeddings", min_rows=2).detach()
-    if normalized:
+    if normalize:
         leaf = torch.nn.functional.normalize(leaf, dim=1)
     leaf = leaf.clone().requires_grad_(True)
     with torch.enable_grad(), reading(loss_fn):
@@ -113,12 +100,12 @@ def pull(loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = Fa
         gradient = gradient if found is None else found
     rows = centre(leaf)
     slope = gradient.to(rows.dtype)
-    if normalized:
+    if normalize:
         unit = leaf.detach().to(slope.dtype)
         slope = slope - (slope * unit).sum(1, keepdim=True) * unit
     distances = pairwise_distances(rows)
     mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
-    return Pull(rows, slope, distances, mean, float(loss.detach()))
+    return BatchGradient(rows, slope, distances, mean, float(loss.detach()))
 
 
 def check_loss_fn(loss_fn: object) -> None:
@@ -171,7 +158,7 @@ def drift(
     embeddings: ArrayLike | Sequence[Batch],
     labels: ArrayLike | None = None,
     *,
-    normalized: bool = False,
+    normalize: bool = False,
     resamples: int = 0,
     seed: int = 0,
 ) -> Drift:
@@ -190,7 +177,7 @@ def drift(
         loss_fn: ours, pytorch-metric-learning's, or any callable that gives a scalar.
         embeddings: one batch `[N, dim]` with its `labels`, or several as `[(embeddings, labels)]`:
             the value is then their mean and the spread their standard deviation.
-        normalized: the model ends in an L2 normalisation. Rows are normalised here and ∇L is
+        normalize: the model ends in an L2 normalisation. Rows are normalised here and ∇L is
             projected onto the sphere's tangents: the pull towards one direction.
         resamples: for one batch, estimate the spread by this many runs that each leave out a
             quarter of every class (a delete-d jackknife).
@@ -205,23 +192,23 @@ def drift(
     """
     check_loss_fn(loss_fn)
     if labels is None:
-        measured = [radial(loss_fn, z, y, normalized)[:2] for z, y in several(embeddings)]
+        measured = [radial(loss_fn, z, y, normalize)[:2] for z, y in several(embeddings)]
         value, relative = np.mean(measured, axis=0).tolist()
         deviation = np.std([one[0] for one in measured], ddof=1) if len(measured) > 1 else math.nan
         return Drift(value, float(deviation), relative)
     whole = points(embeddings, "embeddings", min_rows=2)
-    value, relative, _ = radial(loss_fn, whole, labels, normalized)
+    value, relative, _ = radial(loss_fn, whole, labels, normalize)
     check_int("resamples", resamples, 0)
     if resamples < 2:
         return Drift(value, math.nan, relative)
     rng = np.random.default_rng(seed)
     subsets = [leave_out(whole, labels, rng) for _ in range(resamples)]
-    values = [radial(loss_fn, z, y, normalized)[0] for z, y in subsets]
+    values = [radial(loss_fn, z, y, normalize)[0] for z, y in subsets]
     return Drift(value, float(np.std(values)) * math.sqrt((1 - LEFT_OUT) / LEFT_OUT), relative)
 
 
 def radial(
-    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalized: bool = False
+    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalize: bool = False
 ) -> tuple[float, float, float]:
     """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point.
 
@@ -229,10 +216,10 @@ def radial(
     >>> radial(ContrastiveLoss(margin=1.0), torch.zeros(4, 2), [0, 0, 1, 1])
     (0.0, inf, 0.0)
     """
-    return radial_of(pull(loss_fn, z, labels, normalized))
+    return radial_of(batch_gradient(loss_fn, z, labels, normalize))
 
 
-def radial_of(found: Pull) -> tuple[float, float, float]:
+def radial_of(found: BatchGradient) -> tuple[float, float, float]:
     """The same of a gradient that is known."""
     if found.mean == 0.0:
         return 0.0, math.inf if found.loss > 0 else 0.0, 0.0
@@ -280,7 +267,7 @@ def mode_drift(
     labels: ArrayLike | None = None,
     *,
     k: int = MODE_NEIGHBOURS,
-    normalized: bool = False,
+    normalize: bool = False,
     resamples: int = 0,
     seed: int = 0,
 ) -> ModeDrift:
@@ -303,7 +290,7 @@ def mode_drift(
         embeddings: one batch `[N, dim]` with its `labels`, or several as `[(embeddings, labels)]`:
             rates are then means over those that show modes, the spread a standard deviation.
         k: neighbours of each row; fewer than a mode has rows in the batch.
-        normalized: the model ends in an L2 normalisation, as for `drift`.
+        normalize: the model ends in an L2 normalisation, as for `drift`.
         resamples: for one batch, estimate the spread by this many runs that each leave out a
             quarter of every class (a delete-d jackknife).
         seed: of the resamples.
@@ -321,7 +308,7 @@ def mode_drift(
     check_loss_fn(loss_fn)
     check_int("k", k)
     if labels is None:
-        every = [_measured(loss_fn, z, y, k, normalized) for z, y in several(embeddings)]
+        every = [_measured(loss_fn, z, y, k, normalize) for z, y in several(embeddings)]
         seen = [rates for rates in every if not math.isnan(rates[0])]
         if not seen:
             return ModeDrift(math.nan, math.nan, math.nan, math.nan)
@@ -329,19 +316,19 @@ def mode_drift(
         spread = float(np.std([one[0] for one in seen], ddof=1)) if len(seen) > 1 else math.nan
         return ModeDrift(value, spread, exact, inside)
     whole = points(embeddings, "embeddings", min_rows=2)
-    value, exact, inside = _measured(loss_fn, whole, labels, k, normalized)
+    value, exact, inside = _measured(loss_fn, whole, labels, k, normalize)
     check_int("resamples", resamples, 0)
     if resamples < 2:
         return ModeDrift(value, math.nan, exact, inside)
     rng = np.random.default_rng(seed)
     subsets = [leave_out(whole, labels, rng) for _ in range(resamples)]
-    values = np.array([_measured(loss_fn, z, y, k, normalized)[0] for z, y in subsets])
+    values = np.array([_measured(loss_fn, z, y, k, normalize)[0] for z, y in subsets])
     values = values[~np.isnan(values)]
     deviation = float(np.std(values)) if len(values) > 1 else math.nan
     return ModeDrift(value, deviation * math.sqrt((1 - LEFT_OUT) / LEFT_OUT), exact, inside)
 
 
-def mode_rates(found: Pull, labels: ArrayLike, k: int) -> tuple[float, float, float]:
+def mode_rates(found: BatchGradient, labels: ArrayLike, k: int) -> tuple[float, float, float]:
     """`value`, `exact` and `inside` of one batch whose gradient is known."""
     n, smallest = len(found.rows), _ROUNDING * torch.finfo(found.rows.dtype).eps
     layout = ClassLayout.of(labels, n)
@@ -366,9 +353,9 @@ def mode_rates(found: Pull, labels: ArrayLike, k: int) -> tuple[float, float, fl
 
 
 def _measured(
-    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, k: int, normalized: bool
+    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, k: int, normalize: bool
 ) -> tuple[float, float, float]:
-    return mode_rates(pull(loss_fn, z, labels, normalized), labels, k)
+    return mode_rates(batch_gradient(loss_fn, z, labels, normalize), labels, k)
 
 
 def _neighbourhoods(distances: Tensor, layout: ClassLayout, k: int) -> list[tuple[Tensor, Tensor]]:
@@ -418,62 +405,26 @@ def _on(index: Array, like: Tensor) -> Tensor:
 
 
 class Maker(NamedTuple):
-    """Makes a loss of (miner, classes, dim); `normalized` for a loss that lives on the sphere."""
+    """Makes a loss of (miner, classes, dim); `normalize` for a loss that lives on the sphere."""
 
     make: Callable[[Miner | None, int, int], LossFn]
-    normalized: bool = False
+    normalize: bool = False
+
+
+def _maker(kind: type[TupleLoss], settings: Mapping[str, Any]) -> Maker:
+    own = {name: value for name, value in settings.items() if name != "normalize"}
+
+    def make(miner: Miner | None, classes: int, dim: int) -> LossFn:
+        seeded = torch.Generator().manual_seed(0)
+        return make_loss(kind, own, num_classes=classes, dim=dim, miner=miner, generator=seeded)
+
+    return Maker(make, settings.get("normalize", always_normalizes(kind)))
 
 
 LOSSES: Mapping[str, Maker] = {
-    "triplet, margin 0.2": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner)),
-    "triplet, margin 0": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner)),
-    "triplet, soft": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner, soft=True)),
-    "triplet, scale-free": Maker(
-        lambda miner, c, d: TripletLoss(margin=0.2, miner=miner, scale_free=True)
-    ),
-    "triplet, normalised": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner), True),
-    "contrastive": Maker(lambda miner, c, d: ContrastiveLoss(margin=1.0, miner=miner)),
-    "N-pair": Maker(lambda miner, c, d: NPairLoss(miner=miner)),
-    "margin, normalised": Maker(lambda miner, c, d: MarginLoss(miner=miner), True),
-    "multi-similarity": Maker(lambda miner, c, d: MultiSimilarityLoss(miner=miner), True),
-    "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
-    "ProxyNCA": Maker(
-        lambda miner, c, d: ProxyNCALoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "ProxyAnchor": Maker(
-        lambda miner, c, d: ProxyAnchorLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
-    "NT-Xent": Maker(lambda miner, c, d: NTXentLoss(miner=miner), True),
-    "ArcFace": Maker(
-        lambda miner, c, d: ArcFaceLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "CosFace": Maker(
-        lambda miner, c, d: CosFaceLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "SoftTriple": Maker(
-        lambda miner, c, d: SoftTripleLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "SmoothAP": Maker(lambda miner, c, d: SmoothAPLoss(miner=miner), True),
-    "spread": Maker(lambda miner, c, d: SpreadLoss(miner=miner), True),
-    "spread, from itself": Maker(
-        lambda miner, c, d: SpreadLoss(miner=miner, stand_in="self"), True
-    ),
+    title: _maker(kind, settings)
+    for kind in registry.LOSSES.values()
+    for title, settings in kind.info.cases.items()
 }
 
 
@@ -525,7 +476,7 @@ def drift_table(
             with warnings.catch_warnings():
                 # A strict window may be empty: the drift is then 0, which the table shows.
                 warnings.simplefilter("ignore", NoTripletsWarning)
-                found = pull(loss_fn, z, ids, maker.normalized)
+                found = batch_gradient(loss_fn, z, ids, maker.normalize)
             value, relative, _ = radial_of(found)
             merging, exact, inside = mode_rates(found, ids, k)
             modes = ModeDrift(merging, math.nan, exact, inside)
@@ -618,12 +569,12 @@ def probe(
     steps: int = 50,
     *,
     lr: float = 1e-3,
-    normalized: bool = False,
+    normalize: bool = False,
 ) -> Probe:
     """Train a copy of the network for `steps` with Adam; the network itself is left alone.
 
     So is a loss with parameters of its own (proxies, a classifier) or a memory: a copy of it is
-    trained along, at the same rate. `normalized` as for `drift`: the embeddings that count have
+    trained along, at the same rate. `normalize` as for `drift`: the embeddings that count have
     length 1.
     """
     check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
@@ -632,18 +583,18 @@ def probe(
     device = next(trial.parameters(), torch.empty(0)).device
     if _learned(loss_fn) or memories(loss_fn):
         loss_fn = copy.deepcopy(loss_fn)
-    optimiser = torch.optim.Adam([*trial.parameters(), *_learned(loss_fn)], lr=lr)
+    optimizer = torch.optim.Adam([*trial.parameters(), *_learned(loss_fn)], lr=lr)
     seen: list[tuple[float, float, float]] = []
     modes: list[float] = []
     for _, (samples, labels) in zip(range(steps), batches, strict=False):
         z = trial(samples.to(device)).float()
-        found = pull(loss_fn, z.detach(), labels, normalized)
+        found = batch_gradient(loss_fn, z.detach(), labels, normalize)
         seen.append(radial_of(found))
         modes.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
         loss = loss_fn(z, labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     drifts, relative, scales = zip(*seen, strict=True)
     return Probe(scales, relative, drifts, tuple(modes))
 
@@ -658,7 +609,7 @@ def _learned(loss_fn: object) -> list[nn.Parameter]:
 
 
 @contextmanager
-def filled(loss_fn: object, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
+def filled_memories(loss_fn: object, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
     """Inside, memories hold the first of these embeddings and are in use; then what they held.
 
     No more batches are asked for than the largest memory has room for; none without a memory.
@@ -666,7 +617,7 @@ def filled(loss_fn: object, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterato
     >>> import torch
     >>> from uncollapse.losses import ContrastiveLoss, CrossBatchMemory
     >>> loss = CrossBatchMemory(ContrastiveLoss(), 3)
-    >>> with filled(loss, [(torch.eye(2), torch.tensor([0, 1]))] * 9):
+    >>> with filled_memories(loss, [(torch.eye(2), torch.tensor([0, 1]))] * 9):
     ...     len(loss.memory)
     3
     >>> len(loss.memory)

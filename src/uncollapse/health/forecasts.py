@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from uncollapse.health.drifts import (
     ModeDrift,
     Probe,
     drift,
-    filled,
+    filled_memories,
     has_unit_rows,
     mode_drift,
     probe,
@@ -46,8 +46,8 @@ from uncollapse.samplers import PKSampler
 
 __all__ = [
     "DANGEROUS",
-    "Cell",
     "Forecast",
+    "ForecastCell",
     "LabelledData",
     "embedded_batches",
     "forecast",
@@ -61,7 +61,7 @@ DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to col
 
 
 @dataclass(frozen=True)
-class Cell:
+class ForecastCell:
     """The prediction for one batch shape, dimension and strategy.
 
     `bound` is HNM (17): diameter - c·loss, with the loss of the hardest triplet; a forecast, not a
@@ -111,14 +111,14 @@ class Forecast:
     `several_modes`: whether classes have several modes to keep; None where that is not known.
     """
 
-    cells: tuple[Cell, ...]
-    alternatives: tuple[Cell, ...]
+    cells: tuple[ForecastCell, ...]
+    alternatives: tuple[ForecastCell, ...]
     c: float
     several_modes: bool | None = None
     settings: RunSettings = field(default_factory=RunSettings)
 
     @property
-    def recommended(self) -> Cell:
+    def recommended(self) -> ForecastCell:
         """The largest batch and dimension, with the own strategy if that is safe there.
 
         If it is not, with the adviser's first choice (`rank_strategies`) that is: changing what is
@@ -159,7 +159,7 @@ class Forecast:
             f"there): {advice.evidence}"
         )
 
-    def _other_modes(self, cell: Cell) -> str:
+    def _other_modes(self, cell: ForecastCell) -> str:
         """What keeps the modes of a class, where the cell merges them."""
         same = [
             one
@@ -193,21 +193,21 @@ class Forecast:
         return "\n".join(lines)
 
 
-def _why(cell: Cell) -> str:
+def _why(cell: ForecastCell) -> str:
     if cell.probe is None:
         return f"drift {cell.drift:+.3f} does not shrink"
     steps, left = len(cell.probe.scales), cell.probe.predicted
     return f"{steps} steps of training predict that {left:.2g} times the scale is left"
 
 
-def _shrinks(cell: Cell) -> str:
+def _shrinks(cell: ForecastCell) -> str:
     if cell.probe is None:
         return f"shrinks the embedding (drift {cell.drift:+.3f})"
     steps, left = len(cell.probe.scales), cell.probe.predicted
     return f"is predicted to keep {left:.2g} of its scale ({steps} steps of training)"
 
 
-def _row(cell: Cell) -> dict[str, Any]:
+def _row(cell: ForecastCell) -> dict[str, Any]:
     row = {
         key: value for key, value in vars(cell).items() if key not in ("strategy", "probe", "modes")
     }
@@ -287,8 +287,8 @@ def forecast(
     settings = replace(RunSettings.of(loss_fn), several_modes=several)
     ranked = rank_strategies(first, settings) if alternatives else []
     others = [one for one in ranked if one.lr_factor == 1.0]
-    cells: list[Cell] = []
-    extra: list[Cell] = []
+    cells: list[ForecastCell] = []
+    extra: list[ForecastCell] = []
     networks = list(_networks(model, dim))
     for done, (network, width, shape) in enumerate((n, w, s) for n, w in networks for s in shapes):
         embedded = list(embedded_batches(network, data, *shape, batches, seed))
@@ -296,7 +296,7 @@ def forecast(
             embedded = [(nn.functional.normalize(z, dim=1), labels) for z, labels in embedded]
         unit = has_unit_rows(embedded[0][0])
         try:
-            with filled(loss_fn, other_batches(network, data, *shape, batches, seed)):
+            with filled_memories(loss_fn, other_batches(network, data, *shape, batches, seed)):
                 for strategy in (first, *others):
                     apply_strategy(loss_fn, strategy)
                     cell = _cell(loss_fn, embedded, shape, width, strategy, c, unit)
@@ -304,7 +304,7 @@ def forecast(
             if probe_steps:  # a memory begins empty there, as in the run
                 apply_strategy(loss_fn, first)
                 stream = _batches(data, *shape, seed)
-                seen = probe(network, loss_fn, stream, probe_steps, lr=probe_lr, normalized=unit)
+                seen = probe(network, loss_fn, stream, probe_steps, lr=probe_lr, normalize=unit)
                 cells[-1] = replace(cells[-1], probe=seen)
         finally:
             apply_strategy(loss_fn, first)
@@ -391,12 +391,13 @@ def _cell(
     strategy: Strategy,
     c: float,
     unit: bool,
-) -> Cell:
-    measured = drift(loss_fn, embedded, normalized=unit)
+) -> ForecastCell:
+    measured = drift(loss_fn, embedded, normalize=unit)
     sizes = [diameter(z) for z, _ in embedded]
-    hardest = [hard_mined_loss(z, y, loss_fn.margin) for z, y in embedded]
+    margin = cast(TripletLoss, innermost(loss_fn)).margin
+    hardest = [hard_mined_loss(z, y, margin) for z, y in embedded]
     mean_size, mean_loss = sum(sizes) / len(sizes), sum(hardest) / len(hardest)
-    return Cell(
+    return ForecastCell(
         *shape,
         width or embedded[0][0].shape[1],
         strategy,
@@ -406,5 +407,5 @@ def _cell(
         mean_size,
         mean_loss,
         diameter_lower_bound(mean_size, mean_loss, c),
-        modes=mode_drift(loss_fn, embedded, normalized=unit),
+        modes=mode_drift(loss_fn, embedded, normalize=unit),
     )

@@ -19,7 +19,6 @@ from uncollapse.health.figures import spread
 from uncollapse.health.loop_race import LoopTrial, Snapshots
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Race, Trial, plan_race, run_race
-from uncollapse.health.records import Health
 from uncollapse.health.strategy import (
     Strategy,
     apply_strategy,
@@ -28,7 +27,7 @@ from uncollapse.health.strategy import (
     rank_strategies,
     strategy_of,
 )
-from uncollapse.health.verdict import percent
+from uncollapse.health.verdict import Health, percent
 
 __all__ = ["ACTIONS", "Guard", "GuardEvent", "StrategyChoice"]
 
@@ -116,7 +115,7 @@ class StrategyChoice:
 
     def drift(self, strategy: Strategy, present: Strategy, monitor: CollapseMonitor) -> float:
         """Drift of a strategy on the reservoir; the loss does the present one again afterwards."""
-        rows, labels = monitor.reservoir.rows()
+        rows, labels = monitor.recent.rows()
         if labels is None:
             return 0.0
         inner: Any = self.loss_fn
@@ -125,7 +124,7 @@ class StrategyChoice:
         with left_alone(self.loss_fn, present):
             apply_strategy(self.loss_fn, strategy)
             unit = has_unit_rows(rows)
-            return drift(self.loss_fn, rows.to(device), labels, normalized=unit).value
+            return drift(self.loss_fn, rows.to(device), labels, normalize=unit).value
 
     def _apply(self, strategy: Strategy) -> None:
         apply_strategy(self.loss_fn, strategy)
@@ -169,7 +168,7 @@ class Guard:
 
     Args:
         model: the network.
-        optimiser: its optimiser. A rescue that changes the learning rate changes it there; a loop
+        optimizer: its optimizer. A rescue that changes the learning rate changes it there; a loop
             that sets the rates itself multiplies them by `guard.lr_factor`.
         loss_fn: one of our losses; it is changed in place. Of any other callable, as `drift` takes
             them, `rescue` changes the learning rate alone.
@@ -186,8 +185,8 @@ class Guard:
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
     >>> model = nn.Linear(4, 2)
-    >>> optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> guard = Guard(model, optimiser, TripletLoss(margin=0.2, miner=Miner("hard", "hard")))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> guard = Guard(model, optimizer, TripletLoss(margin=0.2, miner=Miner("hard", "hard")))
     >>> str(guard.strategy), guard.events
     ('hard x hard', [])
     """
@@ -195,7 +194,7 @@ class Guard:
     def __init__(
         self,
         model: nn.Module,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         loss_fn: LossFn,
         monitor: CollapseMonitor | None = None,
         *,
@@ -208,8 +207,8 @@ class Guard:
         trial: Trial | None = None,
     ) -> None:
         check_choice("action", action, ACTIONS)
-        _check_parts(model, optimiser, loss_fn)
-        self.model, self.optimiser, self.loss_fn = model, optimiser, loss_fn
+        _check_parts(model, optimizer, loss_fn)
+        self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
         self.monitor = monitor or CollapseMonitor(loss_fn)
         self.action = action
         self.tolerance = check_number("tolerance", tolerance, 0.0)
@@ -226,12 +225,12 @@ class Guard:
         self._lr = self.monitor.settings.lr
         self._rate = 1.0  # what divergence has left of the learning rate
         self._rollbacks = 0
-        self._snapshots = Snapshots(model, optimiser, loss_fn)
+        self._snapshots = Snapshots(model, optimizer, loss_fn)
         self._raced = False  # whether the present strategy was chosen by a race
         if not race or action != "rescue":
             trial = None
         elif trial is None and self.first != Strategy():
-            trial = LoopTrial(model, optimiser, loss_fn)
+            trial = LoopTrial(model, optimizer, loss_fn)
         self._choice = StrategyChoice(loss_fn, trial, tolerance=self.tolerance, steps=steps)
         if action == "rescue":
             self._take_snapshot()
@@ -250,7 +249,7 @@ class Guard:
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
         if isinstance(self._choice.trial, LoopTrial):
-            self._choice.trial.tape.keep(embeddings, labels)
+            self._choice.trial.recent_batches.add(embeddings, labels)
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
         if health.diameter < _SNAPSHOT_GROWTH * self._most:  # not of NaN
@@ -341,8 +340,8 @@ class Guard:
     def _healthy(self, health: Health) -> None:
         step = health.step or 0
         scale = 1.0 if health.relative_diameter is None else health.relative_diameter
-        if self._start is None and self.monitor.reservoir.filled:
-            self._start = (spread(self.monitor.reservoir.rows()[0]), self._drift(self.strategy))
+        if self._start is None and self.monitor.recent.filled:
+            self._start = (spread(self.monitor.recent.rows()[0]), self._drift(self.strategy))
         if self._start is not None and health.spread < _SNAPSHOT_ROOM * self._start[0]:
             if step % _LOOK == 0:
                 self._look_ahead(health, *self._start)
@@ -371,7 +370,7 @@ class Guard:
 
     def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
         """Rescue an embedding that is called healthy still, if its drift will shrink the rest."""
-        left = spread(self.monitor.reservoir.rows()[0]) / scale_then
+        left = spread(self.monitor.recent.rows()[0]) / scale_then
         now = self._drift(self.strategy)
         end = predict_scale(left, drift_then, now)
         if now > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
@@ -389,7 +388,7 @@ class Guard:
         step, race = self._roll_back(before), None
         trial, place = self._choice.trial, self._snapshots.place
         if trial is not None and place is not None:  # what was unlearned is to be learned again
-            trial.go_back(place)
+            trial.rewind(place)
         if safe:
             chosen, race = self._choice.raced(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
@@ -413,7 +412,7 @@ class Guard:
         """Go on with a strategy; `factor` is what the optimiser's rates are multiplied by now."""
         self.strategy, self._since, self._start = strategy, 0, None
         apply_strategy(self.loss_fn, strategy)
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] *= self.lr_factor / factor
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor" and v is not None}
         known["lr"] = None if self._lr is None else self._lr * self.lr_factor
@@ -436,20 +435,20 @@ class Guard:
     def _take_snapshot(self) -> None:
         step = 0 if self.monitor.health is None else self.monitor.health.step or 0
         trial = self._choice.trial
-        place = None if trial is None else trial.place()
+        place = None if trial is None else trial.batches_taken()
         self._snapshots.take(self.monitor, step, self.lr_factor, place)
 
     def _record(self, health: Health, kind: str, text: str, race: Race | None = None) -> None:
         self.events.append(GuardEvent(health.step or 0, kind, text, race))
 
 
-def _check_parts(model: object, optimiser: object, loss_fn: object) -> None:
+def _check_parts(model: object, optimizer: object, loss_fn: object) -> None:
     """Raise unless the three are what they are called: swapping two of them is easy."""
     if not hasattr(model, "load_state_dict") or not hasattr(model, "parameters"):
         raise InputError("model", type(model).__name__, "the network: a torch.nn.Module, first")
-    if not hasattr(optimiser, "param_groups") or not hasattr(optimiser, "load_state_dict"):
+    if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "load_state_dict"):
         allowed = "the network's torch.optim.Optimizer, second"
-        raise InputError("optimiser", type(optimiser).__name__, allowed)
+        raise InputError("optimizer", type(optimizer).__name__, allowed)
     if isinstance(loss_fn, type) or not callable(loss_fn):
         raise InputError("loss_fn", repr(loss_fn), "a loss, or a function(embeddings, labels)")
 

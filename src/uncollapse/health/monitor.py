@@ -16,11 +16,18 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, figures, scale_figures
-from uncollapse.health.records import VERDICTS, Health, Reference
 from uncollapse.health.strategy import RunSettings, mode_facts
-from uncollapse.health.verdict import Thresholds, judge, percent, scale_ratio
+from uncollapse.health.verdict import (
+    VERDICTS,
+    Health,
+    Reference,
+    Thresholds,
+    judge,
+    percent,
+    scale_ratio,
+)
 
-__all__ = ["CollapseMonitor", "LossWatch", "Reservoir", "tight_share"]
+__all__ = ["CollapseMonitor", "RecentRows", "StuckLoss", "tight_share"]
 
 
 # Whether the classes of a batch look like points, in O(N d): cheap enough for every batch.
@@ -65,13 +72,13 @@ _SOFTPLUS_0 = math.log(2.0)
 
 
 @dataclass
-class LossWatch:
+class StuckLoss:
     """Counts for how many updates the loss has stayed within `tolerance` of one value.
 
     That value is `level`, what the loss of a collapsed batch would be, where it is known; else
     the value at which the loss came to rest.
 
-    >>> watch = LossWatch(level=0.2, needed=3)
+    >>> watch = StuckLoss(level=0.2, needed=3)
     >>> for loss in (0.31, 0.2003, 0.2, 0.1999):
     ...     watch.add(loss)
     >>> watch.stuck, watch.at_level, watch.words
@@ -138,14 +145,14 @@ class _Share(NamedTuple):
     labels: Array
 
 
-class Reservoir:
+class RecentRows:
     """Rows of the last batches, at most `capacity` of them and none older than `age` batches.
 
     A batch gives at most half the capacity, as even over its classes as it allows, so that small
     batches are judged together and a large one does not stand alone; the oldest rows go first. Old
     embeddings are not those of the present network, hence the age.
 
-    >>> reservoir = Reservoir(capacity=8, age=2)
+    >>> reservoir = RecentRows(capacity=8, age=2)
     >>> for step in range(3):
     ...     reservoir.add(torch.full((3, 2), float(step)), [0, 0, 1], step)
     >>> rows, labels = reservoir.rows()
@@ -287,11 +294,11 @@ class CollapseMonitor:
         self._modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
         self.on_change = on_change
-        self.reservoir = Reservoir(capacity, age, seed)
+        self.recent = RecentRows(capacity, age, seed)
         self.reference = Reference.of(reference)
         self.health: Health | None = None
         self.changes: list[tuple[int, str]] = []
-        self.loss = LossWatch(*self.settings.collapsed_loss or (None, ""))
+        self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
         self._full: Health | None = None
         self._updates = self._full_at = self._first_step = self._disagreeing = 0
         self._peak = 0.0
@@ -337,9 +344,9 @@ class CollapseMonitor:
         if not finite:
             lost = "embeddings" if loss is None or math.isfinite(loss) else "the loss"
             return self._settle(_not_finite(z, lost), step, at_once=True)
-        self.reservoir.add(z, labels, step)
+        self.recent.add(z, labels, step)
         # One row has no scale of its own: that of the recent rows stands for it.
-        light = scale_figures(z if len(z) > 1 else self.reservoir.rows()[0])
+        light = scale_figures(z if len(z) > 1 else self.recent.rows()[0])
         full = self._full
         due = (self._updates - 1) % self.every == 0 or self._classes_due
         due = due or self._called_for(z, labels, light)
@@ -358,7 +365,7 @@ class CollapseMonitor:
         before = self.settings.collapsed_loss
         self.settings = replace(self.settings, **known)
         if self.settings.collapsed_loss != before:
-            self.loss = LossWatch(*self.settings.collapsed_loss or (None, ""))
+            self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything seen so far, and the run's settings, in plain values and tensors.
@@ -367,7 +374,7 @@ class CollapseMonitor:
         """
         return {
             "settings": asdict(self.settings),
-            "reservoir": self.reservoir.state_dict(),
+            "reservoir": self.recent.state_dict(),
             "reference": None if self.reference is None else asdict(self.reference),
             "health": None if self.health is None else self.health.to_dict(),
             "full": None if self._full is None else self._full.to_dict(),
@@ -387,8 +394,8 @@ class CollapseMonitor:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the monitor that gave `state` would have, with its advice."""
         self.settings = RunSettings(**state["settings"])
-        self.loss = LossWatch(*self.settings.collapsed_loss or (None, ""))
-        self.reservoir.load_state_dict(state["reservoir"])
+        self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
+        self.recent.load_state_dict(state["reservoir"])
         self.reference = state["reference"] and Reference(**state["reference"])
         self.health = state["health"] and Health.from_dict(state["health"])
         self._full = state["full"] and Health.from_dict(state["full"])
@@ -412,7 +419,7 @@ class CollapseMonitor:
     def _classes_due(self) -> bool:
         """Whether the reference still lacks its classes and there are now rows to know them by."""
         unknown = self.reference is not None and math.isnan(self.reference.cdnv)
-        return unknown and self.reservoir.filled and self._updates <= self.reservoir.age
+        return unknown and self.recent.filled and self._updates <= self.recent.age
 
     def _called_for(self, z: Tensor, labels: ArrayLike | None, light: dict[str, Any]) -> bool:
         """Whether this batch's classes look like points, or its rows like a cone: measure at once.
@@ -441,7 +448,7 @@ class CollapseMonitor:
 
     def _measured(self) -> Health:
         margin = self.thresholds.margin or 0.0
-        full = figures(*self.reservoir.rows(), margin, self.reservoir.capacity)
+        full = figures(*self.recent.rows(), margin, self.recent.capacity)
         if self.reference is not None and self._classes_due and full.cdnv is not None:
             self.reference = replace(self.reference, cdnv=full.cdnv)
         return full
@@ -455,7 +462,7 @@ class CollapseMonitor:
         health = self._judge(seen, limits)
         known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
         if self.reference is None and known:
-            variable = seen.cdnv if self.reservoir.filled and seen.cdnv is not None else math.nan
+            variable = seen.cdnv if self.recent.filled and seen.cdnv is not None else math.nan
             self.reference = Reference(seen.diameter, seen.spread, variable)
             health = self._judge(seen, limits)
         if health.verdict == "network-collapse":
@@ -524,7 +531,7 @@ class CollapseMonitor:
             facts.append(f"diameter fell to {percent(ratio)} of its start in {steps} steps")
         if health.verdict == "class-collapse":
             if self._modes is None:
-                self._modes = mode_facts(self._loss_fn, *self.reservoir.rows())
+                self._modes = mode_facts(self._loss_fn, *self.recent.rows())
             facts += self._modes
         return (*facts, *filter(None, [self.loss.words]))
 

@@ -133,14 +133,14 @@ def _train(
 ) -> float:
     """Train in place; the mean loss of the last tenth of the steps."""
     network.train()
-    optimiser = torch.optim.Adam(network.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     losses = []
     for _ in range(steps):
         rows = next(batches)
         loss = loss_fn(network(x[rows]), labels[rows])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()))
     return float(np.mean(losses[-max(1, steps // 10) :]))
 

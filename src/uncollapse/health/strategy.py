@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse.health.drifts import MODES_KEPT, has_unit_rows, mode_drift
 from uncollapse.losses import IdentityLoss, Loss, MarginLoss, MultipleLosses
+from uncollapse.losses.base import innermost
 from uncollapse.losses.memory import memories
 from uncollapse.mining import Miner, NoTripletsWarning
 
@@ -82,7 +83,7 @@ def strategy_of(loss_fn: object) -> Strategy:
     >>> str(strategy_of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))))
     'hard x hard'
     """
-    loss: Any = loss_fn
+    loss: Any = innermost(loss_fn)
     miner = getattr(loss, "miner", None)
     form: dict[str, Any] = {}
     if (scale_free := getattr(loss, "scale_free", None)) is not None:
@@ -94,7 +95,7 @@ def strategy_of(loss_fn: object) -> Strategy:
 
 def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     """Make a loss do it, in place; its miner keeps its random generator."""
-    loss: Any = loss_fn
+    loss: Any = innermost(loss_fn)
     if strategy.positives is not None:
         mined: dict[str, Any] = {
             "positives": strategy.positives,
@@ -182,7 +183,7 @@ class RunSettings:
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
         """What can be read off a loss (ours or pytorch-metric-learning's) and its miner."""
-        loss = loss_fn
+        loss = innermost(loss_fn)
         chooser = miner if miner is not None else getattr(loss, "miner", None)
         kind = type(chooser).__name__
         positives, negatives = _PML_MINERS.get(kind, (None, None))
@@ -203,8 +204,8 @@ class RunSettings:
             soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),
             scale_free=getattr(loss, "scale_free", None),
             normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
-            summed=isinstance(loss, IdentityLoss | MultipleLosses) or None,
-            memory=max((one.size for one in memories(loss)), default=None),
+            summed=isinstance(loss_fn, IdentityLoss | MultipleLosses) or None,
+            memory=max((memory.size for memory in memories(loss_fn)), default=None),
         )
 
     def known(self, other: RunSettings) -> RunSettings:
@@ -377,7 +378,7 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
 def _value(loss_fn: Loss, rows: Tensor, labels: ArrayLike, sphere: bool) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoTripletsWarning)
-        return mode_drift(loss_fn, rows, labels, normalized=sphere).value
+        return mode_drift(loss_fn, rows, labels, normalize=sphere).value
 
 
 def _words(name: str, value: float, other: str, kept: float) -> str:

@@ -341,7 +341,7 @@ class NotFiniteError(ValueError):
     def __init__(self, lost: int, count: int) -> None:
         super().__init__(
             f"the network has diverged: {lost} of {count} embeddings are NaN or infinite. Train "
-            "again with a lower optimiser.lr, with optimiser.clip = 1.0 or guard.action = 'rescue'"
+            "again with a lower optimizer.lr, with optimizer.clip = 1.0 or guard.action = 'rescue'"
         )
 
 

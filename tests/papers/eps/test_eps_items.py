@@ -190,7 +190,7 @@ def test_the_papers_own_protocol_takes_its_first_steps_on_a_tiny_copy(name, tmp_
     method = "EPS + Trip. + SH" if name == "mnist" else "EPS + Dist-Margin"
     config = setup.run_config(METHODS[method], 0, request)
     assert config.model.dim == {"mnist": 2, "cub200-512": 512}.get(name, 128)
-    assert config.optimiser.lr == (1e-3 if name == "mnist" else 1e-5)
+    assert config.optimizer.lr == (1e-3 if name == "mnist" else 1e-5)
     small = ["batch.p=2", "batch.k=2", "train.steps=2", "evaluate.ks=[1]", "data.workers=0"]
     values = apply_overrides(config.model_dump(exclude_none=True), small)
     run = train(parse_config(values), tmp_path / "run")

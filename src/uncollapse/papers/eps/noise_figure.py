@@ -19,9 +19,7 @@ from uncollapse.noise import (
     NoiseModel,
     blobs,
     check_claims_eps,
-    expected_eps_margin,
-    expected_eps_triplet,
-    expected_triplet,
+    expected_loss,
     minimise,
     smallest_m,
 )
@@ -173,10 +171,10 @@ def _ratio_axes(lines: Sequence[Series], *, log: bool = False) -> Axes:
 def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = True) -> float:
     z, labels = blobs(noise, n, modes=modes)
     if not easy:
-        return float(expected_triplet(z, labels, noise))
+        return float(expected_loss("triplet", z, labels, noise))
     if claim == 1:
-        return float(expected_eps_triplet(z, labels, noise))
-    return float(expected_eps_margin(z, labels, noise, beta=1.0))
+        return float(expected_loss("eps-triplet", z, labels, noise))
+    return float(expected_loss("eps-margin", z, labels, noise, beta=1.0))
 
 
 FIG_NOISE = Item.of("fig-noise", _make)

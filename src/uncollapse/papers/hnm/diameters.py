@@ -54,7 +54,7 @@ def grid_cells(setup: Setup, axis: str, margin: float) -> Cells:
     size = data.get("size", "")
     side = "x".join(map(str, size)) if isinstance(size, list) else size
     protocol = f"{data['name']}{side}-{model['backbone']}{hidden}-{train['steps']}"
-    protocol += f"-lr{setup.config['optimiser']['lr']:g}-m{margin:g}"
+    protocol += f"-lr{setup.config['optimizer']['lr']:g}-m{margin:g}"
     cells: dict[str, Sections] = {}
     for batch, dim in shapes:
         section: dict[str, Any] = {"sampler": "uniform", "size": batch}

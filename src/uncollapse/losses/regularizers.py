@@ -1,23 +1,22 @@
-"""Regularisers: losses of a batch's rows as a whole, to add to any other loss."""
+"""Regularizers: losses of a batch's rows as a whole, to add to any other loss."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, graph_rows
+from uncollapse._base.check import InputError
+from uncollapse.losses.base import Batch, Count, Loss, Named, Number
+from uncollapse.losses.on_graph import graph_rows
 from uncollapse.mining.blocks import Draws
-from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = [
     "CodingRateLoss",
-    "Regulariser",
+    "Regularizer",
     "SIGRegLoss",
     "VarianceCovarianceLoss",
     "covariance_term",
@@ -27,13 +26,10 @@ __all__ = [
 ]
 
 
-# Regularisers: losses of a batch's rows as a whole, to add to any other loss.
-
-
-class Regulariser(Loss):
+class Regularizer(Loss):
     """What the shape of a batch costs, whoever its rows are.
 
-    Called as any loss is, `regulariser(embeddings)` or `regulariser(embeddings, labels, ...)`:
+    Called as any loss is, `regularizer(embeddings)` or `regularizer(embeddings, labels, ...)`:
     labels, tuples and references are checked and then left aside, and there is no miner to have.
     It is of the batch's own rows: on several ranks, of the whole batch, or of each rank's share
     where those are mined apart. A subclass gives `cost`.
@@ -41,19 +37,18 @@ class Regulariser(Loss):
 
     labels_used = False
 
+    def __init__(self, *, normalize: bool) -> None:
+        super().__init__()
+        self.normalize = normalize
+
     @abstractmethod
     def cost(self, rows: Tensor) -> Tensor:
         """The cost of `[N, dim]` rows in float64, on the graph."""
 
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch."""
         rows = graph_rows(batch, self.normalize)[: batch.count]
         return self.cost(rows).to(batch.rows.dtype)
-
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
-        """Refused: it is of no tuple."""
-        kind = type(self).__name__
-        raise InputError("loss", f"{kind}, to list the tuples of", "a loss of tuples")
 
 
 # Anti-Collapse loss, the coding rate of a batch: Jiang et al. 2024 (arXiv 2407.03106).
@@ -76,7 +71,7 @@ def rate_of(rows: Tensor, distortion: float = 0.5) -> Tensor:
     return half
 
 
-class CodingRateLoss(Regulariser):
+class CodingRateLoss(Regularizer):
     """-R(Z), the coding rate of the batch: the more volume its rows take up, the cheaper.
 
     R grows with every direction that is used, and most for those that are used least: on the unit
@@ -105,7 +100,7 @@ class CodingRateLoss(Regulariser):
     (tensor(-0.6931), tensor(-0.5493))
     """
 
-    numbers: ClassVar = {"distortion": (1e-6, math.inf)}
+    distortion = Number(1e-6)
 
     def __init__(self, *, distortion: float = 0.5, normalize: bool = True) -> None:
         super().__init__(normalize=normalize)
@@ -136,7 +131,7 @@ def epps_pulley(values: Tensor, knots: int = 17, reach: float = 3.0) -> Tensor:
     return len(values) * (apart @ weight)
 
 
-class SIGRegLoss(Draws, Regulariser):
+class SIGRegLoss(Draws, Regularizer):
     """How far the batch is from N(0, I): the mean Epps-Pulley distance of random projections.
 
     Each call draws `slices` directions on the unit sphere; the batch's projections on each should
@@ -172,7 +167,9 @@ class SIGRegLoss(Draws, Regulariser):
     (25.73, True)
     """
 
-    numbers: ClassVar = {"reach": (1e-6, math.inf)}
+    slices = Count()
+    knots = Count(2)
+    reach = Number(1e-6)
 
     def __init__(
         self,
@@ -185,14 +182,9 @@ class SIGRegLoss(Draws, Regulariser):
     ) -> None:
         super().__init__(normalize=normalize)
         self.slices, self.knots, self.reach = slices, knots, reach
+        if not isinstance(generator, torch.Generator | None):
+            raise InputError("generator", repr(generator), "a torch.Generator or None")
         self.generator = generator
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("slices", "knots"):
-            value = check_int(name, value, 1 + (name == "knots"))
-        elif name == "generator" and not isinstance(value, torch.Generator | None):
-            raise InputError(name, repr(value), "a torch.Generator or None")
-        super().__setattr__(name, value)
 
     def cost(self, rows: Tensor) -> Tensor:
         """The mean over fresh directions."""
@@ -280,7 +272,7 @@ def covariance_term(rows: Tensor) -> Tensor:
     return whole / rows.shape[1]
 
 
-class VarianceCovarianceLoss(Regulariser):
+class VarianceCovarianceLoss(Regularizer):
     """`variance` · v(Z) + `covariance` · c(Z): each axis spread to `target`, no two axes alike.
 
     VICReg without its invariance term, whose place the loss it is added to takes: Zhu et al. 2023
@@ -313,12 +305,10 @@ class VarianceCovarianceLoss(Regulariser):
     24.75
     """
 
-    numbers: ClassVar = {
-        "variance": (0.0, math.inf),
-        "covariance": (0.0, math.inf),
-        "target": (0.0, math.inf),
-        "eps": (1e-12, math.inf),
-    }
+    variance = Number(0.0)
+    covariance = Number(0.0)
+    target = Number(0.0)
+    eps = Number(1e-12)
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""All triplets of a batch without listing them: value and gradient by counting.
+"""Triplet losses off the graph: value and gradient together, all triplets without a list of them.
 
 For an anchor with positives at d_k and negatives at d_j, a hinge needs only the number of negatives
 nearer than d_k + margin, and for each negative the number of positives it is charged with. That is
@@ -9,38 +9,86 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import on_host
+from uncollapse.distances.frame import Frame, on_host
 from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, known_distances, short_squares
-from uncollapse.losses.base import pair_distances
+from uncollapse.losses.base import Batch, Named, TupleLoss
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot
+from uncollapse.losses.on_graph import HARDEST, attach
 from uncollapse.mining.miner import Miner
+from uncollapse.mining.tuples import Triplets
 
-__all__ = [
-    "FORMS",
-    "HARDEST",
-    "all_triplets",
-    "hardest_negative_mean",
-    "mean_distance",
-    "over_mean",
-    "seen_by_miner",
-    "through_mean",
-]
+if TYPE_CHECKING:
+    from uncollapse.losses.triplet import TripletLoss
 
+__all__ = ["fast_triplets"]
 
-# All triplets of a batch without listing them: value and gradient by counting.
-
+_ALL = Miner("all", "all")  # warns, once, why a batch has no triplet
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
 _SMALL_BATCH = 128  # rows; from here on the compiled kernel is used
 _LOOKED_AT = 512  # distances that tell whether rows are coarse
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
+
+
+def fast_triplets(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | None:
+    """The loss of a checked batch; None where its triplets must be listed on the graph."""
+    labelled = batch.labels is not None and not batch.offset
+    listed = loss.swap or loss.distance != "euclidean" or loss.scale_free == HARDEST
+    if listed or (loss.scale_free and not labelled):
+        return None
+    rule = _rule(loss) if tuples is None and labelled else None
+    if rule is not None and batch.classes.triplets == 0:
+        rule, tuples = None, (loss.miner if isinstance(loss.miner, Miner) else _ALL).mine(batch)
+    with torch.no_grad():
+        classes = ByClass.of(batch) if rule is not None or loss.scale_free else None
+        mean = None
+        if loss.scale_free and classes is not None and not batch.frame.collapsed:
+            mean = mean_distance(classes)
+            divisor = float(mean[0]) if on_host(mean[0]) else mean[0]
+            batch = replace(batch, frame=batch.frame.seen_as(1 / divisor))
+        if rule is not None and classes is not None:
+            unit, triplets = batch.frame.unit, batch.classes.triplets
+            value, gradient = all_triplets(
+                classes, unit, triplets, loss.margin, soft=loss.soft, **rule
+            )
+        else:
+            chosen = loss.triplets(batch, tuples)
+            tuples = Triplets(chosen.anchor, *(row - batch.offset for row in chosen[1:]))
+            value, gradient = mined_triplets(
+                batch.frame, chosen, loss.margin, soft=loss.soft, reduction=_counted(loss)
+            )
+        if mean is not None:
+            gradient = through_mean(batch, gradient, *mean)
+    return attach(batch, value, gradient, lambda again: TupleLoss.value(loss, again, tuples))
+
+
+def _counted(loss: TripletLoss) -> str:
+    """The reduction; a softplus is above 0 for every triplet, whatever float32 makes of it."""
+    return "mean" if loss.soft and loss.reduction == "nonzero" else loss.reduction
+
+
+def _rule(loss: TripletLoss) -> dict[str, bool] | None:
+    """How to charge all triplets without listing them; None if they must be named."""
+    miner = loss.miner
+    if loss.reduction == "max":
+        return None
+    if miner is None:
+        return {"nonzero": _counted(loss) == "nonzero"}
+    if not isinstance(miner, Miner) or not miner.sees_all:
+        return None
+    if (miner.positives, miner.negatives) != ("all", "all"):
+        return None
+    if miner.keep == "all":
+        return {"nonzero": _counted(loss) == "nonzero"}
+    if loss.soft or miner.keep == "hard" or miner.margin != loss.margin:
+        return None
+    # Kept are triplets with a positive loss, so both means are the same.
+    return {"nonzero": True, "window": miner.keep == "semihard"}
 
 
 def all_triplets(
@@ -137,13 +185,10 @@ def _kink(positive: Tensor) -> float | Tensor:
     every = positive.flatten()
     every = every[:: max(1, len(every) // _LOOKED_AT)]
     # Both directions of a pair may be among them, so half of the distances repeat on any rows.
-    if on_host(every):
-        given = np.sort(every.numpy()[every.numpy() > 0])
-        different = 1 + np.count_nonzero(given[1:] > given[:-1] * (1 + 1e-6))
-        return _TIE[torch.float32] * (3 * different < len(given))
-    lined = every.clamp(min=0.0).sort().values  # 0: no positive, or an equal one
-    fresh = lined[1:] > lined[:-1].clamp(min=1e-30) * (1 + 1e-6)
-    return _TIE[torch.float32] * (3 * (1 + fresh.sum()) < (lined > 0).sum())
+    ordered = every.clamp(min=0.0).sort().values  # 0: no positive, or an equal one
+    before, after = ordered[:-1], ordered[1:]
+    different = 1 + ((before > 0) & (after > before * (1 + 1e-6))).sum()
+    return _TIE[torch.float32] * (3 * different < (ordered > 0).sum())
 
 
 class _Soft:
@@ -228,11 +273,74 @@ def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:
     return direct.add_(forces.gradient())
 
 
-# Distances over one of the batch's own: what makes a loss indifferent to scale, and its gradient.
+def mined_triplets(
+    frame: Frame, triplets: Triplets, margin: float, *, soft: bool, reduction: str
+) -> tuple[Tensor, Tensor]:
+    """Loss of the triplets given and its gradient by `frame.unit` times the frame's rows.
 
-HARDEST = "hardest-negative"
-FORMS = ("mean", HARDEST)
-_NEAREST = Miner("easy", "hard")  # each anchor once, with its hardest negative
+    O(T·d), or O(N²) where T is larger than that.
+    """
+    rows = frame.wide
+    gradient = torch.zeros_like(rows)
+    if len(triplets.anchor) == 0:
+        return rows.new_zeros(()), gradient
+    if 2 * len(triplets.anchor) > len(rows) ** 2:
+        return _many(frame, triplets, margin, soft, reduction)
+    if frame.kernels is not None:
+        value = frame.kernels.triplet_charge(
+            rows.numpy(),
+            *(index.numpy() for index in triplets),
+            frame.unit,
+            margin,
+            soft,
+            reduction == "nonzero",
+            reduction == "max",
+            gradient.numpy(),
+        )
+        return rows.new_tensor(value), gradient
+    anchor, positive, negative = triplets
+    middle = rows[anchor]
+    pull, push = middle - rows[positive], middle - rows[negative]
+    near, far = (torch.linalg.vector_norm(gap, dim=1) for gap in (pull, push))
+    value, weight = _reduced((near - far) * frame.unit + margin, soft, reduction)
+    pull *= _over(weight, near)[:, None]
+    push *= _over(weight, far)[:, None]
+    gradient.index_add_(0, positive, pull, alpha=-1).index_add_(0, negative, push)
+    return value, gradient.index_add_(0, anchor, pull.sub_(push))
+
+
+def _many(
+    frame: Frame, triplets: Triplets, margin: float, soft: bool, reduction: str
+) -> tuple[Tensor, Tensor]:
+    """The same by way of all N² distances, for more triplets than there are pairs."""
+    anchor, positive, negative = triplets
+    distance = known_distances(frame.wide, reach=0.75)
+    near, far = distance[anchor, positive], distance[anchor, negative]
+    value, weight = _reduced((near - far) * frame.unit + margin, soft, reduction)
+    slope = torch.zeros_like(distance)
+    slope.index_put_((anchor, positive), _over(weight, near), accumulate=True)
+    slope.index_put_((anchor, negative), -_over(weight, far), accumulate=True)
+    slope += slope.T.clone()
+    return value, slope.sum(1, keepdim=True) * frame.wide - slope @ frame.wide
+
+
+def _reduced(excess: Tensor, soft: bool, reduction: str) -> tuple[Tensor, Tensor]:
+    """Reduced loss of d_ap - d_an + margin of each triplet, and its derivative."""
+    losses = functional.softplus(excess) if soft else excess.relu()
+    slope = excess.sigmoid() if soft else (excess > 0).to(excess.dtype)
+    if reduction == "max":
+        worst = losses.argmax(dim=0, keepdim=True)
+        only = torch.zeros_like(slope).index_copy_(0, worst, slope[worst])
+        return losses[worst][0], only
+    if reduction == "nonzero":
+        tuples = (losses > 0).sum().clamp(min=1)
+        return losses.sum() / tuples, slope / tuples
+    return losses.mean(), slope / len(losses)
+
+
+def _over(weight: Tensor, distance: Tensor) -> Tensor:
+    """weight / distance, 0 at distance 0: the subgradient taken there."""
+    return torch.where(distance > 0, weight / distance, torch.zeros_like(weight))
 
 
 def mean_distance(classes: ByClass) -> tuple[Tensor, Tensor]:
@@ -252,48 +360,6 @@ def mean_distance(classes: ByClass) -> tuple[Tensor, Tensor]:
     total += torch.where(classes.real, inside, 0.0).sum()
     pairs = n * (n - 1)
     return total / pairs, classes.in_given_order(gradient.div_(pairs))
-
-
-def seen_by_miner(batch: Batch) -> Batch:
-    """The batch with distances over their mean, as the miner of a scale-free loss sees it."""
-    if batch.frame.collapsed:
-        return batch
-    mean = _mean_to_candidates(batch, batch.frame.wide, 0.75)
-    return replace(batch, frame=batch.frame.seen_as(1 / mean))
-
-
-def hardest_negative_mean(batch: Batch, rows: Tensor) -> Tensor:
-    """Mean over the anchors of the distance to their hardest negative, on the graph of `rows`.
-
-    Anchors are the rows with a positive and a negative; 1 where there are none, or where every
-    hardest negative coincides with its anchor.
-    """
-    if batch.classes.usable == 0:
-        return rows.new_ones(())
-    anchor, _, negative = _NEAREST.mine(batch)
-    far = pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
-    return torch.where(far == 0, torch.ones_like(far), far)
-
-
-def over_mean(batch: Batch, rows: Tensor) -> Tensor:
-    """The batch's rows over the mean distance, on the graph; unchanged if all are equal.
-
-    The mean is over pairs of an anchor and a candidate that is not itself.
-    """
-    mean = _mean_to_candidates(batch, rows, batch.reach)
-    return (rows - rows[0].detach()) / torch.where(mean == 0, torch.ones_like(mean), mean)
-
-
-def _mean_to_candidates(batch: Batch, rows: Tensor, reach: float) -> Tensor:
-    """`rows` are the batch's, in any coordinates, and `reach` their largest about their centre."""
-    if not batch.offset:
-        total, pairs = known_distances(rows, reach=reach).sum(), len(rows) * (len(rows) - 1)
-    else:
-        sides = rows[: batch.count], rows[batch.offset :]
-        total = known_distances(*sides, reach=reach).sum()
-        own = batch.known is not None and not batch.known.apart
-        pairs = batch.count * (batch.candidates - int(own))
-    return total / max(pairs, 1)
 
 
 def through_mean(batch: Batch, gradient: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
