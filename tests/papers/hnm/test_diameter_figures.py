@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from uncollapse.cli.reproduce_tables import show_page
+from uncollapse.cli.reproduce import show_page
 from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
 from uncollapse.papers import _study, get_item
