@@ -203,7 +203,7 @@ def meet_in_a_cache(count: int, files: list[Path], folder: Path) -> int:
             child.join(PATIENCE)
         assert [total for total, _ in found] == [truth, truth]
         assert sum(built for _, built in found) == 1
-        assert sorted(p.suffix for p in place.iterdir()) == [".json", ".u8"]
+        assert sorted(p.suffix for p in place.iterdir()) == [".bin", ".json"]
     return count
 
 

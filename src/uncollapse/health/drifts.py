@@ -23,7 +23,7 @@ from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
 from uncollapse.losses.registry import always_normalizes, make_loss
 from uncollapse.mining import Miner, NoTripletsWarning
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 __all__ = ["Drift", "DriftRow", "ModeDrift", "Probe", "drift", "drift_table", "mode_drift", "probe"]
 

@@ -17,13 +17,13 @@ from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
 from uncollapse.data import (
     Compose,
     LabelledImages,
-    colour_jitter,
+    color_jitter,
     describe,
     horizontal_flip,
     paper_transform,
     random_crop,
     random_erasing,
-    standardise,
+    standardize,
     with_features,
 )
 from uncollapse.health import RunSettings
@@ -91,7 +91,7 @@ def check_samples(config: Config) -> None:
 _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "crop": random_crop,
     "flip": horizontal_flip,
-    "colour": colour_jitter,
+    "colour": color_jitter,
     "erase": random_erasing,
 }
 
@@ -140,7 +140,7 @@ def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
         if len(values) not in (1, images.shape[1]):
             allowed = f"one number, or one for each of the {images.shape[1]} channels"
             raise InputError(name, values, allowed)
-    return standardise(images, mean, std)
+    return standardize(images, mean, std)
 
 
 def _images_only(images: Tensor) -> Tensor:
