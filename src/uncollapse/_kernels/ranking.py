@@ -1,4 +1,4 @@
-"""Exact squared distances of queries to their positives: twin of `TorchScan.own` in `metrics`."""
+"""Ranks of positives, counted tile by tile: twins of `metrics.ranking` and `metrics.rank_tasks`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse._kernels.loops import unfused
+from uncollapse._kernels.triplets import unfused
 
 __all__ = [
     "SORTED_BELOW",
@@ -15,15 +15,14 @@ __all__ = [
     "StripArrays",
     "count_tile",
     "own_squares",
-    "pair_square",
     "row_hashes",
     "values_at_rank",
 ]
 
 
-# Exact squared distances of queries to their positives: twin of `TorchScan.own` in `metrics`.
-
 SORTED_BELOW = 32  # longer lists are sorted faster by NumPy
+_FEW, _LINEAR = 4, 160
+_PART = 128  # columns looked at together
 
 
 class RankedPoints(NamedTuple):
@@ -38,7 +37,7 @@ class RankedPoints(NamedTuple):
 
 
 @unfused
-def pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
+def _pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
     """Exact squared distance of two positions."""
     if x.twin[i] == y.twin[j]:
         return 0.0
@@ -57,29 +56,23 @@ def own_squares(
 ) -> None:  # fmt: skip
     """Exact squared distances of the queries [first, last) to their positives, short lists sorted.
 
-    `low` is the query of `start[0]`. `mutual`: one set, and whole classes of it, so that each pair
-    serves both.
+    Twin of `TorchScan.own`. `low` is the query of `start[0]`. `mutual`: one set, and whole classes
+    of it, so that each pair serves both.
     """
     for q in range(first, last):
         if mutual:
             for g in range(q + 1, own_high[q]):
-                square = pair_square(x, q, y, g)
+                square = _pair_square(x, q, y, g)
                 out[start[q] + g - 1 - own_low[q]] = square
                 out[start[g] + q - own_low[q]] = square
         else:
-            place = start[q - low]
+            entry = start[q - low]
             for g in range(own_low[q], own_high[q]):
                 if x_skip[q] != y_skip[g]:
-                    out[place] = pair_square(x, q, y, g)
-                    place += 1
+                    out[entry] = _pair_square(x, q, y, g)
+                    entry += 1
         if start[q - low + 1] - start[q - low] < SORTED_BELOW:
             out[start[q - low] : start[q - low + 1]].sort()
-
-
-# Scan of a tile of products: twin of `TorchScan.scan` in `metrics`.
-
-_FEW, _LINEAR = 4, 160
-_PART = 128  # columns looked at together
 
 
 class StripArrays(NamedTuple):
@@ -107,7 +100,7 @@ class Bounds(NamedTuple):
     cap: Array
 
 
-class Found(NamedTuple):
+class Listed(NamedTuple):
     """For the queries of rows and of columns: how many are nearer for certain, and the doubtful."""
 
     row_nearer: Array
@@ -171,7 +164,7 @@ def _flagged(
 
 @unfused
 def _second_look(
-    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, found: Found,
+    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, listed: Listed,
 ) -> tuple[int, int]:  # fmt: skip
     """Where something is near: count what precedes every positive for certain, list the doubtful.
 
@@ -194,11 +187,11 @@ def _second_look(
                 nearer += np.int32(certain)
                 maybe += np.int32(possible)
                 flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
-            found.row_nearer[i] += nearer
+            listed.row_nearer[i] += nearer
             if maybe > nearer:
                 of_rows = _flagged(
                     flag, word, stop - start, maybe - nearer, (i << 16) + start,
-                    found.row_pairs, of_rows,
+                    listed.row_pairs, of_rows,
                 )  # fmt: skip
             if not both:
                 continue
@@ -207,13 +200,13 @@ def _second_look(
             for j in range(begin, end):
                 certain = tile[i, j] + column.high[j] < sure
                 possible = tile[i, j] + column.low[j] <= cap
-                found.column_nearer[j] += np.int32(certain)
+                listed.column_nearer[j] += np.int32(certain)
                 maybe += np.int32(possible) - np.int32(certain)
                 flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
             if maybe > 0:
                 of_columns = _flagged(
                     flag, word, stop - start, maybe, (i << 16) + start,
-                    found.column_pairs, of_columns,
+                    listed.column_pairs, of_columns,
                 )  # fmt: skip
     return of_rows, of_columns
 
@@ -255,7 +248,7 @@ def _count_rows(
         k = _first_at_least(threshold, strip.start[q], end, low)
         high = tile[i, j] + bounds.high[j] + (x.norms[position] + x.band[position])
         if k < end and threshold[k] <= high:
-            k = _first_at_least(threshold, k, end, pair_square(x, position, y, column0 + j))
+            k = _first_at_least(threshold, k, end, _pair_square(x, position, y, column0 + j))
         if k < end:
             strip.hist[k] += 1
             strip.fresh[q] += 1
@@ -288,7 +281,7 @@ def _count_columns(
             k = _first_at_least(threshold, begin, end, low)
             high = tile[i, j] + bounds.high[j] + (x.norms[other] + x.band[other])
             if k < end and threshold[k] <= high:
-                k = _first_at_least(threshold, k, end, pair_square(x, q, x, other))
+                k = _first_at_least(threshold, k, end, _pair_square(x, q, x, other))
             if k < end:
                 strip.hist[k] += 1
                 strip.fresh[q] += 1
@@ -303,15 +296,15 @@ def count_tile(
 ) -> None:  # fmt: skip
     """The tile's rows are queries, with `both` its columns too; `tile[i, j]` is -2 x·y.
 
-    `both`: one set, all of it in one strip. Own classes are made infinite. `pairs` and `grouped`
-    have room for one more than the tile's entries.
+    Twin of what `TorchScan.counter` gives. `both`: one set, all of it in one strip. Own classes are
+    made infinite. `pairs` and `grouped` have room for one more than the tile's entries.
     """
     rows, columns = tile.shape
     here, there = slice(row0, row0 + rows), slice(column0, column0 + columns)
-    mine = slice(row0 - strip0, row0 - strip0 + rows)
+    in_strip = slice(row0 - strip0, row0 - strip0 + rows)
     x_low, x_high = x.norms[here] - x.band[here], x.norms[here] + x.band[here]
     low, high = y.norms[there] - y.band[there], y.norms[there] + y.band[there]
-    row = Bounds(low, high, strip.sure[mine] - x_high, strip.cap[mine] - x_low)
+    row = Bounds(low, high, strip.sure[in_strip] - x_high, strip.cap[in_strip] - x_low)
     column = Bounds(low, high, x_high, np.full_like(x_low, -np.inf))  # nothing is near
     if both:
         column = Bounds(low - strip.cap[there], high - strip.sure[there], -x_high, -x_low)
@@ -321,21 +314,18 @@ def count_tile(
             tile[i, j] = np.inf
     near = np.empty((rows, (columns + _PART - 1) // _PART), np.bool_)
     _first_look(tile, row.low, row.cap, column.low, column.cap, near)
-    found = Found(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
-    of_rows, of_columns = _second_look(tile, near, both, row, column, found)
+    listed = Listed(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
+    of_rows, of_columns = _second_look(tile, near, both, row, column, listed)
     _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], strip0, strip)
-    _finish(found.row_nearer, row0 - strip0, strip)
+    _finish(listed.row_nearer, row0 - strip0, strip)
     if both:
         _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, strip)
-        _finish(found.column_nearer, column0, strip)
-
-
-# Values of given ranks, and hashes of rows: twins of parts of `metrics._strip`, `_ranked_set`.
+        _finish(listed.column_nearer, column0, strip)
 
 
 @unfused
 def values_at_rank(values: Array, first: Array, last: Array, rank: Array) -> Array:
-    """For each row, which value has that 0-based rank, without columns `first[i] : last[i]`."""
+    """The value at a 0-based rank of each row, without columns `first[i] : last[i]`: `_at_rank`."""
     rows, columns = values.shape
     out = np.empty(rows, values.dtype)
     lowest = np.empty(columns, values.dtype)
@@ -356,7 +346,7 @@ def values_at_rank(values: Array, first: Array, last: Array, rank: Array) -> Arr
 
 @unfused
 def row_hashes(bits: Array, key: Array, out: Array) -> None:
-    """A number for each row of `bits`, which are those of its values; `key` is `[2, d]`."""
+    """A number for each row from the `bits` of its values; `key` is `[2, d]`: twin of `_hashes`."""
     for i in range(len(bits)):
         total = np.int64(0)
         for k in range(bits.shape[1]):

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError, check_choice, check_int, check_paired
-from uncollapse.distances import Frame, squared_norms
-from uncollapse.distances.tiles import short_squares
+from uncollapse.distances import Frame, short_squares, squared_norms
 from uncollapse.metrics.rank_tasks import check_norms, narrow_dtype
 
 __all__ = ["KMeansResult", "State", "descend", "kmeans"]
@@ -239,7 +238,7 @@ def kmeans(
     check_int("max_iter", max_iter)
     if clusters > len(values):
         raise InputError("clusters", clusters, f"at most {len(values)}, the number of rows")
-    frame = Frame.of(values, sphere=normalize, dtype=narrow_dtype(), resident=False).kept()
+    frame = Frame.of(values, normalize=normalize, dtype=narrow_dtype(), resident=False).kept()
     check_norms(frame, "x")
     z, unit = frame.block(slice(None)), frame.zoom
     if not isinstance(init, str):

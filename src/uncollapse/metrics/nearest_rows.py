@@ -12,8 +12,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
-from uncollapse.distances import Frame, pairwise_distances
-from uncollapse.distances.tiles import short_squares
+from uncollapse.distances import Frame, pairwise_distances, short_squares
 from uncollapse.metrics.rank_tasks import equal_rows, narrow_dtype
 
 __all__ = ["NearLists", "Neighbours", "first_columns", "near_lists", "nearest", "pieces"]
@@ -121,7 +120,7 @@ def _of_different(
     n, width = x.shape
     dtype = narrow_dtype()
     item = torch.finfo(dtype).bits // 8
-    frame = Frame.of(x, sphere=sphere, dtype=dtype, resident=4 * item * n * width <= max_memory)
+    frame = Frame.of(x, normalize=sphere, dtype=dtype, resident=4 * item * n * width <= max_memory)
     tile = n if frame.z is not None else max(_TILE, _VALUES // width)
     groups = min(n, max(_GROUPS, 4 * k))
     padded = -(-n // groups) * groups

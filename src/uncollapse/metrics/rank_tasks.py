@@ -12,8 +12,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
-from uncollapse.distances import Frame, float32_is_exact, on_host
-from uncollapse.distances.tiles import short_squares
+from uncollapse.distances import Frame, float32_is_exact, on_host, short_squares
 
 __all__ = [
     "BEYOND",
@@ -349,7 +348,7 @@ def ranked_sets(
     rows = [values for _, values, _ in sets]
     orders = [torch.from_numpy(order).to(values.device) for _, values, order in sets]
     frames = Frame.of_sets(
-        rows, sphere=normalize, dtype=narrow_dtype(), resident=resident, orders=orders
+        rows, normalize=normalize, dtype=narrow_dtype(), resident=resident, orders=orders
     )
     for (name, _, _), frame in zip(sets, frames, strict=True):
         check_norms(frame, name)

@@ -22,8 +22,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
-from uncollapse.distances import Frame, on_host
-from uncollapse.distances.tiles import exact_squares, short_squares
+from uncollapse.distances import Frame, exact_squares, on_host, short_squares
 from uncollapse.metrics.rank_tasks import (
     RankedSet,
     Strip,
