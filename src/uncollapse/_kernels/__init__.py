@@ -9,19 +9,17 @@ from uncollapse._kernels.mine import choose
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
 from uncollapse._kernels.ranking import (
     SORTED_BELOW,
+    CountArrays,
     RankedPoints,
-    StripArrays,
     count_tile,
     own_squares,
-    row_hashes,
-    values_at_rank,
 )
 from uncollapse._kernels.triplets import class_distances, class_gradient, hinge_rows, triplet_charge
 
 __all__ = [
     "SORTED_BELOW",
+    "CountArrays",
     "RankedPoints",
-    "StripArrays",
     "choose",
     "class_distances",
     "class_gradient",
@@ -29,10 +27,8 @@ __all__ = [
     "frame_rows",
     "hinge_rows",
     "own_squares",
-    "row_hashes",
     "similarity_after",
     "similarity_before",
     "tangent",
     "triplet_charge",
-    "values_at_rank",
 ]

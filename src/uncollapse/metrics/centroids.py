@@ -17,9 +17,9 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError, check_choice, check_int, check_paired
-from uncollapse.distances import Frame, squared_norms
+from uncollapse.distances import Frame, screen_dtype, squared_norms
 from uncollapse.distances.tiles import short_squares
-from uncollapse.metrics.rank_tasks import check_norms, narrow_dtype
+from uncollapse.metrics.ranking import check_directions
 
 __all__ = ["KMeansResult", "State", "descend", "kmeans"]
 
@@ -239,8 +239,9 @@ def kmeans(
     check_int("max_iter", max_iter)
     if clusters > len(values):
         raise InputError("clusters", clusters, f"at most {len(values)}, the number of rows")
-    frame = Frame.of(values, sphere=normalize, dtype=narrow_dtype(), resident=False).kept()
-    check_norms(frame, "x")
+    if normalize:
+        check_directions(values, "x")
+    frame = Frame.of(values, sphere=normalize, dtype=screen_dtype(), resident=False).kept()
     z, unit = frame.block(slice(None)), frame.zoom
     if not isinstance(init, str):
         given = points(init, "init").detach().cpu().double()

@@ -44,10 +44,6 @@ class Interval(Result):
     units: int
     method: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name."""
-        return dict(self.__dict__)
-
     def __str__(self) -> str:
         return (
             f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] ({self.level:.0%} {self.method})"
@@ -61,10 +57,6 @@ class SeedSummary(Result):
     mean: float
     std: float
     seeds: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name."""
-        return dict(self.__dict__)
 
     def __str__(self) -> str:
         return f"{self.mean:.4f} ± {self.std:.4f} ({self.seeds} seeds)"

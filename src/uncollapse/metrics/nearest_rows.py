@@ -12,11 +12,11 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
-from uncollapse.distances import Frame, pairwise_distances
+from uncollapse.distances import Frame, pairwise_distances, screen_dtype
 from uncollapse.distances.tiles import short_squares
-from uncollapse.metrics.rank_tasks import equal_rows, narrow_dtype
+from uncollapse.metrics.ranking import equal_rows, pieces
 
-__all__ = ["NearLists", "Neighbours", "first_columns", "near_lists", "nearest", "pieces"]
+__all__ = ["NearLists", "Neighbours", "first_columns", "near_lists", "nearest"]
 
 
 _BLOCK = 256
@@ -102,7 +102,7 @@ def near_lists(x: Tensor, k: int, *, sphere: bool, max_memory: int, report: Repo
 
     Equal rows are compared once, so that a collapsed set costs no more than another.
     """
-    _, first, group = np.unique(equal_rows(x), return_index=True, return_inverse=True)
+    _, first, group = np.unique(equal_rows(x)[0], return_index=True, return_inverse=True)
     if len(first) == len(x):
         return _of_different(x, k, sphere, max_memory, report)[0]
     # In the order of their first rows, so that among groups too ties go to the lower row.
@@ -119,7 +119,7 @@ def _of_different(
 ) -> tuple[NearLists, Array]:
     """The lists, and the squared distances in them."""
     n, width = x.shape
-    dtype = narrow_dtype()
+    dtype = screen_dtype()
     item = torch.finfo(dtype).bits // 8
     frame = Frame.of(x, sphere=sphere, dtype=dtype, resident=4 * item * n * width <= max_memory)
     tile = n if frame.z is not None else max(_TILE, _VALUES // width)
@@ -170,21 +170,6 @@ def _squares(frame: Frame, i: Array, j: Array) -> Array:
     device = frame.norms.device
     a, b = (torch.from_numpy(index).to(device) for index in (i, j))
     found: Array = frame.squares(a, b).cpu().numpy()
-    return found
-
-
-def pieces(counts: Array, most: int) -> list[slice]:
-    """Neighbouring entries taken together while their counts add up to at most `most`.
-
-    >>> pieces(np.array([2, 2, 9, 1]), 4)
-    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
-    """
-    ends, found, low = np.cumsum(counts), [], 0
-    while low < len(counts):
-        used = int(ends[low - 1]) if low else 0
-        high = max(int(np.searchsorted(ends, used + most, side="right")), low + 1)
-        found.append(slice(low, high))
-        low = high
     return found
 
 

@@ -15,9 +15,15 @@ from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, working_dtype
 from uncollapse.distances.tiles import short_squares
-from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists, pieces
-from uncollapse.metrics.rank_tasks import Task, two_sets
-from uncollapse.metrics.ranking import parse_bytes
+from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
+from uncollapse.metrics.ranking import (
+    Comparison,
+    RankBlock,
+    check_directions,
+    parse_bytes,
+    pieces,
+    two_sets,
+)
 
 __all__ = [
     "ReRanked",
@@ -265,10 +271,12 @@ def rerank(
     settings = ReRanking(k1, k2, lambda_value)
     budget = parse_bytes(max_memory)
     x, y = two_sets(queries, gallery)
+    if normalize:
+        check_directions(x, "queries")
+        check_directions(y, "gallery")
     points = torch.cat([x, y])
     n = len(points)
     frame = Frame.of(points, sphere=normalize, dtype=working_dtype(points), resident=False)
-    _check_norms(frame, len(x))
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
         near = near_lists(
@@ -288,9 +296,9 @@ def rerank(
 
 
 def reranked_ranks(
-    task: Task, queries: Tensor, gallery: Tensor, settings: ReRanking, *,
+    task: Comparison, queries: Tensor, gallery: Tensor, settings: ReRanking, *,
     normalize: bool, ties: str, max_memory: int, progress: ProgressOption,
-) -> Iterator[tuple[int, int, Array, Array]]:  # fmt: skip
+) -> Iterator[RankBlock]:  # fmt: skip
     """`positive_ranks` of a task whose gallery is in the order of the re-ranked distances."""
     ranked = rerank(
         queries, gallery,
@@ -315,7 +323,7 @@ def _jaccard(shared: Array) -> Array:
     return np.subtract(1.0, shared, out=shared)
 
 
-def _ranks(task: Task, q: int, row: Array, slack: float) -> Array:
+def _ranks(task: Comparison, q: int, row: Array, slack: float) -> Array:
     """0-based ranks of a query's positives: its nearer positives, and all nearer negatives."""
     own = slice(task.own_low[q], task.own_high[q])
     positives = np.sort(row[own][task.gallery_skip[own] != task.query_skip[q]])
@@ -323,10 +331,3 @@ def _ranks(task: Task, q: int, row: Array, slack: float) -> Array:
     before = np.searchsorted(negatives, positives + slack, side="right")
     ranks: Array = before + np.arange(len(positives))
     return ranks
-
-
-def _check_norms(frame: Frame, queries: int) -> None:
-    if isinstance(frame.factor, Tensor) and not bool(frame.factor.all()):
-        first = int((frame.factor == 0).nonzero()[0])
-        name, row = ("queries", first) if first < queries else ("gallery", first - queries)
-        raise InputError(name, f"zeros only in row {row}", "rows that have a norm")

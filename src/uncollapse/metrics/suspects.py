@@ -12,7 +12,7 @@ from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.metrics.nearest_rows import near_lists
-from uncollapse.metrics.ranking import parse_bytes
+from uncollapse.metrics.ranking import check_directions, parse_bytes
 
 __all__ = ["SuspectLabels", "VoteFit", "Votes", "count_votes", "fit_votes", "suspect_labels"]
 
@@ -230,9 +230,8 @@ def suspect_labels(
     judged = np.bincount(ids)[ids] > 1
     if not judged.any():
         raise InputError("labels", f"{len(z)} labels, no two alike", "a class of two rows or more")
-    if normalize and not bool((z != 0).any(dim=1).all()):
-        row = int((z == 0).all(dim=1).nonzero()[0])
-        raise InputError("embeddings", f"zeros only in row {row}", "rows that have a norm")
+    if normalize:
+        check_directions(z, "embeddings")
     budget = parse_bytes(max_memory)
     with progress_reporter(progress, "neighbours") as report:
         lists = near_lists(z, k + 1, sphere=normalize, max_memory=budget, report=report).rows
