@@ -27,23 +27,6 @@ from uncollapse._base.extras import compiled
 from uncollapse.distances import Frame, on_host, screen_dtype
 from uncollapse.distances.tiles import exact_squares, short_squares
 
-__all__ = [
-    "BEYOND",
-    "TIES",
-    "Comparison",
-    "RankBlock",
-    "check_directions",
-    "equal_rows",
-    "joint_ids",
-    "parse_bytes",
-    "pieces",
-    "positive_ranks",
-    "ranked_points",
-    "ranked_sets",
-    "tie_thresholds",
-    "two_sets",
-]
-
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
 TIES = ("pessimistic", "optimistic")
 TILE = 640  # rows and columns: one float32 tile stays near the cores
@@ -112,18 +95,11 @@ class Comparison:
         pairs, own = np.sort(g * len(codes) + gallery_skip), q * len(codes) + query_skip
         skipped = np.searchsorted(pairs, own, side="right") - np.searchsorted(pairs, own)
         counts = own_high - own_low - skipped
-        return cls(
-            queries=queries,
-            query_order=query_order,
-            gallery=gallery,
-            gallery_order=gallery_order,
-            own_low=own_low,
-            own_high=own_high,
-            query_skip=query_skip,
-            gallery_skip=gallery_skip,
-            counts=counts,
-            limit=np.minimum(np.maximum(counts, depth), BEYOND).astype(np.int64),
-        )
+        limit = np.minimum(np.maximum(counts, depth), BEYOND).astype(np.int64)
+        orders = {"query_order": query_order, "gallery_order": gallery_order}
+        own_range = {"own_low": own_low, "own_high": own_high, "counts": counts, "limit": limit}
+        skips = {"query_skip": query_skip, "gallery_skip": gallery_skip}
+        return cls(queries=queries, gallery=gallery, **orders, **own_range, **skips)
 
     def of_queries(self, positions: Array) -> Comparison:
         """The same for some query positions only; its gallery is a set of its own."""
@@ -325,17 +301,10 @@ def _start_counts(
     cap = sure.clone()
     sure[matched] = (threshold[first] * (1 - 1e-6)).to(dtype)
     cap[matched] = (threshold[last] * (1 + 1e-6)).to(dtype)
-    return RankCounts(
-        sure=sure,
-        cap=cap,
-        live=live.int(),
-        start=start,
-        threshold=threshold,
-        hist=torch.zeros(len(threshold), dtype=torch.int32, device=device),
-        fresh=torch.zeros(high - low, dtype=torch.int32, device=device),
-        limit=torch.from_numpy(task.limit[low:high]).to(device),
-        guess=guessed.int(),
-    )
+    hist = torch.zeros(len(threshold), dtype=torch.int32, device=device)
+    fresh = torch.zeros(high - low, dtype=torch.int32, device=device)
+    limit = torch.from_numpy(task.limit[low:high]).to(device)
+    return RankCounts(sure, cap, live.int(), start, threshold, hist, fresh, limit, guessed.int())
 
 
 def _likely_last(
