@@ -43,12 +43,12 @@ class ClassMeans:
     @property
     def residuals(self) -> Array:
         """Each row minus the mean of its class."""
-        return np.subtract(self.rows, self.means[self.layout.ids])
+        return np.asarray(self.rows - self.means[self.layout.ids])
 
     @property
     def centred(self) -> Array:
         """The class means about their own mean: each class weighs alike."""
-        return np.subtract(self.means, self.means.mean(axis=0))
+        return np.asarray(self.means - self.means.mean(axis=0))
 
 
 def _centred(x: ArrayLike) -> tuple[Array, float]:

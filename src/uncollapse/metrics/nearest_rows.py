@@ -16,11 +16,14 @@ from uncollapse.distances import Frame, pairwise_distances, screen_dtype
 from uncollapse.distances.tiles import short_squares
 from uncollapse.metrics.ranking import equal_rows, pieces
 
-__all__ = ["NearLists", "Neighbours", "first_columns", "near_lists", "nearest"]
-
+__all__ = ["Neighbours", "nearest"]
 
 _BLOCK = 256
 _SORTED_BELOW = 64  # gallery rows up to which sorting them all is as quick as choosing
+_GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
+_TILE = 256  # rows converted at a time where no copy is kept, at least
+_VALUES = 1 << 20  # values of them: 8 MB
+_PAIRS = 1 << 20  # pairs sorted together
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,15 @@ class Neighbours:
 
 
 def nearest(
-    queries: Tensor,
-    gallery: Tensor,
-    k: int,
-    exclude: Tensor | None = None,
-    *,
+    queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None = None, *,
     progress: ProgressOption = False,
-) -> Neighbours:
+) -> Neighbours:  # fmt: skip
     """The k nearest gallery rows of each query; `exclude[q]` is a row query q must not find.
 
     Ties go to the lower row.
 
-    >>> found = nearest(torch.tensor([[0.0]]), torch.tensor([[3.0], [1.0], [2.0]]), k=2)
-    >>> found.rows.tolist(), found.distances.tolist()
+    >>> near = nearest(torch.tensor([[0.0]]), torch.tensor([[3.0], [1.0], [2.0]]), k=2)
+    >>> near.rows.tolist(), near.distances.tolist()
     ([[1, 2]], [[1.0, 2.0]])
     """
     room = len(gallery) - (exclude is not None)
@@ -68,22 +67,14 @@ def first_columns(block: Tensor, k: int) -> Tensor:
     """The columns of each row's k smallest, in order; of equal ones the lower column first."""
     if block.shape[1] <= max(_SORTED_BELOW, 4 * k):
         return torch.argsort(block, dim=1, stable=True)[:, :k]
-    found = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
-    found = found.gather(1, torch.argsort(block.gather(1, found), dim=1, stable=True))
+    columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
+    columns = columns.gather(1, torch.argsort(block.gather(1, columns), dim=1, stable=True))
     # Where others equal the last one, which of them was chosen is chance.
-    last = block.gather(1, found[:, -1:])
+    last = block.gather(1, columns[:, -1:])
     tied = ((block <= last).sum(dim=1) > k).nonzero().flatten()
     if len(tied):
-        found[tied] = torch.argsort(block[tied], dim=1, stable=True)[:, :k]
-    return found
-
-
-# Each row's nearest rows in its own set, and its farthest: exact, in blocks of rows.
-
-_GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
-_TILE = 256  # rows converted at a time where no copy is kept, at least
-_VALUES = 1 << 20  # values of them: 8 MB
-_PAIRS = 1 << 20  # pairs sorted together
+        columns[tied] = torch.argsort(block[tied], dim=1, stable=True)[:, :k]
+    return columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,31 +88,31 @@ class NearLists:
     farthest: Array
 
 
-def near_lists(x: Tensor, k: int, *, sphere: bool, max_memory: int, report: Report) -> NearLists:
+def near_lists(x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report) -> NearLists:
     """The k nearest rows of each row, which comes first in its own list; k is at most their number.
 
     Equal rows are compared once, so that a collapsed set costs no more than another.
     """
     _, first, group = np.unique(equal_rows(x)[0], return_index=True, return_inverse=True)
     if len(first) == len(x):
-        return _of_different(x, k, sphere, max_memory, report)[0]
+        return _of_different(x, k, normalize, max_memory, report)[0]
     # In the order of their first rows, so that among groups too ties go to the lower row.
-    place = np.argsort(first)
-    first, group = first[place], np.argsort(place)[group]
+    order = np.argsort(first)
+    first, group = first[order], np.argsort(order)[group]
     some = x[torch.from_numpy(first).to(x.device)]
-    found, squares = _of_different(some, min(k, len(some)), sphere, max_memory, report)
-    lists = _with_copies(found.rows, squares, group, k)
-    return NearLists(_itself_first(lists[group]), first[found.farthest[group]])
+    near, squares = _of_different(some, min(k, len(some)), normalize, max_memory, report)
+    lists = _with_copies(near.rows, squares, group, k)
+    return NearLists(_itself_first(lists[group]), first[near.farthest[group]])
 
 
 def _of_different(
-    x: Tensor, k: int, sphere: bool, max_memory: int, report: Report
+    x: Tensor, k: int, normalize: bool, max_memory: int, report: Report
 ) -> tuple[NearLists, Array]:
     """The lists, and the squared distances in them."""
     n, width = x.shape
     dtype = screen_dtype()
     item = torch.finfo(dtype).bits // 8
-    frame = Frame.of(x, sphere=sphere, dtype=dtype, resident=4 * item * n * width <= max_memory)
+    frame = Frame.of(x, sphere=normalize, dtype=dtype, resident=4 * item * n * width <= max_memory)
     tile = n if frame.z is not None else max(_TILE, _VALUES // width)
     groups = min(n, max(_GROUPS, 4 * k))
     padded = -(-n // groups) * groups
@@ -169,8 +160,8 @@ def _marked(mask: Array, low: int) -> Iterator[tuple[slice, Array, Array]]:
 def _squares(frame: Frame, i: Array, j: Array) -> Array:
     device = frame.norms.device
     a, b = (torch.from_numpy(index).to(device) for index in (i, j))
-    found: Array = frame.squares(a, b).cpu().numpy()
-    return found
+    squares: Array = frame.squares(a, b).cpu().numpy()
+    return squares
 
 
 def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
@@ -178,7 +169,7 @@ def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
     members = np.argsort(group, kind="stable")
     begin = np.searchsorted(group[members], np.arange(len(lists)))
     taken = np.minimum(np.bincount(group, minlength=len(lists)), k)
-    found = np.empty((len(lists), k), np.int32)
+    whole = np.empty((len(lists), k), np.int32)
     for piece in pieces(taken[lists].sum(axis=1), _PAIRS):
         near = lists[piece].ravel()
         counts = taken[near]
@@ -187,8 +178,8 @@ def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
         owner = np.repeat(np.repeat(np.arange(len(lists[piece])), lists.shape[1]), counts)
         order = np.lexsort((rows, np.repeat(squares[piece].ravel(), counts), owner))
         ends = np.searchsorted(owner, np.arange(len(lists[piece])))
-        found[piece] = rows[order[ends[:, None] + np.arange(k)]]
-    return found
+        whole[piece] = rows[order[ends[:, None] + np.arange(k)]]
+    return whole
 
 
 def _itself_first(lists: Array) -> Array:
@@ -198,5 +189,4 @@ def _itself_first(lists: Array) -> Array:
     spare = joined == own
     spare[:, 0] = False
     spare[~spare.any(axis=1), -1] = True
-    moved: Array = joined[~spare].reshape(lists.shape)
-    return moved
+    return np.reshape(joined[~spare], lists.shape)

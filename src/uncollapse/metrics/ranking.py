@@ -45,6 +45,8 @@ _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
 _BYTES = TypeAdapter(ByteSize)
 
+StartRow = Callable[[int], Callable[[int], None]]  # given a row of tiles, what does one of them
+Tick = Callable[[], object]
 RankBlock = tuple[int, int, Array, Array]  # low, high, start, ranks: see `positive_ranks`
 # Compares the rows, the first of which is query a, with these columns of the gallery and counts for
 # the rows; if asked to, for the columns as queries too.
@@ -96,10 +98,10 @@ class Comparison:
         skipped = np.searchsorted(pairs, own, side="right") - np.searchsorted(pairs, own)
         counts = own_high - own_low - skipped
         limit = np.minimum(np.maximum(counts, depth), BEYOND).astype(np.int64)
-        orders = {"query_order": query_order, "gallery_order": gallery_order}
-        own_range = {"own_low": own_low, "own_high": own_high, "counts": counts, "limit": limit}
-        skips = {"query_skip": query_skip, "gallery_skip": gallery_skip}
-        return cls(queries=queries, gallery=gallery, **orders, **own_range, **skips)
+        return cls(
+            queries, query_order, gallery, gallery_order, own_low, own_high, query_skip,
+            gallery_skip, counts, limit,
+        )  # fmt: skip
 
     def of_queries(self, positions: Array) -> Comparison:
         """The same for some query positions only; its gallery is a set of its own."""
@@ -596,7 +598,7 @@ def positive_ranks(
 
 
 def _count_all(
-    scan: Scan, counts: RankCounts, low: int, high: int, plan: _Plan, tick: Callable[[], object]
+    scan: Scan, counts: RankCounts, low: int, high: int, plan: _Plan, tick: Tick
 ) -> None:
     """Compare the queries [low, high) with the gallery, a tile at a time."""
 
@@ -614,13 +616,7 @@ def _count_all(
 
 
 def each_tile(
-    start_row: Callable[[int], Callable[[int], None]],
-    rows: range,
-    columns: range,
-    *,
-    both: bool,
-    threads: int,
-    tick: Callable[[], object],
+    start_row: StartRow, rows: range, columns: range, *, both: bool, threads: int, tick: Tick
 ) -> None:
     """Do every tile once, each row of tiles in one of the threads; `tick` is called for each.
 

@@ -169,7 +169,7 @@ def verification(
     order = np.argsort(ids, kind="stable")
     labelled = _LabelledPairs(x[torch.from_numpy(order)], ids[order])
     with progress_reporter(progress, "verification") as report:
-        return _of_all(labelled, rates, level, unit, report, np.random.default_rng(seed))
+        return _of_all(labelled, rates, level, unit, report, seed)
 
 
 def _of_list(
@@ -199,12 +199,7 @@ def _of_list(
 
 
 def _of_all(
-    pairs: _LabelledPairs,
-    rates: Array,
-    level: float,
-    unit: str,
-    report: Report,
-    rng: np.random.Generator,
+    pairs: _LabelledPairs, rates: Array, level: float, unit: str, report: Report, seed: int
 ) -> VerificationResult:
     pair_counts = pairs.sizes * (pairs.sizes - 1) // 2
     many = int(pair_counts.sum())
@@ -212,7 +207,7 @@ def _of_all(
         given = f"{len(pairs.sizes)} classes of one row"
         raise InputError("labels", given, "a class of two rows at least")
     exact = many <= _ALL_BELOW
-    grid = np.concatenate([u for _, u in pairs.same()]) if exact else pairs.drawn(_GRID, rng)
+    grid = np.concatenate([u for _, u in pairs.same()]) if exact else pairs.drawn(_GRID, seed)
     counts = pairs.counts(np.unique(grid), report)
     # Whole classes are drawn again: the sum of each class over its same pairs.
     accepted = {rate: point for rate in rates if (point := _tar_at(counts, rate)) is not None}
@@ -403,8 +398,9 @@ class _LabelledPairs:
             yield _settled(block[later])
             report(n * n - (n - b) ** 2, n * n)  # rows b and later have the other pairs
 
-    def drawn(self, count: int, rng: np.random.Generator) -> Array:
+    def drawn(self, count: int, seed: int) -> Array:
         """Distances of same-class pairs drawn at random, every pair alike."""
+        rng = np.random.default_rng(seed)
         sizes = self.sizes
         weight = sizes * (sizes - 1.0)
         c = rng.choice(len(sizes), count, p=weight / weight.sum())
