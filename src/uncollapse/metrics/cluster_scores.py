@@ -62,7 +62,7 @@ def clustering(
         clusters = len(classes) * multiplier
         if clusters > len(values):
             given = f"{multiplier} (× {len(classes)} classes = {clusters} clusters)"
-            raise InputError("multiplier", given, f"at most {len(values)} clusters, one a row")
+            raise InputError("multiplier", given, f"at most {len(values)} clusters, one per row")
     elif multiplier != 1:
         raise InputError("multiplier", multiplier, "1 when clusters is given")
     run = kmeans(

@@ -78,8 +78,8 @@ def _tune(
     _, exact = flat.search(values, length)
     index.nprobe = min(8, index.nlist)
     while True:
-        _, found = index.search(values, length)
-        shared = [len(np.intersect1d(a, b)) for a, b in zip(exact, found, strict=True)]
+        _, near = index.search(values, length)
+        shared = [len(np.intersect1d(a, b)) for a, b in zip(exact, near, strict=True)]
         recall = sum(shared) / int(exact.size)
         if recall >= target or index.nprobe >= index.nlist:
             return recall
@@ -91,11 +91,12 @@ def _blocks(
 ) -> Iterator[RankBlock]:
     for low in range(0, len(x), _BLOCK):
         high = min(low + _BLOCK, len(x))
-        _, found = index.search(_narrow(x, slice(low, high)), length)
-        own = (found >= task.own_low[low:high, None]) & (found < task.own_high[low:high, None])
-        skip = task.gallery_skip[np.maximum(found, 0)] == task.query_skip[low:high, None]
-        wrong, right = (found >= 0) & ~own, own & ~skip
-        values = x.squares(slice(low, high), torch.from_numpy(np.maximum(found, 0)), y)
+        _, near = index.search(_narrow(x, slice(low, high)), length)
+        missing, near = near < 0, np.maximum(near, 0)
+        own = (near >= task.own_low[low:high, None]) & (near < task.own_high[low:high, None])
+        skip = task.gallery_skip[near] == task.query_skip[low:high, None]
+        wrong, right = ~own & ~missing, own & ~skip & ~missing
+        values = x.squares(slice(low, high), torch.from_numpy(near), y)
         limits = tie_thresholds(values.clone(), x.zoom, normalize=normalize, ties=ties).numpy()
         distance = values.numpy()
         start = np.concatenate([[0], np.cumsum(task.counts[low:high])])

@@ -15,18 +15,6 @@ from uncollapse.metrics.re_identification import ReidResult
 from uncollapse.metrics.result_table import Result
 from uncollapse.metrics.retrieval_scores import RetrievalResult
 
-__all__ = [
-    "Interval",
-    "SeedComparison",
-    "SeedSummary",
-    "bootstrap",
-    "compare_seeds",
-    "confidence",
-    "over_seeds",
-    "wilson_interval",
-]
-
-
 _HINT = " (embeddings? uc.confidence(uc.retrieval(x, labels), 'recall@1'))"
 _EXACT_SEEDS = 16  # up to here all 2^n sign patterns are tried
 

@@ -87,6 +87,35 @@ def reid(
     if rerank is not None and not isinstance(rerank, ReRanking):
         raise InputError("rerank", repr(rerank), "ReRanking(k1, k2, lambda_value) or None")
     budget, ks = parse_bytes(max_memory), check_ks(ks)
+    task, junk = _compared(queries, query_ids, query_cams, gallery, gallery_ids, gallery_cams)
+    options: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
+    with ExitStack() as stack:
+        if rerank is None:
+            report = stack.enter_context(progress_reporter(progress, "re-identification"))
+            blocks = positive_ranks(task, **options, report=report)
+        else:
+            blocks = reranked_ranks(task, rerank, **options, progress=progress)
+        names = ["mAP", *(f"cmc@{k}" for k in ks), "mINP"]
+        terms = query_terms(task, names, blocks, partial(_terms, ks=ks, average=average))
+    kept = ~np.isnan(terms["mAP"])
+    mean = means(terms, kept)
+    return ReidResult(
+        map=mean["mAP"],
+        cmc={k: mean[f"cmc@{k}"] for k in ks},
+        minp=mean["mINP"],
+        queries=len(kept),
+        queries_without_match=int((~kept).sum()),
+        gallery_size=len(task.gallery_order),
+        junk=junk,
+        per_query=terms,
+    )
+
+
+def _compared(
+    queries: ArrayLike, query_ids: ArrayLike, query_cams: ArrayLike,
+    gallery: ArrayLike, gallery_ids: ArrayLike, gallery_cams: ArrayLike,
+) -> tuple[Comparison, int]:  # fmt: skip
+    """The comparison without junk, and how much of the gallery is junk."""
     x, y = two_sets(queries, gallery)
     nobody = np.setdiff1d(np.arange(len(x)), searching_rows(query_ids, len(x), "query_ids"))
     if len(nobody):
@@ -98,27 +127,7 @@ def reid(
         raise InputError("gallery_ids", "junk (-1) only", "at least one item that is not junk")
     y = y[torch.from_numpy(keep).to(y.device)]
     task = Comparison.of(x, y, (ids[0], ids[1][keep]), (cams[0], cams[1][keep]), BEYOND)
-    options: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
-    with ExitStack() as stack:
-        if rerank is None:
-            report = stack.enter_context(progress_reporter(progress, "re-identification"))
-            blocks = positive_ranks(task, **options, report=report)
-        else:
-            blocks = reranked_ranks(task, x, y, rerank, **options, progress=progress)
-        names = ["mAP", *(f"cmc@{k}" for k in ks), "mINP"]
-        terms = query_terms(task, names, blocks, partial(_terms, ks=ks, average=average))
-    kept = ~np.isnan(terms["mAP"])
-    mean = means(terms, kept)
-    return ReidResult(
-        map=mean["mAP"],
-        cmc={k: mean[f"cmc@{k}"] for k in ks},
-        minp=mean["mINP"],
-        queries=len(x),
-        queries_without_match=int((~kept).sum()),
-        gallery_size=len(y),
-        junk=int((~keep).sum()),
-        per_query=terms,
-    )
+    return task, int((~keep).sum())
 
 
 def _terms(

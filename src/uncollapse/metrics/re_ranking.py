@@ -180,15 +180,11 @@ def rerank(
 
 
 def reranked_ranks(
-    task: Comparison, queries: Tensor, gallery: Tensor, settings: ReRanking, *,
-    normalize: bool, ties: str, max_memory: int, progress: ProgressOption,
-) -> Iterator[RankBlock]:  # fmt: skip
-    """`positive_ranks` of a task whose gallery is in the order of the re-ranked distances."""
-    ranked = rerank(
-        queries, gallery,
-        k1=settings.k1, k2=settings.k2, lambda_value=settings.lambda_value,
-        normalize=normalize, max_memory=max_memory, progress=progress,
-    )  # fmt: skip
+    task: Comparison, settings: ReRanking, *, ties: str, progress: ProgressOption, **options: Any
+) -> Iterator[RankBlock]:
+    """`positive_ranks` in the order of the re-ranked distances; `options` are those of `rerank`."""
+    assert task.gallery is not None
+    ranked = rerank(task.queries, task.gallery, **vars(settings), progress=progress, **options)
     slack = _TIE if ties == "pessimistic" else -_TIE
     with progress_reporter(progress, "re-ranked order") as report:
         for low in range(0, len(ranked), ranked.block_rows):

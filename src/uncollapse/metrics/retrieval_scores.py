@@ -149,9 +149,8 @@ def retrieval(
     spread and place, with numba or without.
 
     `max_memory` bounds what is allocated beside the input ("150MB" or bytes). `index="faiss"`
-    searches approximately (millions of items), with `target_recall` of the exact neighbours as
-    measured on a sample; ranks past its list count as not found. `progress` is True, False, None (a
-    bar on a terminal) or a function(done, total).
+    searches millions of items approximately, with `target_recall` of the exact neighbours on a
+    sample; ranks past its list count as not found. `progress` is a bool or function(done, total).
 
     >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
     >>> result.recall[1], result.map_at_r, result.per_class["b"]["recall@1"]
@@ -165,9 +164,7 @@ def retrieval(
         raise InputError("index", repr(index), "'exact' with full_map, which needs every rank")
     budget, ks = parse_bytes(max_memory), check_ks(ks)
     depth = BEYOND if full_map else max(ks)
-    task, labels, size = _compared(
-        queries, query_labels, gallery, gallery_labels, rows=rows, depth=depth
-    )
+    task, labels, size = _compared(queries, query_labels, gallery, gallery_labels, rows, depth)
     options: dict[str, Any] = {"normalize": normalize, "ties": ties}
     others: dict[str, Any] = {"gallery_size": size, "ties": ties}
     with progress_reporter(progress, "retrieval") as report:
@@ -184,14 +181,9 @@ def retrieval(
 
 
 def _compared(
-    queries: ArrayLike,
-    query_labels: ArrayLike,
-    gallery: ArrayLike | None,
-    gallery_labels: ArrayLike | None,
-    *,
-    rows: ArrayLike | None,
-    depth: int,
-) -> tuple[Comparison, Array, int]:
+    queries: ArrayLike, query_labels: ArrayLike, gallery: ArrayLike | None,
+    gallery_labels: ArrayLike | None, rows: ArrayLike | None, depth: int,
+) -> tuple[Comparison, Array, int]:  # fmt: skip
     """The comparison, the labels of its queries and how many items each of them searches."""
     if (gallery is None) != (gallery_labels is None):
         missing = "gallery" if gallery is None else "gallery_labels"

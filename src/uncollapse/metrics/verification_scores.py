@@ -17,6 +17,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array, numbers64, points64
 from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.classes import ClassLayout
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import paired_distances, pairwise_distances
 from uncollapse.metrics.collapse_figures import unit_rows
@@ -88,9 +89,9 @@ class VerificationResult(Result):
     def fold_standard_error(self) -> float:
         """Standard error of that mean, as LFW's protocol reports it; NaN below two folds."""
         folds = len(self.fold_accuracy)
-        return (
-            float(np.std(self.fold_accuracy, ddof=1) / math.sqrt(folds)) if folds > 1 else math.nan
-        )
+        if folds < 2:
+            return math.nan
+        return float(np.std(self.fold_accuracy, ddof=1) / math.sqrt(folds))
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers by name: auc, eer, accuracy, tar@f, their thresholds, and the counts."""
@@ -128,20 +129,16 @@ def verification(
     `folds` of listed pairs (a number per pair, or how many equal runs of them to make) gives LFW's
     accuracy: of each fold at the threshold that is best on the others.
 
-    **Exact.** All pairs are measured in tiles, in float64; up to 4 million same pairs every one is
-    a threshold, and area, EER, TAR and accuracy are those of all pairs. Beyond, a million
-    thresholds are taken at quantiles of the same pairs, `exact` is False, and the counts at each
-    are exact. Distances equal to 33 bits are tied; of tied pairs all are accepted or none.
+    Up to 4 million same pairs every one is a threshold, and all figures are exact. Beyond, a
+    million thresholds are taken at quantiles of the same pairs. Distances equal to 33 bits are
+    tied; of tied pairs all are accepted or none.
 
-    **Intervals.** For listed pairs Wilson's, and DeLong's for the area, which take pairs as
-    independent. For all pairs whole classes are drawn again, for the area and for TAR at the
-    threshold found; EER and accuracy have none.
+    Intervals are Wilson's (DeLong's for the area) for listed pairs, taken as independent. For all
+    pairs whole classes are drawn again, for the area and TAR; EER and accuracy have none.
 
     >>> result = verification(scores=[0.9, 0.8, 0.4, 0.6, 0.1, 0.2], same=[1, 1, 1, 0, 0, 0])
     >>> round(result.auc, 4), round(result.eer, 4), result.accuracy, result.accuracy_threshold
     (0.8889, 0.3333, 0.8333333333333334, 0.8)
-    >>> result.tar[0.1] is None  # three different pairs do not show one in ten
-    True
     """
     rates = _accept_rates(far)
     check_number("level", level, 0.0, 1.0)
@@ -162,12 +159,11 @@ def verification(
         return _of_list(_listed(x, rows[:, 0], rows[:, 1]), truth, folds, rates, level, unit)
     if labels is None:
         raise InputError("labels", "None", _INPUTS)
-    for name, without in (("same", same), ("folds", folds)):
-        if without is not None:
+    for name, of_pairs in (("same", same), ("folds", folds)):
+        if of_pairs is not None:
             raise InputError(name, "given without pairs", "pairs beside it, or neither")
-    ids, _ = class_ids(labels, len(x), min_classes=2)
-    order = np.argsort(ids, kind="stable")
-    labelled = _LabelledPairs(x[torch.from_numpy(order)], ids[order])
+    layout = ClassLayout.of(labels, len(x), min_classes=2)
+    labelled = _LabelledPairs(x[torch.from_numpy(layout.order)], layout.ids[layout.order])
     with progress_reporter(progress, "verification") as report:
         return _of_all(labelled, rates, level, unit, report, seed)
 
