@@ -11,7 +11,7 @@ STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue
   class_collapse.py mode_study.py regularisers.py memory.py suspects.py text_guard.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-fast test-oldest test-callbacks kills browser lint bench studies docs format \
+.PHONY: help demo check test test-oldest test-callbacks kills browser lint bench studies docs format \
   release-check clean
 .DEFAULT_GOAL := help
 
@@ -32,11 +32,11 @@ $(STAMP): $(CORE)
 demo: $(CORE)   ## see what the toolkit does, in a few minutes
 	$(BIN)/uncollapse demo --out out/demo
 
+check: lint     ## before every commit: lint, types, floors, and the tests that are not slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=check -m "not slow"
+
 test: lint browser ## lint, types, floors, doctests, tests, coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci --cov --cov-report=term
-
-test-fast: $(STAMP) ## the tests that need neither a browser nor other processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci -m "not slow"
 
 test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-oldest
@@ -62,11 +62,12 @@ browser:
 	  apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; } || \
 	  echo "no chromium: the tests that open pages in a browser will be skipped"
 
-lint: $(STAMP)  ## ruff, mypy --strict, import-linter
+lint: $(STAMP)  ## ruff, mypy --strict, import-linter, ceilings of every package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/house.py
 
 format: $(STAMP) ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .

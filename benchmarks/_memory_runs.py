@@ -16,7 +16,7 @@ from _study_data import splits
 from _study_run import recall
 from uncollapse.data import LabelledImages
 from uncollapse.health import drift
-from uncollapse.health.drifts import filled
+from uncollapse.health.drifts import filled_memories
 from uncollapse.health.figures import spread
 from uncollapse.health.forecasts import embedded_batches, other_batches
 from uncollapse.losses.memory import memories
@@ -111,7 +111,7 @@ def first_drift(setting: MemorySetting) -> dict[str, Any]:
     """Of the untrained network's batches, against a memory that is full of other samples."""
     batches, others = _untrained(replace(setting.place, memory=0, references=""))
     loss = build_loss(setting.config(), splits(setting.data)[0])
-    with filled(loss, others):
+    with filled_memories(loss, others):
         return {"drift": drift(loss, batches).value}
 
 

@@ -115,7 +115,7 @@ def _session(run: CaseRun) -> tuple[uc.Guard, float]:
             "mining": {"positives": run.positives, "negatives": run.negatives},
             "loss": {"margin": run.margin, "scale_free": run.scale_free},
             "guard": {"action": run.guard},
-            "optimiser": {"lr": 3e-4},
+            "optimizer": {"lr": 3e-4},
             "train": {"steps": SESSION_STEPS},
         }
     )

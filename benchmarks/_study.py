@@ -96,7 +96,7 @@ class Setting:
                 "loss": loss,
                 "guard": {"action": self.guard},
                 # A rate that falls to 0: the last batches do not decide what R@1 is measured.
-                "optimiser": {"lr": self.lr, "schedule": "cosine"},
+                "optimizer": {"lr": self.lr, "schedule": "cosine"},
                 "train": {"steps": self.steps},
             }
         )

@@ -71,7 +71,7 @@ def one_run(losses: Mapping[str, Maker], run: LossRun) -> dict[str, Any]:
     (data, some), maker = alphabets(), losses[run.loss]
     torch.manual_seed(run.seed)
     model = data.network()
-    if maker.normalized:
+    if maker.normalize:
         model = nn.Sequential(model, Sphere())
     miner = None
     if run.positives and run.negatives:

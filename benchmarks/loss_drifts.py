@@ -42,7 +42,7 @@ def sigreg() -> SIGRegLoss:
     return SIGRegLoss(generator=torch.Generator().manual_seed(0))
 
 
-REGULARISERS = {
+REGULARIZERS = {
     "hard x hard": Maker(lambda miner, c, d: batch_hard()),
     "hard x hard, over the hardest negatives": Maker(
         lambda miner, c, d: TripletLoss(
@@ -96,19 +96,19 @@ def fitted(loss: nn.Module, z: Tensor, labels: Tensor) -> None:
 def main() -> int:
     torch.set_num_threads(1)
     asked = sys.argv[1:]
-    makers = REGULARISERS if "--regularisers" in asked else LOSSES
+    makers = REGULARIZERS if "--regularisers" in asked else LOSSES
     every = list(states())
     names = [name for name in asked if not name.startswith("--")] or list(makers)
     print("| loss | " + " | ".join(name for name, *_ in every) + " |")
     print("|---" * (len(every) + 1) + "|")
     for name in names:
-        make, normalized = makers[name]
+        make, normalize = makers[name]
         cells = []
         for _, z, labels in every:
             loss = make(None, int(labels.max()) + 1, z.shape[1])
             fitted(loss, z, labels)  # type: ignore[arg-type]
-            radial = drift(loss, z, labels, normalized=normalized).value
-            modes = mode_drift(loss, z, labels, normalized=normalized).value
+            radial = drift(loss, z, labels, normalize=normalize).value
+            modes = mode_drift(loss, z, labels, normalize=normalize).value
             cells.append(f"{radial:+.3g}, {modes:+.3g}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
     return 0

@@ -113,8 +113,8 @@ def table(setting: Setting, seed: int) -> None:
     print("| positives x negatives | mode drift | exact | inside | radial drift |")
     print("|---|---|---|---|---|")
     for name, loss_fn in strategies(setting.sphere):
-        found = mode_drift(loss_fn, batches, normalized=setting.sphere)
-        whole = drift(loss_fn, batches, normalized=setting.sphere)
+        found = mode_drift(loss_fn, batches, normalize=setting.sphere)
+        whole = drift(loss_fn, batches, normalize=setting.sphere)
         print(
             f"| {name} | {found.value:+.2f} ± {found.spread:.2f} | {found.exact:+.2f} "
             f"| {found.inside:+.2f} | {whole.value:+.2f} |",

@@ -24,7 +24,7 @@ from _mode_sets import NAMES, CoarseSet, Rows, coarse_set
 from _mode_table import auc_table, correlation_table, outcomes, run_table
 from _study import cached, quiet
 from uncollapse.data import DataError
-from uncollapse.health import cdnv, drift, mode_drift, nc1
+from uncollapse.health import drift, mode_drift
 from uncollapse.health.forecasts import embedded_batches
 from uncollapse.losses import (
     ContrastiveLoss,
@@ -35,7 +35,7 @@ from uncollapse.losses import (
     SupConLoss,
     TripletLoss,
 )
-from uncollapse.metrics import retrieval
+from uncollapse.metrics import cdnv, nc1, retrieval
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
@@ -183,9 +183,9 @@ def _looked_at(
 ) -> dict[str, float]:
     other = seed + OTHER_BATCHES
     seen = list(embedded_batches(model, data.train, data.p, data.k, BATCHES, other))
-    modes = mode_drift(loss_fn, seen, k=NEIGHBOURS, normalized=sphere)
+    modes = mode_drift(loss_fn, seen, k=NEIGHBOURS, normalize=sphere)
     figures = {f"modes_{key}": value for key, value in vars(modes).items()}
-    figures["radial"] = drift(loss_fn, seen, normalized=sphere).value
+    figures["radial"] = drift(loss_fn, seen, normalize=sphere).value
     figures["nc1"] = float(np.mean([nc1(z, y) for z, y in seen]))
     figures["cdnv"] = float(np.mean([cdnv(z, y) for z, y in seen]))
     return {key: float(f"{value:.6g}") for key, value in figures.items()}

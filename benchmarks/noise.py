@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances import pairwise_distances
-from uncollapse.noise import NoiseModel, expected_eps_triplet, expected_triplet
+from uncollapse.noise import NoiseModel, expected_loss
 
 SMALL, LARGE, ROUNDS, BAR = 300, 2000, 5, 100.0
 
@@ -51,9 +51,9 @@ def main() -> None:
         z_small, z_large = (torch.randn(n, 8, generator=g) for n in (SMALL, LARGE))
         weights = dense_weights(small, noise)
         slow_form = partial(dense, weights=weights)
-        sorted_form = partial(expected_triplet, labels=large, model=noise)
-        easy_form = partial(expected_eps_triplet, labels=large, model=noise)
-        same = float(slow_form(z_small)), float(expected_triplet(z_small, small, noise))
+        sorted_form = partial(expected_loss, "triplet", labels=large, model=noise)
+        easy_form = partial(expected_loss, "eps-triplet", labels=large, model=noise)
+        same = float(slow_form(z_small)), float(expected_loss("triplet", z_small, small, noise))
         if abs(same[0] - same[1]) > 1e-9 * same[0]:
             raise SystemExit(f"the two forms differ: {same}")
         slow, fast, easy = [], [], []

@@ -64,7 +64,7 @@ class Setting:
 
     def config(self) -> Config:
         """The same as a run's config."""
-        more = {"regulariser": self.regulariser, "regulariser_weight": self.weight}
+        more = {"regularizer": self.regulariser, "regularizer_weight": self.weight}
         return parse_config(
             {
                 "seed": self.seed,
@@ -77,7 +77,7 @@ class Setting:
                     "scale_free": self.scale_free,
                     **(more if self.regulariser != "none" else {}),
                 },
-                "optimiser": {"lr": self.lr, "schedule": "cosine"},
+                "optimizer": {"lr": self.lr, "schedule": "cosine"},
                 "train": {"steps": self.steps},
             }
         )

@@ -27,7 +27,7 @@ from uncollapse.backbones import build
 from uncollapse.data import DataError, LabelledImages, load
 from uncollapse.metrics.suspects import SuspectLabels, count_votes
 from uncollapse.mining import FalseNegatives
-from uncollapse.papers.eps.letters_net import LettersNet
+from uncollapse.papers.eps.tables import LettersNet
 
 OUT = Path("out/suspects.json")
 SHARES = (0.05, 0.1, 0.3)

@@ -25,7 +25,7 @@ from uncollapse.training import keep_memory, parse_config
 from uncollapse.training.assemble import (
     build_loss,
     build_model,
-    build_optimiser,
+    build_optimizer,
     build_sampler,
     load_data,
 )
@@ -84,7 +84,7 @@ class Bare:
         self.config, self.data = case.config(), case.data()
         self.model = build_model(self.config, self.data.shape)
         self.loss = build_loss(self.config, self.data)
-        self.optimiser = build_optimiser(self.config, self.model, self.loss)
+        self.optimizer = build_optimizer(self.config, self.model, self.loss)
         self.classes = self.data.label_index
         self.batches = iter(build_sampler(self.config, self.data))
 
@@ -97,9 +97,9 @@ class Bare:
             rows = next(self.batches)
         images, _ = self.data[rows]
         loss = self.loss(self.model(images), self.classes[rows])
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        self.optimiser.step()
+        self.optimizer.step()
 
 
 def serve(kind: str, name: str) -> None:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import tomli_w
+import tomlkit
 import torch
 from safetensors.torch import load_file
 
@@ -50,7 +50,7 @@ def tiny_config(folder: Path, *, steps: int = 120, seed: int = 0) -> Config:
             "batch": {"p": 4, "k": 5},
             "mining": {"positives": "random", "negatives": "distance"},
             "loss": {"name": "margin", "beta_per": "class"},
-            "optimiser": {"schedule": "cosine", "warmup": 5, "clip": 1.0},
+            "optimizer": {"schedule": "cosine", "warmup": 5, "clip": 1.0},
             "evaluate": {"ks": [1]},
             "train": {
                 "steps": steps,
@@ -178,7 +178,7 @@ def meet_in_a_sweep(count: int, folder: Path) -> int:
     """Two processes make one sweep: one does, one says why not."""
     base, file = tiny_config(folder, steps=4).to_values(), folder / "sweep.toml"
     values = {"seeds": [0], "base": base, "grid": {"batch.k": [3, 5]}}
-    file.write_text(tomli_w.dumps(values))
+    file.write_text(tomlkit.dumps(values))
     for turn in range(count):
         out = folder / f"sweep-{turn}"
         words = ["sweep", str(file), "--out", str(out), "--jobs", "1"]
@@ -203,7 +203,7 @@ def meet_in_a_cache(count: int, files: list[Path], folder: Path) -> int:
             child.join(PATIENCE)
         assert [total for total, _ in found] == [truth, truth]
         assert sum(built for _, built in found) == 1
-        assert sorted(p.suffix for p in place.iterdir()) == [".json", ".u8"]
+        assert sorted(p.suffix for p in place.iterdir()) == [".bin", ".json"]
     return count
 
 

@@ -30,7 +30,10 @@ from odd_inputs import (
 )
 from uncollapse._base.check import InputError
 from uncollapse.health.drifts import LOSSES as DRIFT_LOSSES
+from uncollapse.losses import TupleLoss
 from uncollapse.losses.proxies import ProxyLoss
+from uncollapse.losses.registry import LOSSES as REGISTERED
+from uncollapse.losses.registry import make_loss
 from uncollapse.mining import as_pairs, as_triplets, hardest_triplet
 from uncollapse.noise import NoiseModel
 
@@ -49,7 +52,12 @@ def _proxies(**settings: Any) -> uc.ProxyNCALoss:
     return uc.ProxyNCALoss(num_classes=3, dim=3, generator=_generator(), **settings)
 
 
+def _made(kind: type[TupleLoss]) -> Callable[[], nn.Module]:
+    return lambda: make_loss(kind, {}, num_classes=3, dim=3, generator=_generator())
+
+
 LOSSES: Mapping[str, Callable[[], nn.Module]] = {
+    **{kind.__name__: _made(kind) for kind in REGISTERED.values()},
     "TripletLoss": lambda: uc.TripletLoss(margin=0.5),
     "TripletLoss soft": lambda: uc.TripletLoss(soft=True, reduction="nonzero"),
     "TripletLoss scale-free": lambda: uc.TripletLoss(margin=0.5, scale_free=True),
@@ -59,18 +67,7 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "ContrastiveLoss": lambda: uc.ContrastiveLoss(margin=3.0),
     "MarginLoss": lambda: uc.MarginLoss(normalize=True),
     "MarginLoss per class": lambda: uc.MarginLoss(beta_per="class", size=3, normalize=True),
-    "MultiSimilarityLoss": lambda: uc.MultiSimilarityLoss(),
     "NPairLoss": lambda: uc.NPairLoss(normalize=True),
-    "SupConLoss": lambda: uc.SupConLoss(),
-    "ProxyNCALoss": _proxies,
-    "ProxyAnchorLoss": lambda: uc.ProxyAnchorLoss(num_classes=3, dim=3, generator=_generator()),
-    "CircleLoss": lambda: uc.CircleLoss(),
-    "NTXentLoss": lambda: uc.NTXentLoss(),
-    "ArcFaceLoss": lambda: uc.ArcFaceLoss(num_classes=3, dim=3, generator=_generator()),
-    "CosFaceLoss": lambda: uc.CosFaceLoss(num_classes=3, dim=3, generator=_generator()),
-    "SoftTripleLoss": lambda: uc.SoftTripleLoss(num_classes=3, dim=3, generator=_generator()),
-    "SmoothAPLoss": lambda: uc.SmoothAPLoss(),
-    "SpreadLoss": lambda: uc.SpreadLoss(),
     "TrimmedLoss": lambda: uc.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
     "TrimmedLoss of proxies": lambda: uc.TrimmedLoss(_proxies(), fraction=0.5),
     "IdentityLoss": lambda: uc.IdentityLoss(
@@ -156,8 +153,8 @@ BOTH: dict[str, Entry] = {
     "nearest_separated": lambda x, y: uc.nearest_separated(x, y, starts=1).value,
     "gradient_descent_separated": _descended,
     "check_claims": _claims,
-    "cdnv": uc.health.cdnv,
-    "nc1": uc.health.nc1,
+    "cdnv": uc.metrics.cdnv,
+    "nc1": uc.metrics.nc1,
     "nc2": uc.metrics.nc2,
     "nc3": lambda x, y: uc.metrics.nc3(x, y, np.eye(3)),
     "nc4": lambda x, y: uc.metrics.nc4(x, y, y),
@@ -194,11 +191,11 @@ BOTH: dict[str, Entry] = {
     "estimate_noise": lambda x, y: uc.noise.estimate_noise(x, y).p,
     "zero_triplet_margin": uc.noise.zero_triplet_margin,
     "zero_margin_boundaries": uc.noise.zero_margin_boundaries,
-    "expected_contrastive": lambda x, y: uc.noise.expected_contrastive(x, y, MODEL),
-    "expected_triplet": lambda x, y: uc.noise.expected_triplet(x, y, MODEL),
-    "expected_margin": lambda x, y: uc.noise.expected_margin(x, y, MODEL, beta=1.0),
-    "expected_eps_triplet": lambda x, y: uc.noise.expected_eps_triplet(x, y, MODEL),
-    "expected_eps_margin": lambda x, y: uc.noise.expected_eps_margin(x, y, MODEL, beta=1.0),
+    "expected_contrastive": lambda x, y: uc.noise.expected_loss("contrastive", x, y, MODEL),
+    "expected_triplet": lambda x, y: uc.noise.expected_loss("triplet", x, y, MODEL),
+    "expected_margin": lambda x, y: uc.noise.expected_loss("margin", x, y, MODEL, beta=1.0),
+    "expected_eps_triplet": lambda x, y: uc.noise.expected_loss("eps-triplet", x, y, MODEL),
+    "expected_eps_margin": lambda x, y: uc.noise.expected_loss("eps-margin", x, y, MODEL, beta=1.0),
     "hausdorff_like": lambda x, y: uc.hausdorff_like(x, OTHER, y),
     "diagnose": _diagnosed,
     **dict(_losses()),
@@ -207,8 +204,8 @@ POINTS: dict[str, Callable[[Any], Any]] = {
     "diameter": uc.diameter,
     "thickness": lambda x: uc.thickness(x).upper,
     "iap_constant": uc.geometry.iap_constant,
-    "effective_rank": uc.health.effective_rank,
-    "principal_axes": uc.health.principal_axes,
+    "effective_rank": uc.metrics.effective_rank,
+    "principal_axes": uc.metrics.principal_axes,
     "rankme": uc.metrics.rankme,
     "rho_spectrum": uc.metrics.rho_spectrum,
     "alpha_req": lambda x: uc.metrics.alpha_req(x, ranks=(1, 3)),

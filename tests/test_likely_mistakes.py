@@ -80,11 +80,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a rate for an optimiser": (
         lambda: uc.Guard(nn.Linear(3, 2), 0.1, uc.TripletLoss()),
-        r"optimiser: .*Optimizer, second",
+        r"optimizer: .*Optimizer, second",
     ),
     "optimiser and loss swapped": (
         lambda: uc.Guard(nn.Linear(3, 2), uc.TripletLoss(), model_and_optimiser()[1]),
-        r"optimiser: ",
+        r"optimizer: ",
     ),
     "no loss": (lambda: uc.Guard(*model_and_optimiser(), None), r"loss_fn: expected a loss"),
     "embeddings before the loss": (lambda: uc.drift(Z, Y, uc.TripletLoss()), r"loss_fn: .*swapped"),

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from uncollapse.papers._made import Trace, Used, write_made
-from uncollapse.papers._recorded import read_recorded
+from uncollapse.papers._item import Trace, Used, read_recorded, write_made
 
 TOOL = Path(__file__).parents[1] / "tools" / "record_results.py"
 CARS = Used("cars196", "Cars196: ...", True, "a trunk, 20 steps", [0, 1], {"cars196/a-s0": 65.0})

@@ -16,13 +16,15 @@ from pathlib import Path
 
 from uncollapse._base.files import write_text
 from uncollapse.papers import ITEMS, SCALES
-from uncollapse.papers._made import MadeFile, read_made, short_title
-from uncollapse.papers._recorded import (
+from uncollapse.papers._item import (
     RECORDED,
+    MadeFile,
     Recorded,
     first_words,
+    read_made,
     read_recorded,
     record,
+    short_title,
     write_recorded,
 )
 

@@ -1,7 +1,7 @@
-"""Which project files one training step crosses: a reader's walk, forward and backward.
+"""Which project files a reader walks through: a training step, a health check, a retrieval.
 
 python tools/walk.py                    # with the compiled kernels, where numba is installed
-python tools/walk.py --without-kernels  # the torch twins
+python tools/walk.py --without-kernels  # plain torch
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import uncollapse as uc
 from uncollapse._base.extras import without_kernels
 
 ROOT = Path(uc.__file__).parent
-MOST = 10  # files of one step, by the design
+MOST = 8  # files of each walk
 
 
 class Walk:
@@ -50,18 +50,22 @@ class Walk:
             names.append(frame.f_code.co_name)
 
 
-def step(loss: torch.nn.Module, rows: int = 256, dim: int = 128) -> Callable[[], None]:
-    """One forward and backward pass over a batch with classes of four."""
-    z = torch.randn(rows, dim, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(rows // 4).repeat_interleave(4)
+def walks() -> dict[str, Callable[[], object]]:
+    """What is traced, by name: each a function to call."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(256, 128, generator=generator)
+    labels = torch.arange(64).repeat_interleave(4)
+    loss = uc.TripletLoss(margin=0.2, miner=uc.Miner("easy", "semihard"))
+    return {
+        "a training step, easy x semihard": lambda: loss(
+            embeddings.clone().requires_grad_(), labels
+        ).backward(),
+        "health.measure of a batch": lambda: uc.health.measure(embeddings, labels),
+        "retrieval": lambda: uc.retrieval(embeddings, labels),
+    }
 
-    def run() -> None:
-        loss(z.clone().requires_grad_(), labels).backward()
 
-    return run
-
-
-def walk(run: Callable[[], None]) -> Walk:
+def walk(run: Callable[[], object]) -> Walk:
     """Trace `run`, after one run that imports and compiles."""
     run()
     with Walk() as seen:
@@ -75,16 +79,15 @@ def _project_file(frame: FrameType) -> str | None:
 
 
 def main() -> int:
-    """Print the walk of two kinds of step; 1 if one crosses more files than it should."""
+    """Print each walk; 1 if one crosses more files than it should."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--without-kernels", action="store_true", help="take the torch twins")
+    options.add_argument("--without-kernels", action="store_true", help="plain torch instead")
     plain = options.parse_args().without_kernels
     longest = 0
-    for positives, negatives in (("easy", "semihard"), ("hard", "hard")):
-        loss = uc.TripletLoss(margin=0.2, miner=uc.Miner(positives, negatives))
+    for name, run in walks().items():
         with without_kernels() if plain else contextlib.nullcontext():
-            seen = walk(step(loss))
-        print(f"{positives} x {negatives}")
+            seen = walk(run)
+        print(name)
         for number, (file, names) in enumerate(seen.files.items(), start=1):
             print(f"{number:3}  {file:24} {', '.join(names)}")
         print(f"{len(seen.files)} files (at most {MOST}), {seen.hops} calls from file to file\n")

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 
@@ -30,3 +32,48 @@ def test_numbers_of_numpy_are_numbers():
 def test_two_shapes_that_differ_are_both_named():
     with pytest.raises(check.InputError, match=r"y: expected x's, \(2, 3\), got shape \(3, 2\)"):
         check.check_paired(np.zeros((2, 3)), np.zeros((3, 2)), ("x", "y"))
+
+
+def test_an_error_carries_the_argument_the_value_and_what_is_allowed():
+    with pytest.raises(check.InputError) as caught:
+        check.check_int("k", "3")
+    error = caught.value
+    assert (error.name, error.given) == ("k", "3")
+    assert error.allowed == "a whole number of at least 1"
+    assert str(error) == "k: expected a whole number of at least 1, got '3'"
+
+
+def test_a_conflict_is_a_plain_sentence():
+    error = check.InputError.conflict("pass tuples or a miner, not both")
+    assert isinstance(error, check.InputError)
+    assert str(error) == "pass tuples or a miner, not both"
+    assert (error.name, error.given, error.allowed) == (None, None, None)
+
+
+class _ErrorWithMore(check.InputError):
+    def __init__(self, errors):
+        ValueError.__init__(self, f"{len(errors)} errors")
+        self.errors = errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        check.InputError("k", 0, "a whole number"),
+        check.InputError("progress", print, "a function", shown="nothing"),
+        check.InputError.conflict("pass one of them"),
+        _ErrorWithMore((check.InputError("k", 0, "a whole number"),)),
+    ],
+)
+def test_an_error_survives_pickling(error):
+    same = pickle.loads(pickle.dumps(error))
+    assert type(same) is type(error)
+    assert str(same) == str(error)
+    assert (same.name, same.allowed) == (error.name, error.allowed)
+    assert str(same.given) == str(error.given)
+    assert len(getattr(same, "errors", ())) == len(getattr(error, "errors", ()))
+
+
+def test_a_value_that_cannot_be_pickled_travels_as_text():
+    error = check.InputError("distance", lambda x: x, "a word")
+    assert "lambda" in pickle.loads(pickle.dumps(error)).given

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.health import CollapseMonitor, measure
-from uncollapse.health.loggers import tensorboard_log_health as log_health
+from uncollapse.health.loggers import TensorBoardLogger, log_health
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
@@ -46,7 +46,7 @@ def test_tensorboard_gets_every_scalar(tmp_path: Path) -> None:
 
     health = measure(torch.zeros(4, 2), [0, 0, 1, 1])
     with SummaryWriter(str(tmp_path)) as writer:  # type: ignore[no-untyped-call]
-        log_health(writer, health, step=3)
+        log_health(TensorBoardLogger(writer=writer), health, step=3)
     read = EventAccumulator(str(tmp_path)).Reload()
     tags = read.Tags()["scalars"]
     assert set(tags) == {f"collapse/{name}" for name in health.scalars()}

@@ -22,7 +22,7 @@ from uncollapse.health import (
     measure,
 )
 from uncollapse.health.figures import nearest_labels
-from uncollapse.health.loggers import tensorboard_log_health as log_health
+from uncollapse.health.loggers import TensorBoardLogger, log_health
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
@@ -305,7 +305,7 @@ def test_tensorboard_gets_the_mean_cosine_and_the_words() -> None:
         def add_text(self, tag: str, text: str, step: int | None = None) -> None:
             written[tag + "/text"] = text
 
-    log_health(Writer(), measure(cone(0.004)))
+    log_health(TensorBoardLogger(writer=Writer()), measure(cone(0.004)))
     assert written["collapse/mean_cosine"] == pytest.approx(0.996, abs=1e-3)
     assert str(written["collapse/verdict/text"]).startswith("cone\n")
 

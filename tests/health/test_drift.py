@@ -62,23 +62,23 @@ def test_drift_of_a_scale_free_loss_is_zero(drawn: tuple[Array, Array]) -> None:
         assert drift(loss_fn, z, labels).value == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("normalized", [False, True])
-def test_gradient_flow_changes_the_size_by_minus_twice_the_drift(normalized: bool) -> None:
+@pytest.mark.parametrize("normalize", [False, True])
+def test_gradient_flow_changes_the_size_by_minus_twice_the_drift(normalize: bool) -> None:
     for seed in range(5):
         z, labels = _batch(seed=seed)
-        z = nn.functional.normalize(z, dim=1).double() if normalized else z.double()
+        z = nn.functional.normalize(z, dim=1).double() if normalize else z.double()
         loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
         leaf = z.clone().requires_grad_(True)
         gradient = torch.autograd.grad(loss_fn(leaf, labels), leaf)[0]
         sizes = []
         for step in (1e-5, -1e-5):
             moved = z - step * gradient
-            moved = nn.functional.normalize(moved, dim=1) if normalized else moved
+            moved = nn.functional.normalize(moved, dim=1) if normalize else moved
             sizes.append(float((moved - moved.mean(0)).square().sum()))
         speed = (sizes[0] - sizes[1]) / 2e-5
         n = len(z)
         mean = float(torch.cdist(z, z).sum()) / (n * (n - 1))
-        value = drift(loss_fn, z, labels, normalized=normalized).value
+        value = drift(loss_fn, z, labels, normalize=normalize).value
         assert value == pytest.approx(-speed / 2 / mean, rel=1e-4)
 
 
@@ -94,7 +94,7 @@ def test_drift_on_the_sphere_is_the_pull_towards_one_direction(seed: int) -> Non
         leaf = z.clone().requires_grad_(True)
         gradient = torch.autograd.grad(loss_fn(leaf, labels), leaf)[0]
         moved = nn.functional.normalize(z - 0.1 * gradient, dim=1)
-        value = drift(loss_fn, z, labels, normalized=True).value
+        value = drift(loss_fn, z, labels, normalize=True).value
         assert (value > 0) == (float(moved.mean(0).norm()) > float(z.mean(0).norm()))
         values.append(value)
     assert values == sorted(values, reverse=True)

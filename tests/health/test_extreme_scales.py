@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import uncollapse as uc
-from uncollapse.health import cdnv, nc1
+from uncollapse.metrics import cdnv, nc1
 
 LABELS = np.repeat([0, 1, 2], 14)
 X = np.random.default_rng(0).normal(size=(42, 3)) + 9 * np.eye(3)[LABELS]

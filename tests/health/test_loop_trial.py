@@ -1,4 +1,4 @@
-"""Races in one's own loop: what the tape keeps, and that a race is made of the loop's own steps."""
+"""Races in one's own loop: which batches are kept, and that the loop's own steps are raced."""
 
 import copy
 import io
@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from uncollapse.health import CollapseMonitor, Guard
-from uncollapse.health.loop_race import LoopTrial, Tape
-from uncollapse.health.race import found_first
+from uncollapse.health.loop_race import LoopTrial, RecentBatches
+from uncollapse.health.race import nearest_is_own_class
 from uncollapse.losses import ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 
@@ -55,7 +55,7 @@ def test_a_rescue_in_a_plain_loop_races_and_says_so():
     assert event.race is not None
     assert str(guard.strategy) == event.race.chosen
     assert f"going on with {event.race.chosen} (R@1 of" in event.text
-    assert len({lap.strategy for lap in event.race.laps}) > 1
+    assert len({score.strategy for score in event.race.scores}) > 1
     assert model.training
 
 
@@ -77,59 +77,59 @@ def test_embeddings_that_the_network_did_not_return_are_not_raced_on():
 
 
 def test_directions_of_the_output_are_raced_on_as_directions():
-    tape = Tape(model := network())
+    recent_batches = RecentBatches(model := network())
     z = functional.normalize(model(batch(0)), dim=1)
-    tape.keep(z, LABELS)
-    (take,) = tape.takes
-    assert take.unit
+    recent_batches.add(z, LABELS)
+    (recorded,) = recent_batches.batches
+    assert recorded.unit
     trial = LoopTrial(model, torch.optim.SGD(model.parameters(), lr=0.1), None)
-    assert torch.allclose(trial._embedded(take), z)
+    assert torch.allclose(trial._embedded(recorded), z)
 
 
-def test_the_tape_sees_training_only_and_forgets_the_oldest():
-    tape = Tape(model := network())
+def test_recent_batches_see_training_only_and_forget_the_oldest():
+    recent_batches = RecentBatches(model := network())
     model.eval()
-    tape.keep(model(batch(0)), LABELS)
+    recent_batches.add(model(batch(0)), LABELS)
     model.train()
     with torch.no_grad():
-        tape.keep(model(batch(0)), LABELS)
-    assert not tape.takes
+        recent_batches.add(model(batch(0)), LABELS)
+    assert not recent_batches.batches
     for step in range(40):
-        tape.keep(model(batch(step)), LABELS)
-    assert len(tape.takes) == 32
-    assert torch.equal(tape.takes[0].args[0], batch(8))
-    assert all(take.unchanged for take in tape.takes)
+        recent_batches.add(model(batch(step)), LABELS)
+    assert len(recent_batches.batches) == 32
+    assert torch.equal(recent_batches.batches[0].args[0], batch(8))
+    assert all(recorded.unchanged for recorded in recent_batches.batches)
 
 
 def test_a_buffer_that_the_loop_fills_anew_is_not_used_again():
-    tape = Tape(model := network())
+    recent_batches = RecentBatches(model := network())
     buffer = batch(0).clone()
-    tape.keep(model(buffer), LABELS)
-    assert tape.takes[0].unchanged
+    recent_batches.add(model(buffer), LABELS)
+    assert recent_batches.batches[0].unchanged
     buffer.copy_(batch(1))
-    assert not tape.takes[0].unchanged
+    assert not recent_batches.batches[0].unchanged
 
 
-def test_copies_and_files_of_the_network_leave_the_tape_behind():
-    tape = Tape(model := network())
+def test_copies_and_files_of_the_network_leave_the_recent_batches_behind():
+    recent_batches = RecentBatches(model := network())
     copy.deepcopy(model)(batch(0))
-    assert tape._call is None
+    assert recent_batches._call is None
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
     again = torch.load(file, weights_only=False)
     again(batch(0))
-    assert tape._call is None
+    assert recent_batches._call is None
     assert all(
         torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
     )
 
 
-def test_a_tape_that_is_gone_is_not_kept_alive_by_the_network():
-    tape = Tape(model := network())
-    gone = weakref.ref(tape)
-    tape.keep(model(batch(0)), LABELS)
-    del tape
+def test_recent_batches_that_are_gone_are_not_kept_alive_by_the_network():
+    recent_batches = RecentBatches(model := network())
+    gone = weakref.ref(recent_batches)
+    recent_batches.add(model(batch(0)), LABELS)
+    del recent_batches
     assert gone() is None
     model(batch(1))
 
@@ -138,25 +138,25 @@ def taped(model: nn.Module, loss, steps: int = 9) -> LoopTrial:
     own = [*model.parameters(), *(loss.parameters() if loss is not None else [])]
     trial = LoopTrial(model, torch.optim.Adam(own, lr=1e-2), loss)
     for step in range(steps):
-        trial.tape.keep(model(batch(step)), LABELS)
+        trial.recent_batches.add(model(batch(step)), LABELS)
     return trial
 
 
 def test_held_out_rows_are_in_no_batch_of_the_race_and_there_once():
     trial = taped(network(), TripletLoss(margin=0.2, miner=Miner("easy", "hard")))
     model = trial.model
-    trial.tape.keep(model(batch(0)), LABELS)  # seen before: nothing of it may be held out
-    course = trial.course(20, 144)
-    takes, keep = course.held
-    held = torch.cat([take.args[0] for take in takes])[keep]
-    seen = torch.cat([take.args[0] for take in course.batches])
-    assert len(held) == len(course.labels) >= 72
+    trial.recent_batches.add(model(batch(0)), LABELS)  # seen before: nothing of it may be held out
+    data = trial.race_data(20, 144)
+    batches, keep = data.held
+    held = torch.cat([recorded.args[0] for recorded in batches])[keep]
+    seen = torch.cat([recorded.args[0] for recorded in data.batches])
+    assert len(held) == len(data.labels) >= 72
     assert not (held[:, None] == seen[None]).all(2).any()
     assert (held[:, None] == held[None]).all(2).sum() == len(held)
 
 
 def test_three_batches_are_too_few():
-    assert taped(network(), None, steps=3).course(20, 144) is None
+    assert taped(network(), None, steps=3).race_data(20, 144) is None
 
 
 def test_a_trial_is_a_step_of_the_loop():
@@ -164,9 +164,9 @@ def test_a_trial_is_a_step_of_the_loop():
     trial = taped(network(), loss)
     twin = network()
     optimiser = torch.optim.Adam(twin.parameters(), lr=1e-2)
-    for take in list(trial.tape.takes)[:3]:
-        trial.train(take)
-        value = loss(twin(take.args[0]), LABELS)
+    for recorded in list(trial.recent_batches.batches)[:3]:
+        trial.train(recorded)
+        value = loss(twin(recorded.args[0]), LABELS)
         optimiser.zero_grad()
         value.backward()
         optimiser.step()
@@ -177,11 +177,11 @@ def test_a_trial_is_a_step_of_the_loop():
 def test_what_is_put_back_is_what_was_kept_proxies_included():
     loss = ProxyNCALoss(num_classes=12, dim=8)
     trial = taped(network(norm=True), loss)
-    state = trial.keep()
+    state = trial.copy_state()
     before = copy.deepcopy([*trial.model.state_dict().values(), *loss.parameters()])
-    trial.train(trial.tape.takes[0])
+    trial.train(trial.recent_batches.batches[0])
     assert not torch.equal(before[-1], list(loss.parameters())[-1])
-    trial.put_back(state)
+    trial.restore(state)
     after = [*trial.model.state_dict().values(), *loss.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -189,7 +189,7 @@ def test_what_is_put_back_is_what_was_kept_proxies_included():
 def test_judging_moves_neither_statistics_nor_modes():
     trial = taped(network(norm=True), TripletLoss(margin=0.2, miner=Miner("easy", "hard")))
     before = copy.deepcopy(trial.model.state_dict())
-    trial.embed(trial.course(20, 144).held)
+    trial.embed(trial.race_data(20, 144).held)
     assert all(torch.equal(before[k], v) for k, v in trial.model.state_dict().items())
     assert all(module.training for module in trial.model.modules())
 
@@ -211,5 +211,5 @@ def test_a_raced_run_ends_healthy_and_better_than_it_began():
     assert guard.monitor.verdict == "healthy"
     assert any(event.race is not None for event in guard.events)
     rows, labels = torch.cat([batch(1000 + i) for i in range(8)]), LABELS.repeat(8)
-    now, then = (found_first(one(rows), labels).mean() for one in (model, network()))
+    now, then = (nearest_is_own_class(one(rows), labels).mean() for one in (model, network()))
     assert now > then

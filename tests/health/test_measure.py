@@ -14,16 +14,10 @@ from known_states import known_states
 from oracles import Array, distance_matrix, labelled_sets, point_sets
 from uncollapse._base.check import InputError
 from uncollapse.geometry import thickness
-from uncollapse.health import (
-    Health,
-    Reference,
-    Thresholds,
-    effective_rank,
-    judge,
-    measure,
-    principal_axes,
-)
-from uncollapse.health.figures import balanced_rows, spectrum, thickness_bracket
+from uncollapse.health import Health, Reference, Thresholds, judge, measure
+from uncollapse.health.figures import balanced_rows, thickness_bracket
+from uncollapse.metrics import effective_rank, principal_axes
+from uncollapse.metrics.collapse_figures import spectrum
 
 DIMS = (2, 3, 16, 128, 1024)
 SCALES = (1e-6, 1.0, 1e6)

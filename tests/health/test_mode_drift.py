@@ -87,26 +87,26 @@ def test_both_forms_are_the_formulas_by_loops(miner: tuple[str, str], k: int) ->
         assert found.exact == pytest.approx(exact, rel=1e-7, abs=1e-9)
 
 
-@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("miner", MINERS, ids=" x ".join)
 def test_a_small_step_changes_the_spread_of_modes_at_the_exact_rate(
-    miner: tuple[str, str], normalized: bool
+    miner: tuple[str, str], normalize: bool
 ) -> None:
     loss_fn = TripletLoss(margin=0.5, miner=Miner(*miner))
     for seed in range(4):
         z, labels = cloud(seed)
-        z = nn.functional.normalize(z, dim=1) if normalized else z
+        z = nn.functional.normalize(z, dim=1) if normalize else z
         gradient = gradient_of(loss_fn, z, labels)
         sizes = []
         for step in (1e-6, -1e-6):
             moved = z - step * gradient
-            moved = nn.functional.normalize(moved, dim=1) if normalized else moved
+            moved = nn.functional.normalize(moved, dim=1) if normalize else moved
             s, _ = smoothed(moved.numpy(), labels.numpy(), 3)
             sizes.append((s**2).sum())
         speed = (math.log(sizes[0]) - math.log(sizes[1])) / 2e-6
         n = len(z)
         mean = distance_matrix(z.numpy()).sum() / (n * (n - 1))
-        found = mode_drift(loss_fn, z, labels, k=3, normalized=normalized)
+        found = mode_drift(loss_fn, z, labels, k=3, normalize=normalize)
         assert found.exact == pytest.approx(-n * mean * speed / 2, rel=1e-4, abs=1e-6)
 
 
@@ -293,10 +293,10 @@ def test_the_table_has_both_drifts_of_the_same_triplets() -> None:
         miner = None if None in names else Miner(*names, generator=generator)
         maker = some[row.loss]
         loss_fn = maker.make(miner, 3, 5)
-        found = mode_drift(loss_fn, z, labels, k=2, normalized=maker.normalized)
+        found = mode_drift(loss_fn, z, labels, k=2, normalize=maker.normalize)
         assert row.modes.value == pytest.approx(found.value, rel=1e-9, abs=1e-12)
         generator.manual_seed(5)
-        expected = drift(loss_fn, z, labels, normalized=maker.normalized).value
+        expected = drift(loss_fn, z, labels, normalize=maker.normalize).value
         assert row.drift.value == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert math.isnan(drift_table(z, labels, losses=some, positives=(), k=7)[0].modes.value)
     with pytest.raises(InputError, match="k: expected a whole number"):

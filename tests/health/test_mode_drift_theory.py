@@ -126,11 +126,11 @@ def test_supcon_merges_two_modes_at_any_temperature(s: float, temperature: float
     share = across / (inside + h * across + (n - 2 * h))
     expected = 2 * (1 + s) * h * (1 / (2 * h - 1) - share) / temperature * mean_distance(z)
     loss_fn = SupConLoss(temperature=temperature)
-    found = mode_drift(loss_fn, z, labels, k=h - 1, normalized=True)
+    found = mode_drift(loss_fn, z, labels, k=h - 1, normalize=True)
     assert found.value == pytest.approx(expected, rel=1e-5)
     assert found.value > 0
     easy = SupConLoss(temperature=temperature, miner=Miner("easy", "all"))
-    assert mode_drift(easy, z, labels, k=h - 1, normalized=True).value == pytest.approx(0, abs=1e-9)
+    assert mode_drift(easy, z, labels, k=h - 1, normalize=True).value == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
@@ -147,7 +147,7 @@ def test_supcon_merges_any_ring_of_modes_by_its_bound(modes: int, temperature: f
     square = (2 - 2 * z @ z.T) * positive
     bound = up**2 / temperature * ((1 - mass) * square.sum(1) / positive.sum(1)).mean()
     size = float((modes_of(z, labels, h) ** 2).sum())
-    found = mode_drift(SupConLoss(temperature=temperature), z, labels, k=h - 1, normalized=True)
+    found = mode_drift(SupConLoss(temperature=temperature), z, labels, k=h - 1, normalize=True)
     least = len(z) * mean_distance(z) * float(bound) / size
     assert found.value >= least * (1 - 1e-6)
     assert least > 0
@@ -156,7 +156,7 @@ def test_supcon_merges_any_ring_of_modes_by_its_bound(modes: int, temperature: f
 def test_supcon_does_not_merge_two_opposite_modes() -> None:
     one = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).double()
     z, labels = one.repeat_interleave(3, dim=0), torch.arange(12) // 6
-    found = mode_drift(SupConLoss(), z, labels, k=2, normalized=True)
+    found = mode_drift(SupConLoss(), z, labels, k=2, normalize=True)
     assert found.value == pytest.approx(0.0, abs=1e-9)
 
 
@@ -202,6 +202,6 @@ def test_trimming_by_the_loss_keeps_positives_across_modes() -> None:
 def test_normalised_rows_are_what_the_loss_sees() -> None:
     z, labels = groups(0)
     loss_fn = SupConLoss()
-    plain = mode_drift(loss_fn, nn.functional.normalize(z, dim=1), labels, normalized=True)
-    again = mode_drift(loss_fn, z, labels, normalized=True)
+    plain = mode_drift(loss_fn, nn.functional.normalize(z, dim=1), labels, normalize=True)
+    again = mode_drift(loss_fn, z, labels, normalize=True)
     assert plain.value == pytest.approx(again.value, rel=1e-9)

@@ -13,7 +13,7 @@ from torch import Tensor
 from uncollapse._base.check import InputError
 from uncollapse.health import CollapseMonitor, Health, RunSettings
 from uncollapse.health.advice import advise
-from uncollapse.health.monitor import LossWatch, Reservoir
+from uncollapse.health.monitor import RecentRows, StuckLoss
 from uncollapse.health.strategy import strategy_of
 from uncollapse.losses import (
     ContrastiveLoss,
@@ -289,7 +289,7 @@ def test_no_graph_is_kept_and_nothing_is_changed() -> None:
     monitor.update(z, LABELS, loss)
     loss.backward()
     assert torch.equal(before, torch.random.get_rng_state())
-    assert not any(rows.requires_grad for rows in monitor.reservoir.state_dict()["rows"])
+    assert not any(rows.requires_grad for rows in monitor.recent.state_dict()["rows"])
 
 
 def test_gathered_and_varying_batches_with_string_labels_will_do() -> None:
@@ -312,7 +312,7 @@ def test_on_change_hears_of_every_change() -> None:
 
 
 def test_a_loss_is_stuck_only_while_it_does_not_move() -> None:
-    watch = LossWatch(needed=5)
+    watch = StuckLoss(needed=5)
     for loss in (0.6931, 0.6932, 0.6930, 0.6931, 0.6931):
         watch.add(loss)
     assert watch.at_level
@@ -331,7 +331,7 @@ def test_a_loss_is_stuck_only_while_it_does_not_move() -> None:
 
 
 def test_the_reservoir_stays_small_recent_and_balanced() -> None:
-    reservoir = Reservoir(capacity=64, age=5)
+    reservoir = RecentRows(capacity=64, age=5)
     labels = np.repeat([0, 1, 2], [90, 5, 5])
     for step in range(20):
         reservoir.add(torch.full((100, 2), float(step)), labels, step)

@@ -7,7 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncollapse.health.race import Course, Lap, Race, found_first, plan_race, run_race
+from uncollapse.health.race import (
+    Race,
+    RaceData,
+    RaceScore,
+    nearest_is_own_class,
+    plan_race,
+    run_race,
+)
 from uncollapse.health.strategy import Strategy
 
 IDS = torch.arange(100) % 10
@@ -33,13 +40,13 @@ class Toy:
     def apply(self, strategy: Strategy) -> None:
         self.state = (strategy, self.state[1])
 
-    def course(self, steps: int, rows: int) -> Course | None:
-        return Course(list(range(steps)), None, IDS) if self.rows else None
+    def race_data(self, steps: int, rows: int) -> RaceData | None:
+        return RaceData(list(range(steps)), None, IDS) if self.rows else None
 
-    def keep(self) -> tuple[Strategy | None, int]:
+    def copy_state(self) -> tuple[Strategy | None, int]:
         return self.state
 
-    def put_back(self, state: tuple[Strategy | None, int]) -> None:
+    def restore(self, state: tuple[Strategy | None, int]) -> None:
         self.state = state
 
     def train(self, batch: int) -> None:
@@ -119,14 +126,17 @@ def test_few_rows_of_the_budget_let_both_forms_of_the_loss_run():
     plan = plan_race(5, 20.0, 144)
     assert plan.strategies == 2
     found = run_race(toy, NAMES, toy.apply, plan, 144)
-    assert {lap.strategy for lap in found.laps} == {"inside x hard, scale-free", "inside x hard"}
+    assert {score.strategy for score in found.scores} == {
+        "inside x hard, scale-free",
+        "inside x hard",
+    }
 
 
 def test_r_at_1_counts_ties_against_and_leaves_single_rows_out():
     z = torch.tensor([[0.0], [0.0], [0.0], [9.0]])
-    assert found_first(z, torch.tensor([0, 0, 1, 2])).tolist() == [0.0, 0.0]
+    assert nearest_is_own_class(z, torch.tensor([0, 0, 1, 2])).tolist() == [0.0, 0.0]
     lost = torch.full((4, 1), math.nan)
-    assert found_first(lost, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
+    assert nearest_is_own_class(lost, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
 
 
 def test_r_at_1_is_that_of_a_loop():
@@ -137,7 +147,7 @@ def test_r_at_1_is_that_of_a_loop():
         others = [other for other in range(60) if other != row]
         nearest = min(others, key=lambda other: float((z[row] - z[other]).norm()))
         hits.append(float(ids[nearest] == ids[row]))
-    assert found_first(z, ids).tolist() == hits
+    assert nearest_is_own_class(z, ids).tolist() == hits
 
 
 def test_a_race_survives_a_file_and_says_what_it_found():
@@ -145,4 +155,4 @@ def test_a_race_survives_a_file_and_says_what_it_found():
     assert Race.from_dict(found.to_dict()) == found
     assert "R@1 of 100 held-out rows: inside x hard 90.0% after 28; " in str(found)
     assert next(iter(found.last)) == "inside x hard"
-    assert found.laps[0] == Lap("inside x hard, scale-free", 9, pytest.approx(0.3))
+    assert found.scores[0] == RaceScore("inside x hard, scale-free", 9, pytest.approx(0.3))

@@ -134,7 +134,7 @@ def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path: Path) 
     health = loss.guard.monitor.health
     assert health is not None
     assert (health.step, health.n) == (4, 96)
-    _, labels = loss.guard.monitor.reservoir.rows()
+    _, labels = loss.guard.monitor.recent.rows()
     assert labels is not None
     assert max(torch.bincount(torch.as_tensor(labels))) == 2
 
@@ -148,7 +148,7 @@ def test_evaluation_is_not_watched(tmp_path: Path) -> None:
     )
     assert any("eval_loss" in line for line in trainer.state.log_history)
     assert loss.guard is not None
-    assert loss.guard.monitor._updates == 8
+    assert loss.guard.monitor._counts.updates == 8
 
 
 def test_a_step_uses_the_columns_prompts(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path: Path) -
         torch.testing.assert_close(one, other)
     assert resumed.guard is not None
     assert whole.guard is not None
-    assert resumed.guard.monitor._updates == whole.guard.monitor._updates == 8
+    assert resumed.guard.monitor._counts.updates == whole.guard.monitor._counts.updates == 8
     assert repr(resumed.guard.monitor.reference) == repr(whole.guard.monitor.reference)
 
 
@@ -293,7 +293,7 @@ def test_the_other_callback_works_with_it(tmp_path: Path) -> None:
     fitted(tmp_path, model, loss, tuples(2), callbacks=[callback])
     assert loss.guard is None  # not among the callbacks: a loss and no more
     assert callback.monitor.health is not None
-    _, labels = callback.monitor.reservoir.rows()
+    _, labels = callback.monitor.recent.rows()
     assert labels is not None
     assert max(torch.bincount(torch.as_tensor(labels))) == 2
 

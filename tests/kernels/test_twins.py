@@ -36,9 +36,9 @@ def loss(make, **settings) -> Call:
     return call
 
 
-def frame(sphere: bool) -> Call:
+def frame(normalize: bool) -> Call:
     def call(x: Tensor, labels: Tensor) -> list[Tensor]:
-        made = Frame.of(x, sphere=sphere)
+        made = Frame.of(x, normalize=normalize)
         return [made.wide, made.norms, made.centre, torch.tensor(made.zoom)]
 
     return call

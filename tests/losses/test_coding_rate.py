@@ -56,6 +56,6 @@ def test_it_is_blind_to_scale_unless_it_sees_the_rows_as_they_are():
 def test_a_cone_is_pushed_apart_and_a_single_direction_has_no_gradient_along_the_sphere():
     x, labels = clouds(n=64, dim=8, dtype=torch.float64)
     cone = 10.0 + x
-    assert drift(CodingRateLoss(), cone, labels, normalized=True).value < -1.0
+    assert drift(CodingRateLoss(), cone, labels, normalize=True).value < -1.0
     _, gradient = measured(CodingRateLoss(), torch.full((6, 4), 3.0))
     assert float(gradient.abs().max()) < 1e-6

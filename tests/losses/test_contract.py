@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from itertools import product
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from pytorch_metric_learning import miners
 from torch import Tensor, nn
 
+from losses.loss_oracles import makers
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
     ArcFaceLoss,
@@ -32,29 +34,21 @@ from uncollapse.losses import (
     TrimmedLoss,
     TripletLoss,
 )
+from uncollapse.losses.base import innermost
+from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining import Miner
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
+MAKE = makers()
 LOSSES = {
-    "triplet": TripletLoss,
-    "contrastive": ContrastiveLoss,
-    "margin": MarginLoss,
-    "margin per class": lambda **k: MarginLoss(beta_per="class", size=4, **k),
-    "multi-similarity": MultiSimilarityLoss,
-    "n-pair": NPairLoss,
-    "sup-con": SupConLoss,
-    "proxy-nca": lambda **k: ProxyNCALoss(num_classes=4, dim=6, **k),
-    "proxy-anchor": lambda **k: ProxyAnchorLoss(num_classes=4, dim=6, **k),
-    "circle": CircleLoss,
-    "nt-xent": NTXentLoss,
-    "arcface": lambda **k: ArcFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
-    "cosface": lambda **k: CosFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
-    "soft-triple": lambda **k: SoftTripleLoss(num_classes=4, dim=6, tau=0.1, **k),
-    "smooth-ap": SmoothAPLoss,
-    "spread": SpreadLoss,
-    "spread, from itself": lambda **k: SpreadLoss(stand_in="self", **k),
+    **MAKE,
+    "margin per class": partial(MAKE["margin"], beta_per="class"),
+    "arcface, sub-centres": partial(MAKE["arcface"], sub_centers=2),
+    "cosface, sub-centres": partial(MAKE["cosface"], sub_centers=2),
+    "soft-triple, tau": partial(MAKE["soft-triple"], tau=0.1),
+    "spread, from itself": partial(MAKE["spread"], stand_in="self"),
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -62,24 +56,10 @@ LOSSES = {
     ),
 }
 EVERY = pytest.mark.parametrize("name", LOSSES)
-NEEDS_LABELS = (
-    "soft-triple",
-    "cosface",
-    "arcface",
-    "n-pair",
-    "proxy-nca",
-    "proxy-anchor",
-    "margin per class",
-    "identity",
-    "identity, neck",
-)
-PROXIES = (
-    "soft-triple",
-    "cosface",
-    "arcface",
-    "proxy-anchor",
-    "proxy-nca",
-)  # whose positives and negatives are proxies, not rows
+NEEDS_LABELS = {name for name, make in LOSSES.items() if make().labels_needed}
+NEEDS_LABELS |= {"margin per class"}
+# Whose positives and negatives are proxies, not rows.
+PROXIES = {name for name, make in LOSSES.items() if isinstance(make(), ProxyLoss)}
 LABELS = torch.arange(12) % 4
 
 
@@ -162,11 +142,23 @@ def test_the_representation_shows_settings_and_nothing_else(name):
 @EVERY
 @pytest.mark.parametrize("setting", ["reduction", "miner"])
 def test_settings_are_checked_when_set(name, setting):
-    loss = LOSSES[name]()
+    loss = innermost(LOSSES[name]())
     before = getattr(loss, setting)
     with pytest.raises(InputError, match=f"{setting}: expected"):
         setattr(loss, setting, "men")
     assert getattr(loss, setting) is before
+
+
+def test_settings_belong_to_the_inner_loss_of_a_wrapper():
+    loss = TrimmedLoss(TripletLoss(margin=0.2, miner=Miner("easy", "hard")), fraction=0.5)
+    assert (loss.miner, loss.normalize, loss.reduction) == (loss.inner.miner, False, "mean")
+    for name, value in {"normalize": True, "reduction": "max", "miner": None}.items():
+        with pytest.raises(AttributeError):
+            setattr(loss, name, value)
+    loss.miner = Miner("hard", "hard")  # which torch takes as a module of its own
+    with pytest.raises(InputError, match=r"\.inner\.miner") as caught:
+        loss(rows(), LABELS)
+    assert caught.value.name == "miner"
 
 
 def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
@@ -179,12 +171,10 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
         (triplet, "margin", "wide", "a finite number"),
         (triplet, "distance", "cosin", "'euclidean', 'squared', 'cosine'"),
         (TrimmedLoss(triplet, fraction=0.5), "fraction", 2, r"in \[0, 1\]"),
-        (TrimmedLoss(triplet, fraction=0.5), "margin", -1, "a finite number"),
-        (TrimmedLoss(triplet, fraction=0.5), "reduction", "men", "'mean', 'nonzero', 'max'"),
+        (triplet, "reduction", "men", "'mean', 'nonzero', 'max'"),
         (IdentityLoss(triplet, num_classes=2, dim=2), "weight", -1, "a finite number"),
         (IdentityLoss(triplet, num_classes=2, dim=2), "label_smoothing", 2, r"in \[0, 1\]"),
         (IdentityLoss(triplet, num_classes=2, dim=2), "neck", "bn", "'none', 'batch-norm'"),
-        (IdentityLoss(triplet, num_classes=2, dim=2), "margin", -1, "a finite number"),
         (SupConLoss(), "temperature", 0, "a finite number"),
         (MarginLoss(), "nu", -1, "a finite number"),
         (MultiSimilarityLoss(), "beta", 0, "a finite number"),
@@ -207,6 +197,8 @@ def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
             setattr(module, name, value)
     with pytest.raises(InputError, match="'euclidean' where scale_free is set"):
         TripletLoss(distance="cosine").scale_free = True
+    with pytest.raises(InputError, match="'euclidean' where scale_free is set"):
+        TripletLoss(scale_free=True).distance = "squared"
     triplet.distance = "cosine"
     assert triplet.normalize
     torch.testing.assert_close(

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from uncollapse._base.check import InputError
 from uncollapse.health import CollapseMonitor, Guard, drift
 from uncollapse.health.strategy import strategy_of
 from uncollapse.losses import (
@@ -11,6 +12,7 @@ from uncollapse.losses import (
     MultipleLosses,
     MultiSimilarityLoss,
     ProxyNCALoss,
+    TrimmedLoss,
     TripletLoss,
 )
 from uncollapse.mining import Miner
@@ -55,7 +57,7 @@ def test_drifts_add_up_with_their_weights():
 def test_settings_and_parameters_are_the_first_s_and_everybody_s():
     total = MultipleLosses(parts())
     assert strategy_of(total) == strategy_of(total.inner)
-    assert total.margin == 0.2
+    assert total.inner.margin == 0.2
     assert [tuple(p.shape) for p in total.parameters()] == [(8, 1, 6)]
     again = MultipleLosses(parts())
     again.load_state_dict(total.state_dict())
@@ -105,5 +107,6 @@ def test_what_cannot_be_added_up_is_refused(losses, options, message):
 
 
 def test_a_sum_has_no_tuples_of_its_own():
-    with pytest.raises(ValueError, match="to list the tuples of"):
-        MultipleLosses(parts()).elements(rows(), LABELS)
+    with pytest.raises(InputError, match=r"MultipleLosses\(TrimmedLoss"):
+        TrimmedLoss(MultipleLosses(parts()), fraction=0.5)
+    assert not hasattr(MultipleLosses(parts()), "elements")

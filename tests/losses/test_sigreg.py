@@ -10,7 +10,7 @@ from losses.loss_oracles import assert_same, batches, clouds, measured, unit
 from uncollapse._base.check import InputError
 from uncollapse.health import drift
 from uncollapse.losses import SIGRegLoss
-from uncollapse.losses.regularisers import epps_pulley
+from uncollapse.losses.regularizers import epps_pulley
 
 
 def seeded(seed=0, **settings):

@@ -9,7 +9,7 @@ from losses.loss_oracles import measured
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
 from uncollapse.losses import NTXentLoss, SupConLoss
-from uncollapse.losses import softmax as _softmax
+from uncollapse.losses import nt_xent as _nt_xent
 
 KINDS = [SupConLoss, NTXentLoss]
 
@@ -41,13 +41,13 @@ def assert_as_formula(loss, x, labels, tolerance=2e-6, rel=1e-6):
 @pytest.fixture
 def in_one_go(monkeypatch):
     """Counts the calls that took the fast way."""
-    taken, fast = [], _softmax.pair_softmax
+    taken, fast = [], _nt_xent.pair_softmax
 
     def counted(*args):
         taken.append(args)
         return fast(*args)
 
-    monkeypatch.setattr(_softmax, "pair_softmax", counted)
+    monkeypatch.setattr(_nt_xent, "pair_softmax", counted)
     return taken
 
 

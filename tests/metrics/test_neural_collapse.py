@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from uncollapse import health
 from uncollapse._base.check import InputError
-from uncollapse.metrics import NC2, cdnv, effective_rank, nc1, nc2, nc3, nc4, principal_axes
+from uncollapse.metrics import NC2, nc1, nc2, nc3, nc4
 
 
 def simplex(count, dim, seed=0):
@@ -27,13 +26,6 @@ def labelled(seed=0, count=4, dim=6, spread=0.5):
 def means_by_loops(x, labels):
     means = np.array([x[labels == c].mean(axis=0) for c in np.unique(labels)])
     return means - means.mean(axis=0)
-
-
-def test_health_and_metrics_have_one_definition_of_each():
-    assert health.nc1 is nc1
-    assert health.cdnv is cdnv
-    assert health.effective_rank is effective_rank
-    assert health.principal_axes is principal_axes
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])

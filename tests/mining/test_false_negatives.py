@@ -157,16 +157,14 @@ def test_drift_sees_the_filter():
 def test_a_config_makes_the_filter():
     mining = {
         "positives": "easy",
-        "false_negatives_quantile": 0.1,
-        "false_negatives_agreement": 0.6,
-        "false_negatives_neighbours": 5,
+        "false_negatives": {"quantile": 0.1, "agreement": 0.6, "neighbours": 5},
     }
     digits = load("digits", split="train")
     loss = build_loss(parse_config({"mining": mining}), digits)
     assert loss.miner.false_negatives == FalseNegatives(quantile=0.1, agreement=0.6, neighbours=5)
     assert build_loss(parse_config({}), digits).miner.false_negatives is None
-    with pytest.raises(InputError, match=r"mining\.false_negatives_agreement"):
-        parse_config({"mining": {"false_negatives_agreement": 0.2}})
+    with pytest.raises(InputError, match=r"mining\.false_negatives\.agreement"):
+        parse_config({"mining": {"false_negatives": {"agreement": 0.2}}})
 
 
 @pytest.mark.parametrize(

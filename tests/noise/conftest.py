@@ -71,6 +71,23 @@ def easy_by_labellings(kind, z, ids, model, margin, beta=None) -> Tensor:
 
 
 @pytest.fixture(scope="session")
+def equidistant_classes() -> Callable[..., Tensor]:
+    """t classes in R^(n−1) with one distance inside classes and one between them."""
+
+    def build(t: int, size: int, *, inside: float, between: float) -> Tensor:
+        n = t * size
+        labels = torch.arange(n) // size
+        squares = torch.where(labels[:, None] == labels, inside**2, between**2).to(torch.float64)
+        squares.fill_diagonal_(0.0)
+        centring = torch.eye(n, dtype=torch.float64) - 1 / n
+        # classical scaling
+        values, vectors = torch.linalg.eigh(-0.5 * centring @ squares @ centring)
+        return vectors[:, 1:] * values[1:].clamp(min=0.0).sqrt()
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def oracle() -> dict[str, Callable[..., Tensor]]:
     return {
         "triplet": triplet_by_loops,

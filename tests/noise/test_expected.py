@@ -7,12 +7,9 @@ from uncollapse._base.check import InputError
 from uncollapse.noise import (
     NoiseModel,
     blobs,
-    expected_contrastive,
-    expected_margin,
-    expected_triplet,
+    expected_loss,
     triplet_bound,
 )
-from uncollapse.noise.theorems import _equidistant_classes
 
 DIAGONALS = ("independent", "distinct", "true")
 
@@ -37,7 +34,7 @@ def test_triplet_is_the_sum_over_triplets(oracle, case, diagonal):
     z, ids, noise, margin = case
     # class numbers are what the labels stand for, so the oracle sees them as they are ranked
     ranked = ids.unique(return_inverse=True)[1]
-    fast = expected_triplet(z, ids, noise, margin=margin, diagonal=diagonal)
+    fast = expected_loss("triplet", z, ids, noise, margin=margin, diagonal=diagonal)
     slow = oracle["triplet"](z, ranked, noise, margin, diagonal)
     assert float(fast) == pytest.approx(float(slow), abs=1e-10)
 
@@ -52,7 +49,7 @@ def test_triplet_gradient_is_that_of_the_sum(oracle, seed, diagonal):
     slow.copy_(fast)
     fast.requires_grad_()
     slow.requires_grad_()
-    expected_triplet(fast, ids, noise, margin=0.8, diagonal=diagonal).backward()
+    expected_loss("triplet", fast, ids, noise, margin=0.8, diagonal=diagonal).backward()
     oracle["triplet"](slow, ids, noise, 0.8, diagonal).backward()
     assert torch.allclose(fast.grad, slow.grad, atol=1e-11)
 
@@ -63,10 +60,10 @@ def test_contrastive_and_margin_are_the_sums_over_pairs(oracle, case, diagonal):
     z, ids, noise, margin = case
     ranked = ids.unique(return_inverse=True)[1]
     beta = torch.linspace(-0.5, 1.5, len(z), dtype=torch.float64)
-    fast = expected_contrastive(z, ids, noise, margin=margin, diagonal=diagonal)
+    fast = expected_loss("contrastive", z, ids, noise, margin=margin, diagonal=diagonal)
     slow = oracle["pairs"]("contrastive", z, ranked, noise, margin, diagonal)
     assert float(fast) == pytest.approx(float(slow), abs=1e-10)
-    fast = expected_margin(z, ids, noise, beta=beta, margin=margin, diagonal=diagonal)
+    fast = expected_loss("margin", z, ids, noise, beta=beta, margin=margin, diagonal=diagonal)
     slow = oracle["pairs"]("margin", z, ranked, noise, margin, diagonal, beta)
     assert float(fast) == pytest.approx(float(slow), abs=1e-10)
 
@@ -78,7 +75,7 @@ def test_margin_gives_points_and_boundaries_their_gradients(oracle, diagonal):
     z = torch.randn(6, 2, generator=g, dtype=torch.float64)
     leaves = [z.clone().requires_grad_() for _ in range(2)]
     betas = [torch.full((6,), 0.9, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    expected_margin(leaves[0], ids, noise, beta=betas[0], diagonal=diagonal).backward()
+    expected_loss("margin", leaves[0], ids, noise, beta=betas[0], diagonal=diagonal).backward()
     oracle["pairs"]("margin", leaves[1], ids, noise, 1.0, diagonal, betas[1]).backward()
     assert torch.allclose(leaves[0].grad, leaves[1].grad, atol=1e-12)
     assert torch.allclose(betas[0].grad, betas[1].grad, atol=1e-12)
@@ -101,20 +98,20 @@ def test_losses_are_the_means_over_sampled_labels(oracle, draw_labels, seed, dia
         terms = positive * (d - beta + 1).relu() + (1 - same) * (beta - d + 1).relu()
         margin.append(terms.sum())
     for sampled, value in (
-        (contrastive, expected_contrastive(z, ids, noise, diagonal=diagonal)),
-        (triplet, expected_triplet(z, ids, noise, diagonal=diagonal)),
-        (margin, expected_margin(z, ids, noise, beta=beta, diagonal=diagonal)),
+        (contrastive, expected_loss("contrastive", z, ids, noise, diagonal=diagonal)),
+        (triplet, expected_loss("triplet", z, ids, noise, diagonal=diagonal)),
+        (margin, expected_loss("margin", z, ids, noise, beta=beta, diagonal=diagonal)),
     ):
         draws = torch.stack(sampled)
         # four standard errors of the mean
         assert abs(float(draws.mean() - value)) < 4 * float(draws.std()) / 1500**0.5
 
 
-def test_a_triplet_on_its_kink_is_seen_alike_from_both_sides():
+def test_a_triplet_on_its_kink_is_seen_alike_from_both_sides(equidistant_classes):
     # distances whose difference is α only up to rounding: the counts must still agree
     noise = NoiseModel(2, 0.6)
-    z = _equidistant_classes(2, 4, inside=0.5, between=1.5)
-    value = float(expected_triplet(z, noise.labels(8), noise))
+    z = equidistant_classes(2, 4, inside=0.5, between=1.5)
+    value = float(expected_loss("triplet", z, noise.labels(8), noise))
     assert value == pytest.approx(triplet_bound(noise, 8, diagonal="distinct"), abs=1e-10)
 
 
@@ -122,23 +119,25 @@ def test_float32_far_from_the_origin_keeps_its_digits():
     noise = NoiseModel(2, 0.7)
     near = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)).mul(64).round() / 64
     far, labels = near + 4096.0, noise.labels(12)  # exact in float32
-    assert float(expected_triplet(far, labels, noise)) == pytest.approx(
-        float(expected_triplet(near, labels, noise)), rel=1e-12
+    assert float(expected_loss("triplet", far, labels, noise)) == pytest.approx(
+        float(expected_loss("triplet", near, labels, noise)), rel=1e-12
     )
 
 
 def test_collapsed_points_get_a_finite_gradient():
     noise = NoiseModel(2, 0.7)
     z = blobs(noise, 8)[0].requires_grad_()
-    expected_triplet(z, noise.labels(8), noise).backward()
+    expected_loss("triplet", z, noise.labels(8), noise).backward()
     assert bool(torch.isfinite(z.grad).all())
 
 
 def test_labels_may_be_words_and_one_number_serves_as_beta():
     noise = NoiseModel(2, 0.9)
     z = torch.tensor([[0.0], [1.0], [2.0]])
-    by_word = expected_margin(z, ["x", "y", "x"], noise, beta=0.5)
-    assert float(by_word) == float(expected_margin(z, [0, 1, 0], noise, beta=torch.full((3,), 0.5)))
+    by_word = expected_loss("margin", z, ["x", "y", "x"], noise, beta=0.5)
+    assert float(by_word) == float(
+        expected_loss("margin", z, [0, 1, 0], noise, beta=torch.full((3,), 0.5))
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,9 +146,11 @@ def test_labels_may_be_words_and_one_number_serves_as_beta():
         ({"margin": -1.0}, "margin: expected"),
         ({"diagonal": "all"}, "diagonal: expected one of 'independent', 'distinct', 'true'"),
         ({"beta": torch.zeros(2)}, "beta: expected one number, or 3"),
+        ({"beta": None}, "beta is needed for the margin losses"),
+        ({"objective": "triplet"}, "beta is needed for the margin losses, and for them only"),
     ],
 )
 def test_wrong_arguments_are_named(change, message):
-    given_args = {"beta": 1.0} | change
+    given_args = {"objective": "margin", "beta": 1.0, "model": NoiseModel(2, 0.9)} | change
     with pytest.raises(InputError, match=message):
-        expected_margin([[0.0], [1.0], [2.0]], [0, 1, 0], NoiseModel(2, 0.9), **given_args)
+        expected_loss(embedding=[[0.0], [1.0], [2.0]], labels=[0, 1, 0], **given_args)

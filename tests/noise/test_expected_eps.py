@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncollapse.noise import NoiseModel, expected_eps_margin, expected_eps_triplet
+from uncollapse.noise import NoiseModel, expected_loss
 from uncollapse.noise import expected as easy
 
 
@@ -23,10 +23,10 @@ def test_easy_losses_are_the_sums_over_all_labellings(oracle, t, ids, p, seed, c
     z = torch.randn(len(labels), 2, generator=g, dtype=torch.float64)
     z = z.round() if coarse else z
     beta = torch.full((len(labels),), 0.6, dtype=torch.float64)
-    fast = expected_eps_triplet(z, labels, noise, margin=margin)
+    fast = expected_loss("eps-triplet", z, labels, noise, margin=margin)
     slow = oracle["easy"]("triplet", z, labels, noise, margin)
     assert float(fast) == pytest.approx(float(slow), abs=1e-10)
-    fast = expected_eps_margin(z, labels, noise, beta=0.6, margin=margin)
+    fast = expected_loss("eps-margin", z, labels, noise, beta=0.6, margin=margin)
     slow = oracle["easy"]("margin", z, labels, noise, margin, beta)
     assert float(fast) == pytest.approx(float(slow), abs=1e-10)
 
@@ -40,9 +40,9 @@ def test_easy_gradients_are_those_of_the_sums(oracle, seed):
         fast, slow = z.clone().requires_grad_(), z.clone().requires_grad_()
         betas = [torch.full((5,), 0.6, dtype=torch.float64, requires_grad=True) for _ in range(2)]
         if kind == "triplet":
-            expected_eps_triplet(fast, ids, noise).backward()
+            expected_loss("eps-triplet", fast, ids, noise).backward()
         else:
-            expected_eps_margin(fast, ids, noise, beta=betas[0]).backward()
+            expected_loss("eps-margin", fast, ids, noise, beta=betas[0]).backward()
         oracle["easy"](kind, slow, ids, noise, 1.0, betas[1]).backward()
         assert torch.allclose(fast.grad, slow.grad, atol=1e-12)
         if kind == "margin":
@@ -66,8 +66,8 @@ def test_easy_losses_are_the_means_over_sampled_labels(oracle, draw_labels, seed
         push = ((beta - d + 1).relu() * ~same).sum()
         margin.append((nearest[has] - beta + 1).relu().sum() + push)
     for sampled, value in (
-        (triplet, expected_eps_triplet(z, ids, noise)),
-        (margin, expected_eps_margin(z, ids, noise, beta=beta)),
+        (triplet, expected_loss("eps-triplet", z, ids, noise)),
+        (margin, expected_loss("eps-margin", z, ids, noise, beta=beta)),
     ):
         draws = torch.stack(sampled)
         # four standard errors of the mean
@@ -81,8 +81,8 @@ def test_the_order_of_equally_far_samples_does_not_matter():
     )
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
     order = torch.tensor([5, 3, 1, 0, 2, 4])
-    assert float(expected_eps_triplet(corners, labels, noise)) == pytest.approx(
-        float(expected_eps_triplet(corners[order], labels[order], noise)), abs=1e-12
+    assert float(expected_loss("eps-triplet", corners, labels, noise)) == pytest.approx(
+        float(expected_loss("eps-triplet", corners[order], labels[order], noise)), abs=1e-12
     )
 
 
@@ -93,9 +93,11 @@ def test_an_anchor_that_is_its_own_positive_only_pushes(oracle):
     equal = noise.probabilities[ids] @ noise.probabilities[ids].T
     off = 1 - torch.eye(9, dtype=torch.float64)
     push = ((1 - equal) * (1 - d).relu() * off).sum()
-    assert float(expected_eps_triplet(z, ids, noise, diagonal="true")) == pytest.approx(float(push))
+    assert float(expected_loss("eps-triplet", z, ids, noise, diagonal="true")) == pytest.approx(
+        float(push)
+    )
     push = ((1 - equal) * (0.5 - d + 1).relu() * off).sum() + 9 * 0.5
-    value = expected_eps_margin(z, ids, noise, beta=0.5, diagonal="true")
+    value = expected_loss("eps-margin", z, ids, noise, beta=0.5, diagonal="true")
     assert float(value) == pytest.approx(float(push))
 
 
@@ -124,22 +126,24 @@ def test_independent_gives_each_anchor_a_twin_with_a_label_of_its_own(kind):
                 weight = weight.sum() if k != j else torch.tensor(0.0)
                 total += float(weight * (d[j] - d[k] + 1).relu())
     if kind == "margin":
-        value = expected_eps_margin(z, ids, noise, beta=0.6, diagonal="independent")
+        value = expected_loss("eps-margin", z, ids, noise, beta=0.6, diagonal="independent")
     else:
-        value = expected_eps_triplet(z, ids, noise, diagonal="independent")
+        value = expected_loss("eps-triplet", z, ids, noise, diagonal="independent")
     assert float(value) == pytest.approx(total, abs=1e-10)
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
     noise = NoiseModel(3, 0.8)
     z = torch.randn(12, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    whole = expected_eps_triplet(z, noise.labels(12), noise)
+    whole = expected_loss("eps-triplet", z, noise.labels(12), noise)
     monkeypatch.setattr(easy, "_ELEMENTS", 100)
-    assert float(expected_eps_triplet(z, noise.labels(12), noise)) == pytest.approx(float(whole))
+    assert float(expected_loss("eps-triplet", z, noise.labels(12), noise)) == pytest.approx(
+        float(whole)
+    )
 
 
 def test_clean_easy_loss_of_one_sample_a_class_is_zero():
     noise = NoiseModel(3, 1.0)
     z = torch.tensor([[0.0], [0.1], [0.2]])
-    assert float(expected_eps_triplet(z, [0, 1, 2], noise)) == 0.0
-    assert float(expected_eps_triplet(z[:1], [0], noise)) == 0.0
+    assert float(expected_loss("eps-triplet", z, [0, 1, 2], noise)) == 0.0
+    assert float(expected_loss("eps-triplet", z[:1], [0], noise)) == 0.0

@@ -4,9 +4,7 @@ import torch
 from uncollapse._base.check import InputError
 from uncollapse.noise import (
     NoiseModel,
-    expected_eps_margin,
-    expected_margin,
-    expected_triplet,
+    expected_loss,
     margin_bound,
     minimise,
     triplet_bound,
@@ -66,11 +64,11 @@ def test_easy_positives_keep_classes_from_collapsing(objective, p):
 def test_the_value_is_that_of_the_points_and_boundaries_returned():
     noise = NoiseModel(2, 0.8)
     best = minimise("eps-margin", noise, 8, 2, starts=2, steps=50)
-    value = expected_eps_margin(best.embedding, best.labels, noise, beta=best.beta)
+    value = expected_loss("eps-margin", best.embedding, best.labels, noise, beta=best.beta)
     assert best.value == pytest.approx(float(value), rel=1e-9)
     best = minimise("margin", noise, 8, 2, starts=2, steps=50, diagonal="independent")
-    value = expected_margin(
-        best.embedding, best.labels, noise, beta=best.beta, diagonal="independent"
+    value = expected_loss(
+        "margin", best.embedding, best.labels, noise, beta=best.beta, diagonal="independent"
     )
     assert best.value == pytest.approx(float(value), rel=1e-9)
 
@@ -88,7 +86,7 @@ def test_a_generator_makes_other_starts_and_the_same_one_the_same():
 def test_many_classes_in_too_few_dimensions_are_still_minimised():
     noise = NoiseModel(4, 0.8)
     best = minimise("triplet", noise, 8, 1, starts=2, steps=200)
-    value = expected_triplet(best.embedding, best.labels, noise)
+    value = expected_loss("triplet", best.embedding, best.labels, noise)
     assert best.value == pytest.approx(float(value), rel=1e-9)
     assert best.value > triplet_bound(noise, 8, diagonal="distinct")
 

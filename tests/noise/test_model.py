@@ -3,8 +3,7 @@ import pytest
 import torch
 
 from uncollapse._base.check import InputError
-from uncollapse.noise import NoiseModel
-from uncollapse.noise.model import class_numbers
+from uncollapse.noise import NoiseModel, expected_loss
 
 
 @pytest.mark.parametrize(("t", "p"), [(2, 0.7), (3, 0.4), (7, 0.9), (4, 0.0)])
@@ -55,7 +54,7 @@ def test_impossible_models_are_refused(t, p):
 
 def test_more_classes_than_the_model_has_are_refused():
     with pytest.raises(InputError, match="labels: expected at most the model's 2, got 3 classes"):
-        class_numbers(NoiseModel(2, 0.5), [0, 1, 2], 3)
+        expected_loss("triplet", [[0.0], [1.0], [2.0]], [0, 1, 2], NoiseModel(2, 0.5))
 
 
 def test_true_classes_are_as_even_as_possible():

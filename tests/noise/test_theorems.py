@@ -7,8 +7,7 @@ from uncollapse._base.check import InputError
 from uncollapse.noise import (
     NoiseModel,
     blobs,
-    expected_margin,
-    expected_triplet,
+    expected_loss,
     margin_bound,
     theorem_1,
     theorem_2,
@@ -16,7 +15,6 @@ from uncollapse.noise import (
     zero_margin_boundaries,
     zero_triplet_margin,
 )
-from uncollapse.noise.theorems import _equidistant_classes
 
 P = st.sampled_from([0.05, 0.2, 0.45, 0.6, 0.8, 0.99])
 
@@ -36,9 +34,9 @@ def test_no_embedding_is_below_the_bounds(t, size, p, seed, scale):
     beta = torch.randn(n, generator=g, dtype=torch.float64)
     labels = noise.labels(n)
     for diagonal in ("independent", "distinct", "true"):
-        value = expected_triplet(z, labels, noise, margin=0.8, diagonal=diagonal)
+        value = expected_loss("triplet", z, labels, noise, margin=0.8, diagonal=diagonal)
         assert float(value) >= triplet_bound(noise, n, margin=0.8, diagonal=diagonal) - 1e-9
-        value = expected_margin(z, labels, noise, beta=beta, margin=0.8, diagonal=diagonal)
+        value = expected_loss("margin", z, labels, noise, beta=beta, margin=0.8, diagonal=diagonal)
         assert float(value) >= margin_bound(noise, n, margin=0.8, diagonal=diagonal) - 1e-9
 
 
@@ -49,33 +47,37 @@ def test_collapsed_classes_reach_the_triplet_bound_on_either_side_of_one_over_t(
     noise, n = NoiseModel(t, p), t * size
     z, labels = blobs(noise, n)
     for diagonal in ("independent", "distinct"):
-        value = float(expected_triplet(z, labels, noise, diagonal=diagonal))
+        value = float(expected_loss("triplet", z, labels, noise, diagonal=diagonal))
         assert value == pytest.approx(triplet_bound(noise, n, diagonal=diagonal), rel=1e-12)
 
 
 def test_the_margin_bound_is_reached_by_collapsed_classes_or_by_one_point():
     two, three = NoiseModel(2, 0.6), NoiseModel(3, 0.6)
     z, labels = blobs(two, 8, distance=2.0)
-    assert float(expected_margin(z, labels, two, beta=1.0)) == pytest.approx(margin_bound(two, 8))
+    assert float(expected_loss("margin", z, labels, two, beta=1.0)) == pytest.approx(
+        margin_bound(two, 8)
+    )
     z, labels = blobs(three, 9, distance=2.0)
-    assert float(expected_margin(z, labels, three, beta=1.0)) == pytest.approx(50.40)
-    point = float(expected_margin(torch.zeros(9, 2), labels, three, beta=-1.0))
+    assert float(expected_loss("margin", z, labels, three, beta=1.0)) == pytest.approx(50.40)
+    point = float(expected_loss("margin", torch.zeros(9, 2), labels, three, beta=-1.0))
     assert point == pytest.approx(46.08)
     assert point == pytest.approx(margin_bound(three, 9))
 
 
-def test_in_enough_dimensions_classes_of_any_size_are_as_good_as_collapsed_ones():
+def test_in_enough_dimensions_wide_classes_are_as_good_as_collapsed_ones(
+    equidistant_classes,
+):
     noise = NoiseModel(2, 0.8)
     assert theorem_1(noise, 8, 7, diagonal="distinct").holds is False
     assert theorem_1(noise, 8, 7, diagonal="independent").holds is True
-    spread = _equidistant_classes(2, 4, inside=0.7, between=1.7)
+    spread = equidistant_classes(2, 4, inside=0.7, between=1.7)
     bound = triplet_bound(noise, 8, diagonal="distinct")
-    assert float(expected_triplet(spread, noise.labels(8), noise)) == pytest.approx(bound)
-    own = float(expected_triplet(spread, noise.labels(8), noise, diagonal="independent"))
+    assert float(expected_loss("triplet", spread, noise.labels(8), noise)) == pytest.approx(bound)
+    own = float(expected_loss("triplet", spread, noise.labels(8), noise, diagonal="independent"))
     assert own > triplet_bound(noise, 8) + 0.1
     assert theorem_2(noise, 8, 7).holds is False
-    spread = _equidistant_classes(2, 4, inside=0.7, between=2.7)
-    value = expected_margin(spread, noise.labels(8), noise, beta=1.7)
+    spread = equidistant_classes(2, 4, inside=0.7, between=2.7)
+    value = expected_loss("margin", spread, noise.labels(8), noise, beta=1.7)
     assert float(value) == pytest.approx(margin_bound(noise, 8))
 
 
@@ -87,7 +89,9 @@ def test_splitting_a_class_pays_when_the_anchor_is_its_own_positive_and_noise_is
         z[labels == 1, 0] = 1.0
         split = z.clone()
         split[:2, 1] = 1e-3
-        before, after = (expected_triplet(x, labels, noise, diagonal="true") for x in (z, split))
+        before, after = (
+            expected_loss("triplet", x, labels, noise, diagonal="true") for x in (z, split)
+        )
         assert (float(after) < float(before)) is pays
         verdict = theorem_1(noise, 8, 2, diagonal="true")
         assert verdict.holds is (False if pays else None)
@@ -130,8 +134,10 @@ def test_one_point_costs_less_just_when_the_condition_says_so_with_the_anchor_pa
     for n in (9, 30, 60, 90):
         noise = NoiseModel(3, 0.6)
         z, labels = blobs(noise, n, distance=2.0)
-        collapsed = expected_margin(z, labels, noise, beta=1.0, diagonal="true")
-        point = expected_margin(torch.zeros(n, 2), labels, noise, beta=-1.0, diagonal="true")
+        collapsed = expected_loss("margin", z, labels, noise, beta=1.0, diagonal="true")
+        point = expected_loss(
+            "margin", torch.zeros(n, 2), labels, noise, beta=-1.0, diagonal="true"
+        )
         says = theorem_2(noise, n, 2, diagonal="true").holds is False
         assert (float(point) < float(collapsed)) is says
 
@@ -145,24 +151,24 @@ def test_the_corrected_conditions_of_section_4_1_give_zero_loss(seed, gap):
     z[labels == 1] += gap
     margin = zero_triplet_margin(z, labels)
     if margin >= 0:
-        assert float(expected_triplet(z, labels, clean, margin=margin)) < 1e-12
+        assert float(expected_loss("triplet", z, labels, clean, margin=margin)) < 1e-12
     boundaries = zero_margin_boundaries(z, labels, margin=0.5)
     low_loss = min(
-        float(expected_margin(z, labels, clean, beta=b, margin=0.5))
+        float(expected_loss("margin", z, labels, clean, beta=b, margin=0.5))
         for b in torch.linspace(0, 12, 97).tolist()
     )
     assert (boundaries is None) == (margin < 1.0)
     if boundaries is None:
         assert low_loss > 0
     for b in boundaries or ():
-        assert float(expected_margin(z, labels, clean, beta=b, margin=0.5)) < 1e-12
+        assert float(expected_loss("margin", z, labels, clean, beta=b, margin=0.5)) < 1e-12
 
 
 def test_the_printed_conditions_of_section_4_1_do_not():
     clean = NoiseModel(2, 1.0)
     # diam = 2 < 2α + dist = 3
-    assert float(expected_triplet([[0.0], [2.0], [1.0]], [0, 0, 1], clean)) > 0
-    assert float(expected_margin([[0.0], [1.0], [10.0]], [0, 0, 1], clean, beta=1.0)) > 0
+    assert float(expected_loss("triplet", [[0.0], [2.0], [1.0]], [0, 0, 1], clean)) > 0
+    assert float(expected_loss("margin", [[0.0], [1.0], [10.0]], [0, 0, 1], clean, beta=1.0)) > 0
 
 
 def test_zero_loss_needs_two_classes_and_theorems_two_samples_a_class():

@@ -4,8 +4,7 @@ import csv
 
 import pytest
 
-from uncollapse.papers._before import Course, before_table
-from uncollapse.papers._compare import Comparison, Score, publish
+from uncollapse.papers._compare import Comparison, Course, Score, before_table, publish
 from uncollapse.papers._item import Request
 
 

@@ -7,11 +7,20 @@ import pytest
 
 from uncollapse._base.files import DamagedFileError
 from uncollapse.papers import ITEMS, get_item, read_recorded
-from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._made import Trace, Used, read_made, write_made
-from uncollapse.papers._recorded import Recorded, record, write_recorded
+from uncollapse.papers._item import (
+    Item,
+    Made,
+    Recorded,
+    Request,
+    Trace,
+    Used,
+    read_made,
+    record,
+    write_made,
+    write_recorded,
+)
 from uncollapse.papers._study import Setup, Study
-from uncollapse.papers.eps.omniglot_tables import OMNIGLOT
+from uncollapse.papers.eps._scores import STUDIES
 
 MARKET = Used(
     "market1501", "Market-1501: ...", True, "conv2 (a, b), 20 steps", [0, 1], {"h/a": 3.0}
@@ -127,7 +136,7 @@ def test_a_part_of_mnist_is_not_mnist(tmp_path, monkeypatch):
     monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
     request = Request("x", tmp_path, "smoke")
     monkeypatch.setattr("uncollapse.papers._study.run_jobs", lambda *_, **__: [])
-    OMNIGLOT.train(request, {})
-    mnist = replace(OMNIGLOT, setups={"smoke": OMNIGLOT.setups["smoke"]})
+    STUDIES["omniglot"].train(request, {})
+    mnist = replace(STUDIES["omniglot"], setups={"smoke": STUDIES["omniglot"].setups["smoke"]})
     mnist.train(request, {})
     assert [one.real for one in request.trace.used] == [False, False]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from uncollapse.health.drifts import ModeDrift, Probe
-from uncollapse.health.forecasts import Cell, Forecast
-from uncollapse.health.race import Lap, Race
+from uncollapse.health.forecasts import Forecast, ForecastCell
+from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
 from uncollapse.training.races import Entrant, RaceResult
@@ -14,8 +14,10 @@ from uncollapse.training.races import Entrant, RaceResult
 HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)
 
 
-def cell(p: int, k: int, dim: int, drift: float, strategy: Strategy = HARD, probe=None) -> Cell:
-    return Cell(p, k, dim, strategy, drift, 0.01, 0.5, 2.0, 0.7, 2.0 - 2 * 0.7, probe)
+def cell(
+    p: int, k: int, dim: int, drift: float, strategy: Strategy = HARD, probe=None
+) -> ForecastCell:
+    return ForecastCell(p, k, dim, strategy, drift, 0.01, 0.5, 2.0, 0.7, 2.0 - 2 * 0.7, probe)
 
 
 def found(probe: Probe | None = None, dims: tuple[int, ...] = (4, 64)) -> Forecast:
@@ -31,7 +33,7 @@ def forecast_of_one_shape() -> Forecast:
 
 
 def raced() -> RaceResult:
-    laps = (Lap("easy x hard", 9, 0.5), Lap("hard x hard", 9, 0.2))
+    laps = (RaceScore("easy x hard", 9, 0.5), RaceScore("hard x hard", 9, 0.2))
     own = Entrant(HARD, 0.9, 9, 0.2, 0.042, "out")
     free = Strategy("hard", "hard", scale_free=True)
     others = Entrant(EASY, -0.1, 9, 0.5, 1.5, "wins"), Entrant(free, 0.0, *[None] * 3, "no room")

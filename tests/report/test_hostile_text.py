@@ -16,7 +16,7 @@ from PIL import Image
 
 from uncollapse._base.check import visible
 from uncollapse._base.files import write_sealed
-from uncollapse.health.forecasts import Cell, Forecast
+from uncollapse.health.forecasts import Forecast, ForecastCell
 from uncollapse.health.strategy import Strategy
 from uncollapse.report import diagnose, run_report, write_comparison
 from uncollapse.report.forecast_page import save_forecast_page
@@ -81,7 +81,9 @@ def hostile(
     pictures = [folder / f"{i} {NAME}.png" for i in range(40)]
     for picture in pictures:
         Image.new("L", (4, 4)).save(picture)
-    shape = Cell(2, 2, 4, Strategy("hard", "hard", scale_free=False), 0.1, 0.0, 1.0, 2.0, 0.5, 1.0)
+    shape = ForecastCell(
+        2, 2, 4, Strategy("hard", "hard", scale_free=False), 0.1, 0.0, 1.0, 2.0, 0.5, 1.0
+    )
     swept = make_sweep(folder / NAME, error=TEXT)
     makers: dict[str, Callable[[Path], Path]] = {
         "diagnosis": diagnose(z, named, named, images, title=TEXT).save,

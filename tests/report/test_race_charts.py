@@ -11,7 +11,7 @@ import pytest
 
 from uncollapse._base.files import DamagedFileError
 from uncollapse.charts import png
-from uncollapse.health.race import Lap, Race
+from uncollapse.health.race import Race, RaceScore
 from uncollapse.report import run_report, write_report
 from uncollapse.report.race_charts import race_chart, race_table
 from uncollapse.report.run_page import read_history
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from conftest import Browser
 
 LAPS = (
-    Lap("inside x hard, scale-free", 6, 0.5),
-    Lap("easy x hard", 6, 0.625),
-    Lap("hard x hard", 6, 0.0),
-    Lap("inside x hard, scale-free", 20, 0.75),
-    Lap("easy x hard", 20, 0.625),
+    RaceScore("inside x hard, scale-free", 6, 0.5),
+    RaceScore("easy x hard", 6, 0.625),
+    RaceScore("hard x hard", 6, 0.0),
+    RaceScore("inside x hard, scale-free", 20, 0.75),
+    RaceScore("easy x hard", 20, 0.625),
 )
 RACE = Race(LAPS, "inside x hard, scale-free", 96, 57.0)
 LINE = RACE.to_dict()
@@ -65,7 +65,7 @@ def test_lines_begin_at_the_start_where_it_is_known():
 @pytest.mark.parametrize("recall", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("steps", [0, 1, 10**12])
 def test_a_race_of_one_round_or_of_equals_can_be_drawn(recall: float, steps: int):
-    laps = Lap("a", steps, recall), Lap("b", steps, recall)
+    laps = RaceScore("a", steps, recall), RaceScore("b", steps, recall)
     chart = race_chart(Race(laps, "b", 96, 1.0), "Race")
     assert png(chart)[:4] == b"\x89PNG"
     assert "<svg" in chart.__html__()

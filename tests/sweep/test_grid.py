@@ -112,7 +112,7 @@ def test_a_collapsed_run_is_stopped_early_and_recorded(tmp_path, board):
         **TINY,
         "mining": {"positives": "hard", "negatives": "hard"},
         "loss": {"margin": 0.0},
-        "optimiser": {"name": "sgd", "lr": 1e-2, "weight_decay": 60.0, "momentum": 0.0},
+        "optimizer": {"name": "sgd", "lr": 1e-2, "weight_decay": 60.0, "momentum": 0.0},
         "train": {**TINY["train"], "steps": 500, "log_every": 7},
     }
     asked = parse_sweep({"base": base, "grid": {"batch.p": [5]}, "early_stop": "collapse"})

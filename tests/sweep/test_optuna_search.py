@@ -9,7 +9,7 @@ optuna = pytest.importorskip("optuna")
 
 def search(trials, **changes):
     spaces = {
-        "optimiser.lr": {"low": 1e-4, "high": 1e-1, "log": True},
+        "optimizer.lr": {"low": 1e-4, "high": 1e-1, "log": True},
         "batch.k": {"low": 2, "high": 4},
         "mining.positives": ["easy", "hard"],
     }
@@ -40,7 +40,7 @@ def test_a_search_that_was_killed_goes_on_and_makes_every_trial_once(tmp_path, b
     assert [row["run"] for row in results.rows] == [f"trial-{i:04d}" for i in range(4)]
     values = [row["test/recall@1"] for row in results.rows]
     assert [trial.value for trial in ended] == values
-    assert results.rows[0]["optimiser.lr"] == ended[0].params["optimiser.lr"]
+    assert results.rows[0]["optimizer.lr"] == ended[0].params["optimizer.lr"]
 
     more = InlineEngine(tmp_path / "runs")
     sweep_search(search(5), tmp_path, more, board)
@@ -51,11 +51,11 @@ def test_a_collapsed_trial_breaks_the_constraint_and_a_failed_one_has_no_value(t
     base = {
         **TINY,
         "guard": {"action": "off"},
-        "optimiser": {"name": "sgd", "momentum": 0.0, "lr": 1e-2},
+        "optimizer": {"name": "sgd", "momentum": 0.0, "lr": 1e-2},
         "train": {**TINY["train"], "steps": 60, "evaluate_every": 60},
     }
     asked = parse_sweep(
-        {"base": base, "search": {"trials": 6, "optimiser.weight_decay": [0.0, 20.0, 1e30]}}
+        {"base": base, "search": {"trials": 6, "optimizer.weight_decay": [0.0, 20.0, 1e30]}}
     )
     rows = sweep_search(asked, tmp_path, InlineEngine(tmp_path / "runs"), board).rows
     kinds = {
@@ -64,9 +64,9 @@ def test_a_collapsed_trial_breaks_the_constraint_and_a_failed_one_has_no_value(t
         1e30: ("FAIL", None),
     }
     trials = study(tmp_path).trials
-    assert {trial.params["optimiser.weight_decay"] for trial in trials} >= {20.0}
+    assert {trial.params["optimizer.weight_decay"] for trial in trials} >= {20.0}
     for trial, row in zip(trials, rows, strict=True):
-        state, constraint = kinds[trial.params["optimiser.weight_decay"]]
+        state, constraint = kinds[trial.params["optimizer.weight_decay"]]
         assert trial.state.name == state
         if constraint is not None:
             assert trial.constraints == constraint

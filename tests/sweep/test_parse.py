@@ -118,7 +118,7 @@ def test_the_kept_sweep_is_the_sweep(tmp_path):
     )
     keep_sweep(sweep, tmp_path)
     assert load_sweep(tmp_path / "sweep.toml") == sweep
-    search = parse_sweep({"search": {"trials": 3, "optimiser.lr": {"low": 0.1, "high": 1.0}}})
+    search = parse_sweep({"search": {"trials": 3, "optimizer.lr": {"low": 0.1, "high": 1.0}}})
     keep_sweep(search, tmp_path / "other")
     assert load_sweep(tmp_path / "other" / "sweep.toml") == search
 

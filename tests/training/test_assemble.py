@@ -143,19 +143,19 @@ def test_a_device_is_found():
 
 
 def test_the_losss_own_parameters_have_a_rate_and_no_weight_decay():
-    values = {"optimiser": {"name": "sgd", "lr": 0.1, "loss_lr": 0.5, "weight_decay": 0.01}}
+    values = {"optimizer": {"name": "sgd", "lr": 0.1, "loss_lr": 0.5, "weight_decay": 0.01}}
     config = parse_config({**values, "loss": {"name": "margin"}})
     loss = assemble.build_loss(config, DATA)
-    optimiser = assemble.build_optimiser(config, torch.nn.Linear(4, 2), loss)
-    assert [(g["lr"], g["weight_decay"]) for g in optimiser.param_groups] == [(0.1, 0.01), (0.5, 0)]
+    optimizer = assemble.build_optimizer(config, torch.nn.Linear(4, 2), loss)
+    assert [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [(0.1, 0.01), (0.5, 0)]
     fixed = parse_config({**values, "loss": {"name": "margin", "learn_beta": False}})
-    plain = assemble.build_optimiser(fixed, torch.nn.Linear(4, 2), assemble.build_loss(fixed, DATA))
+    plain = assemble.build_optimizer(fixed, torch.nn.Linear(4, 2), assemble.build_loss(fixed, DATA))
     assert len(plain.param_groups) == 1
 
 
 def test_the_rate_warms_up_and_falls_along_a_cosine():
     values = {"schedule": "cosine", "warmup": 10}
-    config = parse_config({"optimiser": values, "train": {"steps": 110}})
+    config = parse_config({"optimizer": values, "train": {"steps": 110}})
     rates = [assemble.learning_rate(config, step) for step in (0, 9, 10, 60, 110, 200)]
     middle = 0.5 * (1 + math.cos(math.pi / 2))
     assert rates == pytest.approx([0.1, 1.0, 1.0, middle, 0.0, 0.0], abs=1e-12)

@@ -16,7 +16,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.losses.memory import memories
 from uncollapse.metrics import retrieval
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 from uncollapse.training import parse_config, train
 from uncollapse.training.distributed import (
     ALONE,
@@ -39,9 +39,9 @@ LOSSES = {
     "triplet soft": {"name": "triplet", "soft": True, "reduction": "mean"},
     "triplet scale-free": {"name": "triplet", "margin": 0.3, "scale_free": True},
     "triplet over hardest negatives": {"name": "triplet", "scale_free": "hardest-negative"},
-    "triplet and sigreg": {"name": "triplet", "regulariser": "sigreg"},
-    "triplet and coding rate": {"name": "triplet", "regulariser": "coding-rate"},
-    "margin and variance": {"name": "margin", "regulariser": "variance-covariance"},
+    "triplet and sigreg": {"name": "triplet", "regularizer": "sigreg"},
+    "triplet and coding rate": {"name": "triplet", "regularizer": "coding-rate"},
+    "margin and variance": {"name": "margin", "regularizer": "variance-covariance"},
     "margin": {"name": "margin"},
     "margin, β a class": {"name": "margin", "beta_per": "class", "nu": 0.1},
     "margin, β a sample": {"name": "margin", "beta_per": "sample"},
@@ -233,7 +233,7 @@ def _remembered(ranks, configs, data):
 
 def test_every_rank_remembers_the_batches_of_all():
     data, loss = samples(), LOSSES["memory"]
-    slow = {"optimiser": {"name": "sgd", "lr": 0.02}}  # rounding stays what it is
+    slow = {"optimizer": {"name": "sgd", "lr": 0.02}}  # rounding stays what it is
     configs = [case(loss, ("hard", "hard"), **slow)]
     configs.append(case(loss, ("easy", "hard"), p=4, scope="rank", **slow))
     alone = _remembered(ALONE, configs, data)
@@ -325,7 +325,7 @@ RUN = {
     "batch": {"p": 9, "k": 4},
     "mining": {"positives": "random", "negatives": "distance"},
     "loss": {"name": "margin", "beta_per": "class"},
-    "optimiser": {"name": "sgd", "lr": 0.02, "clip": 1.0},
+    "optimizer": {"name": "sgd", "lr": 0.02, "clip": 1.0},
     "guard": {"every": 4},
     "evaluate": {"max_samples": 200, "batch": 64, "clustering": True},
     "train": {"steps": 14, "log_every": 1, "evaluate_every": 7, "checkpoint_every": 4},
@@ -405,7 +405,7 @@ def _rescued(ranks, out):
     values["model"] = RUN["model"] | {"normalize": False}
     values["mining"] = {"positives": "hard", "negatives": "hard"}
     values["loss"] = {"margin": 0.0}
-    values["optimiser"] = {"name": "adam", "lr": 0.03}
+    values["optimizer"] = {"name": "adam", "lr": 0.03}
     values["guard"] = {"action": "rescue", "every": 5}
     values["train"] = {"steps": 60, "evaluate_every": 60, "checkpoint_every": 10}
     kept = []

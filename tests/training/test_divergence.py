@@ -19,7 +19,7 @@ VALUES = {
     "data": {"name": "digits"},
     "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
     "batch": {"p": 5, "k": 4},
-    "optimiser": {"lr": 1e18},
+    "optimizer": {"lr": 1e18},
     "evaluate": {"max_samples": 100},
     "train": {"steps": 120, "evaluate_every": 1000, "tensorboard": "off"},
 }
@@ -33,7 +33,7 @@ def config(**changes: dict[str, object]) -> Config:
 def test_the_sentence_has_the_step_and_advice(action: str, tmp_path: Path) -> None:
     told = (
         r"diverging: the loss became nan at step \d; no checkpoint was written yet\. Begin in a "
-        r"new folder with a lower optimiser\.lr, such as 0\.01, with optimiser\.clip = 1\.0 "
+        r"new folder with a lower optimizer\.lr, such as 0\.01, with optimizer\.clip = 1\.0 "
         r"or guard\.action = 'rescue'"
     )
     with pytest.raises(TrainingError, match=told):
@@ -55,7 +55,7 @@ def test_a_rescue_rolls_back_and_goes_on_at_a_lower_rate(tmp_path: Path) -> None
 
 
 def test_a_rescued_run_resumes_exactly(tmp_path: Path) -> None:
-    changes = {"optimiser": {"lr": 1e3}, "guard": {"action": "rescue"}}
+    changes = {"optimizer": {"lr": 1e3}, "guard": {"action": "rescue"}}
     rescued = config(**changes, train={"steps": 30})
     whole = train(rescued, tmp_path / "whole")
     assert any("Rolled back" in line.get("event", "") for line in whole.metrics())

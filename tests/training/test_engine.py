@@ -27,7 +27,7 @@ SMALL = {
     "batch": {"p": 5, "k": 4},
     "mining": {"positives": "random", "negatives": "distance"},
     "loss": {"name": "margin", "beta_per": "class"},
-    "optimiser": {"name": "adam", "lr": 1e-2, "schedule": "cosine", "warmup": 5, "clip": 1.0},
+    "optimizer": {"name": "adam", "lr": 1e-2, "schedule": "cosine", "warmup": 5, "clip": 1.0},
     "evaluate": {"max_samples": 150},
     "train": {"steps": 40, "log_every": 4, "evaluate_every": 15, "checkpoint_every": 3},
 }
@@ -144,8 +144,8 @@ def test_an_existing_run_is_not_overwritten(tmp_path):
 
 def test_resuming_with_another_config_is_refused(tmp_path):
     train(config(train={"steps": 1}), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"optimiser\.lr: .*got 0\.5 \(the run was started with"):
-        train(config(optimiser={"lr": 0.5}, train={"steps": 1}), tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match=r"optimizer\.lr: .*got 0\.5 \(the run was started with"):
+        train(config(optimizer={"lr": 0.5}, train={"steps": 1}), tmp_path / "run", resume=True)
 
 
 def test_a_finished_run_is_returned_as_it_is(tmp_path):
@@ -221,9 +221,9 @@ def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
         {"name": "triplet", "trim": 0.5, "trim_on": "positives"},
         {"name": "triplet", "id_weight": 1.0, "label_smoothing": 0.1},
         {"name": "triplet", "scale_free": "hardest-negative"},
-        {"name": "triplet", "regulariser": "variance-covariance"},
-        {"name": "triplet", "regulariser": "coding-rate", "id_weight": 1.0},
-        {"name": "sup-con", "regulariser": "sigreg", "regulariser_weight": 0.02},
+        {"name": "triplet", "regularizer": "variance-covariance"},
+        {"name": "triplet", "regularizer": "coding-rate", "id_weight": 1.0},
+        {"name": "sup-con", "regularizer": "sigreg", "regularizer_weight": 0.02},
     ],
 )
 def test_every_loss_trains_from_a_config(loss, tmp_path):

@@ -8,7 +8,7 @@ from torch import nn
 
 from uncollapse.data import LabelledImages, TensorSource, load
 from uncollapse.metrics import clustering, retrieval
-from uncollapse.training.config import EvaluateConfig, parse_config
+from uncollapse.training.config import parse_config
 from uncollapse.training.evaluation import (
     as_evaluated,
     embed,
@@ -16,6 +16,7 @@ from uncollapse.training.evaluation import (
     evaluate_splits,
     evenly_spaced,
 )
+from uncollapse.training.sections import EvaluateConfig
 
 POINTS = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(60) % 3

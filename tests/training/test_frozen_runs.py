@@ -5,7 +5,7 @@ import torch
 
 from uncollapse._base.check import InputError
 from uncollapse.training import parse_config, train
-from uncollapse.training.assemble import build_optimiser, load_data, load_eval_data
+from uncollapse.training.assemble import build_optimizer, load_data, load_eval_data
 from uncollapse.training.measurer import start_network
 from uncollapse.training.session import Session
 
@@ -28,7 +28,7 @@ def config(**changes):
 
 def test_a_run_trains_its_head_on_features_and_its_network_takes_images(tmp_path):
     run = train(config(), tmp_path / "run")
-    assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 2  # train and test
+    assert len(list((tmp_path / "cache").glob("features-*.bin"))) == 2  # train and test
     data = load_eval_data(run.config, "test")
     assert data.features is not None
     model = run.load_model()
@@ -68,16 +68,16 @@ def test_the_head_starts_at_the_principal_axes_of_the_training_features():
 def test_the_trunk_has_its_own_rate_and_what_is_frozen_none():
     values = config(
         model={"backbone": "resnet18", "freeze": "layer3", "head": "linear"},
-        optimiser={"lr": 1e-2, "trunk_lr": 1e-4, "schedule": "step", "decay_every": 1},
+        optimizer={"lr": 1e-2, "trunk_lr": 1e-4, "schedule": "step", "decay_every": 1},
     )
     one = Session(values, load_data(values, "train"))
-    rates = [group["lr"] for group in one.optimiser.param_groups]
+    rates = [group["lr"] for group in one.optimizer.param_groups]
     assert rates == [1e-2, 1e-4]
-    tuned = {id(p) for group in one.optimiser.param_groups for p in group["params"]}
+    tuned = {id(p) for group in one.optimizer.param_groups for p in group["params"]}
     assert tuned == {id(p) for part in (one.model.head, one.model.trunk) for p in part.parameters()}
     one.advance()
     one.advance()
-    assert [group["lr"] for group in one.optimiser.param_groups] == pytest.approx([1e-3, 1e-5])
+    assert [group["lr"] for group in one.optimizer.param_groups] == pytest.approx([1e-3, 1e-5])
 
 
 def test_pretrained_statistics_of_batch_norm_stay_as_they_were_loaded(tmp_path):
@@ -105,6 +105,6 @@ def test_mean_and_std_beside_a_network_that_scales_pixels_itself_are_refused():
 
 
 def test_groups_without_a_trunk_to_train_are_the_heads_alone():
-    values = config(optimiser={"trunk_lr": 1e-5})
+    values = config(optimizer={"trunk_lr": 1e-5})
     one = Session(values, load_data(values, "train"))
-    assert len(build_optimiser(values, one.model, one.loss).param_groups) == 1
+    assert len(build_optimizer(values, one.model, one.loss).param_groups) == 1

@@ -10,7 +10,7 @@ from uncollapse.data import LabelledImages, TensorSource, load
 from uncollapse.losses import IdentityLoss, TrimmedLoss, TripletLoss
 from uncollapse.training import parse_config, train
 from uncollapse.training import predictions as run_forecast
-from uncollapse.training.assemble import build_loss, build_optimiser, learning_rate
+from uncollapse.training.assemble import build_loss, build_optimizer, learning_rate
 from uncollapse.training.predictions import forecast_run
 from uncollapse.training.session import Session
 
@@ -24,7 +24,7 @@ VALUES = {
     "loss": LOSS,
     "mining": {"positives": "hard", "negatives": "hard"},
     "guard": {"action": "rescue", "every": 2},
-    "optimiser": {"lr": 0.01, "loss_lr": 0.1, "warmup": 8},
+    "optimizer": {"lr": 0.01, "loss_lr": 0.1, "warmup": 8},
     "train": {"steps": 12, "log_every": 2, "tensorboard": "off"},
     "evaluate": {"max_samples": 200},
 }
@@ -40,9 +40,9 @@ def session(**changes):
 
 def test_the_classifier_learns_at_its_own_rate():
     loss = build_loss(config(), DATA)
-    optimiser = build_optimiser(config(), torch.nn.Linear(4, 4), loss)
-    assert optimiser.param_groups[1]["lr"] == 0.1
-    assert [id(p) for p in optimiser.param_groups[1]["params"]] == [id(loss.classifier)]
+    optimizer = build_optimizer(config(), torch.nn.Linear(4, 4), loss)
+    assert optimizer.param_groups[1]["lr"] == 0.1
+    assert [id(p) for p in optimizer.param_groups[1]["params"]] == [id(loss.classifier)]
 
 
 @pytest.mark.parametrize("neck", ["none", "batch-norm"])
@@ -80,7 +80,7 @@ def test_after_a_rescue_the_guards_factor_and_the_warm_up_both_count():
         one.advance()
         warm = learning_rate(one.config, step)
         assert warm == min(1.0, (step + 1) / 8)
-        rates = [group["lr"] for group in one.optimiser.param_groups]
+        rates = [group["lr"] for group in one.optimizer.param_groups]
         assert rates == pytest.approx([0.01 * warm * factor, 0.1 * warm * factor])
 
 

@@ -11,11 +11,11 @@ from uncollapse._base.check import InputError
 from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
 from uncollapse.losses.base import Wrapper
 from uncollapse.losses.memory import remembers
-from uncollapse.losses.regularisers import Regulariser
+from uncollapse.losses.regularizers import Regularizer
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import build_loss
 from uncollapse.training.config import parse_config
-from uncollapse.training.sections import LOSSES, REGULARISERS, LossConfig, OneOf, TrainingSize
+from uncollapse.training.sections import LOSSES, REGULARIZERS, LossConfig, OneOf, TrainingSize
 
 SIZE = TrainingSize(classes=3, samples=12, dim=2, generator=torch.Generator().manual_seed(0))
 EVERY = pytest.mark.parametrize("section", LOSSES.values(), ids=LOSSES.keys())
@@ -26,22 +26,32 @@ def own_keys(section: type[LossConfig]) -> dict[str, object]:
     return {k: f.default for k, f in section.model_fields.items() if k not in shared}
 
 
+def sized(section: type[LossConfig]) -> dict[str, object]:
+    """The arguments of its loss that follow from the training data."""
+    sizes = {"num_classes": 3, "dim": 2, "generator": SIZE.generator, "size": None}
+    return {k: v for k, v in sizes.items() if k in inspect.signature(section.kind).parameters}
+
+
 def test_every_loss_has_a_section():
     built_on = {section.kind for section in LOSSES.values()}
     public = {getattr(losses, name) for name in losses.__all__}
     concrete = {x for x in public if isinstance(x, type) and issubclass(x, Loss)}
-    added = {loss for loss in concrete if issubclass(loss, Wrapper | Regulariser)}
+    added = {loss for loss in concrete if issubclass(loss, Wrapper | Regularizer)}
     # A run's batches have labels and no columns of pairs.
-    assert built_on == concrete - added - {Loss, losses.MultipleNegativesRankingLoss}
-    made = {type(make(False, SIZE)) for make in REGULARISERS.values()}
-    assert made == {loss for loss in added if issubclass(loss, Regulariser)}
+    assert built_on == concrete - added - {
+        Loss,
+        losses.TupleLoss,
+        losses.MultipleNegativesRankingLoss,
+    }
+    made = {type(make(False, SIZE)) for make in REGULARIZERS.values()}
+    assert made == {loss for loss in added if issubclass(loss, Regularizer)}
 
 
 @EVERY
 def test_a_section_has_the_keywords_of_its_loss_and_their_defaults(section):
     parameters = inspect.signature(section.kind).parameters
     assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values())
-    of_the_data = section().sized(SIZE)
+    of_the_data = sized(section)
     made = section.kind(**of_the_data)
     wanted = {
         k: getattr(made, k) if p.default is None else p.default
@@ -56,13 +66,13 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
     for key, field in section.model_fields.items():
         words = next((m.words for m in field.metadata if isinstance(m, OneOf)), ())
         words = words or tuple(w for w in get_args(field.annotation) if isinstance(w, str))
-        if not words or key in ("name", "regulariser"):
+        if not words or key in ("name", "regularizer"):
             continue
         if key == "memory_references" and not remembers(section.kind):
             continue
         renamed = {"trim_on": "on", "id_neck": "neck", "memory_references": "references"}
         name = renamed.get(key, key)
-        size = {k: v for k, v in section().sized(SIZE).items() if k != name}
+        size = {k: v for k, v in sized(section).items() if k != name}
         if key == "beta_per":
             size["size"] = 3
 
@@ -97,7 +107,7 @@ def test_what_a_section_accepts_its_loss_accepts_and_what_it_refuses_it_refuses(
             except ValidationError:
                 accepted = False
             try:
-                section.kind(**given, **section().sized(SIZE))
+                section.kind(**given, **sized(section))
             except InputError:
                 assert not accepted, given
             else:
@@ -113,7 +123,7 @@ def test_a_section_builds_its_loss_with_its_settings_and_miner(section):
     assert loss.miner is miner
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
-    plain = section.kind(**section().sized(SIZE), miner=miner)
+    plain = section.kind(**sized(section), miner=miner)
     if list(plain.parameters()):
         plain.load_state_dict(loss.state_dict())
     assert torch.equal(loss(z, labels), plain(z, labels))
@@ -141,15 +151,15 @@ def test_every_loss_can_have_a_classifier_beside_it_trimmed_or_not(section):
 
 
 @EVERY
-@pytest.mark.parametrize("name", REGULARISERS)
+@pytest.mark.parametrize("name", REGULARIZERS)
 def test_every_loss_can_have_a_regulariser_beside_it(section, name):
     miner = Miner("easy", "hard")
     for more in ({}, {"trim": 0.5}, {"id_weight": 0.5}):
-        loss = section(regulariser=name, regulariser_weight=0.25, **more).build(miner, SIZE)
+        loss = section(regularizer=name, regularizer_weight=0.25, **more).build(miner, SIZE)
         assert type(loss) is MultipleLosses
         assert loss.weights == (1.0, 0.25)
         assert type(loss.inner) is type(section(**more).build(miner, SIZE))
-        assert isinstance(loss.others[0], Regulariser)
+        assert isinstance(loss.others[0], Regularizer)
         assert loss.miner is miner
         z = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
         assert loss(z, torch.tensor([0, 0, 1, 1, 2, 2])).requires_grad or not list(
@@ -161,7 +171,7 @@ def test_every_loss_can_have_a_regulariser_beside_it(section, name):
 def test_a_regulariser_sees_directions_where_the_loss_or_the_network_has_no_others(name):
     def sees(section, unit=False):
         size = TrainingSize(3, 12, 2, unit=unit)
-        return section(regulariser=name).build(None, size).others[0].normalize
+        return section(regularizer=name).build(None, size).others[0].normalize
 
     assert not sees(LOSSES["triplet"])
     assert sees(LOSSES["triplet"], unit=True)
@@ -176,7 +186,7 @@ def test_a_run_s_regulariser_knows_that_its_network_ends_in_a_normalisation():
             {
                 "data": {"name": "digits"},
                 "model": {"normalize": unit},
-                "loss": {"regulariser": "sigreg", "regulariser_weight": 0.02},
+                "loss": {"regularizer": "sigreg", "regularizer_weight": 0.02},
             }
         )
         loss = build_loss(config, load("digits"))
@@ -187,11 +197,11 @@ def test_a_run_s_regulariser_knows_that_its_network_ends_in_a_normalisation():
 @EVERY
 def test_the_weight_of_a_regulariser_without_one_is_refused(section):
     name = section.model_fields["name"].default
-    message = r"loss\.regulariser_weight: expected 0\.1 where loss\.regulariser is 'none', got 0\.5"
+    message = r"loss\.regularizer_weight: expected 0\.1 where loss\.regularizer is 'none', got 0\.5"
     with pytest.raises(InputError, match=message):
-        parse_config({"loss": {"name": name, "regulariser_weight": 0.5}})
-    with pytest.raises(InputError, match=r"loss\.regulariser: expected 'none', 'variance"):
-        parse_config({"loss": {"name": name, "regulariser": "vicreg"}})
+        parse_config({"loss": {"name": name, "regularizer_weight": 0.5}})
+    with pytest.raises(InputError, match=r"loss\.regularizer: expected 'none', 'variance"):
+        parse_config({"loss": {"name": name, "regularizer": "vicreg"}})
 
 
 def test_the_classifier_is_drawn_from_the_generator():

@@ -213,7 +213,7 @@ def test_the_mode_drift_of_the_own_loss_is_measured_at_the_start_and_at_the_end(
     rows = list(itertools.islice(build_sampler(found.config, data), 8))
     with torch.no_grad():
         batches = [(network(data[one][0]), data.label_index[one]) for one in rows]
-    expected = mode_drift(SupConLoss(temperature=0.2), batches, normalized=True).value
+    expected = mode_drift(SupConLoss(temperature=0.2), batches, normalize=True).value
     measures = found.measures()
     assert measures.before.batches.modes == pytest.approx(expected, rel=1e-4)
     assert measures.after.batches.modes not in (None, measures.before.batches.modes)

@@ -28,7 +28,7 @@ VALUES = {
     "loss": {"margin": 0.2, "memory": 50},
     "mining": {"positives": "hard", "negatives": "hard"},
     "guard": {"action": "rescue", "every": 2},
-    "optimiser": {"lr": 0.01},
+    "optimizer": {"lr": 0.01},
     "train": {"steps": 12, "log_every": 2, "tensorboard": "off"},
     "evaluate": {"max_samples": 200},
 }
@@ -144,7 +144,7 @@ def test_a_race_begins_every_strategy_with_the_memory_of_the_copy():
             break
     else:
         raise AssertionError([str(event) for event in guard.events])
-    steps = max(lap.steps for lap in events[-1].race.last.values())
+    steps = max(score.steps for score in events[-1].race.last.values())
     assert int(loss.calls) <= step + steps  # its own steps since the copy, and no other's
 
 
@@ -153,7 +153,7 @@ def test_a_guards_look_at_drifts_leaves_the_memory_alone():
     for _ in range(6):
         one.advance()
     before = one.loss.kept()
-    one.guard._choice.measured(one.guard.first, one.guard.first, [], one.guard.monitor)
+    one.guard._alternatives()
     assert all(torch.equal(before[name], value) for name, value in one.loss.kept().items())
 
 

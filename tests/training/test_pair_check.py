@@ -15,8 +15,8 @@ from uncollapse.data import DataError, LabelledImages, TensorSource, load
 from uncollapse.report import run_report
 from uncollapse.report.run_page import Curve, History, curve_charts
 from uncollapse.training import Run, embed, measure_run, parse_config, train
-from uncollapse.training.config import EvaluateConfig
 from uncollapse.training.evaluation import NotFiniteError, PairCheck, evaluate_splits, find_checks
+from uncollapse.training.sections import EvaluateConfig
 
 
 def by_the_book(z, pairs, same, folds, rates):

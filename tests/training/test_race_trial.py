@@ -61,7 +61,7 @@ def test_a_rescued_run_takes_the_batches_again_that_its_weights_have_not_seen():
     back = int(values["event"].split("Rolled back to step ")[1].split(";")[0])
     race = Race.from_dict(values["race"])
     assert back < one.step
-    assert one.stream.place == back + max(lap.steps for lap in race.laps)
+    assert one.stream.place == back + max(score.steps for score in race.scores)
 
 
 def test_a_race_can_be_switched_off():
@@ -85,23 +85,23 @@ def test_a_run_saved_after_its_race_goes_on_as_it_would_have():
 
 
 def test_a_course_keeps_no_more_batches_than_memory_has_room_for(monkeypatch):
-    (size,) = {images.nbytes for images, _ in SessionTrial(session()).course(2, 96).batches}
+    (size,) = {images.nbytes for images, _ in SessionTrial(session()).race_data(2, 96).batches}
     for room, kept in ((3 * size + 1, 3), (size // 2, 1), (9 * size, 5)):
         monkeypatch.setattr("uncollapse.training.races._BYTES", room)
-        assert len(SessionTrial(session()).course(5, 96).batches) == kept
+        assert len(SessionTrial(session()).race_data(5, 96).batches) == kept
 
 
 def test_a_course_has_the_next_batches_and_rows_that_are_in_none_of_them():
     one, twin = session(), session()
-    course = SessionTrial(one).course(3, 96)
+    data = SessionTrial(one).race_data(3, 96)
     ahead = [twin.take_batch() for _ in range(3)]
-    for (images, rows), (expected, same) in zip(course.batches, ahead, strict=True):
+    for (images, rows), (expected, same) in zip(data.batches, ahead, strict=True):
         assert torch.equal(images, expected)
         assert torch.equal(rows, same)
     assert one.stream.place == 3
-    seen = torch.cat([images.flatten(1) for images, _ in course.batches])
-    assert not (course.held.flatten(1)[:, None] == seen[None]).all(2).any()
-    assert len(course.held) == len(course.labels)
+    seen = torch.cat([images.flatten(1) for images, _ in data.batches])
+    assert not (data.held.flatten(1)[:, None] == seen[None]).all(2).any()
+    assert len(data.held) == len(data.labels)
 
 
 def test_a_trial_is_a_step_of_the_run():

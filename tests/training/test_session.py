@@ -40,13 +40,13 @@ def test_a_step_moves_the_weights_and_says_its_loss():
 
 
 def test_a_restored_session_goes_on_exactly():
-    whole = session(optimiser={"schedule": "cosine", "warmup": 2})
+    whole = session(optimizer={"schedule": "cosine", "warmup": 2})
     for _ in range(3):
         whole.advance()
     saved = copy.deepcopy(whole.checkpoint())  # as on disk: it must not move with the session
     state = torch.get_rng_state()
     torch.manual_seed(99)
-    again = session(optimiser={"schedule": "cosine", "warmup": 2})
+    again = session(optimizer={"schedule": "cosine", "warmup": 2})
     again.restore(saved)
     assert torch.equal(torch.get_rng_state(), state)
     later = [again.advance() for _ in range(3)]
@@ -60,13 +60,13 @@ def test_the_learning_rate_of_network_and_loss_follow_the_schedule():
     changes = {
         "loss": {"name": "margin", "learn_beta": True},
         "mining": {"positives": None, "negatives": None},
-        "optimiser": {"lr": 0.1, "loss_lr": 0.5, "schedule": "step", "decay_every": 2},
+        "optimizer": {"lr": 0.1, "loss_lr": 0.5, "schedule": "step", "decay_every": 2},
     }
     one = session(**changes)
     for step in range(4):
         one.advance()
         factor = learning_rate(one.config, step)
-        rates = [group["lr"] for group in one.optimiser.param_groups]
+        rates = [group["lr"] for group in one.optimizer.param_groups]
         assert rates == pytest.approx([0.1 * factor, 0.5 * factor])
 
 
@@ -80,7 +80,7 @@ def test_the_pool_grows_from_its_start_to_its_end():
 
 
 def test_gradients_are_clipped():
-    free, clipped = session(), session(optimiser={"clip": 1e-9})
+    free, clipped = session(), session(optimizer={"clip": 1e-9})
     for one in (free, clipped):
         one.advance()
     norm = _gradient_norm(clipped.model)

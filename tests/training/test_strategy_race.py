@@ -19,7 +19,7 @@ VALUES = {
     "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
     "batch": {"p": 5, "k": 8},
     "mining": {"positives": "hard", "negatives": "hard"},
-    "optimiser": {"lr": 0.01},
+    "optimizer": {"lr": 0.01},
     "train": {"steps": 400},
 }
 
@@ -52,8 +52,8 @@ def test_a_race_costs_no_more_than_a_tenth_of_the_run(raced):
     assert raced.race.spent <= 40
     asked = race_run(config(), steps=90)
     assert 40 < asked.race.spent <= 90
-    laps = [max(lap.steps for lap in one.race.laps) for one in (raced, asked)]
-    assert laps[0] < laps[1]
+    scores = [max(score.steps for score in one.race.scores) for one in (raced, asked)]
+    assert scores[0] < scores[1]
 
 
 def test_strategies_that_shrink_do_not_race_except_the_own(raced):
@@ -81,12 +81,12 @@ def test_a_short_race_is_run_by_strategies_with_other_positives_only(raced):
 
 def test_the_own_strategy_wins_what_chance_could_decide_if_it_does_not_shrink():
     # With a rate that changes nothing all embed the rows alike.
-    still = {"optimiser": {"lr": 1e-12}}
+    still = {"optimizer": {"lr": 1e-12}}
     safe = race_run(config(mining={"positives": "easy", "negatives": "semihard"}, **still))
     assert safe.entrants[0].drift <= 0.02
     assert safe.winner == safe.own
     assert safe.changes == {}
-    assert {lap.recall for lap in safe.race.laps} == {safe.start}
+    assert {score.recall for score in safe.race.scores} == {safe.start}
     left = [one.scale for one in safe.entrants if one.scale is not None]
     assert left == pytest.approx([1.0] * len(left), abs=1e-6)
     shrinking = race_run(config(**still))
@@ -105,16 +105,16 @@ def test_each_step_of_the_race_has_the_rate_and_pool_that_the_run_has_there(monk
     seen, train_on = [], Session.train_on
 
     def spy(self, images, rows):
-        seen.append((self.optimiser.param_groups[0]["lr"], self.loss.miner.pool))
+        seen.append((self.optimizer.param_groups[0]["lr"], self.loss.miner.pool))
         return train_on(self, images, rows)
 
     monkeypatch.setattr(Session, "train_on", spy)
     changes = {
-        "optimiser": {"lr": 0.01, "warmup": 1000},
+        "optimizer": {"lr": 0.01, "warmup": 1000},
         "mining": {"positives": "hard", "negatives": "hard", "pool_start": 4, "pool_steps": 100},
     }
     found = race_run(config(**changes))
-    first = found.race.laps[0].steps
+    first = found.race.scores[0].steps
     run = Session(config(guard={"action": "off"}, **changes), load("digits", split="train"))
     raced, seen[:] = seen[:first], []
     for _ in range(first):

@@ -24,13 +24,41 @@ _LONGEST = 160  # characters that are shown of what was given
 
 
 class InputError(ValueError):
-    """A user's argument that cannot be used; the message says what would be."""
+    """A user's argument that cannot be used.
 
-    def __init__(self, name: str, given: object, allowed: str) -> None:
-        text = str(given)
+    `name` is the argument, `given` what was passed, `allowed` what would do. `shown` replaces
+    `given` in the message, where `str(given)` would not do. All three are None in a `conflict`.
+
+    >>> str(InputError("margin", -1, "a positive number"))
+    'margin: expected a positive number, got -1'
+    """
+
+    name: str | None = None
+    given: object = None
+    allowed: str | None = None
+
+    def __init__(self, name: str, given: object, allowed: str, *, shown: str | None = None) -> None:
+        text = str(given) if shown is None else shown
         if len(text) > _LONGEST:  # an array in place of a number, say
             text = f"{text[:_LONGEST]}… ({type(given).__name__})"
         super().__init__(f"{name}: expected {allowed}, got {text}")
+        self.name, self.given, self.allowed = name, given, allowed
+
+    @classmethod
+    def conflict(cls, sentence: str) -> InputError:
+        """The error for two arguments that exclude each other: the sentence is the message.
+
+        >>> str(InputError.conflict("pass tuples or a miner, not both"))
+        'pass tuples or a miner, not both'
+        """
+        return cls.__new__(cls, sentence)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes `given` travels as it is if it is plain, otherwise as text."""
+        state = vars(self).copy()
+        if not isinstance(self.given, str | int | float | None):
+            state["given"] = str(self.given)
+        return type(self).conflict, self.args, state
 
 
 def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
@@ -43,9 +71,9 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
     """Raise unless `value` is one of the words allowed."""
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
-        near = difflib.get_close_matches(value, words, 1) if isinstance(value, str) else []
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise InputError(name, _shown(value) + hint, "one of " + ", ".join(map(repr, words)))
+        hint = did_you_mean(value, words) if isinstance(value, str) else ""
+        allowed_words = "one of " + ", ".join(map(repr, words))
+        raise InputError(name, value, allowed_words, shown=_shown(value) + hint)
 
 
 def did_you_mean(given: str, words: Iterable[str]) -> str:
@@ -61,7 +89,7 @@ def did_you_mean(given: str, words: Iterable[str]) -> str:
 def check_int(name: str, value: object, low: int = 1) -> int:
     """Return `value` as an int of at least `low`, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise InputError(name, _shown(value), f"a whole number of at least {low}")
+        raise InputError(name, value, f"a whole number of at least {low}", shown=_shown(value))
     return int(value)
 
 
@@ -70,7 +98,7 @@ def check_number(name: str, value: object, low: float = -math.inf, high: float =
     ok = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not ok or not math.isfinite(float(value)) or not low <= float(value) <= high:  # type: ignore[arg-type]
         span = "" if (low, high) == (-math.inf, math.inf) else f" in [{low:g}, {high:g}]"
-        raise InputError(name, _shown(value), f"a finite number{span}")
+        raise InputError(name, value, f"a finite number{span}", shown=_shown(value))
     return float(value)  # type: ignore[arg-type]
 
 

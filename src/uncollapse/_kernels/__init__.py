@@ -1,11 +1,9 @@
-"""Compiled twins of torch functions that stand, readable, in the public packages; needs numba.
+"""Compiled twins of torch functions in the public packages; needs numba.
 
-One file per kernel, each naming its twin. `_base.extras.compiled` finds this room; without
-it, or without numba, the twins do the work with the same results.
+Each kernel names its twin. `_base.extras.compiled` finds this package; without it, or without
+numba, the twins do the work with the same results.
 """
 
-from uncollapse._kernels.frame import frame_rows, tangent
-from uncollapse._kernels.mine import choose
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
 from uncollapse._kernels.ranking import (
     SORTED_BELOW,
@@ -14,7 +12,15 @@ from uncollapse._kernels.ranking import (
     count_tile,
     own_squares,
 )
-from uncollapse._kernels.triplets import class_distances, class_gradient, hinge_rows, triplet_charge
+from uncollapse._kernels.triplets import (
+    choose,
+    class_distances,
+    class_gradient,
+    frame_rows,
+    hinge_rows,
+    tangent,
+    triplet_charge,
+)
 
 __all__ = [
     "SORTED_BELOW",

@@ -1,4 +1,4 @@
-"""Counting of the negatives before each positive: twins of `TorchScan` in `metrics.ranking`."""
+"""Ranks of positives, counted tile by tile: twins of `TorchScan` in `metrics.ranking`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse._kernels.loops import unfused
+from uncollapse._kernels.triplets import unfused
 
 __all__ = [
     "SORTED_BELOW",
@@ -15,11 +15,12 @@ __all__ = [
     "RankedPoints",
     "count_tile",
     "own_squares",
-    "pair_square",
 ]
 
 
 SORTED_BELOW = 32  # longer lists are sorted faster by NumPy
+_FEW, _LINEAR = 4, 160
+_PART = 128  # columns looked at together
 
 
 class RankedPoints(NamedTuple):
@@ -34,7 +35,7 @@ class RankedPoints(NamedTuple):
 
 
 @unfused
-def pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
+def _pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
     """Exact squared distance of two positions."""
     if x.twin[i] == y.twin[j]:
         return 0.0
@@ -53,27 +54,23 @@ def own_squares(
 ) -> None:  # fmt: skip
     """Exact squared distances of the queries [first, last) to their positives, short lists sorted.
 
-    `low` is the query of `start[0]`. `mutual`: one set, and whole classes of it, so that each pair
-    serves both.
+    Twin of `TorchScan.own_squares`. `low` is the query of `start[0]`. `mutual`: one set, and whole
+    classes of it, so that each pair serves both.
     """
     for q in range(first, last):
         if mutual:
             for g in range(q + 1, own_high[q]):
-                square = pair_square(x, q, y, g)
+                square = _pair_square(x, q, y, g)
                 out[start[q] + g - 1 - own_low[q]] = square
                 out[start[g] + q - own_low[q]] = square
         else:
-            place = start[q - low]
+            entry = start[q - low]
             for g in range(own_low[q], own_high[q]):
                 if x_skip[q] != y_skip[g]:
-                    out[place] = pair_square(x, q, y, g)
-                    place += 1
+                    out[entry] = _pair_square(x, q, y, g)
+                    entry += 1
         if start[q - low + 1] - start[q - low] < SORTED_BELOW:
             out[start[q - low] : start[q - low + 1]].sort()
-
-
-_FEW, _LINEAR = 4, 160
-_PART = 128  # columns looked at together
 
 
 class CountArrays(NamedTuple):
@@ -101,7 +98,7 @@ class Bounds(NamedTuple):
     cap: Array
 
 
-class Found(NamedTuple):
+class Listed(NamedTuple):
     """For the queries of rows and of columns: how many are nearer for certain, and the doubtful."""
 
     row_nearer: Array
@@ -165,7 +162,7 @@ def _flagged(
 
 @unfused
 def _second_look(
-    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, found: Found,
+    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, listed: Listed,
 ) -> tuple[int, int]:  # fmt: skip
     """Where something is near: count what precedes every positive for certain, list the doubtful.
 
@@ -188,11 +185,11 @@ def _second_look(
                 nearer += np.int32(certain)
                 maybe += np.int32(possible)
                 flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
-            found.row_nearer[i] += nearer
+            listed.row_nearer[i] += nearer
             if maybe > nearer:
                 of_rows = _flagged(
                     flag, word, stop - start, maybe - nearer, (i << 16) + start,
-                    found.row_pairs, of_rows,
+                    listed.row_pairs, of_rows,
                 )  # fmt: skip
             if not both:
                 continue
@@ -201,13 +198,13 @@ def _second_look(
             for j in range(begin, end):
                 certain = tile[i, j] + column.high[j] < sure
                 possible = tile[i, j] + column.low[j] <= cap
-                found.column_nearer[j] += np.int32(certain)
+                listed.column_nearer[j] += np.int32(certain)
                 maybe += np.int32(possible) - np.int32(certain)
                 flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
             if maybe > 0:
                 of_columns = _flagged(
                     flag, word, stop - start, maybe, (i << 16) + start,
-                    found.column_pairs, of_columns,
+                    listed.column_pairs, of_columns,
                 )  # fmt: skip
     return of_rows, of_columns
 
@@ -249,7 +246,7 @@ def _count_rows(
         k = _first_at_least(threshold, counts.start[q], end, low)
         high = tile[i, j] + bounds.high[j] + (x.norms[position] + x.band[position])
         if k < end and threshold[k] <= high:
-            k = _first_at_least(threshold, k, end, pair_square(x, position, y, column0 + j))
+            k = _first_at_least(threshold, k, end, _pair_square(x, position, y, column0 + j))
         if k < end:
             counts.hist[k] += 1
             counts.fresh[q] += 1
@@ -282,7 +279,7 @@ def _count_columns(
             k = _first_at_least(threshold, begin, end, low)
             high = tile[i, j] + bounds.high[j] + (x.norms[other] + x.band[other])
             if k < end and threshold[k] <= high:
-                k = _first_at_least(threshold, k, end, pair_square(x, q, x, other))
+                k = _first_at_least(threshold, k, end, _pair_square(x, q, x, other))
             if k < end:
                 counts.hist[k] += 1
                 counts.fresh[q] += 1
@@ -297,15 +294,15 @@ def count_tile(
 ) -> None:  # fmt: skip
     """The tile's rows are queries, with `both` its columns too; `tile[i, j]` is -2 x·y.
 
-    `both`: one set, all of it ranked together. Own classes are made infinite. `pairs` and `grouped`
-    have room for one more than the tile's entries.
+    Twin of what `TorchScan.counter` gives. `both`: one set, all of it in one count. Own classes are
+    made infinite. `pairs` and `grouped` have room for one more than the tile's entries.
     """
     rows, columns = tile.shape
     here, there = slice(row0, row0 + rows), slice(column0, column0 + columns)
-    mine = slice(row0 - query0, row0 - query0 + rows)
+    own_queries = slice(row0 - query0, row0 - query0 + rows)
     x_low, x_high = x.norms[here] - x.band[here], x.norms[here] + x.band[here]
     low, high = y.norms[there] - y.band[there], y.norms[there] + y.band[there]
-    row = Bounds(low, high, counts.sure[mine] - x_high, counts.cap[mine] - x_low)
+    row = Bounds(low, high, counts.sure[own_queries] - x_high, counts.cap[own_queries] - x_low)
     column = Bounds(low, high, x_high, np.full_like(x_low, -np.inf))  # nothing is near
     if both:
         column = Bounds(low - counts.cap[there], high - counts.sure[there], -x_high, -x_low)
@@ -315,10 +312,10 @@ def count_tile(
             tile[i, j] = np.inf
     near = np.empty((rows, (columns + _PART - 1) // _PART), np.bool_)
     _first_look(tile, row.low, row.cap, column.low, column.cap, near)
-    found = Found(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
-    of_rows, of_columns = _second_look(tile, near, both, row, column, found)
+    listed = Listed(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
+    of_rows, of_columns = _second_look(tile, near, both, row, column, listed)
     _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], query0, counts)
-    _finish(found.row_nearer, row0 - query0, counts)
+    _finish(listed.row_nearer, row0 - query0, counts)
     if both:
         _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, counts)
-        _finish(found.column_nearer, column0, counts)
+        _finish(listed.column_nearer, column0, counts)

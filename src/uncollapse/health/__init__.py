@@ -3,7 +3,6 @@
 from uncollapse.health.advice import Advice, advise_on
 from uncollapse.health.drifts import (
     Drift,
-    DriftRow,
     ModeDrift,
     Probe,
     drift,
@@ -12,8 +11,8 @@ from uncollapse.health.drifts import (
     predict_scale,
     probe,
 )
-from uncollapse.health.figures import cdnv, effective_rank, measure, nc1, principal_axes
-from uncollapse.health.forecasts import Cell, Forecast, forecast
+from uncollapse.health.figures import measure
+from uncollapse.health.forecasts import Forecast, forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import (
     Logger,
@@ -24,42 +23,25 @@ from uncollapse.health.loggers import (
 )
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
-from uncollapse.health.race import Lap, Race
-from uncollapse.health.records import (
-    VERDICTS,
-    ClassHealth,
-    Cosines,
-    Health,
-    Histogram,
-    NearestLabels,
-    Norms,
-    Reference,
-)
+from uncollapse.health.race import Race
 from uncollapse.health.sentence_loss import SentenceLoss
 from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
-from uncollapse.health.verdict import Thresholds, judge
+from uncollapse.health.verdict import VERDICTS, ClassHealth, Health, Reference, Thresholds, judge
 
 __all__ = [
     "VERDICTS",
     "Advice",
-    "Cell",
     "ClassHealth",
     "CollapseMonitor",
-    "Cosines",
     "Drift",
-    "DriftRow",
     "Forecast",
     "Guard",
     "GuardEvent",
     "Health",
-    "Histogram",
-    "Lap",
     "Logger",
     "MlflowLogger",
     "ModeDrift",
-    "NearestLabels",
     "NoiseProbe",
-    "Norms",
     "Probe",
     "Race",
     "Reference",
@@ -70,19 +52,15 @@ __all__ = [
     "Thresholds",
     "WandbLogger",
     "advise_on",
-    "cdnv",
     "drift",
     "drift_table",
-    "effective_rank",
     "forecast",
     "judge",
     "log_health",
     "measure",
     "mode_drift",
-    "nc1",
     "noise_probe",
     "predict_scale",
-    "principal_axes",
     "probe",
     "rank_strategies",
     "strategy_of",

@@ -15,20 +15,10 @@ from typing import Any, Protocol
 
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.extras import import_extra
-from uncollapse.health import loggers
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.records import Health
+from uncollapse.health.verdict import Health
 
-__all__ = [
-    "LOGGERS",
-    "Logger",
-    "MlflowLogger",
-    "TensorBoardLogger",
-    "WandbLogger",
-    "add_to_logs",
-    "open_logger",
-    "tensorboard_log_health",
-]
+__all__ = ["Logger", "MlflowLogger", "TensorBoardLogger", "WandbLogger", "log_health"]
 
 
 class Logger(Protocol):
@@ -203,10 +193,23 @@ def log_health(
 ) -> None:
     """Log every scalar of `health`, and, when it is not healthy, the reasons and the advice.
 
-    `verdict` is logged as its place in `VERDICTS`: 0 is healthy.
+    `verdict` is logged as its place in `VERDICTS`: 0 is healthy. In a loop:
 
         logger, monitor = WandbLogger(), CollapseMonitor(loss_fn)
-        log_health(logger, monitor.update(z, labels, loss))  # in a loop
+        log_health(logger, monitor.update(z, labels, loss))
+
+    >>> import torch
+    >>> from uncollapse.health import measure
+    >>> class Printer:
+    ...     def add_scalar(self, tag, scalar_value, global_step=None):
+    ...         if tag == "collapse/diameter":
+    ...             print(tag, scalar_value, global_step)
+    ...     def add_text(self, tag, text_string, global_step=None):
+    ...         print(tag, text_string)
+    >>> log_health(TensorBoardLogger(writer=Printer()), measure(torch.zeros(3, 2)), step=7)
+    collapse/diameter 0.0 7
+    collapse/verdict network-collapse
+      all embeddings are equal
     """
     step = (health.step or 0) if step is None else step
     logger.log({f"{prefix}/{name}": value for name, value in health.scalars().items()}, step)
@@ -239,27 +242,3 @@ def _plain(name: str) -> str:
     ('test.recall_1', 'collapse/diameter')
     """
     return re.sub(r"[^\w\-. /]", "_", name)
-
-
-# A run's health as TensorBoard scalars, of a writer in hand; other loggers: `health.loggers`.
-
-
-def tensorboard_log_health(
-    writer: Any, health: Health, step: int | None = None, *, prefix: str = "collapse"
-) -> None:
-    """`loggers.log_health` for a `SummaryWriter` of torch's or tensorboardX's.
-
-    >>> import torch
-    >>> from uncollapse.health import measure
-    >>> class Printer:
-    ...     def add_scalar(self, tag, scalar_value, global_step=None):
-    ...         if tag == "collapse/diameter":
-    ...             print(tag, scalar_value, global_step)
-    ...     def add_text(self, tag, text_string, global_step=None):
-    ...         print(tag, text_string)
-    >>> log_health(Printer(), measure(torch.zeros(3, 2)), step=7)
-    collapse/diameter 0.0 7
-    collapse/verdict network-collapse
-      all embeddings are equal
-    """
-    loggers.log_health(loggers.TensorBoardLogger(writer=writer), health, step, prefix=prefix)

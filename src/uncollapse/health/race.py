@@ -15,7 +15,7 @@ from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.strategy import Strategy
 
-__all__ = ["Course", "Lap", "Plan", "Race", "Trial", "found_first", "plan_race", "run_race"]
+__all__ = ["Race", "RaceData", "RacePlan", "RaceScore", "Trial", "plan_race", "run_race"]
 
 _MOST = 4  # strategies that race, unless more are asked for
 _FEWEST_STEPS = 4  # of a strategy before it is judged for the first time
@@ -24,10 +24,10 @@ _FORWARD = 1 / 3  # of a training step
 _DOUBT = 3.0  # standard errors of a paired difference that leave the choice to the adviser's order
 
 
-class Course(NamedTuple):
-    """What a race runs over: batches to train on, and rows to judge by that are not in them.
+class RaceData(NamedTuple):
+    """Batches to train on, and held-out rows that are not in them.
 
-    Batches are whatever the trial trains on; `held` whatever it embeds, with one label per row.
+    Batches are whatever the trial trains on; `held` is whatever it embeds, with one label per row.
     """
 
     batches: Sequence[Any]
@@ -36,33 +36,33 @@ class Course(NamedTuple):
 
 
 class Trial(Protocol):
-    """A training state that can be kept, put back, trained and looked at."""
+    """A training state that can be copied, restored, trained and evaluated."""
 
-    def place(self) -> int | None:
-        """How many batches have been taken so far; None where the batches cannot be had again."""
+    def batches_taken(self) -> int | None:
+        """How many batches have been taken so far; None where they cannot be taken again."""
 
-    def go_back(self, place: int) -> None:
-        """Let the next batch be the one that followed so many."""
+    def rewind(self, batches_taken: int) -> None:
+        """Make the next batch the one that followed so many."""
 
-    def course(self, steps: int, rows: int) -> Course | None:
+    def race_data(self, steps: int, rows: int) -> RaceData | None:
         """`steps` batches, fewer if there are no more, and about `rows` held-out rows; or None."""
 
-    def keep(self) -> Any:
-        """A copy of the state as it is now."""
+    def copy_state(self) -> Any:
+        """A copy of the present state."""
 
-    def put_back(self, state: Any) -> None:
-        """Make a copy the state again."""
+    def restore(self, state: Any) -> None:
+        """Go back to a copied state."""
 
     def train(self, batch: Any) -> None:
         """One step of the optimiser."""
 
     def embed(self, held: Any) -> Tensor:
-        """Held-out rows through the network, which stays as it is."""
+        """Embeddings of held-out rows; the network stays as it is."""
 
 
 @dataclass(frozen=True)
-class Lap:
-    """R@1 of a strategy on the held-out rows after so many steps; 0 once it is lost."""
+class RaceScore:
+    """R@1 of a strategy on the held-out rows after so many steps; 0 once it has diverged."""
 
     strategy: str
     steps: int
@@ -71,40 +71,42 @@ class Lap:
 
 @dataclass(frozen=True)
 class Race:
-    """Every lap in the order it was run, and what was chosen.
+    """Every score in the order it was measured, and the strategy chosen.
 
-    `spent` is the cost in training steps, judging included.
+    `spent` is the cost in training steps, evaluation included.
     """
 
-    laps: tuple[Lap, ...]
+    scores: tuple[RaceScore, ...]
     chosen: str
     rows: int
     spent: float
 
     @property
-    def last(self) -> dict[str, Lap]:
-        """The last lap of each strategy, best first."""
-        latest = {lap.strategy: lap for lap in self.laps}
-        best = sorted(latest.values(), key=lambda lap: (lap.steps, lap.recall), reverse=True)
-        return {lap.strategy: lap for lap in best}
+    def last(self) -> dict[str, RaceScore]:
+        """The last score of each strategy, best first."""
+        latest = {score.strategy: score for score in self.scores}
+        best = sorted(latest.values(), key=lambda score: (score.steps, score.recall), reverse=True)
+        return {score.strategy: score for score in best}
 
     def __str__(self) -> str:
-        said = [f"{name} {lap.recall:.1%} after {lap.steps}" for name, lap in self.last.items()]
-        return f"R@1 of {self.rows} held-out rows: {'; '.join(said)} steps"
+        parts = [
+            f"{name} {score.recall:.1%} after {score.steps}" for name, score in self.last.items()
+        ]
+        return f"R@1 of {self.rows} held-out rows: {'; '.join(parts)} steps"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""
-        laps = [vars(lap) for lap in self.laps]
-        return {"chosen": self.chosen, "rows": self.rows, "spent": self.spent, "laps": laps}
+        scores = [vars(score) for score in self.scores]
+        return {"chosen": self.chosen, "rows": self.rows, "spent": self.spent, "laps": scores}
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Race:
         """The inverse of `to_dict`."""
-        laps = tuple(Lap(**lap) for lap in given["laps"])
-        return cls(laps, given["chosen"], given["rows"], given["spent"])
+        scores = tuple(RaceScore(**score) for score in given["laps"])
+        return cls(scores, given["chosen"], given["rows"], given["spent"])
 
 
-class Plan(NamedTuple):
+class RacePlan(NamedTuple):
     """How many strategies train for how many steps before each halving, judged on `rows` rows."""
 
     strategies: int
@@ -119,14 +121,14 @@ def plan_race(
     *,
     most: int = _MOST,
     fewest: int = _FEWEST_STEPS,
-) -> Plan | None:
+) -> RacePlan | None:
     """The race of most strategies that a budget of training steps has room for; None without.
 
     Each rung gets an equal share of the budget, so that those which stay train for twice as long.
     Judging costs as much as the forward pass of its rows, and comes after `fewest` steps or more.
 
     >>> plan_race(6, budget=80, batch_size=144), plan_race(6, budget=5, batch_size=144)
-    (Plan(strategies=4, rungs=(9, 19), rows=288), None)
+    (RacePlan(strategies=4, rungs=(9, 19), rows=288), None)
     """
     rows = min(max(_ROWS[0], 2 * batch_size), _ROWS[1])
     judging = _FORWARD * rows / batch_size
@@ -137,7 +139,7 @@ def plan_race(
             running = math.ceil(running / 2)
         rungs = tuple(int(budget / len(sizes) / size - judging) for size in sizes)
         if rungs[0] >= fewest:
-            return Plan(count, rungs, rows)
+            return RacePlan(count, rungs, rows)
     return None
 
 
@@ -145,48 +147,48 @@ def run_race(
     trial: Trial,
     candidates: Sequence[Strategy],
     apply: Callable[[Strategy], None],
-    plan: Plan,
+    plan: RacePlan,
     batch_size: int,
 ) -> Race | None:
-    """Successive halving of `candidates`, best guess first, from the state the trial is in.
+    """Successive halving of `candidates`, best guess first, from the trial's present state.
 
-    The trial ends in the state of the winner. Of strategies that three standard errors of the
-    paired difference cannot tell apart, the one named first wins. None where the trial has no rows
-    to judge by; it is then as it was.
+    The trial ends in the winner's state. Of strategies that three standard errors of the paired
+    difference cannot tell apart, the first named wins. None where the trial has no held-out rows;
+    it is then unchanged.
     """
-    runners = _chosen(candidates, plan.strategies)
-    course = trial.course(sum(plan.rungs), plan.rows)
-    if course is None:
+    runners = _first_of_each_form(candidates, plan.strategies)
+    data = trial.race_data(sum(plan.rungs), plan.rows)
+    if data is None:
         return None
-    ids = torch.from_numpy(class_ids(course.labels, None)[0])
-    states = dict.fromkeys(runners, trial.keep())
-    laps: list[Lap] = []
+    ids = torch.from_numpy(class_ids(data.labels, None)[0])
+    states = dict.fromkeys(runners, trial.copy_state())
+    scores: list[RaceScore] = []
     done, spent = 0, 0.0
     for steps in plan.rungs:
-        seen: dict[Strategy, Tensor] = {}
+        hits: dict[Strategy, Tensor] = {}
         for strategy in runners:
-            trial.put_back(states.pop(strategy))
+            trial.restore(states.pop(strategy))
             apply(strategy)
             for number in range(done, done + steps):
-                trial.train(course.batches[number % len(course.batches)])
-            states[strategy] = trial.keep()
-            seen[strategy] = found_first(trial.embed(course.held), ids)
-            laps.append(Lap(str(strategy), done + steps, float(seen[strategy].mean())))
+                trial.train(data.batches[number % len(data.batches)])
+            states[strategy] = trial.copy_state()
+            hits[strategy] = nearest_is_own_class(trial.embed(data.held), ids)
+            scores.append(RaceScore(str(strategy), done + steps, float(hits[strategy].mean())))
             spent += steps + _FORWARD * len(ids) / batch_size
         done += steps
-        runners = _best(runners, seen, math.ceil(len(runners) / 2))
+        runners = _best(runners, hits, math.ceil(len(runners) / 2))
     (winner,) = runners
-    trial.put_back(states[winner])
-    return Race(tuple(laps), str(winner), len(ids), round(spent, 1))
+    trial.restore(states[winner])
+    return Race(tuple(scores), str(winner), len(ids), round(spent, 1))
 
 
-def found_first(z: Tensor, ids: Tensor) -> Tensor:
+def nearest_is_own_class(z: Tensor, ids: Tensor) -> Tensor:
     """1.0 for each row whose nearest other row shares its class, else 0.0; ties count against it.
 
     Rows that are alone in their class are left out. All 0.0 where rows are not finite.
 
     >>> z = torch.tensor([[0.0], [1.0], [5.0], [5.5], [2.0]])
-    >>> found_first(z, torch.tensor([0, 0, 1, 1, 1]))
+    >>> nearest_is_own_class(z, torch.tensor([0, 0, 1, 1, 1]))
     tensor([1., 0., 1., 1., 0.], dtype=torch.float64)
     """
     same = ids[:, None] == ids[None, :]
@@ -200,31 +202,34 @@ def found_first(z: Tensor, ids: Tensor) -> Tensor:
     return (near < other)[several].double()
 
 
-def _chosen(candidates: Sequence[Strategy], count: int) -> list[Strategy]:
-    """The first of them, scale-free and not by turns: where there is room for few, both forms run.
+def _first_of_each_form(candidates: Sequence[Strategy], count: int) -> list[Strategy]:
+    """The first `count`, scale-free and other ones in turn, so that few still show both forms.
 
     >>> names = [Strategy("inside", scale_free=True), Strategy("easy", scale_free=True)]
-    >>> [one.positives for one in _chosen([*names, Strategy("hard", scale_free=False)], 2)]
+    >>> chosen = _first_of_each_form([*names, Strategy("hard", scale_free=False)], 2)
+    >>> [strategy.positives for strategy in chosen]
     ['inside', 'hard']
     """
-    forms = [[one for one in candidates if bool(one.scale_free) is form] for form in (True, False)]
-    turns = [one for pair in itertools.zip_longest(*forms) for one in pair if one is not None]
-    some = turns[:count]
-    return [one for one in candidates if one in some]
+    free = [strategy for strategy in candidates if strategy.scale_free]
+    other = [strategy for strategy in candidates if not strategy.scale_free]
+    in_turn = [
+        strategy for pair in itertools.zip_longest(free, other) for strategy in pair if strategy
+    ]
+    return [strategy for strategy in candidates if strategy in in_turn[:count]]
 
 
-def _best(runners: list[Strategy], seen: dict[Strategy, Tensor], count: int) -> list[Strategy]:
-    """The best of them, as they were ordered; those named first win what chance could decide."""
+def _best(runners: list[Strategy], hits: dict[Strategy, Tensor], count: int) -> list[Strategy]:
+    """The best `count`, in their order; an earlier one wins what chance could decide."""
     left, kept = list(runners), list[Strategy]()
     while len(kept) < count:
-        top = max(left, key=lambda one: float(seen[one].mean()))
-        chosen = next(one for one in left if _as_good(seen[one], seen[top]))
-        kept.append(chosen)
-        left.remove(chosen)
-    return [one for one in runners if one in kept]
+        top = max(left, key=lambda strategy: float(hits[strategy].mean()))
+        winner = next(strategy for strategy in left if _as_good(hits[strategy], hits[top]))
+        kept.append(winner)
+        left.remove(winner)
+    return [strategy for strategy in runners if strategy in kept]
 
 
-def _as_good(one: Tensor, top: Tensor) -> bool:
-    gap = top - one
+def _as_good(hits: Tensor, top: Tensor) -> bool:
+    gap = top - hits
     error = float(gap.std()) / math.sqrt(len(gap)) if len(gap) > 1 else math.inf
     return float(gap.mean()) <= _DOUBT * error

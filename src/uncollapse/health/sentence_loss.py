@@ -40,7 +40,7 @@ class SentenceLoss(nn.Module):
     would be mixed up.
 
     **As a callback** it watches what it computes in training (not in evaluation) and acts, once a
-    step of the optimiser: see `Guard`. `warn` logs what it sees (logger `uncollapse`); `stop` ends
+    step of the optimizer: see `Guard`. `warn` logs what it sees (logger `uncollapse`); `stop` ends
     the training; `rescue` restores model and optimiser and goes on with a better strategy. A rate
     it changes stays changed under the trainer's schedule. Left out of `callbacks` it is a loss and
     no more. The micro-batches of an accumulated step are judged together; a race trains on them one
@@ -48,7 +48,7 @@ class SentenceLoss(nn.Module):
 
     **Checkpoints.** What the loss learns, monitor and guard, which the trainer does not save, are
     written into its checkpoints as `uncollapse.pt`; with `rescue` that is as large as two copies of
-    model and optimiser. A resumed run goes on with them.
+    model and optimizer. A resumed run goes on with them.
 
     Args:
         model: the `SentenceTransformer`.
@@ -127,7 +127,7 @@ class SentenceLoss(nn.Module):
             z = rows.detach()
             self._seen.append((z, labels, None if lost else loss.detach()))
             if self._trial is not None:
-                self._trial.tape.keep(z, labels)
+                self._trial.recent_batches.add(z, labels)
         return loss
 
     # The trainer's events. Those that are not here do nothing, whichever it may have.
@@ -210,14 +210,14 @@ class SentenceLoss(nn.Module):
         """The guard, as soon as it is known what a batch is; of a resumed run, where it was."""
         assert self._training is not None
         args, state = self._training["args"], self._training["state"]
-        optimiser = self._training["optimizer"]
+        optimizer = self._training["optimizer"]
         if self.race and self.action == "rescue" and strategy_of(self._charged) != Strategy():
             norm = getattr(args, "max_grad_norm", None) or None
-            self._trial = LoopTrial(self.rows, optimiser, self._charged, max_norm=norm)
+            self._trial = LoopTrial(self.rows, optimizer, self._charged, max_norm=norm)
         settings = RunSettings(lr=getattr(args, "learning_rate", None))
         self.guard = Guard(
             self.rows,
-            optimiser,
+            optimizer,
             self._charged,
             self._monitor or CollapseMonitor(self._charged, settings=settings),
             action=self.action,
@@ -247,13 +247,13 @@ class _Rows(nn.Module):
         return torch.cat([column["sentence_embedding"] for column in found])
 
 
-def _keep_rate(scheduler: Any, optimiser: Any, change: float) -> None:
+def _keep_rate(scheduler: Any, optimizer: Any, change: float) -> None:
     """Rates as the schedule has them, times what a rescue changed; also from now on."""
     inner = getattr(scheduler, "scheduler", scheduler)
     if not hasattr(inner, "base_lrs"):
         return
     inner.base_lrs = [rate * change for rate in inner.base_lrs]
-    for group, rate in zip(optimiser.param_groups, inner.get_last_lr(), strict=True):
+    for group, rate in zip(optimizer.param_groups, inner.get_last_lr(), strict=True):
         group["lr"] = rate * change
 
 

@@ -1,72 +1,240 @@
-"""From figures to a verdict: one small rule for each word."""
+"""What is known about an embedding's health: its figures, and the verdict they give."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from uncollapse._base.check import check_number
-from uncollapse.health.records import Health, Reference
+from uncollapse.geometry import Thickness
 
-__all__ = [
-    "Finding",
-    "Thresholds",
-    "above_chance",
-    "cosine_text",
-    "fine_kept",
-    "judge",
-    "merged_modes",
-    "modes_left",
-    "percent",
-    "scale_ratio",
-    "share_error",
-]
+__all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 
-
-# Shares: above chance, their error, and in words.
+VERDICTS = (
+    "healthy",
+    "shrinking",
+    "network-collapse",
+    "class-collapse",
+    "dimensional-collapse",
+    "diverging",
+    "cone",
+    "uninformative",
+)
+_LEARNT = 0.5  # above chance: classes that stay apart
+_TOLD = 0.1  # above chance: fine labels that neighbours tell a little of
 
 
-def percent(share: float | None) -> str:
-    """A share in words: two digits, however small.
+@dataclass(frozen=True)
+class Norms:
+    """Lengths of the embeddings as given, before the centre is removed."""
 
-    >>> percent(0.00312), percent(0.5), percent(None)
-    ('0.31 %', '50 %', '?')
+    smallest: float
+    mean: float
+    largest: float
+    deviation: float
+
+    @classmethod
+    def of(cls, norms: Tensor) -> Norms:
+        """Of the rows' lengths."""
+        largest = norms.max()
+        unit = torch.where(largest > 0, largest, torch.ones_like(largest))  # squares stay in range
+        deviation = (norms / unit).std(correction=0) * unit
+        values = norms.min(), norms.mean(), largest, deviation
+        return cls(*torch.stack(values).tolist())
+
+    @property
+    def are_one(self) -> bool:
+        """Whether all rows have length 1, to a percent."""
+        return abs(self.smallest - 1) < 1e-2 and abs(self.largest - 1) < 1e-2
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many distances fall between one edge and the next."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """Cosines between two rows as given, not centred: mean, 10 % quantile, median, 90 % quantile.
+
+    A row of zeros has cosine 0 with all others.
     """
-    return (
-        "?"
-        if share is None
-        else f"{100 * share:.2g} %"
-        if share < 0.995
-        else f"{100 * share:.0f} %"
-    )
+
+    mean: float
+    low: float
+    median: float
+    high: float
 
 
-def above_chance(share: float | None, chance: float | None) -> float:
-    """0 for chance, 1 for all; NaN where it is not known.
+@dataclass(frozen=True)
+class NearestLabels:
+    """How often a row's nearest neighbour has its label; neighbours that tie share the vote.
 
-    >>> above_chance(0.6, 0.2)
-    0.49999999999999994
+    `chance` and `deviation` are mean and standard deviation of `share` for shuffled labels. `rows`
+    are counted: those of classes with two members or more.
     """
-    if share is None or chance is None or not chance < 1:
-        return math.nan
-    return (share - chance) / (1 - chance)
+
+    share: float
+    chance: float
+    deviation: float
+    rows: int
 
 
-def share_error(share: float, rows: int) -> float:
-    """Standard error of a share of so many rows; not 0 where it is none or all of few.
+@dataclass(frozen=True)
+class ClassHealth:
+    """One class. `ratio`: its diameter over that of all.
 
-    >>> share_error(0.5, 100), share_error(1.0, 100) > 0
-    (0.05, True)
+    `tightness`: the distance that three quarters of its pairs stay below, over the median distance
+    between classes; a few mislabelled members do not change it. NaN for a single member, or where
+    the class was not sampled; so `modes` is None.
     """
-    near = (share * rows + 1) / (rows + 2)
-    return math.sqrt(near * (1 - near) / rows)
+
+    label: object
+    count: int
+    diameter: float
+    ratio: float
+    tightness: float
+    modes: int | None = None
 
 
-# When a figure is bad: every threshold of the verdict, with its default and its reason.
+@dataclass(frozen=True)
+class Reference:
+    """The scale an embedding had when it was healthy, and how variable its classes were.
+
+    `fine_agreement` and `fine_chance` are those of `Health`, where fine labels were known.
+    """
+
+    diameter: float
+    spread: float = math.nan
+    cdnv: float = math.nan
+    fine_agreement: float = math.nan
+    fine_chance: float = math.nan
+
+    @classmethod
+    def of(cls, given: Health | Reference | float | None) -> Reference | None:
+        """What a user may call a reference: a state, its scale, or its diameter alone."""
+        if isinstance(given, Health):
+            known = (given.cdnv, given.fine_agreement, given.fine_chance)
+            numbers = (math.nan if one is None else one for one in known)
+            return cls(given.diameter, given.spread, *numbers)
+        if given is None or isinstance(given, Reference):
+            return given
+        return cls(check_number("reference", given, 0.0))
+
+
+@dataclass(frozen=True)
+class Health:
+    """Figures of an embedding, the verdict they give, and why.
+
+    Scale: `diameter` (exact, of all rows), `spread` (root mean square distance of two rows),
+    `centre_norm`, `norms`, `resolution` (the largest rounding error of a distance in the dtype
+    given), `relative_diameter` (over the reference's; None without one).
+    Classes: `classes`, `separation` and `hard_mined_loss` (HNM (5), (4)), `agreement` (share of
+    rows nearer to their class than to any other; ties count against) and `chance`, what it would be
+    for shuffled labels; `nc1` (Papyan et al. 2020), `cdnv` (Galanti et al. 2022), `within_share`
+    (of the variance). None without labels.
+    Inside classes: `fine_agreement` (how often a row's nearest neighbour of its class shares its
+    fine label), `fine_chance` and `fine_rows`, where fine labels were given; `fine_kept`, what is
+    above chance over that of the reference; `modes_kept`, what is left of the neighbourhoods of the
+    start (`figures.modes_kept`), where the same rows of the start were given.
+    Dimensions: `effective_rank` (RankMe of the centred rows), `axes` (principal axes that hold 99 %
+    of the variance), `room` (axes there could be), `thickness` (a bracket, HNM (9a)).
+    Directions: `cosines` of pairs of rows (None for a single row); `nearest`, how often nearest
+    neighbours share a label, beside chance (None without labels).
+    Distances: histograms `within` and `between` classes; without labels all are `between`.
+    `sampled` rows were used for all but n, scale, class diameters and the thickness bracket.
+    """
+
+    n: int
+    dim: int
+    diameter: float
+    spread: float
+    centre_norm: float
+    norms: Norms
+    resolution: float
+    effective_rank: float
+    axes: int
+    room: int
+    thickness: Thickness
+    between: Histogram
+    sampled: int
+    classes: tuple[ClassHealth, ...] = ()
+    separation: float | None = None
+    hard_mined_loss: float | None = None
+    agreement: float | None = None
+    chance: float | None = None
+    nc1: float | None = None
+    cdnv: float | None = None
+    within_share: float | None = None
+    within: Histogram | None = None
+    cosines: Cosines | None = None
+    nearest: NearestLabels | None = None
+    relative_diameter: float | None = None
+    fine_agreement: float | None = None
+    fine_chance: float | None = None
+    fine_rows: int | None = None
+    fine_kept: float | None = None
+    modes_kept: float | None = None
+    verdict: str = "healthy"
+    reasons: tuple[str, ...] = ()
+    advice: str = ""
+    step: int | None = None
+
+    @property
+    def modes_per_class(self) -> dict[object, int]:
+        """Modes of each class that was sampled, by label."""
+        return {each.label: each.modes for each in self.classes if each.modes is not None}
+
+    def scalars(self) -> dict[str, float]:
+        """The single numbers that are known and finite, by name: what a logger takes."""
+        numbers = {name: x for name, x in vars(self).items() if isinstance(x, float)}
+        for name in ("resolution", "chance", "fine_chance"):
+            numbers.pop(name, None)
+        numbers["axes"] = float(self.axes)
+        numbers |= {"mean_norm": self.norms.mean, "thickness": self.thickness.lower}
+        if self.cosines is not None:
+            numbers["mean_cosine"] = self.cosines.mean
+        tight = [each.tightness for each in self.classes if math.isfinite(each.tightness)]
+        if tight:
+            numbers["tightness"] = float(np.median(tight))
+        numbers["verdict"] = float(VERDICTS.index(self.verdict))
+        return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in plain numbers, strings, lists and dicts; `from_dict` reads it back."""
+        plain = asdict(self)
+        plain["thickness"]["direction"] = self.thickness.direction.tolist()
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Health:
+        """The health that `to_dict` wrote, also after a detour through JSON."""
+        values = dict(plain)
+        direction = np.asarray(values["thickness"]["direction"], np.float64)
+        values["thickness"] = Thickness(**{**values["thickness"], "direction": direction})
+        for name in ("within", "between"):
+            if values[name] is not None:
+                both = {key: tuple(row) for key, row in values[name].items()}
+                values[name] = Histogram(**both)
+        for name, kind in (("norms", Norms), ("cosines", Cosines), ("nearest", NearestLabels)):
+            if values.get(name) is not None:  # earlier versions did not write all of them
+                values[name] = kind(**values[name])
+        values["classes"] = tuple(ClassHealth(**each) for each in values["classes"])
+        values["reasons"] = tuple(values["reasons"])
+        return cls(**values)
+
+    def __str__(self) -> str:
+        lines = [self.verdict, *(f"  {reason}" for reason in self.reasons)]
+        return "\n".join(lines + [f"  {self.advice}"] * bool(self.advice))
 
 
 @dataclass(frozen=True)
@@ -95,7 +263,7 @@ class Thresholds:
             class share fine labels above chance at the start, and the loss is beyond three standard
             errors. Runs that keep their modes keep nine tenths of it and more.
         modes_kept: the same without fine labels: less than this share of the neighbourhoods of the
-            start is left (`inner_structure.modes_kept`).
+            start is left (`figures.modes_kept`).
         axes_share, axes_most: dimensional-collapse when 99 % of the variance lies on at most
             1 + axes_share · (room − 1) axes and on at most `axes_most`, and the classes do not
             explain it (see `judge`).
@@ -165,88 +333,6 @@ class Thresholds:
         )
 
 
-# When the modes of classes have merged: the rules for EPS's class collapse, with their words.
-
-_LEARNT = 0.5  # above chance: classes that stay apart
-_TOLD = 0.1  # above chance: fine labels that neighbours tell a little of
-
-
-def merged_modes(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
-    """Why the modes inside classes have merged; None where they have not, or nothing is known.
-
-    Fine labels decide where there are some: they know. Without, the neighbourhoods of the start do.
-    """
-    if health.fine_agreement is not None:
-        start = math.nan if reference is None else reference.fine_agreement
-        return _indistinct(health) if math.isnan(start) else _lost(health, limits, start)
-    kept = health.modes_kept
-    if kept is None or not kept < limits.modes_kept:
-        return None
-    return (
-        f"the modes inside classes have merged: {percent(kept)} of the neighbourhoods that rows "
-        "had in their class at the start is left"
-    )
-
-
-def fine_kept(health: Health, reference: Reference | None) -> float | None:
-    """What fine labels tell of neighbours above chance, over what they did; None if not known."""
-    if reference is None:
-        return None
-    now = above_chance(health.fine_agreement, health.fine_chance)
-    then = above_chance(reference.fine_agreement, reference.fine_chance)
-    return max(now, 0.0) / then if then > 0 and not math.isnan(now) else None
-
-
-def modes_left(health: Health, reference: Reference | None) -> tuple[str, ...]:
-    """What a healthy embedding keeps inside its classes, in a sentence; none if not known."""
-    if health.fine_agreement is not None:
-        start = math.nan if reference is None else reference.fine_agreement
-        then = "" if math.isnan(start) else f", at the start {percent(start)}"
-        return (f"{_words(health)}{then}, by chance {percent(health.fine_chance)}",)
-    if health.modes_kept is not None:
-        kept = percent(health.modes_kept)
-        return (f"{kept} of the neighbourhoods inside classes at the start is left",)
-    return ()
-
-
-def _lost(health: Health, limits: Thresholds, then: float) -> str | None:
-    now, rows, kept = health.fine_agreement, health.fine_rows, health.fine_kept
-    if now is None or not rows or kept is None or not kept < limits.fine_kept:
-        return None
-    if then - now <= 3 * math.hypot(share_error(now, rows), share_error(then, rows)):
-        return None
-    return (
-        f"the modes inside classes have merged: {_words(health)}, at the start {percent(then)}; "
-        f"{percent(kept)} of what was above chance ({percent(health.fine_chance)}) is left"
-    )
-
-
-def _indistinct(health: Health) -> str | None:
-    """Without a start: fine labels that neighbours tell nothing of, in classes that are apart."""
-    now, chance, rows = health.fine_agreement, health.fine_chance, health.fine_rows
-    # Of a network that has not learnt the classes either, nothing has merged.
-    learnt = above_chance(health.agreement, health.chance) >= _LEARNT
-    if now is None or chance is None or not rows or chance >= 0.9 or not learnt:
-        return None
-    if above_chance(now + 2 * share_error(now, rows), chance) >= _TOLD:
-        return None
-    return (
-        f"fine labels cannot be told inside classes: {_words(health)}, by chance {percent(chance)}"
-    )
-
-
-def _words(health: Health) -> str:
-    now = percent(health.fine_agreement)
-    return f"a row's nearest neighbour of its class shares its fine label in {now}"
-
-
-class Finding(NamedTuple):
-    """A verdict and the reason for it, in words with the numbers."""
-
-    verdict: str
-    reason: str
-
-
 def judge(
     health: Health,
     thresholds: Thresholds | None = None,
@@ -257,13 +343,12 @@ def judge(
 ) -> Health:
     """The same figures with a verdict and all reasons, the deciding one first.
 
-    The order of the words, where several hold: not finite, network-collapse, diverging,
+    Where several verdicts hold, the order is: not finite, network-collapse, diverging,
     class-collapse, shrinking, dimensional-collapse, cone, uninformative; but a fall in scale that
     the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. Cone and
     uninformative are last: the others say how an embedding was lost, these only what it is like.
-    Of rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
-    Words in `ignore` are not said. `cosine=False`: rows are compared by Euclidean distance, so only
-    those of length 1 can be a cone.
+    For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
+    Verdicts in `ignore` are not given. `cosine` as for `measure`.
 
     **Dimensional collapse and classes.** C classes that are nearly points lie on C − 1 axes however
     healthy they are. So few axes are not held against an embedding whose class means take up all
@@ -279,24 +364,31 @@ def judge(
     relative = None
     if reference is not None and reference.diameter > 0:
         relative = health.diameter / reference.diameter
-    health = replace(health, fine_kept=fine_kept(health, reference))
-    unit = health.norms.are_one
-    cone = _cone(health, limits) if cosine or unit else None
-    fall = _scale_and_axes(health, limits, reference)
+    health = replace(health, fine_kept=_fine_kept(health, reference))
+    ratio, unit = scale_ratio(health, reference), health.norms.are_one
+    cone = ("cone", _cone(health, limits) if cosine or unit else None)
+    shrinking = ("shrinking", _shrinking(health, limits, reference))
+    dimensions = ("dimensional-collapse", _dimensions(health, limits))
+    last = [shrinking, dimensions, cone]
+    explained = math.sqrt(health.axes / max(health.room, 1))
+    if dimensions[1] and ratio > limits.shrink_ratio * explained:
+        last = [dimensions, shrinking, cone]
+    elif unit and shrinking[1]:
+        last = [cone, shrinking, dimensions]
     rules = (
-        _not_finite(health),
-        _network(health, limits, reference),
-        _diverging(health, limits, reference),
-        _classes(health, limits),
-        _modes(health, limits, reference),
-        *([cone, *fall] if unit and _says(fall[0], "shrinking") else [*fall, cone]),
-        _uninformative(health, limits),
+        ("diverging", None if math.isfinite(health.diameter) else "embeddings are NaN or infinite"),
+        ("network-collapse", _network(health, limits, ratio)),
+        ("diverging", _diverging(health, limits, ratio)),
+        ("class-collapse", _classes(health, limits)),
+        ("class-collapse", _merged_modes(health, limits, reference)),
+        *last,
+        ("uninformative", _uninformative(health, limits)),
     )
-    found = [rule for rule in rules if rule is not None and rule.verdict not in ignore]
-    if len(found) > 1 and found[0].verdict == "network-collapse":
-        found = found[:1]  # what is inside a point is rounding
-    reasons = tuple(finding.reason for finding in found) or _healthy(health, reference)
-    verdict = found[0].verdict if found else "healthy"
+    known = [(word, why) for word, why in rules if why is not None and word not in ignore]
+    if known and known[0][0] == "network-collapse":
+        known = known[:1]  # what is inside a point is rounding
+    verdict = known[0][0] if known else "healthy"
+    reasons = tuple(why for _, why in known) or _healthy(health, reference)
     return replace(health, verdict=verdict, reasons=reasons, relative_diameter=relative)
 
 
@@ -308,165 +400,15 @@ def scale_ratio(health: Health, reference: Reference | None) -> float:
     return min((now / then for now, then in pairs if then > 0), default=math.nan)
 
 
-def _not_finite(health: Health) -> Finding | None:
-    if math.isfinite(health.diameter):
-        return None
-    return Finding("diverging", "embeddings are NaN or infinite")
+def percent(share: float | None) -> str:
+    """A share in words: two digits, however small.
 
-
-def _network(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
-    size = f"diameter {health.diameter:.3g}"
-    ratio = scale_ratio(health, reference)
-    centre = health.centre_norm
-    lost = _structure_lost(health)
-    reason = None
-    if health.n < 2:
-        return None
-    if health.diameter == 0.0:
-        reason = "all embeddings are equal"
-    elif ratio <= limits.collapse_ratio:
-        reason = f"{size}: the embedding fell to {percent(ratio)} of its reference scale"
-    elif health.diameter <= limits.rounding * health.resolution:
-        reason = f"{size} is of the order of one rounding error, {health.resolution:.3g}"
-    elif health.diameter <= limits.offset_ratio * centre:
-        reason = f"{size} is {percent(health.diameter / centre)} of the distance to the origin"
-    elif lost and health.diameter <= limits.lost_ratio * centre:
-        reason = (
-            f"{size} is {percent(health.diameter / centre)} of the distance to the origin, and "
-            f"neighbours share a label no more often ({percent(health.agreement)}) than chance"
-        )
-    elif health.norms.are_one and health.diameter <= limits.unit_diameter:
-        reason = f"{size}: all embeddings of length 1 point the same way"
-    elif limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
-        share = percent(health.diameter / limits.margin)
-        reason = f"{size} is {share} of the margin {limits.margin:g}: the loss cannot see it"
-    return None if reason is None else Finding("network-collapse", reason)
-
-
-def _structure_lost(health: Health) -> bool:
-    if health.agreement is None or health.chance is None or health.chance >= 0.9:
-        return False
-    return above_chance(health.agreement, health.chance) < 0.05
-
-
-def _diverging(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
-    ratio = scale_ratio(health, reference)
-    if not ratio >= limits.diverge_ratio:
-        return None
-    return Finding(
-        "diverging", f"diameter {health.diameter:.3g}: {ratio:.3g} times its reference scale"
-    )
-
-
-def _classes(health: Health, limits: Thresholds) -> Finding | None:
-    known = [one for one in health.classes if not math.isnan(one.tightness)]
-    collapsed = [one for one in known if one.tightness <= limits.tightness]
-    # One class alone has nothing to be tight beside.
-    if len(health.classes) < 2 or not collapsed:
-        return None
-    share = len(collapsed) / len(known)
-    if share < limits.class_share:
-        return None
-    typical = float(np.median([one.tightness for one in collapsed]))
-    ratio = float(np.median([one.ratio for one in collapsed]))
-    return Finding(
-        "class-collapse",
-        f"{len(collapsed)} of {len(known)} classes ({percent(share)}) are nearly points: their "
-        f"pairs lie within {percent(typical)} of the distance between classes "
-        f"(diameter {percent(ratio)} of the whole)",
-    )
-
-
-def _modes(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
-    """Class collapse as EPS §4 has it: the modes of the classes merge, the classes stay apart."""
-    if len(health.classes) > 1 and _structure_lost(health):
-        return None  # no classes left whose modes could merge
-    reason = merged_modes(health, limits, reference)
-    return None if reason is None else Finding("class-collapse", reason)
-
-
-def _scale_and_axes(
-    health: Health, limits: Thresholds, reference: Reference | None
-) -> list[Finding | None]:
-    scale, axes = _shrinking(health, limits, reference), _dimensions(health, limits)
-    explained = math.sqrt(health.axes / max(health.room, 1))
-    if axes and scale_ratio(health, reference) > limits.shrink_ratio * explained:
-        return [axes, scale]
-    return [scale, axes]
-
-
-def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) -> Finding | None:
-    ratio = scale_ratio(health, reference)
-    if reference is None or not ratio <= limits.shrink_ratio:
-        return None
-    if health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv:
-        return None
-    reason = f"diameter {health.diameter:.3g}: {percent(ratio)} of its reference scale is left"
-    return Finding("shrinking", reason)
-
-
-def _dimensions(health: Health, limits: Thresholds) -> Finding | None:
-    few = min(1 + limits.axes_share * (health.room - 1), limits.axes_most)
-    if health.room < 2 or health.axes > few or _explained_by_classes(health):
-        return None
-    axes = "axis holds" if health.axes == 1 else "axes hold"
-    return Finding(
-        "dimensional-collapse",
-        f"{health.axes} of {health.room} possible {axes} 99 % of the variance "
-        f"(effective rank {health.effective_rank:.3g})",
-    )
-
-
-def _explained_by_classes(health: Health) -> bool:
-    if health.within_share is None or len(health.classes) < 2:
-        return False
-    return health.within_share < 0.1 and health.axes >= min(len(health.classes) - 1, health.room)
-
-
-def _says(finding: Finding | None, verdict: str) -> bool:
-    return finding is not None and finding.verdict == verdict
-
-
-def _cone(health: Health, limits: Thresholds) -> Finding | None:
-    found = health.cosines
-    if found is None or found.median < limits.cone_median or found.low < limits.cone_low:
-        return None
-    return Finding(
-        "cone",
-        f"cosines between rows: mean {cosine_text(found.mean)}, 80 % in {cosine_text(found.low)} "
-        f"to {cosine_text(found.high)}: nearly one direction",
-    )
-
-
-def _uninformative(health: Health, limits: Thresholds) -> Finding | None:
-    found = health.nearest
-    if found is None or found.rows < limits.chance_rows:
-        return None
-    slack = limits.chance_deviations * found.deviation
-    if found.share > found.chance + slack or slack > limits.chance_room * (1 - found.chance):
-        return None
-    low, high = max(0.0, found.chance - slack), min(1.0, found.chance + slack)
-    return Finding(
-        "uninformative",
-        f"nearest neighbours share a label for {percent(found.share)} of {found.rows:,} rows; "
-        f"shuffled labels give {percent(found.chance)} ({percent(low)} to {percent(high)})",
-    )
-
-
-def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
-    first = f"diameter {health.diameter:.3g}"
-    if reference is None:
-        first += " (no reference: whether that is small or large is not decided)"
-    else:
-        first += f", {percent(scale_ratio(health, reference))} of its reference scale"
-    reasons = [first, f"{health.axes} of {health.room} possible axes hold 99 % of the variance"]
-    tight = [one.tightness for one in health.classes if not math.isnan(one.tightness)]
-    if tight and len(health.classes) > 1:
-        reasons.append(
-            f"the tightest of {len(tight)} classes spans {percent(min(tight))} of the distance "
-            "between classes"
-        )
-    return (*reasons, *modes_left(health, reference))
+    >>> percent(0.00312), percent(0.5), percent(None)
+    ('0.31 %', '50 %', '?')
+    """
+    if share is None:
+        return "?"
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def cosine_text(value: float) -> str:
@@ -478,3 +420,201 @@ def cosine_text(value: float) -> str:
     gap = 1 - value
     digits = 3 if gap <= 0 else max(3, 1 - math.floor(math.log10(gap)))
     return f"{value:.{min(digits, 12)}f}"
+
+
+# One rule for each verdict: why it holds, in words with the numbers; None where it does not.
+
+
+def _network(health: Health, limits: Thresholds, ratio: float) -> str | None:
+    size, centre = f"diameter {health.diameter:.3g}", health.centre_norm
+    if health.n < 2:
+        return None
+    if health.diameter == 0.0:
+        return "all embeddings are equal"
+    if ratio <= limits.collapse_ratio:
+        return f"{size}: the embedding fell to {percent(ratio)} of its reference scale"
+    if health.diameter <= limits.rounding * health.resolution:
+        return f"{size} is of the order of one rounding error, {health.resolution:.3g}"
+    if health.diameter <= limits.offset_ratio * centre:
+        return f"{size} is {percent(health.diameter / centre)} of the distance to the origin"
+    if _structure_lost(health) and health.diameter <= limits.lost_ratio * centre:
+        return (
+            f"{size} is {percent(health.diameter / centre)} of the distance to the origin, and "
+            f"neighbours share a label no more often ({percent(health.agreement)}) than chance"
+        )
+    if health.norms.are_one and health.diameter <= limits.unit_diameter:
+        return f"{size}: all embeddings of length 1 point the same way"
+    if limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
+        share = percent(health.diameter / limits.margin)
+        return f"{size} is {share} of the margin {limits.margin:g}: the loss cannot see it"
+    return None
+
+
+def _diverging(health: Health, limits: Thresholds, ratio: float) -> str | None:
+    if not ratio >= limits.diverge_ratio:
+        return None
+    return f"diameter {health.diameter:.3g}: {ratio:.3g} times its reference scale"
+
+
+def _classes(health: Health, limits: Thresholds) -> str | None:
+    known = [entry for entry in health.classes if not math.isnan(entry.tightness)]
+    collapsed = [entry for entry in known if entry.tightness <= limits.tightness]
+    # One class alone has nothing to be tight beside.
+    if len(health.classes) < 2 or not collapsed:
+        return None
+    share = len(collapsed) / len(known)
+    if share < limits.class_share:
+        return None
+    typical = float(np.median([entry.tightness for entry in collapsed]))
+    ratio = float(np.median([entry.ratio for entry in collapsed]))
+    return (
+        f"{len(collapsed)} of {len(known)} classes ({percent(share)}) are nearly points: their "
+        f"pairs lie within {percent(typical)} of the distance between classes "
+        f"(diameter {percent(ratio)} of the whole)"
+    )
+
+
+def _merged_modes(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
+    """Class collapse as EPS §4 has it: the modes of the classes merge, the classes stay apart.
+
+    Fine labels decide where there are some; without, the neighbourhoods of the start do.
+    """
+    if len(health.classes) > 1 and _structure_lost(health):
+        return None  # no classes left whose modes could merge
+    if health.fine_agreement is not None:
+        start = math.nan if reference is None else reference.fine_agreement
+        return _indistinct(health) if math.isnan(start) else _fine_lost(health, limits, start)
+    kept = health.modes_kept
+    if kept is None or not kept < limits.modes_kept:
+        return None
+    return (
+        f"the modes inside classes have merged: {percent(kept)} of the neighbourhoods that rows "
+        "had in their class at the start is left"
+    )
+
+
+def _fine_lost(health: Health, limits: Thresholds, then: float) -> str | None:
+    now, rows, kept = health.fine_agreement, health.fine_rows, health.fine_kept
+    if now is None or not rows or kept is None or not kept < limits.fine_kept:
+        return None
+    if then - now <= 3 * math.hypot(_share_error(now, rows), _share_error(then, rows)):
+        return None
+    return (
+        f"the modes inside classes have merged: {_fine_words(health)}, at the start "
+        f"{percent(then)}; {percent(kept)} of what was above chance "
+        f"({percent(health.fine_chance)}) is left"
+    )
+
+
+def _indistinct(health: Health) -> str | None:
+    """Without a start: fine labels that neighbours tell nothing of, in classes that are apart."""
+    now, chance, rows = health.fine_agreement, health.fine_chance, health.fine_rows
+    # Of a network that has not learnt the classes either, nothing has merged.
+    learnt = _above_chance(health.agreement, health.chance) >= _LEARNT
+    if now is None or chance is None or not rows or chance >= 0.9 or not learnt:
+        return None
+    if _above_chance(now + 2 * _share_error(now, rows), chance) >= _TOLD:
+        return None
+    words = _fine_words(health)
+    return f"fine labels cannot be told inside classes: {words}, by chance {percent(chance)}"
+
+
+def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
+    ratio = scale_ratio(health, reference)
+    if reference is None or not ratio <= limits.shrink_ratio:
+        return None
+    if health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv:
+        return None
+    return f"diameter {health.diameter:.3g}: {percent(ratio)} of its reference scale is left"
+
+
+def _dimensions(health: Health, limits: Thresholds) -> str | None:
+    few = min(1 + limits.axes_share * (health.room - 1), limits.axes_most)
+    if health.room < 2 or health.axes > few:
+        return None
+    apart = len(health.classes) > 1 and health.axes >= min(len(health.classes) - 1, health.room)
+    if apart and health.within_share is not None and health.within_share < 0.1:
+        return None  # the classes explain it
+    axes = "axis holds" if health.axes == 1 else "axes hold"
+    return (
+        f"{health.axes} of {health.room} possible {axes} 99 % of the variance "
+        f"(effective rank {health.effective_rank:.3g})"
+    )
+
+
+def _cone(health: Health, limits: Thresholds) -> str | None:
+    cosines = health.cosines
+    if cosines is None or cosines.median < limits.cone_median or cosines.low < limits.cone_low:
+        return None
+    mean, low, high = (cosine_text(x) for x in (cosines.mean, cosines.low, cosines.high))
+    return f"cosines between rows: mean {mean}, 80 % in {low} to {high}: nearly one direction"
+
+
+def _uninformative(health: Health, limits: Thresholds) -> str | None:
+    nearest = health.nearest
+    if nearest is None or nearest.rows < limits.chance_rows:
+        return None
+    chance, slack = nearest.chance, limits.chance_deviations * nearest.deviation
+    if nearest.share > chance + slack or slack > limits.chance_room * (1 - chance):
+        return None
+    low, high = max(0.0, chance - slack), min(1.0, chance + slack)
+    return (
+        f"nearest neighbours share a label for {percent(nearest.share)} of {nearest.rows:,} rows; "
+        f"shuffled labels give {percent(chance)} ({percent(low)} to {percent(high)})"
+    )
+
+
+def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
+    scale = f"diameter {health.diameter:.3g}"
+    if reference is None:
+        scale += " (no reference: whether that is small or large is not decided)"
+    else:
+        scale += f", {percent(scale_ratio(health, reference))} of its reference scale"
+    reasons = [scale, f"{health.axes} of {health.room} possible axes hold 99 % of the variance"]
+    tight = [entry.tightness for entry in health.classes if not math.isnan(entry.tightness)]
+    if tight and len(health.classes) > 1:
+        reasons.append(
+            f"the tightest of {len(tight)} classes spans {percent(min(tight))} of the distance "
+            "between classes"
+        )
+    if health.fine_agreement is not None:
+        start = math.nan if reference is None else reference.fine_agreement
+        then = "" if math.isnan(start) else f", at the start {percent(start)}"
+        reasons.append(f"{_fine_words(health)}{then}, by chance {percent(health.fine_chance)}")
+    elif health.modes_kept is not None:
+        kept = percent(health.modes_kept)
+        reasons.append(f"{kept} of the neighbourhoods inside classes at the start is left")
+    return tuple(reasons)
+
+
+def _fine_words(health: Health) -> str:
+    now = percent(health.fine_agreement)
+    return f"a row's nearest neighbour of its class shares its fine label in {now}"
+
+
+def _fine_kept(health: Health, reference: Reference | None) -> float | None:
+    """What fine labels tell of neighbours above chance, over what they did; None if not known."""
+    if reference is None:
+        return None
+    now = _above_chance(health.fine_agreement, health.fine_chance)
+    then = _above_chance(reference.fine_agreement, reference.fine_chance)
+    return max(now, 0.0) / then if then > 0 and not math.isnan(now) else None
+
+
+def _structure_lost(health: Health) -> bool:
+    if health.chance is None or health.chance >= 0.9:
+        return False
+    return _above_chance(health.agreement, health.chance) < 0.05
+
+
+def _above_chance(share: float | None, chance: float | None) -> float:
+    """0 for chance, 1 for all; NaN where it is not known."""
+    if share is None or chance is None or not chance < 1:
+        return math.nan
+    return (share - chance) / (1 - chance)
+
+
+def _share_error(share: float, rows: int) -> float:
+    """Standard error of a share of so many rows; not 0 where it is none or all of few."""
+    near = (share * rows + 1) / (rows + 2)
+    return math.sqrt(near * (1 - near) / rows)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, cosines, log_sum, log_sum_by
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.on_graph import cosines, log_sum, log_sum_by
 
 __all__ = ["CircleLoss", "circle_pull", "circle_push"]
 
@@ -38,7 +34,7 @@ def circle_push(cosine: Tensor, margin: float, gamma: float) -> Tensor:
     return weight * (cosine - margin)
 
 
-class CircleLoss(Loss):
+class CircleLoss(TupleLoss):
     """log(1 + Σ_n exp(γ α_n (s_an - m)) · Σ_p exp(-γ α_p (s_ap - 1 + m))), mean over anchors a.
 
     With cosines s, m `margin`, γ `gamma` and the weights α_p = [1 + m - s_ap]₊, α_n = [s_an + m]₊,
@@ -72,8 +68,10 @@ class CircleLoss(Loss):
     tensor(1.7575)
     """
 
-    reductions = ("mean", "nonzero")
-    numbers: ClassVar = {"margin": (0.0, 1.0), "gamma": (1e-6, math.inf)}
+    info = LossInfo("circle", {"circle": {}}, gentle={"gamma": 4.0})
+    reduction = Choice("mean", "nonzero")
+    margin = Number(0.0, 1.0)
+    gamma = Number(1e-6)
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class CircleLoss(Loss):
         super().__init__(miner=miner, normalize=True, reduction=reduction)
         self.margin, self.gamma = margin, gamma
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with pairs of both kinds; `pull` is the positives' part of it."""
         anchor, positive, negative = self.pair_masks(batch, tuples)
         cosine = cosines(batch)

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, as_rows
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Wrapper
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Elements, Named, TupleWrapper
 
 __all__ = ["ColumnLoss", "Columns", "join_columns", "split_columns"]
 
@@ -86,7 +84,7 @@ def split_columns(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return first.nonzero().flatten(), (~first).nonzero().flatten()
 
 
-class ColumnLoss(Wrapper):
+class ColumnLoss(TupleWrapper):
     """Another loss on joined columns: anchors alone are anchors, the other columns references.
 
     `ColumnLoss(loss)(*join_columns(a, p, n))` is the loss of row i of `a` with positive `p[i]` and
@@ -104,13 +102,13 @@ class ColumnLoss(Wrapper):
     tensor(1.)
     """
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """Those of the inner loss; `anchor` is the row of all columns."""
         split, anchors = self._split(batch)
-        found = self.inner.listed(split, tuples)
-        return found if anchors is None else found._replace(anchor=anchors[found.anchor])
+        elements = self.inner.listed(split, tuples)
+        return elements if anchors is None else elements._replace(anchor=anchors[elements.anchor])
 
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
         """As the inner loss, by its faster way where it has one."""
         return self.inner.value(self._split(batch)[0], tuples)
 
@@ -128,6 +126,6 @@ class ColumnLoss(Wrapper):
             rows[others],
             labels[others],
             sample_ids=None if samples is None else samples[anchors],
-            sphere=self.normalize,
+            normalize=self.normalize,
         )
         return split, anchors

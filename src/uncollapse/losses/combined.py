@@ -1,20 +1,29 @@
-"""Several losses of the same embeddings, added up."""
+"""Losses around others: sums of losses, trimmed tuples, cross-entropy beside a metric loss."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, NamedClasses, Wrapper, check_columns, graph_rows
-from uncollapse.losses.margin import parameter_rows
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import (
+    Batch,
+    Choice,
+    Elements,
+    Loss,
+    Named,
+    Number,
+    TupleLoss,
+    TupleWrapper,
+    Wrapper,
+)
+from uncollapse.losses.on_graph import graph_rows
+from uncollapse.losses.proxies import NamedClasses, check_columns, parameter_rows
 
 __all__ = [
     "NECKS",
@@ -27,15 +36,12 @@ __all__ = [
 ]
 
 
-# Several losses of the same embeddings, added up.
-
-
 class MultipleLosses(Wrapper):
     """Σ w_i L_i: any of the other losses, with a weight each.
 
-    Each is called by itself, with its own miner, normalisation and parameters; tuples and
-    references go to all of them. Settings of the sum are those of the **first**, to read and to
-    set: it is the loss whose mining a guard changes, so put the one that is mined first.
+    Each has its own miner, normalisation and parameters; tuples and references go to all of them.
+    The **first** is `inner`: it is the loss whose mining a guard changes, so put the one that is
+    mined first.
 
     Siblings: `IdentityLoss` adds the cross-entropy of a learned classifier to one loss. PML's
     `MultipleLosses` is the same sum, with the miners beside it.
@@ -53,37 +59,70 @@ class MultipleLosses(Wrapper):
     >>> loss = MultipleLosses(both, weights=[1, 0.5])
     >>> loss(torch.zeros(4, 2), [0, 0, 1, 1])  # 0.2 + 0.5 · 1
     tensor(0.7000)
-    >>> loss.margin
+    >>> loss.inner.margin
     0.2
     """
-
-    own: ClassVar = (*Wrapper.own, "others", "weights")
 
     def __init__(self, losses: Sequence[Loss], *, weights: Sequence[float] | None = None) -> None:
         given = list(losses)
         if len(given) < 2:
             raise InputError("losses", f"{len(given)}", "two losses or more")
-        odd = next((one for one in given if not isinstance(one, Loss)), None)
-        if odd is not None:
-            raise InputError("losses", type(odd).__name__, "losses of uncollapse.losses")
+        for loss in given:
+            if not isinstance(loss, Loss):
+                raise InputError("losses", type(loss).__name__, "losses of uncollapse.losses")
         super().__init__(given[0])
-        some = [1.0] * len(given) if weights is None else list(weights)
-        if len(some) != len(given):
-            raise InputError("weights", f"{len(some)}", f"{len(given)}, one for each loss")
+        factors = [1.0] * len(given) if weights is None else list(weights)
+        if len(factors) != len(given):
+            raise InputError("weights", f"{len(factors)}", f"{len(given)}, one for each loss")
         self.others = nn.ModuleList(given[1:])
-        self.weights = tuple(check_number("weights", w, 0.0, math.inf) for w in some)
+        self.weights = tuple(check_number("weights", w, 0.0) for w in factors)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The sum; arguments as of any loss."""
-        parts = [loss(*args, **kwargs) for loss in (self.inner, *self.others)]
-        total: Tensor = self.weights[0] * parts[0]
-        for weight, part in zip(self.weights[1:], parts[1:], strict=True):
-            total = total + weight * part
-        return total
+    @property
+    def losses(self) -> list[Loss]:
+        """All of them."""
+        return [self.inner, *self.others]
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
-        """Refused: each loss has tuples of its own."""
-        raise InputError("loss", "MultipleLosses, to list the tuples of", "one of its losses")
+    @property
+    def labels_needed(self) -> bool:  # type: ignore[override]
+        """As any of them does."""
+        return any(loss.labels_needed for loss in self.losses)
+
+    @property
+    def labels_used(self) -> bool:  # type: ignore[override]
+        """As any of them does."""
+        return any(loss.labels_used for loss in self.losses)
+
+    def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as rows of the parameters, the same in every loss that has some."""
+        for loss in self.losses:
+            labels = loss.numbered(labels)
+        return labels
+
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
+        """The sum."""
+        first, *others = (
+            weight * loss.value(_normalized_as(batch, self.normalize, loss), tuples)
+            for weight, loss in zip(self.weights, self.losses, strict=True)
+        )
+        for part in others:
+            first = first + part
+        return first
+
+
+def _normalized_as(batch: Batch, normalized: bool, loss: Loss) -> Batch:
+    """The batch as this loss sees it: its rows divided by their norms, or not."""
+    if loss.normalize == normalized:
+        return batch
+    references = batch.rows[batch.offset :] if batch.offset else None
+    other = Batch.of(
+        batch.rows[: batch.count],
+        batch.labels,
+        references,
+        batch.ref_labels,
+        sample_ids=batch.sample_ids,
+        normalize=loss.normalize,
+    )
+    return replace(other, label_range=batch.label_range)
 
 
 # Trimmed loss: Shen & Sanghavi 2019, as EPS compares it (appendix C).
@@ -113,7 +152,7 @@ def trim(elements: Elements, fraction: float, on: str = "all") -> Elements:
     return elements.take(keep)
 
 
-class TrimmedLoss(Wrapper):
+class TrimmedLoss(TupleWrapper):
     """Another loss, over the `fraction` of its tuples that are easiest at the moment.
 
     `on="all"` keeps the tuples with the smallest losses (Shen & Sanghavi, for noisy labels: what a
@@ -125,8 +164,7 @@ class TrimmedLoss(Wrapper):
     Needs what the inner loss needs. The tuples are the inner loss's `elements`: triplets for
     `TripletLoss`; pairs for `ContrastiveLoss`, `MarginLoss`, `SupConLoss`, `NPairLoss`; samples for
     `MultiSimilarityLoss`, `ProxyNCALoss`. They are listed: an unmined `TripletLoss` takes O(N²K)
-    memory here, so give it a miner (EPS trims random triplets: `Miner("random", "random")`). The
-    miner, and every other setting of the inner loss, is this one's too.
+    memory here, so give it a miner (EPS trims random triplets: `Miner("random", "random")`).
 
     EPS found trimming on all tuples of little use against class collapse, and trimming positives
     the point.
@@ -144,15 +182,14 @@ class TrimmedLoss(Wrapper):
     tensor(1.)
     """
 
-    own = (*Wrapper.own, "on", "fraction")
-    words: ClassVar = {"on": _ON}
-    numbers: ClassVar = {"fraction": (0.0, 1.0)}
+    on = Choice(*_ON)
+    fraction = Number(0.0, 1.0)
 
-    def __init__(self, loss: Loss, *, fraction: float, on: str = "all") -> None:
+    def __init__(self, loss: TupleLoss, *, fraction: float, on: str = "all") -> None:
         super().__init__(loss)
         self.on, self.fraction = on, fraction
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """Those of the inner loss that are kept."""
         return trim(self.inner.listed(batch, tuples), self.fraction, self.on)
 
@@ -199,9 +236,8 @@ class IdentityLoss(Wrapper):
     numbered as they first come and saved with the loss.
 
     Needs what the inner loss needs, and labels with tuples too. The cross-entropy is the mean over
-    all samples of the batch: tuples, miners and references are the inner loss's alone. The miner,
-    and every other setting of the inner loss, is this one's too. There are no `elements`, as the
-    cross-entropy is of no tuple: to trim, put `TrimmedLoss` inside.
+    all samples of the batch: tuples, miners and references are the inner loss's alone. There are
+    no `elements`, as the cross-entropy is of no tuple: to trim, put `TrimmedLoss` inside.
 
     Siblings: `ProxyNCALoss(exclude_positive=False)` is a cross-entropy too, of distances to one row
     per class, and needs no second loss.
@@ -229,13 +265,11 @@ class IdentityLoss(Wrapper):
     >>> loss.classifier.data = torch.zeros(2, 2)
     >>> loss(torch.zeros(4, 2), [0, 0, 1, 1])  # 0.2 + log 2
     tensor(0.8931, grad_fn=<AddBackward0>)
-    >>> loss.margin
-    0.2
     """
 
-    own = (*Wrapper.own, "weight", "label_smoothing", "neck", "classifier", "names")
-    words: ClassVar = {"neck": NECKS}
-    numbers: ClassVar = {"weight": (0.0, math.inf), "label_smoothing": (0.0, 1.0)}
+    neck = Choice(*NECKS)
+    weight = Number(0.0)
+    label_smoothing = Number(0.0, 1.0)
     labels_needed = True
 
     def __init__(
@@ -260,15 +294,10 @@ class IdentityLoss(Wrapper):
         """Labels as rows of the classifier; those of the inner loss's parameters are the same."""
         return self.names.numbers(self.inner.numbered(labels))
 
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch."""
         identity = self._cross_entropy(batch)
         return self.inner.value(batch, tuples) + self.weight * identity
-
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
-        """Refused: the cross-entropy is of no tuple."""
-        allowed = "a loss of tuples alone: ask the inner loss, or IdentityLoss(TrimmedLoss(...))"
-        raise InputError("loss", "IdentityLoss, to list the tuples of", allowed)
 
     def _cross_entropy(self, batch: Batch) -> Tensor:
         classes, dim = self.classifier.shape
@@ -276,7 +305,7 @@ class IdentityLoss(Wrapper):
         own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
         rows = batch.rows[: batch.count]
         if self.neck == "batch-norm":  # near a collapse float32 has no digits left for it
-            rows = standardised(graph_rows(batch, sphere=False)[: batch.count]).to(rows.dtype)
+            rows = standardised(graph_rows(batch, normalize=False)[: batch.count]).to(rows.dtype)
         if rows.is_inference():  # autograd keeps no such tensor for the classifier's gradient
             rows = rows.clone()
         logits = rows @ self.classifier.to(rows.device, rows.dtype).T

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
 from uncollapse.losses.base import (
+    Batch,
+    Choice,
+    DistanceChoice,
     Elements,
-    Loss,
-    graph_rows,
-    mean_or_zero,
-    nonzero_mean,
-    pair_distances,
+    LossInfo,
+    Named,
+    Number,
+    TupleLoss,
 )
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean, pair_distances
 
 __all__ = ["ContrastiveLoss"]
 
 
-class ContrastiveLoss(Loss):
+class ContrastiveLoss(TupleLoss):
     """[d(a, p) - pos_margin]₊ over positive pairs plus [margin - d(a, n)]₊ over negative pairs.
 
     Needs nothing of a batch, but pairs of both kinds to be of use. Without a miner all N(N - 1)
@@ -52,9 +50,11 @@ class ContrastiveLoss(Loss):
     tensor(0.5000)
     """
 
-    reductions = ("mean", "nonzero", "pairs")
-    words: ClassVar = {"distance": ("euclidean", "squared", "cosine")}
-    numbers: ClassVar = {"margin": (0.0, math.inf), "pos_margin": (0.0, math.inf)}
+    info = LossInfo("contrastive", {"contrastive": {"margin": 1.0}})
+    reduction = Choice("mean", "nonzero", "pairs")
+    distance = DistanceChoice()
+    margin = Number(0.0)
+    pos_margin = Number(0.0)
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ContrastiveLoss(Loss):
         super().__init__(miner=miner, normalize=normalize, reduction=reduction)
         self.margin, self.pos_margin, self.distance = margin, pos_margin, distance
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair, positive pairs first; `pull` is their distance."""
         rows = graph_rows(batch, self.normalize)
         pairs = self.pairs(batch, tuples)
@@ -80,11 +80,9 @@ class ContrastiveLoss(Loss):
             anchor,
             other,
             reach=batch.reach,
-            squared=self.distance != "euclidean",
+            kind=self.distance,
             offset=batch.offset,
         )
-        if self.distance == "cosine":
-            distance = distance / 2
         near, far = distance[: len(pairs.anchor)], distance[len(pairs.anchor) :]
         loss = torch.cat([near - self.pos_margin, self.margin - far]).clamp(min=0.0)  # EPS §3
         pull = torch.cat([near.detach(), torch.full_like(far, -torch.inf)])

@@ -9,11 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements
-from uncollapse.losses.proxies import Compared, ProxyLoss
-from uncollapse.losses.softmax import own_apart, softmax_loss
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
+from uncollapse.losses.proxies import Compared, ProxyLoss, own_apart, softmax_loss
 
 __all__ = ["ArcFaceLoss", "CosFaceLoss", "arc_margin"]
 
@@ -65,7 +62,7 @@ class MarginSoftmax(ProxyLoss):
     def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
         """The own class's cosine as the softmax sees it."""
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is minus its cosine with its nearest sub-centre."""
         found = self.compared(batch, tuples)
         every, mine = found.cosine, found.own[:, None]
@@ -140,8 +137,10 @@ class ArcFaceLoss(MarginSoftmax):
     0.3477
     """
 
+    info = LossInfo("arcface", {"ArcFace": {}}, gentle={"scale": 4.0})
     usual_margin = 0.5
-    numbers: ClassVar = {"margin": (0.0, math.pi / 2), "scale": (1e-6, math.inf)}
+    margin = Number(0.0, math.pi / 2)
+    scale = Number(1e-6)
 
     def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
         """cos(θ + m)."""
@@ -181,8 +180,10 @@ class CosFaceLoss(MarginSoftmax):
     0.4741
     """
 
+    info = LossInfo("cosface", {"CosFace": {}}, gentle={"scale": 4.0})
     usual_margin = 0.35
-    numbers: ClassVar = {"margin": (0.0, 2.0), "scale": (1e-6, math.inf)}
+    margin = Number(0.0, 2.0)
+    scale = Number(1e-6)
 
     def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
         """cos θ - m."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, NamedClasses, graph_rows, pair_distances
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.on_graph import graph_rows, pair_distances
+from uncollapse.losses.proxies import NamedClasses, parameter_rows
 
 __all__ = ["MarginLoss", "margin_loss"]
 
@@ -27,7 +24,7 @@ def margin_loss(distance: Tensor, beta: Tensor, positive: Tensor, margin: float)
     return (torch.where(positive, above, -above) + margin).clamp(min=0.0)
 
 
-class MarginLoss(Loss):
+class MarginLoss(TupleLoss):
     """[d(a, p) - β + margin]₊ over positive pairs, [β - d(a, n) + margin]₊ over negative pairs.
 
     The boundary β is learned: one, one per class (of the anchor) or one per training sample (EPS:
@@ -69,9 +66,11 @@ class MarginLoss(Loss):
     (0.7, [-0.25, 0.25])
     """
 
-    reductions = ("nonzero", "mean")
-    words: ClassVar = {"beta_per": ("global", "class", "sample")}
-    numbers: ClassVar = {"margin": (0.0, math.inf), "nu": (0.0, math.inf)}
+    info = LossInfo("margin", {"margin, normalised": {"normalize": True}})
+    reduction = Choice("nonzero", "mean")
+    beta_per = Choice("global", "class", "sample")
+    margin = Number(0.0)
+    nu = Number(0.0)
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class MarginLoss(Loss):
         """Labels as rows of β, where each class has one."""
         return labels if self.names is None else self.names.numbers(labels)
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair, positive pairs first; `pull` is their distance."""
         rows = graph_rows(batch, self.normalize)
         pairs = self.pairs(batch, tuples)
@@ -130,15 +129,3 @@ class MarginLoss(Loss):
         numbers = batch.labels if self.beta_per == "class" else batch.sample_ids
         span = batch.label_range if self.beta_per == "class" else batch.sample_range
         return beta[parameter_rows(numbers, span, len(beta), name)[anchor]]
-
-
-def parameter_rows(
-    numbers: Tensor | None, span: tuple[int, int] | None, size: int, name: str
-) -> Tensor:
-    """Numbers that index a parameter, all in 0 to `size` - 1, or raise."""
-    allowed = f"whole numbers in 0..{size - 1}, one for each row"
-    if numbers is None or span is None:
-        raise InputError(name, None if numbers is None else "names", allowed)
-    if not 0 <= span[0] <= span[1] < size:
-        raise InputError(name, f"{span[0]}..{span[1]}", allowed)
-    return numbers

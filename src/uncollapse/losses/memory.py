@@ -4,38 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager, label_array, points
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.batch import Batch
 from uncollapse.distances.frame import working_dtype
 from uncollapse.distances.tiles import pairwise_distances
-from uncollapse.losses.base import Elements, Loss, Wrapper
-from uncollapse.losses.combined import MultipleLosses
+from uncollapse.losses.base import (
+    Batch,
+    Choice,
+    Elements,
+    Loss,
+    Named,
+    TupleLoss,
+    Wrapper,
+    without_autocast,
+)
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets
 
-__all__ = [
-    "REFERENCES",
-    "CrossBatchMemory",
-    "Fresh",
-    "masked",
-    "memories",
-    "moved",
-    "reading",
-    "remembers",
-    "repeated",
-    "without_own",
-]
-
-
-# Rows of earlier batches beside those of a batch: how they move, and which of them are itself.
+__all__ = ["REFERENCES", "CrossBatchMemory", "memories", "reading", "remembers"]
 
 
 class Fresh(NamedTuple):
@@ -46,7 +39,7 @@ class Fresh(NamedTuple):
     ids: Tensor
 
 
-def moved(kept: Tensor, rows: Tensor) -> Tensor:
+def _moved(kept: Tensor, rows: Tensor) -> Tensor:
     """Kept rows r as they are, on the graph as c(x) + (r - c₀)·μ(x)/μ₀: they move with the batch.
 
     c and μ are centre and mean distance of the batch, c₀ and μ₀ their present values. A loss of x
@@ -61,7 +54,7 @@ def moved(kept: Tensor, rows: Tensor) -> Tensor:
     return kept + shift.to(kept.dtype)
 
 
-def masked(
+def _masked(
     embeddings: ArrayLike, labels: Any, sample_ids: ArrayLike | None, mask: ArrayLike
 ) -> tuple[Fresh, Tensor]:
     """Rows with labels and ids, and which of them are to be enqueued, all checked."""
@@ -86,24 +79,25 @@ def _numbers(values: ArrayLike, count: int, name: str) -> Tensor:
     return torch.as_tensor(array.astype("int64"))
 
 
-def without_own(found: Triplets | Pairs) -> Triplets | Pairs:
+def _without_own(tuples: Triplets | Pairs) -> Triplets | Pairs:
     """Tuples without a row that is its own positive."""
-    other = found.anchor != found.positive
-    if isinstance(found, Triplets):
-        return Triplets(*(index[other] for index in found))
-    return Pairs(found.anchor[other], found.positive[other], found.other, found.negative)
+    other = tuples.anchor != tuples.positive
+    if isinstance(tuples, Triplets):
+        return Triplets(*(index[other] for index in tuples))
+    return Pairs(tuples.anchor[other], tuples.positive[other], tuples.other, tuples.negative)
 
 
-def repeated(kept: Tensor, rows: Tensor) -> Tensor:
+def _repeated(kept: Tensor, rows: Tensor) -> Tensor:
     """Which of the kept rows are exactly one of the rows."""
-    alike, one = (kept[:, :1] == rows.detach()[:, 0]).nonzero(as_tuple=True)
-    same = (kept[alike] == rows.detach()[one]).all(1)
+    alike, row = (kept[:, :1] == rows.detach()[:, 0]).nonzero(as_tuple=True)
+    same = (kept[alike] == rows.detach()[row]).all(1)
     return torch.zeros(len(kept), dtype=torch.bool, device=kept.device).index_fill_(
         0, alike[same], True
     )
 
 
 REFERENCES = ("moving", "fixed")
+_NO_REFERENCES = "CrossBatchMemory takes no ref_embeddings"
 _KEPT = ("memory", "memory_labels", "memory_ids", "calls")
 
 
@@ -113,7 +107,7 @@ class CrossBatchMemory(Wrapper):
     The rows of the batch are the anchors. Positives and negatives are mined, by the inner loss's
     own miner, among the `size` newest embeddings: the batch's and, behind them, those kept of
     earlier steps. No row is compared with itself. Gradients go to the batch alone. Kept embeddings
-    move with its centre and its scale, as they would if they were embedded anew (`moved`).
+    move with its centre and its scale, as they would if they were embedded anew.
 
     With `sample_ids` (a run from a config has them) the older copies of a sample that is in the
     batch are left out: else the nearest positive of a sample is, from the second epoch on, itself.
@@ -133,7 +127,7 @@ class CrossBatchMemory(Wrapper):
     constants that do not flee from them, and embeddings without a norm run away.
 
     Args:
-        loss: a loss of tuples: not one of proxies or class vectors, `NPairLoss` or `MultipleLosses`
+        loss: a loss of tuples: not one of proxies or class vectors, `NPairLoss`, or a sum of losses
             (put a memory around the losses inside).
         size: rows kept, those of the present batch included, as in PML.
         after: calls before the memory is used; until then the loss is the inner one, and embeddings
@@ -149,32 +143,30 @@ class CrossBatchMemory(Wrapper):
     tensor(0.)
     >>> loss(torch.tensor([[0.5], [3.0]]), [0, 1])  # 0 of 0.5, and 2 - 2 + 1 of 3 with 5 and 1
     tensor(0.5000)
-    >>> loss.memory.flatten().tolist(), loss.margin
-    ([0.0, 1.0, 5.0, 0.5, 3.0], 1.0)
+    >>> loss.memory.flatten().tolist()
+    [0.0, 1.0, 5.0, 0.5, 3.0]
     """
 
-    own = (*Wrapper.own, "size", "after", "references", *_KEPT)
-    words: ClassVar = {"references": REFERENCES}
+    references = Choice(*REFERENCES)
+    labels_needed = True  # they are kept
+    inner: TupleLoss
     memory: Tensor
     memory_labels: Tensor
     memory_ids: Tensor
     calls: Tensor
 
     def __init__(
-        self, loss: Loss, size: int, *, after: int = 0, references: str = "moving"
+        self, loss: TupleLoss, size: int, *, after: int = 0, references: str = "moving"
     ) -> None:
         super().__init__(loss)
-        _check_inner(loss)
+        for part in loss.modules():
+            if isinstance(part, Loss) and not remembers(type(part)):
+                allowed = "a loss that compares rows with rows: of triplets, pairs or similarities"
+                raise InputError("loss", type(part).__name__, allowed)
         self.size, self.after = check_int("size", size), check_int("after", after, 0)
         self.references = references
-        self._fresh: Fresh | None = None  # what a call enqueues in place of its anchors
         for name, value in _empty().items():
             self.register_buffer(name, value)
-
-    @property
-    def labels_needed(self) -> bool:  # type: ignore[override]
-        """Always: they are kept."""
-        return True
 
     def reset(self) -> None:
         """Forget everything, the number of calls too."""
@@ -196,61 +188,70 @@ class CrossBatchMemory(Wrapper):
     ) -> Tensor:
         """Loss of a batch; arguments as of any loss, without references.
 
-        `tuples`, of rows of the batch, are added to those found, as in PML. `enqueue_mask` marks
+        `tuples`, of rows of the batch, are added to those mined, as in PML. `enqueue_mask` marks
         rows that are enqueued and compared with, and are no anchors; only they are enqueued then.
         It goes with no tuples.
         """
         tuples = indices_tuple if tuples is None else tuples
         if ref_embeddings is not None or ref_emb is not None:
-            _refuse_references()
+            raise InputError.conflict(_NO_REFERENCES)
         if enqueue_mask is None:
             return super().forward(embeddings, labels, tuples, sample_ids=sample_ids)
         if tuples is not None:
-            raise InputError("enqueue_mask", "a mask beside tuples", "one of the two")
+            raise InputError.conflict("pass enqueue_mask or tuples, not both")
         if labels is None:
             raise InputError("labels", None, "labels, one for each row")
-        whole, mask = masked(embeddings, self.numbered(labels), sample_ids, enqueue_mask)
-        anchors = Fresh(*(part[~mask] for part in whole))
-        self._fresh = Fresh(*(part[mask].detach() for part in whole))
+        every, mask = _masked(embeddings, self.numbered(labels), sample_ids, enqueue_mask)
+        anchors = Fresh(*(part[~mask] for part in every))
         ids = anchors.ids if sample_ids is not None else None
-        try:
-            return super().forward(anchors.rows, anchors.labels, sample_ids=ids)
-        finally:
-            self._fresh = None
+        with without_autocast(anchors.rows):
+            batch, _ = self.checked(anchors.rows, anchors.labels, sample_ids=ids)
+            return self._charge(batch, None, Fresh(*(part[mask].detach() for part in every)))
 
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch, which is enqueued."""
-        fresh = self._incoming(batch)
+        return self._charge(batch, tuples, None)
+
+    def _charge(self, batch: Batch, tuples: Named, given: Fresh | None) -> Tensor:
+        """The same; `given` is enqueued in place of the batch."""
+        fresh = self._incoming(batch, given)
         if int(self.calls) < self.after:
             value = self.inner.value(batch, tuples)
+        elif (joined := self._joined(batch, fresh, own=given is None)) is None:
+            value = batch.rows.sum() * 0.0
         else:
-            value = self._compared(batch, fresh, tuples)
+            value = self.inner.value(joined, self._tuples(joined, tuples))
         if self.training:
             self.enqueue(*fresh)
         return value
 
-    def elements(self, *args: Any, **kwargs: Any) -> Elements:
+    def elements(
+        self,
+        embeddings: ArrayLike,
+        labels: ArrayLike | None = None,
+        tuples: Tuples | None = None,
+        *,
+        sample_ids: ArrayLike | None = None,
+    ) -> Elements:
         """The losses of the tuples, before they are reduced; nothing is enqueued."""
-        batch, tuples = self._checked(*_arguments(*args, **kwargs))
-        joined = self._joined(batch, self._incoming(batch))
+        batch, given = self.checked(embeddings, labels, tuples, sample_ids=sample_ids)
+        joined = self._joined(batch, self._incoming(batch, None), own=True)
         if joined is None:
-            return self.inner.listed(batch, _nothing(batch.rows.device))
-        return self.inner.listed(joined, self._tuples(joined, tuples))
-
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
-        """Refused, to a wrapper around: it would list and not remember."""
-        allowed = "a loss without a memory: CrossBatchMemory(TrimmedLoss(...), size)"
-        raise InputError("loss", "CrossBatchMemory, to list the tuples of", allowed)
+            none = torch.empty(0, dtype=torch.int64, device=batch.rows.device)
+            return self.inner.listed(batch, Triplets(none, none, none))
+        return self.inner.listed(joined, self._tuples(joined, given))
 
     @torch.no_grad()
     def enqueue(self, rows: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
         """Keep these rows, and count a call; the oldest rows beyond `size` go."""
-        self._check_fit(rows, "embeddings")
-        unknown = labels.new_full((len(rows),), -1)
+        self._check_width(rows)
         old = max(0, min(len(self.memory), self.size - len(rows)))
-        more = {"memory": rows, "memory_labels": labels}
-        more["memory_ids"] = unknown if ids is None else ids
-        for name, new in more.items():
+        fresh = {
+            "memory": rows,
+            "memory_labels": labels,
+            "memory_ids": labels.new_full((len(rows),), -1) if ids is None else ids,
+        }
+        for name, new in fresh.items():
             kept = getattr(self, name)
             kept = kept[len(kept) - old :].reshape(old, *new.shape[1:]).to(new)
             setattr(self, name, torch.cat([kept, new.detach()]))
@@ -271,47 +272,39 @@ class CrossBatchMemory(Wrapper):
                 setattr(self, name, torch.empty_like(given, device=getattr(self, name).device))
         super()._load_from_state_dict(state, prefix, *rest)
 
-    def _incoming(self, batch: Batch) -> Fresh:
-        """What this call is to remember; raises for what cannot be."""
+    def _incoming(self, batch: Batch, given: Fresh | None) -> Fresh:
+        """What this call is to remember: the batch, unless rows are `given`."""
         if batch.offset:
-            _refuse_references()
+            raise InputError.conflict(_NO_REFERENCES)
         if batch.labels is None or batch.label_range is None:
-            given = None if batch.labels is None else "names"
-            raise InputError("labels", given, "whole numbers: a memory outlives the batch")
-        fresh = self._fresh
-        if fresh is None:
-            unknown = torch.full_like(batch.labels, -1)
-            ids = unknown if batch.sample_ids is None else batch.sample_ids
-            fresh = Fresh(batch.rows[: batch.count].detach(), batch.labels, ids)
-        self._check_fit(batch.rows, "embeddings")
+            name = None if batch.labels is None else "names"
+            raise InputError("labels", name, "whole numbers: a memory outlives the batch")
+        ids = torch.full_like(batch.labels, -1) if batch.sample_ids is None else batch.sample_ids
+        fresh = given or Fresh(batch.rows[: batch.count].detach(), batch.labels, ids)
+        self._check_width(batch.rows)
         if self.training and len(fresh.rows) > self.size:
             raise InputError("size", self.size, f"at least the {len(fresh.rows)} rows of a batch")
         return fresh
 
-    def _compared(self, batch: Batch, fresh: Fresh, tuples: Triplets | Pairs | None) -> Tensor:
-        joined = self._joined(batch, fresh)
-        if joined is None:
-            return batch.rows.sum() * 0.0
-        return self.inner.value(joined, self._tuples(joined, tuples))
+    def _joined(self, batch: Batch, fresh: Fresh, *, own: bool) -> Batch | None:
+        """The batch with its references: what is fresh, and behind it the older rows kept.
 
-    def _joined(self, batch: Batch, fresh: Fresh) -> Batch | None:
-        """The batch with its references: what is fresh, and behind it what is kept of the rest."""
-        rows, labels = batch.rows[: batch.count], batch.labels
-        assert labels is not None
-        own, first = self._fresh is None, fresh.rows
-        kept, kept_labels = self._older(fresh, rows)
-        if len(first) + len(kept) == 0:
+        `own` says that what is fresh is the batch itself.
+        """
+        rows, first = batch.rows[: batch.count], fresh.rows
+        older, older_labels = self._older(fresh, rows)
+        if len(first) + len(older) == 0:
             return None
         if self.references == "moving":
-            first = rows if own else moved(first, rows)
-            kept = moved(kept, rows)
+            first = rows if own else _moved(first, rows)
+            older = _moved(older, rows)
         return Batch.of(
             rows,
-            labels,
-            torch.cat([first, kept]),
-            torch.cat([fresh.labels, kept_labels]),
+            batch.labels,
+            torch.cat([first, older]),
+            torch.cat([fresh.labels, older_labels]),
             sample_ids=batch.sample_ids,
-            sphere=self.normalize,
+            normalize=self.normalize,
             own=own,
         )
 
@@ -324,27 +317,27 @@ class CrossBatchMemory(Wrapper):
         )
         stale = torch.isin(ids, fresh.ids[fresh.ids >= 0])
         if not self.training:  # rows that are looked at again are not their own neighbours
-            stale |= repeated(kept, rows)
+            stale |= _repeated(kept, rows)
         return (kept[~stale], labels[~stale]) if bool(stale.any()) else (kept, labels)
 
-    def _tuples(self, joined: Batch, given: Triplets | Pairs | None) -> Triplets | Pairs | None:
+    def _tuples(self, joined: Batch, given: Named) -> Named:
         """None where our miner will choose; else those of another or all, and those given."""
         if given is None and isinstance(self.miner, Miner):
             return None
-        found: Triplets | Pairs | None = self.mined(joined)
-        if found is None:
-            found = as_pairs(None, joined.labels, joined.ref_labels)
+        named = self.inner.mined(joined)
+        if named is None:
+            named = as_pairs(None, joined.labels, joined.ref_labels)
         if not isinstance(self.miner, Miner) and not joined.classes.apart:
-            found = without_own(found)
+            named = _without_own(named)
         if given is None:
-            return found
-        same: Any = as_triplets(given) if isinstance(found, Triplets) else as_pairs(given)
-        return type(found)(*(torch.cat(both) for both in zip(found, same, strict=True)))
+            return named
+        more: Any = as_triplets(given) if isinstance(named, Triplets) else as_pairs(given)
+        return type(named)(*(torch.cat(both) for both in zip(named, more, strict=True)))
 
-    def _check_fit(self, rows: Tensor, name: str) -> None:
+    def _check_width(self, rows: Tensor) -> None:
         if len(self.memory) and self.memory.shape[1] != rows.shape[1]:
             allowed = f"{self.memory.shape[1]} as the memory has, or reset() before"
-            raise InputError(name, f"{rows.shape[1]} columns", allowed)
+            raise InputError("embeddings", f"{rows.shape[1]} columns", allowed)
 
 
 def remembers(kind: type[Loss]) -> bool:
@@ -354,7 +347,7 @@ def remembers(kind: type[Loss]) -> bool:
     >>> remembers(SupConLoss), remembers(ProxyNCALoss)
     (True, False)
     """
-    return not issubclass(kind, ProxyLoss | NPairLoss | MultipleLosses | CrossBatchMemory)
+    return issubclass(kind, TupleLoss) and not issubclass(kind, ProxyLoss | NPairLoss)
 
 
 def memories(loss: object) -> list[CrossBatchMemory]:
@@ -387,31 +380,3 @@ def reading(loss: object) -> Iterator[None]:
 def _empty() -> dict[str, Tensor]:
     none = torch.empty(0, dtype=torch.int64)
     return dict(zip(_KEPT, (torch.empty(0, 0), none, none.clone(), torch.tensor(0)), strict=True))
-
-
-def _check_inner(loss: Loss) -> None:
-    parts = [part for part in loss.modules() if isinstance(part, Loss)]
-    odd = next((part for part in parts if not remembers(type(part))), None)
-    if odd is not None:
-        allowed = "a loss that compares rows with rows: of triplets, pairs or similarities"
-        raise InputError("loss", type(odd).__name__, allowed)
-
-
-def _refuse_references() -> None:
-    raise InputError("ref_embeddings", "rows", "none: a memory is what rows are compared with")
-
-
-def _arguments(
-    embeddings: ArrayLike,
-    labels: ArrayLike | None = None,
-    tuples: Tuples | None = None,
-    ref_embeddings: ArrayLike | None = None,
-    ref_labels: ArrayLike | None = None,
-    *,
-    sample_ids: ArrayLike | None = None,
-) -> tuple[Any, ...]:
-    return embeddings, labels, tuples, ref_embeddings, ref_labels, sample_ids
-
-
-def _nothing(device: torch.device) -> Triplets:
-    return Triplets(*(torch.empty(0, dtype=torch.int64, device=device) for _ in range(3)))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, attach, cosines, pair_mask
-from uncollapse.losses.classwise import ByClass
-from uncollapse.losses.similarity import Rules, Weights, multi_similarity
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.classwise import ByClass, Rules, Weights, multi_similarity
+from uncollapse.losses.on_graph import attach, cosines, pair_mask
 from uncollapse.mining.miner import Miner
-from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["MultiSimilarityLoss"]
 
@@ -24,7 +19,7 @@ def log_one_plus(exponent: Tensor, mask: Tensor) -> Tensor:
     return torch.logsumexp(torch.cat([kept.new_zeros(len(kept), 1), kept], dim=1), dim=1)
 
 
-class MultiSimilarityLoss(Loss):
+class MultiSimilarityLoss(TupleLoss):
     """log(1 + Σ_p exp(-α(s_ap - λ)))/α + log(1 + Σ_n exp(β(s_an - λ)))/β, mean over anchors a.
 
     With cosines s; embeddings are always normalised. Without a miner all pairs count. With one, or
@@ -59,11 +54,10 @@ class MultiSimilarityLoss(Loss):
     0.7176
     """
 
-    numbers: ClassVar = {
-        "alpha": (1e-6, math.inf),
-        "beta": (1e-6, math.inf),
-        "base": (-math.inf, math.inf),
-    }
+    info = LossInfo("multi-similarity", {"multi-similarity": {}}, gentle={"beta": 5.0})
+    alpha = Number(1e-6)
+    beta = Number(1e-6)
+    base = Number()
 
     def __init__(
         self,
@@ -76,7 +70,7 @@ class MultiSimilarityLoss(Loss):
         super().__init__(miner=miner, normalize=True)
         self.alpha, self.beta, self.base = alpha, beta, base
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per row, 0 if it has no pair; `pull` is the positives' part of it."""
         pairs = self.pairs(batch, tuples, unique=True)
         gap = cosines(batch) - self.base
@@ -90,7 +84,7 @@ class MultiSimilarityLoss(Loss):
 
     # The fast way: value and gradient together, off the graph.
 
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch, mined and measured in one go where that can be."""
         rules = self._rules()
         listed = tuples is not None or batch.offset or batch.labels is None
@@ -103,7 +97,7 @@ class MultiSimilarityLoss(Loss):
             value, gradient = multi_similarity(
                 ByClass.of(batch), 1 / batch.frame.zoom, weights, rules
             )
-        return attach(batch, value, gradient, lambda again: Loss.value(self, again, None))
+        return attach(batch, value, gradient, lambda again: TupleLoss.value(self, again, None))
 
     def _rules(self) -> Rules | None:
         """How to mine and charge in one go; None if the pairs must be named."""

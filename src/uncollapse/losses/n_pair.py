@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, graph_rows
-from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.on_graph import graph_rows
+from uncollapse.mining.tuples import as_pairs
 
 __all__ = ["NPairLoss"]
 
 
-class NPairLoss(Loss):
+class NPairLoss(TupleLoss):
     """log(1 + Σ_j exp(f·f⁺_j - f·f⁺)) over the pairs (f, f⁺), j the pairs of other classes.
 
     Inner products of the embeddings as they are; Sohn holds their norms down with `l2` (0.002
@@ -47,8 +44,9 @@ class NPairLoss(Loss):
     tensor(0.2395)
     """
 
+    info = LossInfo("n-pair", {"N-pair": {}}, pml="NPairsLoss")
     labels_needed = True
-    numbers: ClassVar = {"l2": (0.0, math.inf)}
+    l2 = Number(0.0)
 
     def __init__(
         self, *, miner: nn.Module | None = None, normalize: bool = False, l2: float = 0.0
@@ -56,7 +54,7 @@ class NPairLoss(Loss):
         super().__init__(miner=miner, normalize=normalize)
         self.l2 = l2
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their inner product."""
         rows = graph_rows(batch, self.normalize)
         anchor, positive = self._positive_pairs(batch, tuples)
@@ -73,9 +71,7 @@ class NPairLoss(Loss):
         kept = (ids[:, None] != ids).any(1)
         return Elements(loss.to(batch.rows.dtype), -own.detach(), anchor).take(kept)
 
-    def _positive_pairs(
-        self, batch: Batch, tuples: Triplets | Pairs | None
-    ) -> tuple[Tensor, Tensor]:
+    def _positive_pairs(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor]:
         """Pairs of rows: named, or of each class its first anchor and its first positive."""
         found = self.mined(batch) if tuples is None else tuples
         if found is not None:

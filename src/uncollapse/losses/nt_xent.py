@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
+from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, cosines, log_sum
-from uncollapse.losses.softmax import NONE, PairSoftmax
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.classwise import NONE, pair_softmax
+from uncollapse.losses.on_graph import attach, cosines, log_sum
 
-__all__ = ["MultipleNegativesRankingLoss", "NTXentLoss", "info_nce"]
+__all__ = ["MultipleNegativesRankingLoss", "NTXentLoss", "PairSoftmax", "info_nce"]
 
 
 def info_nce(logit: Tensor, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -26,6 +24,44 @@ def info_nce(logit: Tensor, anchor: Tensor, positive: Tensor, negative: Tensor) 
     far = log_sum(logit.masked_fill(~negative, -torch.inf))
     # van den Oord et al. (4) is log(1 + Σ_n exp(s_an / T - s_ap / T)).
     return functional.softplus(far[anchor] - logit[anchor, positive])
+
+
+_COLD = 0.01  # below this temperature logits need more digits than float32 products have
+
+
+class PairSoftmax(TupleLoss):
+    """A softmax of cosines over a temperature; in one go where all pairs of a batch count."""
+
+    temperature = Number(1e-6)
+
+    def __init__(self, *, temperature: float, miner: nn.Module | None = None) -> None:
+        super().__init__(miner=miner, normalize=True)
+        self.temperature = temperature
+
+    @staticmethod
+    @abstractmethod
+    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows' losses `[b, 1]`, and their derivatives by both, 0 by what is not there.
+
+        `near` `[b, K]` are logits of the positives, `NONE` where there is none; `far` `[b, 1]` is
+        log Σ exp of those of the negatives.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def terms(positives: Tensor) -> Tensor:
+        """What the sum of the losses is over, from the numbers of the rows' positives."""
+
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
+        """The loss of a checked batch: value and gradient together, off the graph."""
+        named = tuples is not None or self.miner is not None
+        if named or batch.offset or batch.frame.collapsed or self.temperature < _COLD:
+            return super().value(batch, tuples)
+        with torch.no_grad():
+            total, gradient = pair_softmax(batch, self.temperature, self.charge)
+            terms = self.terms(batch.classes.counts).clamp(min=1)
+            mean = (total / terms, gradient / terms)
+        return attach(batch, *mean, lambda again: TupleLoss.value(self, again, None))
 
 
 class NTXentLoss(PairSoftmax):
@@ -58,10 +94,12 @@ class NTXentLoss(PairSoftmax):
     0.5514
     """
 
+    info = LossInfo("nt-xent", {"NT-Xent": {}}, gentle={"temperature": 0.5})
+
     def __init__(self, *, temperature: float = 0.07, miner: nn.Module | None = None) -> None:
         super().__init__(temperature=temperature, miner=miner)
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
         anchor, positive, negative = self.pair_masks(batch, tuples)
         cosine = cosines(batch)
@@ -87,7 +125,7 @@ class NTXentLoss(PairSoftmax):
 # Multiple-negatives ranking loss: Henderson et al. 2017 (5), of pairs in columns.
 
 
-class MultipleNegativesRankingLoss(Loss):
+class MultipleNegativesRankingLoss(TupleLoss):
     """-log softmax of an anchor's positive among all positives and negatives of the batch.
 
     For row i of the anchors and positives: -log(exp(c s_ii) / Σ_j exp(c s_ij)), with cosines s, c
@@ -121,7 +159,7 @@ class MultipleNegativesRankingLoss(Loss):
     tensor(0.5514)
     """
 
-    numbers: ClassVar = {"scale": (1e-6, math.inf)}
+    scale = Number(1e-6)
 
     def __init__(
         self, *, scale: float = 20.0, symmetric: bool = False, miner: nn.Module | None = None
@@ -129,7 +167,7 @@ class MultipleNegativesRankingLoss(Loss):
         super().__init__(miner=miner, normalize=True)
         self.scale, self.symmetric = scale, symmetric
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
         anchor, positive, negative = self.pair_masks(batch, tuples)
         cosine = cosines(batch)

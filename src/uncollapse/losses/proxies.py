@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import check_int
-from uncollapse.distances.batch import Batch
+from uncollapse._base.arrays import ArrayLike, label_array
+from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.frame import Frame, squared_norms, working_dtype
-from uncollapse.losses.base import Loss, NamedClasses, check_columns, on_sphere
-from uncollapse.losses.margin import parameter_rows
-from uncollapse.mining.tuples import Pairs, Triplets, as_pairs
+from uncollapse.losses.base import Batch, Named, TupleLoss
+from uncollapse.losses.classwise import SMALLEST
+from uncollapse.losses.on_graph import unit_rows
+from uncollapse.mining.tuples import as_pairs
 
-__all__ = ["Compared", "ProxyLoss", "unit_cosines"]
+__all__ = [
+    "Compared",
+    "NamedClasses",
+    "ProxyLoss",
+    "check_columns",
+    "own_apart",
+    "parameter_rows",
+    "softmax_loss",
+    "unit_cosines",
+]
 
 
 _CLOSE = 0.04  # squared distances below it are measured by differences
@@ -50,11 +60,11 @@ class Compared(NamedTuple):
         own, classes = self.own[close], self.cosine.shape[2]
         nearest = own + classes * self.cosine.detach()[close, :, own].argmax(1)
         wide = working_dtype(self.rows)
-        gap = on_sphere(self.rows[close].to(wide)) - on_sphere(self.proxies[nearest].to(wide))
+        gap = unit_rows(self.rows[close].to(wide)) - unit_rows(self.proxies[nearest].to(wide))
         return square.index_put((close,), gap.square().sum(1).to(square.dtype))
 
 
-class ProxyLoss(Loss):
+class ProxyLoss(TupleLoss):
     """A loss of samples and learned class vectors, `proxies`, `[num_classes, per_class, dim]`.
 
     Both are divided by their norms. Labels are 0 to `num_classes` - 1, or at most so many names. A
@@ -86,7 +96,7 @@ class ProxyLoss(Loss):
         """Labels as rows of the proxies."""
         return self.names.numbers(labels)
 
-    def compared(self, batch: Batch, tuples: Triplets | Pairs | None) -> Compared:
+    def compared(self, batch: Batch, tuples: Named) -> Compared:
         """The samples that count, and their cosines with all proxies."""
         classes, per_class, dim = self.proxies.shape
         check_columns(batch.frame.dim, dim, classes, "the proxies have")
@@ -104,7 +114,7 @@ class ProxyLoss(Loss):
         cosine = unit_cosines(rows, proxies, frame).view(len(rows), per_class, classes)
         return Compared(anchor, own, cosine, rows, proxies)
 
-    def _anchors(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor | None:
+    def _anchors(self, batch: Batch, tuples: Named) -> Tensor | None:
         """Rows named as anchors; None for all."""
         found = self.mined(batch) if tuples is None else tuples
         if found is None:
@@ -146,7 +156,7 @@ class _UnitCosines(torch.autograd.Function):
         rows, a, of_rows, others, b, of_others, centre = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
             wide = working_dtype(rows)
-            again = (on_sphere(rows.to(wide)) @ on_sphere(others.to(wide)).T).to(rows.dtype)
+            again = (unit_rows(rows.to(wide)) @ unit_rows(others.to(wide)).T).to(rows.dtype)
             wanted = [x for x in (rows, others) if x.requires_grad]
             found = iter(torch.autograd.grad(again, wanted, slope, create_graph=True))
             by_rows, by_others = (next(found) if x.requires_grad else None for x in (rows, others))
@@ -183,3 +193,157 @@ def _along(slope: Tensor, centred: Tensor, centre: Tensor, inverse: Tensor) -> T
     radial = (slope * centred).sum(1).addmv_(slope, centre)
     slope.addcmul_(radial[:, None], centred, value=-1.0).addr_(radial, centre, alpha=-1.0)
     return slope.mul_(inverse)
+
+
+def own_apart(cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Entries `own` `[n, k]` of a matrix, and the matrix, to be used in place of it.
+
+    Their gradients are added in one pass: `gather` alone would make a matrix of zeros for its own.
+
+    >>> own_apart(torch.tensor([[3.0, 4.0]]), torch.tensor([[1]]))
+    (tensor([[4.]]), tensor([[3., 4.]]))
+    """
+    both: tuple[Tensor, Tensor] = _OwnApart.apply(cosine, own)  # type: ignore[no-untyped-call]
+    return both
+
+
+class _OwnApart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(own)
+        return cosine.gather(1, own), cosine.view_as(cosine)
+
+    @staticmethod
+    def backward(ctx: Any, by_own: Tensor, by_all: Tensor) -> tuple[Tensor, None]:
+        (own,) = ctx.saved_tensors
+        return by_all.scatter_add(1, own, by_own), None
+
+
+def softmax_loss(
+    cosine: Tensor, own: Tensor, logit: Tensor, scale: float, *, among: bool = True
+) -> Tensor:
+    """-log softmax of the own class's `logit` among `scale` times the other classes' cosines.
+
+    `cosine` `[n, m]`, `own` `[n, k]` the columns that are the own class's, `logit` `[n]`. Without
+    `among` the sum is over the other classes alone.
+
+    >>> softmax_loss(torch.zeros(1, 3), torch.tensor([[0]]), torch.zeros(1), 1.0)  # log 3
+    tensor([1.0986])
+    """
+    given = (cosine, own, logit, scale, among)
+    loss: Tensor = _SoftmaxLoss.apply(*given)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _logits(cosine: Tensor, own: Tensor, logit: Tensor, scale: float, among: bool) -> Tensor:
+    logits = scale * cosine
+    if own.shape[1] > 1 or not among:
+        logits.scatter_(1, own, -torch.inf)
+    return logits.scatter_(1, own[:, :1], logit[:, None]) if among else logits
+
+
+class _SoftmaxLoss(torch.autograd.Function):
+    """`logsumexp(_logits) - logit`, with half the passes over the matrix."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, cosine: Tensor, own: Tensor, logit: Tensor, scale: float, among: bool
+    ) -> Tensor:
+        ctx.scale, ctx.among = scale, among
+        share = _logits(cosine, own, logit, scale, among)
+        if share.numel() == 0:
+            ctx.save_for_backward(cosine, own, logit, share)
+            return logit.clone()
+        top = share.amax(1, keepdim=True)
+        share.sub_(top).clamp_(min=SMALLEST).exp_()
+        total = share.sum(1, keepdim=True)
+        share.div_(total)
+        ctx.save_for_backward(cosine, own, logit, share)
+        return (total.log() + top)[:, 0] - logit
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, None, Tensor | None, None, None]:
+        cosine, own, logit, share = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            logits = _logits(cosine, own, logit, ctx.scale, ctx.among)
+            value = torch.logsumexp(logits, dim=1) - logit
+            wanted = [x for x in (cosine, logit) if x.requires_grad]
+            found = iter(torch.autograd.grad(value, wanted, slope, create_graph=True))
+            by = [next(found) if x.requires_grad else None for x in (cosine, logit)]
+            return by[0], None, by[1], None, None
+        part = share.gather(1, own[:, :1])[:, 0] - 1.0 if ctx.among else -1.0
+        by_cosine = (share * (ctx.scale * slope)[:, None]).scatter_(1, own, 0.0)
+        return by_cosine, None, part * slope, None, None
+
+
+class NamedClasses(nn.Module):
+    """Numbers names 0 to `size` - 1 as they first come; numbers stay what they are.
+
+    The names of one batch are numbered in their order, so that its rows may come in any. What was
+    numbered is part of the state, so that a restored loss finds the same rows again. Processes that
+    train together see different batches first: there names are refused.
+
+    >>> classes = NamedClasses(3)
+    >>> classes.numbers(["b", "a", "b"]), classes.numbers(["c", "a"]), classes.numbers([7])
+    (tensor([1, 0, 1]), tensor([2, 0]), [7])
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.known: dict[str | int, int] = {}
+
+    def numbers(self, labels: ArrayLike | None) -> ArrayLike | None:
+        """Labels as the rows of the parameter."""
+        if labels is None or isinstance(labels, Tensor):
+            return labels
+        array = label_array(labels)
+        if array.dtype.kind in "iufb":
+            return labels
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            given = "names, in one of several processes"
+            raise InputError("labels", given, f"whole numbers in 0..{self.size - 1}")
+        names = [n if isinstance(n, str | int) else str(n) for n in array.tolist()]
+        fresh = sorted(set(names) - set(self.known), key=lambda name: (str(type(name)), name))
+        if len(self.known) + len(fresh) > self.size:
+            given = f"{len(self.known) + len(fresh)} names so far, {fresh[-1]!r} among them"
+            raise InputError("labels", given, f"at most {self.size} classes, as the loss has")
+        self.known |= {name: number for number, name in enumerate(fresh, len(self.known))}
+        return torch.tensor([self.known[name] for name in names])
+
+    def get_extra_state(self) -> Tensor:
+        """The names in their order, as the bytes of JSON: a state of tensors goes everywhere."""
+        text = json.dumps(list(self.known)) if self.known else ""
+        return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the names of a saved loss."""
+        names = json.loads(bytes(state.tolist())) if len(state) else []
+        self.known = {name: number for number, name in enumerate(names)}
+
+
+def check_columns(given: int, dim: int, classes: int, of: str) -> None:
+    """Raise unless embeddings have as many columns as the parameter.
+
+    >>> check_columns(10, 4, 10, "the proxies have")
+    Traceback (most recent call last):
+    uncollapse._base.check.InputError: embeddings: expected 4 as the proxies have (dim), got 10
+    columns (logits, one per class? the loss takes what comes before them)
+    """
+    if given != dim:
+        hint = " (logits, one per class? the loss takes what comes before them)" * (
+            given == classes
+        )
+        raise InputError("embeddings", f"{given} columns{hint}", f"{dim} as {of} (dim)")
+
+
+def parameter_rows(
+    numbers: Tensor | None, span: tuple[int, int] | None, size: int, name: str
+) -> Tensor:
+    """Numbers that index a parameter, all in 0 to `size` - 1, or raise."""
+    allowed = f"whole numbers in 0..{size - 1}, one for each row"
+    if numbers is None or span is None:
+        raise InputError(name, None if numbers is None else "names", allowed)
+    if not 0 <= span[0] <= span[1] < size:
+        raise InputError(name, f"{span[0]}..{span[1]}", allowed)
+    return numbers

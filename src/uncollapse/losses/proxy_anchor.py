@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, mean_or_zero
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
+from uncollapse.losses.on_graph import mean_or_zero
 from uncollapse.losses.proxies import ProxyLoss
-from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["ProxyAnchorLoss"]
 
@@ -55,7 +51,9 @@ class ProxyAnchorLoss(ProxyLoss):
     0.6598
     """
 
-    numbers: ClassVar = {"margin": (0.0, math.inf), "alpha": (1e-6, math.inf)}
+    info = LossInfo("proxy-anchor", {"ProxyAnchor": {}}, gentle={"alpha": 4.0})
+    margin = Number(0.0)
+    alpha = Number(1e-6)
 
     def __init__(
         self,
@@ -70,7 +68,7 @@ class ProxyAnchorLoss(ProxyLoss):
         super().__init__(num_classes=num_classes, dim=dim, miner=miner, generator=generator)
         self.margin, self.alpha = margin, alpha
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per proxy with samples, then one per proxy for those of other classes.
 
         `anchor` is the proxy's class; `pull` is what its own samples cost.

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements
-from uncollapse.losses.proxies import ProxyLoss
-from uncollapse.losses.softmax import own_apart, softmax_loss
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
+from uncollapse.losses.proxies import ProxyLoss, own_apart, softmax_loss
 
 __all__ = ["ProxyNCALoss"]
 
@@ -55,7 +49,8 @@ class ProxyNCALoss(ProxyLoss):
     tensor(-2., grad_fn=<DivBackward0>)
     """
 
-    numbers: ClassVar = {"scale": (1e-6, math.inf)}
+    info = LossInfo("proxy-nca", {"ProxyNCA": {}})
+    scale = Number(1e-6)
 
     def __init__(
         self,
@@ -73,7 +68,7 @@ class ProxyNCALoss(ProxyLoss):
         )
         self.scale, self.exclude_positive = scale, exclude_positive
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
         found = self.compared(batch, tuples)
         mine = found.columns

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, cosines, pair_mask
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.on_graph import cosines, pair_mask
 
 __all__ = ["SmoothAPLoss", "smooth_precision"]
 
@@ -34,7 +32,7 @@ def smooth_precision(
     return (1.0 + (above * positive).sum(1)) / (1.0 + (above * counted).sum(1))
 
 
-class SmoothAPLoss(Loss):
+class SmoothAPLoss(TupleLoss):
     """1 - AP, mean over anchors; AP the mean over positives i of rank among P / rank among all.
 
     A rank is 1 + Σ_j 1 / (1 + exp((s_ai - s_aj) / τ)) over the others j, with cosines s of the
@@ -66,13 +64,14 @@ class SmoothAPLoss(Loss):
     0.125
     """
 
-    numbers: ClassVar = {"temperature": (1e-6, math.inf)}
+    info = LossInfo("smooth-ap", {"SmoothAP": {}}, gentle={"temperature": 0.3})
+    temperature = Number(1e-6)
 
     def __init__(self, *, temperature: float = 0.01, miner: nn.Module | None = None) -> None:
         super().__init__(miner=miner, normalize=True)
         self.temperature = temperature
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with a positive; `pull` is minus the cosine of its farthest."""
         anchor, other, negative = self.pair_masks(batch, tuples)
         cosine = cosines(batch)

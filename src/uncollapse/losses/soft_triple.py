@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements
-from uncollapse.losses.proxies import ProxyLoss
-from uncollapse.losses.softmax import own_apart, softmax_loss
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
+from uncollapse.losses.proxies import ProxyLoss, own_apart, softmax_loss
 
 __all__ = ["SoftTripleLoss", "soft_assigned"]
 
@@ -67,12 +61,11 @@ class SoftTripleLoss(ProxyLoss):
     0.3133
     """
 
-    numbers: ClassVar = {
-        "la": (1e-6, math.inf),
-        "gamma": (1e-6, math.inf),
-        "margin": (0.0, math.inf),
-        "tau": (0.0, math.inf),
-    }
+    info = LossInfo("soft-triple", {"SoftTriple": {}}, gentle={"la": 4.0})
+    la = Number(1e-6)
+    gamma = Number(1e-6)
+    margin = Number(0.0)
+    tau = Number(0.0)
 
     def __init__(
         self,
@@ -97,7 +90,7 @@ class SoftTripleLoss(ProxyLoss):
         )
         self.la, self.gamma, self.margin, self.tau = la, gamma, margin, tau
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is minus its similarity S_y with its class."""
         found = self.compared(batch, tuples)
         mine = found.own[:, None]

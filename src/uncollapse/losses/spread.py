@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, Loss, cosines, log_sum, pair_mask
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
 
 __all__ = ["STAND_INS", "SpreadLoss"]
 
 STAND_INS = ("nearest", "self")
 
 
-class SpreadLoss(Loss):
+class SpreadLoss(TupleLoss):
     """(1 - α) attract + α spread, mean over the anchors a with a positive.
 
     With cosines s over T `temperature` in the exponents, positives P and negatives N of a:
@@ -66,8 +62,10 @@ class SpreadLoss(Loss):
     0.5514
     """
 
-    words: ClassVar = {"stand_in": STAND_INS}
-    numbers: ClassVar = {"temperature": (1e-6, math.inf), "alpha": (0.0, 1.0)}
+    info = LossInfo("spread", {"spread": {}, "spread, from itself": {"stand_in": "self"}})
+    stand_in = Choice(*STAND_INS)
+    temperature = Number(1e-6)
+    alpha = Number(0.0, 1.0)
 
     def __init__(
         self,
@@ -80,7 +78,7 @@ class SpreadLoss(Loss):
         super().__init__(miner=miner, normalize=True)
         self.temperature, self.alpha, self.stand_in = temperature, alpha, stand_in
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with a positive; `pull` is what its positives cost beside others."""
         anchor, other, negative = self.pair_masks(batch, tuples)
         cosine = cosines(batch)

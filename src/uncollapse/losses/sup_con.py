@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse.distances.batch import Batch
-from uncollapse.losses.base import Elements, cosines, log_sum, pair_mask
-from uncollapse.losses.softmax import NONE, PairSoftmax
-from uncollapse.mining.tuples import Pairs, Triplets
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named
+from uncollapse.losses.classwise import NONE
+from uncollapse.losses.nt_xent import PairSoftmax
+from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
 
 __all__ = ["SupConLoss"]
 
@@ -43,10 +43,12 @@ class SupConLoss(PairSoftmax):
     0.8285
     """
 
+    info = LossInfo("sup-con", {"SupCon": {}}, gentle={"temperature": 0.5})
+
     def __init__(self, *, temperature: float = 0.1, miner: nn.Module | None = None) -> None:
         super().__init__(temperature=temperature, miner=miner)
 
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
         anchor, positive, negative = self.pair_masks(batch, tuples)
         # Only distances need the digits of float64: exponents of cosines do not.

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_choice
-from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host
-from uncollapse.distances.tiles import known_distances
-from uncollapse.losses.all_triplets import (
-    FORMS,
-    HARDEST,
-    all_triplets,
-    hardest_negative_mean,
-    mean_distance,
-    over_mean,
-    seen_by_miner,
-    through_mean,
+from uncollapse.losses.base import (
+    Batch,
+    Choice,
+    DistanceChoice,
+    Elements,
+    LossInfo,
+    Named,
+    Number,
+    TupleLoss,
 )
-from uncollapse.losses.base import Elements, Loss, attach, graph_rows, mean_or_zero, pair_distances
-from uncollapse.losses.classwise import ByClass
+from uncollapse.losses.fast_triplets import fast_triplets
+from uncollapse.losses.on_graph import (
+    HARDEST,
+    graph_rows,
+    hardest_negative_mean,
+    mean_or_zero,
+    over_mean,
+    pair_distances,
+    seen_by_miner,
+)
 from uncollapse.mining.miner import Miner
-from uncollapse.mining.tuples import Pairs, Triplets
 
 __all__ = ["TripletLoss", "triplet_loss"]
 
-_EVERY = Miner("all", "all")  # says, once, why a batch has no triplet
 _HARDEST = Miner("hard", "hard")
 
 
@@ -45,7 +47,7 @@ def triplet_loss(near: Tensor, far: Tensor, margin: float, *, soft: bool = False
     return functional.softplus(excess) if soft else excess.relu()  # at 0 its derivative is 0
 
 
-class TripletLoss(Loss):
+class TripletLoss(TupleLoss):
     """[d(a, p) - d(a, n) + margin]₊ over triplets of a batch.
 
     `miner=None` takes **all** triplets, exactly, without listing them: at most three N × N
@@ -94,9 +96,20 @@ class TripletLoss(Loss):
     (0.5, [-0.5, 0.5])
     """
 
-    reductions = ("mean", "nonzero", "max")
-    words: ClassVar = {"distance": ("euclidean", "squared", "cosine")}
-    numbers: ClassVar = {"margin": (0.0, math.inf)}
+    info = LossInfo(
+        "triplet",
+        {
+            "triplet, margin 0.2": {"margin": 0.2},
+            "triplet, margin 0": {"margin": 0.0},
+            "triplet, soft": {"margin": 0.0, "soft": True},
+            "triplet, scale-free": {"margin": 0.2, "scale_free": True},
+            "triplet, normalised": {"margin": 0.2, "normalize": True},
+        },
+        pml="TripletMarginLoss",
+    )
+    reduction = Choice("mean", "nonzero", "max")
+    distance = DistanceChoice()
+    margin = Number(0.0)
 
     def __init__(
         self,
@@ -104,7 +117,7 @@ class TripletLoss(Loss):
         margin: float = 0.2,
         miner: nn.Module | None = None,
         soft: bool = False,
-        scale_free: bool | str = False,
+        scale_free: bool | Literal["mean", "hardest-negative"] = False,
         normalize: bool = False,
         reduction: str = "mean",
         distance: str = "euclidean",
@@ -115,27 +128,31 @@ class TripletLoss(Loss):
         self.soft, self.swap = soft, swap
 
     @property
+    def scale_free(self) -> bool | str:
+        """False, True (by the mean distance) or `"hardest-negative"`."""
+        return self._scale_free
+
+    @scale_free.setter
+    def scale_free(self, value: bool | str) -> None:
+        if isinstance(value, str):
+            check_choice("scale_free", value, ("mean", HARDEST))
+            value = value if value == HARDEST else True
+        if value and self.distance != "euclidean":
+            raise InputError("distance", repr(self.distance), "'euclidean' where scale_free is set")
+        self._scale_free = value
+
+    @property
     def labels_needed(self) -> bool:  # type: ignore[override]
         """To know the hardest negatives."""
-        return bool(self.scale_free == HARDEST)
+        return self.scale_free == HARDEST
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "scale_free" and isinstance(value, str):
-            check_choice(name, value, FORMS)
-            value = value if value == HARDEST else True
-        super().__setattr__(name, value)
-        both = vars(self)
-        if both.get("scale_free") and both.get("distance", "euclidean") != "euclidean":
-            self.scale_free = False
-            raise InputError("distance", repr(self.distance), "'euclidean' where scale_free is set")
-
-    def listed(self, batch: Batch, tuples: Triplets | Pairs | None) -> Elements:
+    def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per triplet, listed; `pull` is d(a, p)."""
         rows, reach = graph_rows(batch, self.normalize), batch.reach
-        over: Tensor | None = None
+        divisor: Tensor | None = None
         if self.scale_free == HARDEST:
-            over = hardest_negative_mean(batch, rows)
-            seen = batch.frame.seen_as(batch.frame.unit / over.detach())
+            divisor = hardest_negative_mean(batch, rows)
+            seen = batch.frame.seen_as(batch.frame.unit / divisor.detach())
             batch = replace(batch, frame=seen)
         elif self.scale_free:
             # Over their mean distance rows reach about as far as 1, unless all coincide.
@@ -144,9 +161,15 @@ class TripletLoss(Loss):
         anchor, positive, negative = self.triplets(batch, tuples)
         ends = [positive, negative, negative] if self.swap else [positive, negative]
         starts = [anchor, anchor, positive][: len(ends)]
-        offset = 0 if self.swap else batch.offset
-        distance = self._measured(rows, torch.cat(starts), torch.cat(ends), reach, offset)
-        distance = distance if over is None else distance / over
+        distance = pair_distances(
+            rows,
+            torch.cat(starts),
+            torch.cat(ends),
+            reach=reach,
+            kind=self.distance,
+            offset=0 if self.swap else batch.offset,
+        )
+        distance = distance if divisor is None else distance / divisor
         near, *others = distance.view(len(ends), -1)
         far = torch.stack(others).amin(0)
         loss = triplet_loss(near, far, self.margin, soft=self.soft)
@@ -158,141 +181,13 @@ class TripletLoss(Loss):
             return elements.loss.max() if len(elements.loss) else elements.loss.sum()
         return mean_or_zero(elements.loss) if self.soft else super().reduce(elements)
 
-    def mined(self, batch: Batch) -> Triplets | Pairs | None:
+    def mined(self, batch: Batch) -> Named:
         """What the miner names. Without one the hardest of all triplets is a batch-hard one."""
         if self.miner is None and self.reduction == "max":
             return _HARDEST.mine(batch)
         return super().mined(batch)
 
-    def _measured(self, rows: Tensor, i: Tensor, j: Tensor, reach: float, offset: int) -> Tensor:
-        if self.distance == "euclidean":
-            return pair_distances(rows, i, j, reach=reach, offset=offset)
-        square = pair_distances(rows, i, j, reach=reach, squared=True, offset=offset)
-        return square / 2 if self.distance == "cosine" else square
-
-    # The fast way: value and gradient together, off the graph.
-
-    def value(self, batch: Batch, tuples: Triplets | Pairs | None) -> Tensor:
+    def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch, without listing triplets where that can be."""
-        labelled = batch.labels is not None and not batch.offset
-        listed = self.swap or self.distance != "euclidean" or self.scale_free == HARDEST
-        if listed or (self.scale_free and not labelled):
-            return super().value(batch, tuples)
-        whole = self._whole() if tuples is None and labelled else None
-        if whole is not None and batch.classes.triplets == 0:
-            whole, tuples = None, self._why_nothing(batch)
-        with torch.no_grad():
-            classes = ByClass.of(batch) if whole is not None or self.scale_free else None
-            scale = None
-            if self.scale_free and classes is not None and not batch.frame.collapsed:
-                scale = mean_distance(classes)
-                mean = float(scale[0]) if on_host(scale[0]) else scale[0]
-                batch = replace(batch, frame=batch.frame.seen_as(1 / mean))
-            if whole is not None and classes is not None:
-                rest = (batch.frame.unit, batch.classes.triplets, self.margin)
-                value, gradient = all_triplets(classes, *rest, soft=self.soft, **whole)
-            else:
-                chosen = self.triplets(batch, tuples)
-                tuples = Triplets(chosen.anchor, *(row - batch.offset for row in chosen[1:]))
-                value, gradient = mined_triplets(
-                    batch.frame, chosen, self.margin, soft=self.soft, reduction=self._counted
-                )
-            if scale is not None:
-                gradient = through_mean(batch, gradient, *scale)
-        return attach(batch, value, gradient, lambda again: Loss.value(self, again, tuples))
-
-    @property
-    def _counted(self) -> str:
-        """The reduction; a softplus is above 0 for every triplet, whatever float32 makes of it."""
-        return "mean" if self.soft and self.reduction == "nonzero" else self.reduction
-
-    def _why_nothing(self, batch: Batch) -> Triplets:
-        return (self.miner if isinstance(self.miner, Miner) else _EVERY).mine(batch)
-
-    def _whole(self) -> dict[str, bool] | None:
-        """How to charge all triplets without listing them; None if they must be named."""
-        keep = "all"
-        if self.reduction == "max":
-            return None
-        if self.miner is not None:
-            if not isinstance(self.miner, Miner) or not self.miner.sees_all:
-                return None
-            if (self.miner.positives, self.miner.negatives) != ("all", "all"):
-                return None
-            keep = self.miner.keep
-        if keep == "all":
-            return {"nonzero": self._counted == "nonzero"}
-        if self.soft or keep == "hard" or getattr(self.miner, "margin", None) != self.margin:
-            return None
-        # Kept are triplets with a positive loss, so both means are the same.
-        return {"nonzero": True, "window": keep == "semihard"}
-
-
-def mined_triplets(
-    frame: Frame, triplets: Triplets, margin: float, *, soft: bool, reduction: str
-) -> tuple[Tensor, Tensor]:
-    """Loss of the triplets given and its gradient by `frame.unit` times the frame's rows.
-
-    O(T·d), or O(N²) where T is larger than that.
-    """
-    rows = frame.wide
-    gradient = torch.zeros_like(rows)
-    if len(triplets.anchor) == 0:
-        return rows.new_zeros(()), gradient
-    if 2 * len(triplets.anchor) > len(rows) ** 2:
-        return _many(frame, triplets, margin, soft, reduction)
-    if frame.kernels is not None:
-        value = frame.kernels.triplet_charge(
-            rows.numpy(),
-            *(index.numpy() for index in triplets),
-            frame.unit,
-            margin,
-            soft,
-            reduction == "nonzero",
-            reduction == "max",
-            gradient.numpy(),
-        )
-        return rows.new_tensor(value), gradient
-    anchor, positive, negative = triplets
-    middle = rows[anchor]
-    pull, push = middle - rows[positive], middle - rows[negative]
-    near, far = (torch.linalg.vector_norm(gap, dim=1) for gap in (pull, push))
-    value, weight = _reduced((near - far) * frame.unit + margin, soft, reduction)
-    pull *= _over(weight, near)[:, None]
-    push *= _over(weight, far)[:, None]
-    gradient.index_add_(0, positive, pull, alpha=-1).index_add_(0, negative, push)
-    return value, gradient.index_add_(0, anchor, pull.sub_(push))
-
-
-def _many(
-    frame: Frame, triplets: Triplets, margin: float, soft: bool, reduction: str
-) -> tuple[Tensor, Tensor]:
-    """The same by way of all N² distances, for more triplets than there are pairs."""
-    anchor, positive, negative = triplets
-    distance = known_distances(frame.wide, reach=0.75)
-    near, far = distance[anchor, positive], distance[anchor, negative]
-    value, weight = _reduced((near - far) * frame.unit + margin, soft, reduction)
-    slope = torch.zeros_like(distance)
-    slope.index_put_((anchor, positive), _over(weight, near), accumulate=True)
-    slope.index_put_((anchor, negative), -_over(weight, far), accumulate=True)
-    slope += slope.T.clone()
-    return value, slope.sum(1, keepdim=True) * frame.wide - slope @ frame.wide
-
-
-def _reduced(excess: Tensor, soft: bool, reduction: str) -> tuple[Tensor, Tensor]:
-    """Reduced loss of d_ap - d_an + margin of each triplet, and its derivative."""
-    losses = triplet_loss(excess, excess.new_zeros(()), 0.0, soft=soft)
-    slope = excess.sigmoid() if soft else (excess > 0).to(excess.dtype)
-    if reduction == "max":
-        worst = losses.argmax(dim=0, keepdim=True)
-        only = torch.zeros_like(slope).index_copy_(0, worst, slope[worst])
-        return losses[worst][0], only
-    if reduction == "nonzero":
-        tuples = (losses > 0).sum().clamp(min=1)
-        return losses.sum() / tuples, slope / tuples
-    return losses.mean(), slope / len(losses)
-
-
-def _over(weight: Tensor, distance: Tensor) -> Tensor:
-    """weight / distance, 0 at distance 0: the subgradient taken there."""
-    return torch.where(distance > 0, weight / distance, torch.zeros_like(weight))
+        fast = fast_triplets(self, batch, tuples)
+        return super().value(batch, tuples) if fast is None else fast

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError, check_choice, check_int, check_paired
-from uncollapse.distances import Frame, screen_dtype, squared_norms
-from uncollapse.distances.tiles import short_squares
+from uncollapse.distances import Frame, screen_dtype, short_squares, squared_norms
 from uncollapse.metrics.ranking import check_directions
 
 __all__ = ["KMeansResult", "kmeans"]
@@ -72,7 +71,7 @@ def kmeans(
         raise InputError("clusters", clusters, f"at most {len(values)}, the number of rows")
     if normalize:
         check_directions(values, "x")
-    frame = Frame.of(values, sphere=normalize, dtype=screen_dtype(), resident=False).kept()
+    frame = Frame.of(values, normalize=normalize, dtype=screen_dtype(), resident=False).kept()
     z, unit = frame.block(slice(None)), frame.zoom
     if not isinstance(init, str):
         given = points(init, "init").detach().cpu().double()

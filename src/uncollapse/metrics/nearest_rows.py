@@ -12,8 +12,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
-from uncollapse.distances import Frame, pairwise_distances, screen_dtype
-from uncollapse.distances.tiles import short_squares
+from uncollapse.distances import Frame, pairwise_distances, screen_dtype, short_squares
 from uncollapse.metrics.ranking import equal_rows, pieces
 
 __all__ = ["Neighbours", "nearest"]
@@ -112,7 +111,9 @@ def _of_different(
     n, width = x.shape
     dtype = screen_dtype()
     item = torch.finfo(dtype).bits // 8
-    frame = Frame.of(x, sphere=normalize, dtype=dtype, resident=4 * item * n * width <= max_memory)
+    frame = Frame.of(
+        x, normalize=normalize, dtype=dtype, resident=4 * item * n * width <= max_memory
+    )
     tile = n if frame.z is not None else max(_TILE, _VALUES // width)
     groups = min(n, max(_GROUPS, 4 * k))
     padded = -(-n // groups) * groups

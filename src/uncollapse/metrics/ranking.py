@@ -24,8 +24,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
-from uncollapse.distances import Frame, on_host, screen_dtype
-from uncollapse.distances.tiles import exact_squares, short_squares
+from uncollapse.distances import Frame, exact_squares, on_host, screen_dtype, short_squares
 
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
 TIES = ("pessimistic", "optimistic")
@@ -178,7 +177,7 @@ def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[Ra
     device = task.queries.device
     placed = [torch.from_numpy(order).to(device) for order in orders]
     frames = Frame.of_sets(
-        rows, sphere=normalize, dtype=screen_dtype(), resident=resident, orders=placed
+        rows, normalize=normalize, dtype=screen_dtype(), resident=resident, orders=placed
     )
     return [
         RankedSet(frame, torch.from_numpy(twin[order] * (not frame.collapsed)).to(device))

@@ -13,8 +13,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.distances import Frame, working_dtype
-from uncollapse.distances.tiles import short_squares
+from uncollapse.distances import Frame, short_squares, working_dtype
 from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
 from uncollapse.metrics.ranking import (
     Comparison,
@@ -160,7 +159,7 @@ def rerank(
         check_directions(y, "gallery")
     points = torch.cat([x, y])
     n = len(points)
-    frame = Frame.of(points, sphere=normalize, dtype=working_dtype(points), resident=False)
+    frame = Frame.of(points, normalize=normalize, dtype=working_dtype(points), resident=False)
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
         near = near_lists(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids, points
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise.model import NoiseModel
@@ -82,31 +82,27 @@ def estimate_noise(
         return abs(NoiseModel(t, p).same - agreement) - z_score * spread(p)
 
     # S_same = 1/t + (tp − 1)²/(t(t − 1))
-    excess = max(agreement - 1 / t, 0.0)
-    p = min(1.0, (1 + math.sqrt(excess * t * (t - 1))) / t)
-    low = _edge(outside, p, 1 / t)
-    high = _edge(outside, p, 1.0)
+    p = min(1.0, (1 + math.sqrt(max(agreement - 1 / t, 0.0) * t * (t - 1))) / t)
+    low, high = _edge(outside, p, 1 / t), _edge(outside, p, 1.0)
     return NoiseEstimate(p, low, high, level, agreement, t, neighbours)
 
 
-def _nearest(z: Tensor, k: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _nearest(z: Tensor, k: int) -> Array:
     """`[N, k]` nearest other rows."""
-    found = []
+    nearest = []
     for start in range(0, len(z), _ROWS):
         rows = torch.arange(start, min(start + _ROWS, len(z)), device=z.device)
         d = pairwise_distances(z[rows], z, squared=True)
         d[torch.arange(len(rows)), rows] = torch.inf
-        found.append(d.topk(k, largest=False).indices.cpu())
-    return torch.cat(found).numpy()
+        nearest.append(d.topk(k, largest=False).indices.cpu())
+    return torch.cat(nearest).numpy()
 
 
-def _deviation(
-    near: np.ndarray[tuple[int, int], np.dtype[np.int64]], t: int
-) -> Callable[[float], float]:
+def _deviation(near: Array, t: int) -> Callable[[float], float]:
     """Standard deviation of the agreement as a function of p, by its Hoeffding decomposition.
 
-    1[Y_i = Y_j] = S + (g_i − S) + (g_j − S) + rest, with g = p for a right label and q for a wrong
-    one; the parts of different samples and of different pairs are uncorrelated.
+    1[Y_i = Y_j] = S + (g_i − S) + (g_j − S) + remainder, with g = p for a right label and q for a
+    wrong one; the parts of different samples and of different pairs are uncorrelated.
     """
     n, k = near.shape
     degree = k + np.bincount(near.ravel(), minlength=n)
@@ -118,8 +114,8 @@ def _deviation(
     def deviation(p: float) -> float:
         noise = NoiseModel(t, p)
         single = p * (1 - p) * (p - noise.q) ** 2
-        rest = max(noise.same * (1 - noise.same) - 2 * single, 0.0)
-        return math.sqrt(single * by_sample + rest * by_pair) / (n * k)
+        paired = max(noise.same * (1 - noise.same) - 2 * single, 0.0)
+        return math.sqrt(single * by_sample + paired * by_pair) / float(near.size)
 
     return deviation
 

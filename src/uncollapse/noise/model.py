@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 
-__all__ = ["NoiseModel", "blobs", "class_numbers", "simplex"]
+__all__ = ["NoiseModel", "blobs", "simplex"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,22 @@ class NoiseModel:
         table = torch.full((self.classes, self.classes), self.q, dtype=torch.float64)
         return table.fill_diagonal_(self.p)
 
+    @property
+    def triplet_weights(self) -> tuple[float, float, float, float]:
+        """(A, B, C, E) with E[δ_ij(1 − δ_ik)] = A + B[ij] − C([ik] + [jk]) − E[ijk].
+
+        [ij] is 1 when i and j have the same true class. It is Σ_r P_ir·P_jr·(1 − P_kr) multiplied
+        out with P_ir = q + (p − q)[r is the class of i].
+
+        >>> a, b, c, e = NoiseModel(2, 1.0).triplet_weights
+        >>> a + b, a + b - 2 * c - e  # clean labels: own class with another class, with its own
+        (1.0, 0.0)
+        """
+        q, gap = self.q, self.p - self.q
+        pair = self.classes * q**2 + 2 * q * gap
+        a = pair - (self.classes * q**3 + 3 * q**2 * gap)
+        return a, gap**2 * (1 - q), q * gap**2, gap**3
+
     def labels(self, n: int) -> Tensor:
         """True classes of `n` samples, class by class, as even as n allows.
 
@@ -72,31 +88,15 @@ class NoiseModel:
         >>> NoiseModel(4, 1.0).sample([3, 0, 2], g).tolist()
         [3, 0, 2]
         """
-        own = torch.as_tensor(np.asarray(labels) if not isinstance(labels, Tensor) else labels)
+        own = labels if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
         whole = own.ndim == 1 and not own.is_floating_point() and not own.is_complex()
         if not whole or bool(((own < 0) | (own >= self.classes)).any()):
             given = f"shape {tuple(own.shape)}, {own.dtype}, from {own.min()} to {own.max()}"
-            raise InputError("labels", given, f"class numbers 0..{self.classes - 1}, one a row")
+            raise InputError("labels", given, f"class numbers 0..{self.classes - 1}, one per row")
         own = own.to(torch.int64)
         keep = torch.rand(own.shape, generator=generator, dtype=torch.float64) < self.p
         step = torch.randint(1, self.classes, own.shape, generator=generator)
         return torch.where(keep.to(own.device), own, (own + step.to(own.device)) % self.classes)
-
-
-def class_numbers(model: NoiseModel, labels: ArrayLike, n: int) -> Tensor:
-    """Class number of each of the `n` rows; at most the model's number of classes.
-
-    >>> class_numbers(NoiseModel(2, 0.9), ["b", "a"], 2).tolist()
-    [1, 0]
-    """
-    ids, classes = class_ids(labels, n)
-    if len(classes) > model.classes:
-        allowed = f"at most the model's {model.classes}"
-        raise InputError("labels", f"{len(classes)} classes", allowed)
-    return torch.from_numpy(ids)
-
-
-# The embeddings the proofs compare: collapsed classes, and a class with modes (EPS appendix B).
 
 
 def blobs(
@@ -104,14 +104,15 @@ def blobs(
 ) -> tuple[Tensor, Tensor]:
     """`n` points at the corners of a regular simplex with edge `distance`, and their classes.
 
-    Every class sits on one corner, except the first, which has `modes` of them, equally filled.
-    `modes=1` is the paper's f₁ (all classes collapsed), `modes=2` its f₂.
+    Every class sits on one corner, except the first, which has `modes` of them, equally filled:
+    the embeddings that the proofs of EPS appendix B compare. `modes=1` is the paper's f₁ (all
+    classes collapsed), `modes=2` its f₂.
 
     >>> z, labels = blobs(NoiseModel(2, 0.8), 8, modes=2)
     >>> labels.tolist(), len(z.unique(dim=0))
     ([0, 0, 0, 0, 1, 1, 1, 1], 3)
     """
-    labels = model.labels(check_int("n", n, low=model.classes))
+    labels = model.labels(n)
     first = int((labels == 0).sum())
     if check_int("modes", modes) > first:
         raise InputError("modes", modes, f"at most the {first} samples of the first class")

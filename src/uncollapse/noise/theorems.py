@@ -1,40 +1,29 @@
-"""Theorems 1 and 2 of EPS §4.2 with the conditions under which they are true, and §4.1.
+"""What EPS §3, §4 and appendices A and B state, with the conditions under which it is true.
 
-The proofs bound an expected loss from below tuple by tuple. `triplet_bound` and `margin_bound`
-are these bounds; an embedding that reaches one is a minimiser.
+The proofs of §4.2 bound an expected loss from below tuple by tuple. `triplet_bound` and
+`margin_bound` are these bounds; an embedding that reaches one is a minimiser.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.distances import pairwise_distances
-from uncollapse.noise.expected import (
-    DIAGONALS,
-    expected_eps_triplet,
-    expected_margin,
-    expected_triplet,
-    first_positive,
-    triplet_weights,
-)
-from uncollapse.noise.minimisers import minimise
+from uncollapse.noise.expected import check_terms, expected_loss, first_positive, minimise
 from uncollapse.noise.model import NoiseModel, blobs, simplex
 
 __all__ = [
-    "ORDERS",
     "ClaimCheck",
     "Verdict",
     "check_claims_eps",
-    "claim_3_gap",
-    "claim_4_gap",
     "margin_bound",
     "mode_gain",
     "smallest_m",
@@ -48,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a statement holds (`None`: not settled by the proof), and why."""
+    """Whether a theorem holds (`None`: not settled by its proof), and why."""
 
     holds: bool | None
     why: str
@@ -62,7 +51,7 @@ def theorem_1(model: NoiseModel, n: int, dim: int, *, diagonal: str = "independe
     >>> theorem_1(NoiseModel(2, 0.8), 8, 7, diagonal="distinct").why
     'collapse is optimal, but equal distances inside classes (dim >= n - 1) are as good'
     """
-    _check(model, n, dim, diagonal)
+    _check_setting(model, n, dim, diagonal)
     t, p, q = model.classes, model.p, model.q
     if p in (0.0, 1.0):
         return Verdict(False, "without noise every well separated embedding has loss 0")
@@ -74,12 +63,8 @@ def theorem_1(model: NoiseModel, n: int, dim: int, *, diagonal: str = "independe
         if dim >= n - 1 or (pull < push and dim >= t):
             return Verdict(False, "the anchor as its own positive pushes its class apart")
         return Verdict(None, "the anchor as its own positive pushes its class apart: minimise")
-    if dim < t - 1:
-        return Verdict(None, f"{t} classes cannot be equidistant in R^{dim}: the bound is not met")
-    if diagonal == "distinct" and dim >= n - 1:
-        why = "collapse is optimal, but equal distances inside classes (dim >= n - 1) are as good"
-        return Verdict(False, why)
-    return Verdict(True, "only collapsed classes, α apart, reach the bound of every triplet pair")
+    alone = "only collapsed classes, α apart, reach the bound of every triplet pair"
+    return _collapse_alone(t, n, dim, diagonal, alone)
 
 
 def theorem_2(model: NoiseModel, n: int, dim: int, *, diagonal: str = "distinct") -> Verdict:
@@ -90,24 +75,36 @@ def theorem_2(model: NoiseModel, n: int, dim: int, *, diagonal: str = "distinct"
     >>> theorem_2(NoiseModel(3, 0.6), 9, 2).why
     'S_same = 0.44 < 1/2: all classes fall into one point, with β = −α'
     """
-    _check(model, n, dim, diagonal)
+    _check_setting(model, n, dim, diagonal)
     t, same = model.classes, model.same
     if model.p in (0.0, 1.0):
         return Verdict(False, "without noise every well separated embedding has loss 0")
     if same == 0.5:
         return Verdict(False, "S_same = 1/2: the pull inside a class is balanced by the push")
     if same < 0.5:
-        per_anchor = (n / t - 1) * (1 - 2 * same)
-        if diagonal == "true" and per_anchor <= 1:
+        if diagonal == "true" and (n / t - 1) * (1 - 2 * same) <= 1:
             return Verdict(None, "S_same < 1/2, but the anchor's own pair still asks for β = α")
         falls = "one point costs less" if diagonal == "true" else "all classes fall into one point"
         return Verdict(False, f"S_same = {same:.2g} < 1/2: {falls}, with β = −α")
+    alone = "S_same > 1/2: only collapsed classes, 2α apart, reach the bound"
+    return _collapse_alone(t, n, dim, diagonal, alone)
+
+
+def _check_setting(model: NoiseModel, n: int, dim: int, diagonal: str) -> None:
+    check_int("n", n, low=2 * model.classes)  # a class of one sample is collapsed anyhow
+    check_int("dim", dim)
+    check_terms("triplet", 0.0, diagonal)
+
+
+def _collapse_alone(t: int, n: int, dim: int, diagonal: str, why: str) -> Verdict:
+    """Collapsed classes reach the bound where they have room; nothing else does if n has none."""
     if dim < t - 1:
-        return Verdict(None, f"{t} classes cannot be equidistant in R^{dim}: the bound is not met")
+        why = f"{t} classes cannot be equidistant in R^{dim}: the bound is not met"
+        return Verdict(None, why)
     if diagonal != "independent" and dim >= n - 1:
         why = "collapse is optimal, but equal distances inside classes (dim >= n - 1) are as good"
         return Verdict(False, why)
-    return Verdict(True, "S_same > 1/2: only collapsed classes, 2α apart, reach the bound")
+    return Verdict(True, why)
 
 
 def triplet_bound(
@@ -116,12 +113,12 @@ def triplet_bound(
     """Lower bound of the expected triplet loss, from the proof of theorem 1.
 
     For an anchor and a pair {j, k} the two hinges cost at least 2α·min(W_ijk, W_ikj), whatever the
-    embedding. `n` samples, equally many a class. With `"true"` it holds but is not met.
+    embedding. `n` samples, equally many per class. With `"true"` it holds but is not met.
 
     >>> round(triplet_bound(NoiseModel(2, 0.6), 8), 4)
     122.88
     """
-    a, b, c, e = triplet_weights(model)
+    a, b, c, e = model.triplet_weights
     size = check_int("n", n, low=model.classes) / model.classes
     mates = size if diagonal == "independent" else size - 1  # j or k in the anchor's class
     others = n - size
@@ -140,7 +137,7 @@ def margin_bound(
 ) -> float:
     """Lower bound of the expected margin loss over embeddings and β, from theorem 2's proof.
 
-    A pair costs at least 2α·min(S, 1 − S). `n` samples, equally many a class.
+    A pair costs at least 2α·min(S, 1 − S). `n` samples, equally many per class.
 
     >>> noise = NoiseModel(3, 0.6)
     >>> round(margin_bound(noise, 9), 4)
@@ -185,25 +182,19 @@ def _spread(embedding: ArrayLike, labels: ArrayLike) -> tuple[float, float]:
     """Largest diameter of a class, smallest distance between two classes: EPS definition 1."""
     z = points(embedding, "embedding").detach()
     ids, _ = class_ids(labels, len(z), min_classes=2)
-    own: Tensor = torch.from_numpy(ids[:, None] == ids).to(z.device)
+    own = torch.from_numpy(ids[:, None] == ids).to(z.device)
     d = pairwise_distances(z)
     return float(d[own].max()), float(d[~own].min())
 
 
-def _check(model: NoiseModel, n: int, dim: int, diagonal: str) -> None:
-    check_int("n", n, low=2 * model.classes)  # a class of one sample is collapsed anyhow
-    check_int("dim", dim)
-    check_choice("diagonal", diagonal, DIAGONALS)
-
-
 # Claims 1 to 4 of EPS appendix B: with easy positives a collapsed class is not optimal.
 
-ORDERS = {3: ("worst", "own-first"), 4: ("worst", "same-class")}
+_ORDERS = {3: ("worst", "own-first"), 4: ("worst", "same-class")}
 _FAR = 1 << 24  # ranks beyond this are not searched
 
 
 def smallest_m(claim: int, p: float, t: int = 2, *, order: str = "worst") -> int:
-    """The smallest M for which a claim's "there exists M" is true.
+    """The smallest M for which "there exists M" in a claim of EPS appendix B is true.
 
     - 1 and 2 (f₂ beats f₁ for n >= M): the smallest multiple of 2t from which on the two-mode
       embedding beats the collapsed one for the triplet or, with β = α, the margin loss. Exact:
@@ -218,19 +209,27 @@ def smallest_m(claim: int, p: float, t: int = 2, *, order: str = "worst") -> int
     >>> smallest_m(3, p=0.9), smallest_m(3, p=0.9, order="own-first")
     (15, 1)
     """
-    check_choice("claim", str(claim), [str(k) for k in (1, 2, 3, 4)])
+    check_choice("claim", str(claim), ("1", "2", "3", "4"))
     model = NoiseModel(t, check_number("p", p, low=0.0, high=1.0))
     if p in (0.0, 1.0):
         raise InputError("p", p, "a number strictly between 0 and 1")
     if claim in (1, 2):
-        return _first_winning_n(claim, model)
-    check_choice("order", order, ORDERS[claim])
+        # From this size of a mode on the proof's bound settles it.
+        slowest, share = max(1 - model.p, 1 - model.q), 16 * t / (1 - model.same)
+        settled = 2 + math.ceil(math.log(share) / -math.log(slowest))
+        losing = np.flatnonzero(mode_gain(claim, model, np.arange(1, settled + 1)) <= 0)
+        return 2 * t * (int(losing[-1]) + 2 if len(losing) else 1)
+    check_choice("order", order, _ORDERS[claim])
     if claim == 3:
         return _last_failing(lambda j: _claim_3_worst_gap(model, j, order))
     if order == "same-class":
         # K(t, t+j) and K(t+j, t) have equal terms but for the factors < 1 of those in between.
         return 1
-    return _last_failing(lambda j: _claim_4_worst_gap(model, j))
+    # The largest ratio of a label's terms in K(t+j, t) and K(t, t+j), over all orders, is
+    # approached as the rank t grows: this M is the smallest that serves all ranks.
+    high, low = max(model.p, model.q), min(model.p, model.q)
+    odds = high * (1 - low) / (low * (1 - high))
+    return _last_failing(lambda j: 1 - odds * (1 - low) ** (j - 1))
 
 
 def mode_gain(claim: int, model: NoiseModel, half: ArrayLike, *, margin: float = 1.0) -> Array:
@@ -238,7 +237,7 @@ def mode_gain(claim: int, model: NoiseModel, half: ArrayLike, *, margin: float =
 
     Claim 1 is the triplet loss, claim 2 the margin loss with β = α; both with easy positives.
     `half` are sizes of a mode: n = 2t·half. Closed form, any number of sizes at once; equal to the
-    difference of `expected_eps_triplet` (`expected_eps_margin`) at `blobs` of 1 and of 2 modes.
+    difference of `expected_loss` at `blobs` of 1 and of 2 modes.
 
     >>> mode_gain(1, NoiseModel(2, 0.8), [1, 2, 3]).round(3).tolist()
     [-1.658, -0.867, 2.49]
@@ -248,30 +247,16 @@ def mode_gain(claim: int, model: NoiseModel, half: ArrayLike, *, margin: float =
     if h.size == 0 or h.min() < 1 or not bool(np.all(h == np.floor(h))):
         raise InputError("half", half, "whole numbers of at least 1")
     # Anchors outside the first class see both embeddings alike.
-    per_anchor = _anchor_loss(claim, model, 2 * h, 2 * h - 1) - _anchor_loss(
-        claim, model, 2 * h, h - 1
-    )
-    gain: Array = check_number("margin", margin, low=0.0) * 2 * h * per_anchor
+    together, split = (_anchor_loss(claim, model, 2 * h, near) for near in (2 * h - 1, h - 1))
+    gain: Array = check_number("margin", margin, low=0.0) * 2 * h * (together - split)
     return gain
-
-
-def claim_3_gap(model: NoiseModel, anchor: int, others: list[int]) -> list[float]:
-    """E[1 − δ] − E[Φ] of each sample; positive: it is pushed away from the anchor.
-
-    `others` are the true classes of the other samples, nearest first.
-
-    >>> [round(x, 3) for x in claim_3_gap(NoiseModel(2, 0.8), 0, [0, 0, 1])]
-    [-0.36, 0.16, 0.571]
-    """
-    chosen = first_positive(torch.tensor(anchor), torch.tensor(others), model).sum(-1)
-    table = model.probabilities
-    return (1 - table[others] @ table[anchor] - chosen).tolist()
 
 
 def claim_4_gap(model: NoiseModel, anchor: int, others: list[int], near: int, far: int) -> float:
     """K(near, far) − K(far, near) for two ranks from 0; positive: `far` is pushed beyond `near`.
 
-    K(j, k) = E[Φ_ij·δ_ij·(1 − δ_ik)].
+    K(j, k) = E[Φ_ij·δ_ij·(1 − δ_ik)], of EPS claim 4. `others` are the true classes of the other
+    samples, nearest first.
 
     >>> round(claim_4_gap(NoiseModel(2, 0.8), 0, [0, 0, 0], near=0, far=2), 4)
     0.1088
@@ -289,11 +274,11 @@ def _anchor_loss(claim: int, model: NoiseModel, size: Array, near: Array) -> Arr
     The rest of its class of `size`, and all other classes, are at distance α.
     """
     t, total = model.classes, np.zeros_like(size)
-    for weight, own, other, third in (
-        (model.p, model.p, model.q, model.q),  # the anchor's label is its own class,
-        ((t - 1) * model.q, model.q, model.p, model.q),  # or another one, `other`
+    mates, third = size - 1 - near, model.q
+    for weight, own, other in (
+        (model.p, model.p, model.q),  # the anchor's label is its own class,
+        ((t - 1) * model.q, model.q, model.p),  # or another one, `other`
     ):
-        mates = size - 1 - near
         none_near = (1 - own) ** near
         none_far = (1 - own) ** mates * ((1 - other) * (1 - third) ** (t - 2)) ** size
         wrong_far = mates * (1 - own) + size * ((1 - other) + (t - 2) * (1 - third))
@@ -305,16 +290,6 @@ def _anchor_loss(claim: int, model: NoiseModel, size: Array, near: Array) -> Arr
         else:
             total += weight * (none_near * (1 - none_far) + 2 * near * (1 - own) + wrong_far)
     return total
-
-
-def _first_winning_n(claim: int, model: NoiseModel) -> int:
-    """n = 2t·h after the last h that loses; from h* on the proof's bound settles it."""
-    slowest = max(1 - model.p, 1 - model.q)
-    share = 16 * model.classes / (1 - model.same)
-    settled = 2 + math.ceil(math.log(share) / -math.log(slowest))
-    gains = mode_gain(claim, model, np.arange(1, settled + 1))
-    losing = np.flatnonzero(gains <= 0)
-    return 2 * model.classes * (int(losing[-1]) + 2 if len(losing) else 1)
 
 
 def _claim_3_worst_gap(model: NoiseModel, rank: int, order: str) -> float:
@@ -332,31 +307,12 @@ def _claim_3_worst_gap(model: NoiseModel, rank: int, order: str) -> float:
     )
 
 
-def _claim_4_worst_gap(model: NoiseModel, j: int) -> float:
-    """1 − the largest ratio of a label's terms in K(t+j, t) and K(t, t+j), over all orders.
-
-    The ratio is approached as the rank t grows, so this is the smallest M that serves all ranks.
-    """
-    high, low = max(model.p, model.q), min(model.p, model.q)
-    odds = high * (1 - low) / (low * (1 - high))
-    return 1 - odds * (1 - low) ** (j - 1)
-
-
 def _last_failing(gap: Callable[[int], float]) -> int:
     """Largest rank whose gap is not positive; gaps grow with the rank."""
-    high = 1
-    while gap(high) <= 0:
-        high *= 2
-        if high > _FAR:
-            raise InputError("p", "a noise level", f"one with M below {_FAR}")
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if gap(middle) <= 0 else (low, middle)
-    return low
-
-
-# Which statements of EPS §3, §4 and appendices A and B are true, each with computed evidence.
+    last = bisect_left(range(1, _FAR + 1), True, key=lambda rank: gap(rank) > 0)
+    if last == _FAR:
+        raise InputError("p", "a noise level", f"one with M below {_FAR}")
+    return last
 
 
 @dataclass(frozen=True)
@@ -386,17 +342,16 @@ def _printed_formulas() -> list[ClaimCheck]:
     clean = NoiseModel(2, 1.0)
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = clean.labels(6)
-    anchored = expected_triplet(z, labels, clean)
+    anchored = expected_loss("triplet", z, labels, clean)
     d, same = pairwise_distances(z), labels[:, None] == labels
     triplet = same[:, :, None] & ~same[:, None, :] & ~torch.eye(6, dtype=torch.bool)[:, :, None]
     printed = ((d[:, :, None] - d[None] + 1).relu() * triplet).sum()
-    mixed, mixed_labels = [[0.0], [2.0], [1.0]], [0, 0, 1]
-    loss = expected_triplet(mixed, mixed_labels, clean)
-    wide, wide_labels = [[0.0], [1.0], [10.0]], [0, 0, 1]
-    at_alpha = expected_margin(wide, wide_labels, clean, beta=1.0)
-    low, high = zero_margin_boundaries(wide, wide_labels) or (torch.nan, torch.nan)
-    inside = expected_margin(wide, wide_labels, clean, beta=(low + high) / 2)
-    spread = expected_eps_triplet(simplex(8), clean.labels(8), clean, diagonal="true")
+    mixed, wide, ab = [[0.0], [2.0], [1.0]], [[0.0], [1.0], [10.0]], ["A", "A", "B"]
+    loss = expected_loss("triplet", mixed, ab, clean)
+    at_alpha = expected_loss("margin", wide, ab, clean, beta=1.0)
+    low, high = zero_margin_boundaries(wide, ab) or (torch.nan, torch.nan)
+    inside = expected_loss("margin", wide, ab, clean, beta=(low + high) / 2)
+    spread = expected_loss("eps-triplet", simplex(8), clean.labels(8), clean, diagonal="true")
     return [
         ClaimCheck(
             "§3 triplet loss",
@@ -411,7 +366,7 @@ def _printed_formulas() -> list[ClaimCheck]:
             "false",
             "diam + α <= dist does",
             f"A = {{0, 2}}, B = {{1}}, α = 1: 2 < 3, loss {loss:.1f}; "
-            f"α <= {zero_triplet_margin(wide, wide_labels):g} for A = {{0, 1}}, B = {{10}}",
+            f"α <= {zero_triplet_margin(wide, ab):g} for A = {{0, 1}}, B = {{10}}",
         ),
         ClaimCheck(
             "§4.1 margin",
@@ -435,11 +390,15 @@ def _theorem_1() -> list[ClaimCheck]:
     noise = NoiseModel(2, 0.6)
     z, labels = blobs(noise, 8)
     paper, distinct, true = (
-        float(expected_triplet(z, labels, noise, diagonal=diagonal))
+        float(expected_loss("triplet", z, labels, noise, diagonal=diagonal))
         for diagonal in ("independent", "distinct", "true")
     )
-    equal = _equidistant_classes(2, 4, inside=0.5, between=1.5)
-    spread = expected_triplet(equal, labels, noise)
+    # Two simplices of edge 0.5 in spaces of their own, every two of their corners 1.5 apart.
+    corners = simplex(4, 0.5) - simplex(4, 0.5).mean(0)
+    equal = torch.zeros(8, 7, dtype=torch.float64)
+    equal[:4, :3], equal[4:, 3:6] = corners, corners
+    equal[4:, 6] = math.sqrt(1.5**2 - 2 * float(corners[0].square().sum()))
+    spread = expected_loss("triplet", equal, labels, noise)
     best = minimise("triplet", noise, 8, 2, diagonal="true", starts=10, steps=1000)
     bound = triplet_bound(noise, 8)
     apart = triplet_bound(noise, 8, diagonal="distinct")
@@ -474,8 +433,10 @@ def _theorem_2() -> list[ClaimCheck]:
     two, three = NoiseModel(2, 0.6), NoiseModel(3, 0.6)
     z2, y2 = blobs(two, 8, distance=2.0)
     z3, y3 = blobs(three, 9, distance=2.0)
+    collapsed = expected_loss("margin", z2, y2, two, beta=1.0)
+    collapsed_three = expected_loss("margin", z3, y3, three, beta=1.0)
     best = minimise("margin", three, 9, 2, starts=4, steps=600)
-    point = expected_margin(torch.zeros(9, 2), y3, three, beta=-1.0)
+    point = expected_loss("margin", torch.zeros(9, 2), y3, three, beta=-1.0)
     says = "minimisers of the expected margin loss are collapsed classes, 2α apart, β = α"
     return [
         ClaimCheck(
@@ -483,8 +444,7 @@ def _theorem_2() -> list[ClaimCheck]:
             says,
             "true if",
             "0 < p < 1, p ≠ 1/2, dim < n − 1",
-            f"n=8 p=.6: collapsed {expected_margin(z2, y2, two, beta=1.0):.2f} = "
-            f"lower bound {margin_bound(two, 8):.2f}",
+            f"n=8 p=.6: collapsed {collapsed:.2f} = lower bound {margin_bound(two, 8):.2f}",
         ),
         ClaimCheck(
             "Theorem 2, t >= 3",
@@ -492,20 +452,17 @@ def _theorem_2() -> list[ClaimCheck]:
             "true if",
             "also p² + (1−p)²/(t−1) > 1/2 and dim >= t − 1; else one point, β = −α",
             f"t=3 n=9 p=.6: one point {point:.2f} (found {best.value:.2f}) < "
-            f"collapsed {expected_margin(z3, y3, three, beta=1.0):.2f}",
+            f"collapsed {collapsed_three:.2f}",
         ),
     ]
 
 
 def _claims() -> list[ClaimCheck]:
-    levels = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
-    first, second = (
-        {t: [smallest_m(claim, p, t) for p in levels] for t in (2, 3, 5)} for claim in (1, 2)
+    first, second = (", ".join(f"{_span(claim, t)} (t={t})" for t in (2, 3, 5)) for claim in (1, 2))
+    worst, beyond = (
+        "/".join(str(smallest_m(claim, p)) for p in (0.8, 0.9, 0.95, 0.99)) for claim in (3, 4)
     )
-    noise = NoiseModel(5, 0.9)
-    again = mode_gain(1, noise, [3, 22])
-    worst = [smallest_m(3, p) for p in (0.8, 0.9, 0.95, 0.99)]
-    beyond = [smallest_m(4, p) for p in (0.8, 0.9, 0.95, 0.99)]
+    again = mode_gain(1, NoiseModel(5, 0.9), [3, 22])
     tie, gap = (claim_4_gap(NoiseModel(2, 0.9), 0, [1] * 6, 2, far) for far in (3, 4))
     return [
         ClaimCheck(
@@ -513,15 +470,14 @@ def _claims() -> list[ClaimCheck]:
             "triplet: two modes beat collapse for n >= M",
             "true",
             "0 < p < 1; M grows fast with t, and wins at small n can be lost again",
-            f"M = {_span(first[2])} (t=2), {_span(first[3])} (t=3), {_span(first[5])} (t=5); "
-            f"t=5 p=.9: gain {again[0]:+.1f} at n=30, {again[1]:+.1f} at n=220",
+            f"M = {first}; t=5 p=.9: gain {again[0]:+.1f} at n=30, {again[1]:+.1f} at n=220",
         ),
         ClaimCheck(
             "Claim 2",
             "margin: two modes beat collapse for n >= M",
             "true",
             "0 < p < 1, β = α",
-            f"M = {_span(second[2])} (t=2), {_span(second[3])} (t=3), {_span(second[5])} (t=5)",
+            f"M = {second}",
         ),
         ClaimCheck(
             "Claim 3",
@@ -529,7 +485,7 @@ def _claims() -> list[ClaimCheck]:
             "true",
             "0 < p < 1; M depends on who is closer",
             f"t=2: M = {smallest_m(3, 0.9, order='own-first')} if the closer ones are of the "
-            f"anchor's class; worst {'/'.join(map(str, worst))} for p = .8/.9/.95/.99",
+            f"anchor's class; worst {worst} for p = .8/.9/.95/.99",
         ),
         ClaimCheck(
             "Claim 4",
@@ -537,23 +493,13 @@ def _claims() -> list[ClaimCheck]:
             "true",
             "0 < p < 1; M = 1 if both are of one class, and one M serves all ranks t",
             f"t=2 p=.9, one class: gap {tie:.4f} at j=1, {gap:.4f} at j=2; "
-            f"any classes {'/'.join(map(str, beyond))} for p = .8/.9/.95/.99",
+            f"any classes {beyond} for p = .8/.9/.95/.99",
         ),
     ]
 
 
-def _equidistant_classes(t: int, size: int, *, inside: float, between: float) -> torch.Tensor:
-    """t classes in R^(n−1) with one distance inside classes and one between them."""
-    n = t * size
-    labels = torch.arange(n) // size
-    squares = torch.where(labels[:, None] == labels, inside**2, between**2).to(torch.float64)
-    squares.fill_diagonal_(0.0)
-    centring = torch.eye(n, dtype=torch.float64) - 1 / n
-    values, vectors = torch.linalg.eigh(-0.5 * centring @ squares @ centring)  # classical scaling
-    scaled: torch.Tensor = vectors[:, 1:] * values[1:].clamp(min=0.0).sqrt()
-    return scaled
-
-
-def _span(values: list[int]) -> str:
+def _span(claim: int, t: int) -> str:
+    """The smallest M for light to heavy noise."""
+    values = [smallest_m(claim, p, t) for p in (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)]
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"

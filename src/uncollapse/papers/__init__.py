@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING
 
 from uncollapse._base.check import InputError, did_you_mean
 from uncollapse._base.extras import lazy_names
-from uncollapse.papers._catalogue import CATALOGUE, SCALES, Entry
-from uncollapse.papers._recorded import Recorded, read_recorded
+from uncollapse.papers._item import (
+    CATALOGUE,
+    SCALES,
+    Entry,
+    Item,
+    Made,
+    Page,
+    Recorded,
+    Request,
+    Table,
+    read_recorded,
+)
 
 if TYPE_CHECKING:
-    from uncollapse.papers._item import Item, Made, Request
+    from uncollapse.papers._item import Item, Made, Page, Request, Table
     from uncollapse.papers._items import ITEMS
-    from uncollapse.papers._page import Page, Table
 
 __all__ = [
     "CATALOGUE",
@@ -30,9 +39,7 @@ __all__ = [
 ]
 
 # Loaded when first used: to list the items takes nothing of what makes them.
-__getattr__ = lazy_names(
-    __name__, {"_item": "Item Made Request", "_items": "ITEMS", "_page": "Page Table"}
-)
+__getattr__ = lazy_names(__name__, {"_items": "ITEMS"})
 
 
 def get_item(name: str) -> Item:

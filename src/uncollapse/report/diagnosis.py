@@ -14,7 +14,7 @@ from uncollapse._base.check import check_int
 from uncollapse.charts.text import percent
 from uncollapse.health import Health, Reference, RunSettings, Thresholds, measure
 from uncollapse.health.advice import advise
-from uncollapse.health.figures import COUNTED, balanced_rows, with_modes
+from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.verdict import cosine_text
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.metrics.collapse_figures import spectrum
@@ -73,6 +73,7 @@ def score(embeddings: Array, labels: Array, kind: str, *, seed: int = 0) -> Scor
 # What a cone does to searches by cosine, and what centring or whitening would give: measured.
 
 CONE_ROWS = 2048  # of more rows, so many are looked at
+_COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 _SHRINK = 0.1  # whitening: axes are divided by the root of their variance and so much of the mean's
 _SPACING = float(np.finfo(np.float16).epsneg)  # of float16 just below 1
 
@@ -324,7 +325,7 @@ def diagnose(
     check_int("map_rows", map_rows, 8)
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
     # Counted below, on more rows, where there are few classes or fine labels.
-    many = fine is None and coarse is not None and len(np.unique(coarse)) > COUNTED
+    many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
     counted = modes and many
     health = measure(
         z,
@@ -343,7 +344,7 @@ def diagnose(
     ids = _ids(coarse if coarse is not None else fine, len(z))
     rows = balanced_rows(ids, max_rows, np.random.default_rng(seed))
     on_map = balanced_rows(ids, map_rows, np.random.default_rng(seed))
-    if coarse is not None and modes:
+    if coarse is not None and modes and not many:
         some = None if fine is None else fine[rows]
         health = with_modes(health, wide[rows], coarse[rows], some, seed=seed)
     kinds = {"label": coarse, "fine label": fine}

@@ -14,7 +14,7 @@ from uncollapse.charts.marks import DASHES, Mark, Points, Rect
 from uncollapse.charts.text import number, percent
 from uncollapse.health.drifts import NO_DRIFT
 from uncollapse.health.forecasts import DANGEROUS, Forecast
-from uncollapse.health.forecasts import Cell as Shape
+from uncollapse.health.forecasts import ForecastCell as Shape
 from uncollapse.report.page import Cell, Page, Table
 from uncollapse.report.race_charts import RECALL, RESULTS, race_chart
 from uncollapse.training.races import RaceResult

@@ -19,20 +19,20 @@ RESULTS = {"wins": "✓ chosen", "out": "out", "shrinks": "shrinks", "no room": 
 def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
     """One line per strategy, ending where it is out; `start` is R@1 before the first step."""
     lines: dict[str, list[tuple[int, float]]] = {}
-    for lap in race.laps:
+    for score in race.scores:
         first = [] if start is None else [(0, start)]
-        lines.setdefault(lap.strategy, first).append((lap.steps, lap.recall))
+        lines.setdefault(score.strategy, first).append((score.steps, score.recall))
     across, up = area()
-    y = Scale.around((recall for laps in lines.values() for _, recall in laps), *up)
+    y = Scale.around((recall for scores in lines.values() for _, recall in scores), *up)
     y = Scale(max(y.low, -0.02), min(y.high, 1.02), *up)
-    axes = Axes(Scale(0, 1.05 * max(lap.steps for lap in race.laps) or 1, *across), y)
+    axes = Axes(Scale(0, 1.05 * max(score.steps for score in race.scores) or 1, *across), y)
     marks: list[Mark] = [*axes.frame("steps of the race", share=True)]
     entries, words = [], []
-    for i, (name, laps) in enumerate(lines.items()):
-        colour, (steps, recalls) = f"s{i % SERIES}", zip(*laps, strict=True)
-        said = f"{name}: " + ", ".join(f"{percent(recall)} after {step}" for step, recall in laps)
+    for i, (name, scores) in enumerate(lines.items()):
+        colour, (steps, recalls) = f"s{i % SERIES}", zip(*scores, strict=True)
+        said = f"{name}: " + ", ".join(f"{percent(recall)} after {step}" for step, recall in scores)
         marks.append(axes.line(steps, recalls, colour, dash=DASHES[i % len(DASHES)], tip=said))
-        tips = [said] * len(laps)
+        tips = [said] * len(scores)
         marks.append(axes.points(steps, recalls, marker_kind(i), colour, tips=tips))
         entries.append(Entry(f"{name} (chosen)" if name == race.chosen else name, line_look(i)))
         words.append(said)
@@ -41,10 +41,10 @@ def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
 
 
 def race_table(race: Race) -> Table:
-    """The last lap of each strategy, best first."""
+    """The last score of each strategy, best first."""
     rows = [
-        [name, lap.steps, Cell(percent(lap.recall), lap.recall), _result(race, name)]
-        for name, lap in race.last.items()
+        [name, score.steps, Cell(percent(score.recall), score.recall), _result(race, name)]
+        for name, score in race.last.items()
     ]
     rows.sort(key=lambda row: row[0] != race.chosen)
     return Table(["strategy", "steps", RECALL, "result"], rows, first=15)

@@ -214,12 +214,12 @@ def _race(value: object) -> Race | None:
         race = Race.from_dict(value)  # type: ignore[arg-type]
     except (TypeError, KeyError, AttributeError):
         return None
-    numbers = [race.rows, race.spent, *(lap.steps for lap in race.laps)]
-    names = [race.chosen, *(lap.strategy for lap in race.laps)]
+    numbers = [race.rows, race.spent, *(score.steps for score in race.scores)]
+    names = [race.chosen, *(score.strategy for score in race.scores)]
     sound = (
         all(isinstance(name, str) for name in names)
         and all(_in(value, _LARGEST) for value in numbers)
-        and all(_in(lap.recall, 1.0) for lap in race.laps)
+        and all(_in(score.recall, 1.0) for score in race.scores)
         and race.chosen in names[1:]
     )
     return race if sound else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
+import tomlkit
 
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse._base.files import read_toml
@@ -307,7 +307,7 @@ class Sweep:
             values["grid"] = [dict(grid) for grid in self.grids]
         else:
             values["search"] = self.search.to_dict()
-        return tomli_w.dumps({k: v for k, v in values.items() if v not in ({}, [])})
+        return tomlkit.dumps({k: v for k, v in values.items() if v not in ({}, [])})
 
 
 def matches(rule: Mapping[str, Any], point: Mapping[str, Any]) -> bool:

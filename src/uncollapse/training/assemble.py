@@ -17,13 +17,13 @@ from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
 from uncollapse.data import (
     Compose,
     LabelledImages,
-    colour_jitter,
+    color_jitter,
     describe,
     horizontal_flip,
     paper_transform,
     random_crop,
     random_erasing,
-    standardise,
+    standardize,
     with_features,
 )
 from uncollapse.health import RunSettings
@@ -36,7 +36,7 @@ from uncollapse.training.sections import DataConfig, TrainingSize
 __all__ = [
     "build_loss",
     "build_model",
-    "build_optimiser",
+    "build_optimizer",
     "build_sampler",
     "check_samples",
     "evaluation_transform",
@@ -91,7 +91,7 @@ def check_samples(config: Config) -> None:
 _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "crop": random_crop,
     "flip": horizontal_flip,
-    "colour": colour_jitter,
+    "colour": color_jitter,
     "erase": random_erasing,
 }
 
@@ -140,7 +140,7 @@ def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
         if len(values) not in (1, images.shape[1]):
             allowed = f"one number, or one for each of the {images.shape[1]} channels"
             raise InputError(name, values, allowed)
-    return standardise(images, mean, std)
+    return standardize(images, mean, std)
 
 
 def _images_only(images: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ def run_settings(config: Config) -> RunSettings:
     """What the adviser must know of a run; it is read off its config, without its data."""
     known = RunSettings.of(config.loss.build(_build_miner(config), _size(config, 2, 2)))
     batch = config.batch
-    return replace(known, lr=config.optimiser.lr, batch_size=batch.samples, k=batch.per_class)
+    return replace(known, lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
 
 
 def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformBatchSampler:
@@ -285,9 +285,9 @@ def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformB
     return PKSampler(train.label_index, c.p, c.k, seed=config.seed)
 
 
-def build_optimiser(config: Config, model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(config: Config, model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
     """The optimiser over the network and the loss's own parameters (β, proxies)."""
-    c = config.optimiser
+    c = config.optimizer
     groups: list[dict[str, object]] = [{"params": _trained(model), "lr": c.lr}]
     if c.trunk_lr is not None and isinstance(model, Embedder):
         groups = [{"params": _trained(model.head), "lr": c.lr}]
@@ -311,11 +311,11 @@ def learning_rate(config: Config, step: int) -> float:
     """Factor on the learning rate at a step (from 0): a pure function, so resuming is exact.
 
     >>> from uncollapse.training.config import parse_config
-    >>> c = parse_config({"optimiser": {"schedule": "step", "decay_every": 10, "decay": 0.5}})
+    >>> c = parse_config({"optimizer": {"schedule": "step", "decay_every": 10, "decay": 0.5}})
     >>> [learning_rate(c, s) for s in (0, 9, 10, 25)]
     [1.0, 1.0, 0.5, 0.25]
     """
-    c = config.optimiser
+    c = config.optimizer
     warm = min(1.0, (step + 1) / c.warmup) if c.warmup else 1.0
     if c.schedule == "step":
         return float(warm * c.decay ** (step // c.decay_every))
@@ -365,5 +365,5 @@ def _build_miner(config: Config) -> Miner | None:
         fallback=c.fallback,
         cutoffs=(c.cutoffs[0], c.cutoffs[1]),
         keep=c.keep,
-        false_negatives=c.false_negatives,
+        false_negatives=c.false_negatives.build(),
     )

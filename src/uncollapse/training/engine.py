@@ -407,13 +407,13 @@ def _evaluate(
 
 
 def _diverged(session: Session, run: Run, what: str) -> TrainingError:
-    guard, rate = session.guard, f"{lower_rate(session.config.optimiser.lr):.1g}"
+    guard, rate = session.guard, f"{lower_rate(session.config.optimizer.lr):.1g}"
     rescue, tried = " or guard.action = 'rescue'", ""
     if guard is not None and guard.action == "rescue":
         rescue, tried = "", f", also at {guard.lr_factor:.2g} times the learning rate"
     return TrainingError(
         f"diverging: {what} at step {session.step}{tried}; {last_saved(run)}. Begin in a new "
-        f"folder with a lower optimiser.lr, such as {rate}, with optimiser.clip = 1.0{rescue}"
+        f"folder with a lower optimizer.lr, such as {rate}, with optimizer.clip = 1.0{rescue}"
     )
 
 

@@ -17,11 +17,11 @@ from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError
 from uncollapse._base.progress import ProgressOption
 from uncollapse.data import DataError, LabelledImages, describe
-from uncollapse.data.embeddings import Embeddings
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
+from uncollapse.data.sources import Source
 from uncollapse.metrics import clustering, verification
 from uncollapse.metrics.re_identification import reid, searching_rows
 from uncollapse.metrics.re_ranking import ReRanking
@@ -313,7 +313,7 @@ def _check_of(pairs: PairList, data: LabelledImages, source: Path) -> PairCheck:
     """The pairs whose samples are both in the split."""
     names = None if data.files is None else np.array(data.files)
     labels = data.labels.numpy()
-    known = Embeddings(np.empty((len(data), 0)), labels=labels, names=names)
+    known = Source(np.empty((len(data), 0)), labels=labels, names=names)
     rows, there = match_pairs(pairs, known, source, folders=True)
     rows = rows[there]
     same = labels[rows[:, 0]] == labels[rows[:, 1]] if pairs.same is None else pairs.same[there]
@@ -341,7 +341,7 @@ class NotFiniteError(ValueError):
     def __init__(self, lost: int, count: int) -> None:
         super().__init__(
             f"the network has diverged: {lost} of {count} embeddings are NaN or infinite. Train "
-            "again with a lower optimiser.lr, with optimiser.clip = 1.0 or guard.action = 'rescue'"
+            "again with a lower optimizer.lr, with optimizer.clip = 1.0 or guard.action = 'rescue'"
         )
 
 

@@ -21,7 +21,7 @@ from uncollapse._base.files import DamagedFileError
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import Health, drift, measure
-from uncollapse.health.drifts import MODE_NEIGHBOURS, has_unit_rows, mode_rates, pull
+from uncollapse.health.drifts import MODE_NEIGHBOURS, batch_gradient, has_unit_rows, mode_rates
 from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.losses import Loss
 from uncollapse.losses.memory import memories
@@ -153,7 +153,7 @@ def _figures(
         hardest = sum(hard_mined_loss(z, y, margin) for z, y, _ in usable) / count
         pairs = [(z, y) for z, y, _ in usable]
         unit = bool(pairs) and has_unit_rows(pairs[0][0])
-        slope = drift(loss, pairs, normalized=unit).value if pairs else 0.0
+        slope = drift(loss, pairs, normalize=unit).value if pairs else 0.0
     return BatchFigures(
         count=count,
         diameter=sum(diameter(z) for z, _, _ in batches) / count,
@@ -174,7 +174,7 @@ def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> flo
             value: Tensor = loss(given, y, sample_ids=ids)
             return value
 
-        found = pull(charge, z, labels, loss.normalize or has_unit_rows(z))
+        found = batch_gradient(charge, z, labels, loss.normalize or has_unit_rows(z))
         seen.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
     known = [value for value in seen if not math.isnan(value)]
     return sum(known) / len(known) if known else None

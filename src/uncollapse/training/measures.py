@@ -51,7 +51,7 @@ from uncollapse._base.files import (
     write_sealed,
     written_aside,
 )
-from uncollapse.data.readers import StartScale
+from uncollapse.data.sources import StartScale
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.health import Health
 

@@ -100,7 +100,7 @@ def _forecast(
         loss_fn=cast("TripletLoss | Wrapper", loss),
         c=c,
         probe_steps=probe_steps,
-        probe_lr=config.optimiser.lr,
+        probe_lr=config.optimizer.lr,
         seed=config.seed,
         progress=progress,
     )
@@ -210,6 +210,6 @@ def noise_probe_run(
         p,
         fine_labels=None if data.fine_labels is None else data.fine_labels[rows],
         steps=steps,
-        lr=config.optimiser.lr,
+        lr=config.optimizer.lr,
         seed=config.seed,
     )

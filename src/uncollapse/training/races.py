@@ -18,10 +18,22 @@ from torch.nn import functional
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.health.drifts import NO_DRIFT, drift, filled, has_unit_rows
+from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
 from uncollapse.health.figures import balanced_rows, spread
-from uncollapse.health.loop_race import State, as_judged, copy_state, put_back
-from uncollapse.health.race import Course, Plan, Race, found_first, plan_race, run_race
+from uncollapse.health.loop_race import (
+    TrainingState,
+    copy_state,
+    eval_except_batch_norm,
+    restore_state,
+)
+from uncollapse.health.race import (
+    Race,
+    RaceData,
+    RacePlan,
+    nearest_is_own_class,
+    plan_race,
+    run_race,
+)
 from uncollapse.health.strategy import (
     RunSettings,
     Strategy,
@@ -66,16 +78,16 @@ class SessionTrial:
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def place(self) -> int:
+    def batches_taken(self) -> int:
         """How many batches the run has taken; none while it is being put together."""
         stream = getattr(self.session, "stream", None)
         return 0 if stream is None else int(stream.place)
 
-    def go_back(self, place: int) -> None:
+    def rewind(self, place: int) -> None:
         """Take those batches again that the restored weights have not seen."""
         self.session.go_to_batch(place)
 
-    def course(self, steps: int, rows: int) -> Course | None:
+    def race_data(self, steps: int, rows: int) -> RaceData | None:
         """The next batches of the run, and rows of its training data that are not in them."""
         s = self.session
         batches = self._batches(steps)
@@ -86,7 +98,7 @@ class SessionTrial:
             return None
         chosen = torch.from_numpy(held)
         images, _ = as_evaluated(s.data, s.config)[chosen]
-        return Course(batches, images.to(s.device), s.class_of[chosen])
+        return RaceData(batches, images.to(s.device), s.class_of[chosen])
 
     def _batches(self, steps: int) -> list[Batch]:
         found = [self.session.take_batch()]
@@ -94,13 +106,13 @@ class SessionTrial:
         found += [self.session.take_batch() for _ in range(min(steps, most) - 1)]
         return found
 
-    def keep(self) -> State:
+    def copy_state(self) -> TrainingState:
         """Network, optimiser and what the loss learns."""
-        return copy_state(self.session.model, self.session.optimiser, self.session.loss)
+        return copy_state(self.session.model, self.session.optimizer, self.session.loss)
 
-    def put_back(self, state: State) -> None:
+    def restore(self, state: TrainingState) -> None:
         """Make a copy the state again."""
-        put_back(state, self.session.model, self.session.optimiser, self.session.loss)
+        restore_state(state, self.session.model, self.session.optimizer, self.session.loss)
 
     def train(self, batch: Batch) -> None:
         """One step, as the run makes it."""
@@ -110,7 +122,7 @@ class SessionTrial:
     def embed(self, held: Tensor) -> Tensor:
         """Held-out rows through the network, in blocks as large as a batch."""
         s = self.session
-        with as_judged(s.model):
+        with eval_except_batch_norm(s.model):
             parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
         z = torch.cat(parts)
         return torch.nn.functional.normalize(z, dim=1) if s.loss.normalize else z
@@ -144,9 +156,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Entrant:
-    """A strategy: its drift at the start, its last lap (None if it did not race) and its result.
+    """A strategy: its drift at the start, its last score (None without a race) and its result.
 
-    `scale` is what the lap left of the mean distance of the held-out rows at the start. The result
+    `scale` is what was left then of the mean distance of the held-out rows at the start. The result
     is `wins`, `out`, `shrinks` (and so did not race) or `no room` in the budget.
     """
 
@@ -239,7 +251,7 @@ def race_run(
     return RaceResult(race, trial.start, tuple(_entrants(race, drifts, runners, trial.scales)))
 
 
-def _plan(count: int, budget: float, session: Session, fewest: int = 4) -> Plan | None:
+def _plan(count: int, budget: float, session: Session, fewest: int = 4) -> RacePlan | None:
     return plan_race(count, budget, session.batch_size, most=count, fewest=fewest)
 
 
@@ -255,7 +267,7 @@ def race_budget(config: Config, steps: int | None = None) -> int:
 
 
 def save_race(found: RaceResult, folder: Path) -> list[Path]:
-    """The strategies and their last laps as CSV, in `folder`."""
+    """The strategies and their last scores as CSV, in `folder`."""
     path = folder / "race.csv"
     fields = ["strategy", "drift", "steps", "recall", "scale", "result"]
     rows = ([getattr(one, field) for field in fields] for one in found.by_place)
@@ -285,38 +297,38 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
     """
     batches = [session.take_batch() for _ in range(_BATCHES)]
     embedded = []
-    with torch.no_grad(), as_judged(session.model):
+    with torch.no_grad(), eval_except_batch_norm(session.model):
         for images, rows in batches:
             z = session.forward(images).float()
             z = functional.normalize(z, dim=1) if session.loss.normalize else z
             embedded.append((z, session.class_of[rows].to(z.device)))
     unit = has_unit_rows(embedded[0][0])
     found = {}
-    with left_alone(session.loss, strategies[0]), filled(session.loss, embedded):
+    with left_alone(session.loss, strategies[0]), filled_memories(session.loss, embedded):
         for strategy in strategies:
             apply_strategy(session.loss, strategy)
-            found[strategy] = drift(session.loss, embedded, normalized=unit).value
+            found[strategy] = drift(session.loss, embedded, normalize=unit).value
     return found
 
 
 class _FirstSteps(SessionTrial):
     """The first steps of a run, each with the learning rate and pool that the run has there."""
 
-    def __init__(self, session: Session, plan: Plan, progress: Progress | None) -> None:
+    def __init__(self, session: Session, plan: RacePlan, progress: Progress | None) -> None:
         super().__init__(session)
         self.start, self.scales = math.nan, list[float]()
         self._unit, self._done, self._progress = math.nan, 0, progress
         sizes = itertools.accumulate(plan.rungs, lambda n, _: -(-n // 2), initial=plan.strategies)
         self._total = sum(size * steps for size, steps in zip(sizes, plan.rungs, strict=False))
 
-    def course(self, steps: int, rows: int) -> Course | None:
+    def race_data(self, steps: int, rows: int) -> RaceData | None:
         """That of the session, with the number of each batch; the rows are looked at once."""
-        found = super().course(steps, rows)
+        found = super().race_data(steps, rows)
         if found is None:
             return None
         z = super().embed(found.held)
         ids = torch.as_tensor(found.labels)
-        self.start, self._unit = float(found_first(z, ids).mean()), spread(z)
+        self.start, self._unit = float(nearest_is_own_class(z, ids).mean()), spread(z)
         return found._replace(batches=list(enumerate(found.batches)))
 
     def train(self, batch: Any) -> None:
@@ -338,7 +350,9 @@ class _FirstSteps(SessionTrial):
 def _entrants(
     race: Race, drifts: Mapping[Strategy, float], runners: Sequence[Strategy], scales: list[float]
 ) -> list[Entrant]:
-    last = {lap.strategy: (lap, scale) for lap, scale in zip(race.laps, scales, strict=True)}
+    last = {
+        score.strategy: (score, scale) for score, scale in zip(race.scores, scales, strict=True)
+    }
     found = []
     for strategy, value in drifts.items():
         result = "wins" if str(strategy) == race.chosen else "out"
@@ -346,6 +360,6 @@ def _entrants(
             result = "shrinks" if value > NO_DRIFT else "no room"
             found.append(Entrant(strategy, value, None, None, None, result))
             continue
-        lap, scale = last[str(strategy)]
-        found.append(Entrant(strategy, value, lap.steps, lap.recall, scale, result))
+        score, scale = last[str(strategy)]
+        found.append(Entrant(strategy, value, score.steps, score.recall, scale, result))
     return found

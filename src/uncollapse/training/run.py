@@ -256,7 +256,7 @@ def _says_skipped(value: Any) -> bool:
     )
 
 
-_SECTIONS = ("seed", "data", "model", "batch", "optimiser", "train")  # a run's own config has these
+_SECTIONS = ("seed", "data", "model", "batch", "optimizer", "train")  # a run's own config has these
 _RUN_REMEDY = (
     "put the run's own back, or delete it: uncollapse train CONFIG --resume then writes it again, "
     "if the checkpoints were made with that config"

@@ -27,7 +27,7 @@ from uncollapse.samplers.batches import SeededBatches
 from uncollapse.training.assemble import (
     build_loss,
     build_model,
-    build_optimiser,
+    build_optimizer,
     build_sampler,
     evaluation_transform,
     learning_rate,
@@ -145,7 +145,7 @@ def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # What a checkpoint must have to go on with.
-_STATE = ("shape", "loss", "optimiser", "scaler", "augment", "torch", "place", "best", "guard")
+_STATE = ("shape", "loss", "optimizer", "scaler", "augment", "torch", "place", "best", "guard")
 
 
 class Session:
@@ -170,8 +170,8 @@ class Session:
         self.model = first_network(config, data, self.shape).to(self.device).train()
         synchronise_batch_norm(self.model, ranks)
         self.loss = build_loss(config, data).to(self.device)
-        self.optimiser = build_optimiser(config, self.model, self.loss)
-        self.rates = [float(group["lr"]) for group in self.optimiser.param_groups]
+        self.optimizer = build_optimizer(config, self.model, self.loss)
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.train.precision == "float16"
         )
@@ -276,7 +276,7 @@ class Session:
         state = {
             "shape": list(self.shape),
             "loss": self.loss.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "augment": self.augment.state_dict(),
             "torch": torch.get_rng_state(),
@@ -316,7 +316,7 @@ class Session:
         state = checkpoint.state
         self.model.load_state_dict(dict(checkpoint.weights))
         self.loss.load_state_dict(state["loss"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.augment.load_state_dict(state["augment"])
         torch.set_rng_state(state["torch"])
@@ -352,18 +352,18 @@ class Session:
 
     def _descend(self, loss: Tensor) -> float:
         """Follow the gradient of a loss, if it is finite; its value, the ranks' mean if apart."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._unite_gradients()
         value = float(loss.detach())
         value = self.ranks.mean(value) if self.apart else value
         if not math.isfinite(value):
             return value
-        clip = self.config.optimiser.clip
+        clip = self.config.optimizer.clip
         if clip is not None:
-            self.scaler.unscale_(self.optimiser)
+            self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-        self.scaler.step(self.optimiser)
+        self.scaler.step(self.optimizer)
         self.scaler.update()
         return value
 
@@ -394,7 +394,7 @@ class Session:
             if health.classes:
                 ratios = [c.ratio for c in health.classes]
                 found["class_diameter_ratio"] = sum(ratios) / len(ratios)
-        return found | {"lr": self.optimiser.param_groups[0]["lr"]}
+        return found | {"lr": self.optimizer.param_groups[0]["lr"]}
 
     def _set_pool(self) -> None:
         """Let the mining pool grow from `pool_start`: hardness comes slowly (HNM §3.3)."""
@@ -410,7 +410,7 @@ class Session:
         factor = learning_rate(self.config, self.step)
         if self.guard is not None:
             factor *= self.guard.lr_factor
-        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
 
     def _set_randomness(self) -> None:
@@ -453,7 +453,7 @@ def _guard(session: Session) -> Guard | None:
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
     return Guard(
         session.model,
-        session.optimiser,
+        session.optimizer,
         session.loss,
         monitor,
         action=c.action,

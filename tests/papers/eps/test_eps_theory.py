@@ -5,9 +5,8 @@ import pytest
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse.cli.reproduce_tables import show_page
-from uncollapse.papers.eps.claims import CLAIMS_EPS
-from uncollapse.papers.eps.noise_figure import FIG_NOISE
+from uncollapse.cli.reproduce import show_page
+from uncollapse.papers.eps.noise_figure import CLAIMS_EPS, FIG_NOISE
 
 
 def test_the_truth_table_is_printed_and_saved_whole(tmp_path):

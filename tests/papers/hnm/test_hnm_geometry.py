@@ -10,11 +10,11 @@ from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse.charts.marks import rgb
-from uncollapse.cli.reproduce_tables import listing_table, show_page
+from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import CATALOGUE, ITEMS, get_item
 from uncollapse.papers._draw import COLOURS, edge, reach
-from uncollapse.papers.hnm._examples import (
+from uncollapse.papers.hnm.claims import (
     concentric_simplices,
     five_points,
     hardest_triplet,

@@ -1,18 +1,21 @@
-"""Scores of a run's last network and its first, in percent, kept beside the run; embeddings."""
+"""EPS's methods and studies; scores of their runs' first and last networks, in percent."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 
 from uncollapse._base.files import read_json, write_json
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import clustering, retrieval
-from uncollapse.papers._before import Course
-from uncollapse.papers._study import Trained
+from uncollapse.metrics import clustering, compare_seeds, retrieval
+from uncollapse.papers._compare import Claim, Course, Score, spread
+from uncollapse.papers._study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.evaluation import evenly_spaced
@@ -20,16 +23,28 @@ from uncollapse.training.measurer import start_network
 from uncollapse.training.measures import When
 
 __all__ = [
+    "METHODS",
+    "STUDIES",
+    "TABLES",
     "Column",
     "Embedded",
     "columns",
     "courses",
     "embed_split",
+    "gain_claim",
     "measure",
     "measure_all",
-    "measure_all_before",
-    "measure_before",
+    "method_scores",
+    "some_methods",
 ]
+
+
+STUDIES = read_studies(Path(__file__).with_name("studies.toml"))
+# Methods, columns and the paper's numbers; a method is the `[loss]` and `[mining]` of a config.
+TABLES: Mapping[str, Any] = tomllib.loads(
+    Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")
+)
+METHODS: Cells = TABLES["methods"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,11 @@ class Column:
 
 
 def columns(
-    split: str, ks: Sequence[int], nmi: Mapping[str, int], *, name: str = "", fine: bool = False
+    split: str,
+    ks: Sequence[int],
+    nmi: Mapping[str, int] = MappingProxyType({}),
+    name: str = "",
+    fine: bool = False,
 ) -> list[Column]:
     """Recall@k for the `ks`, then NMI by title with so many clusters per class.
 
@@ -206,3 +225,53 @@ def _measure(
             result = clustering(z, labels, multiplier=times, restarts=1)
             found[column.key] = 100.0 * result.nmi
     return found
+
+
+def method_scores(
+    trained: Trained,
+    columns: Sequence[Column],
+    paper: Mapping[str, Sequence[float | None]],
+) -> list[Score]:
+    """The scores of the paper's methods; one called "EPS + X" is compared with X."""
+    rows = []
+    before = measure_all_before(trained, columns)
+    for method, theirs in paper.items():
+        found = [measure(run, columns) for run in trained.runs[method]]
+        than = method.removeprefix("EPS + ")
+        for column, value in zip(columns, theirs, strict=True):
+            ours, start = (
+                [one[column.title] for one in scores] for scores in (found, before[method])
+            )
+            other = than if than != method else None
+            rows.append(Score(method, column.title, value, ours, other, start))
+    return rows
+
+
+_LEVEL = 0.05
+
+
+def gain_claim(what: str, paper: str, mine: Sequence[float], theirs: Sequence[float]) -> Claim:
+    """`mine` above `theirs`, pair by pair; not judged where so few pairs cannot be significant.
+
+    >>> gain_claim("EPS", "significant", [3.0, 4.0], [1.0, 1.0]).ours
+    '1.0 → 3.5 (+2.5), p = 0.5 (exact sign-flip; 2 pairs cannot give less than 0.5)'
+    """
+    what = f"{what}: gain in R@1"
+    if len(mine) < 2:
+        return Claim(what, paper, "one seed only", None)
+    result = compare_seeds(mine, theirs)
+    least = 2.0 ** (1 - len(mine))  # what so many pairs can give at all
+    few = f"; {len(mine)} pairs cannot give less than {least:.2g}" if least > _LEVEL else ""
+    means = f"{spread(theirs)[0]:.1f} → {spread(mine)[0]:.1f} ({result.difference:+.1f})"
+    said = f"{means}, p = {result.p_value:.2g} ({result.test}{few})"
+    holds = None if few else result.p_value < _LEVEL and result.difference > 0
+    return Claim(what, paper, said, holds)
+
+
+def some_methods(*names: str) -> Cells:
+    """Some of the methods.
+
+    >>> list(some_methods("MS", "EPS + MS"))
+    ['MS', 'EPS + MS']
+    """
+    return {name: METHODS[name] for name in names}

@@ -12,21 +12,19 @@ from torch import Tensor
 from uncollapse.charts import Chart, panels, scatter
 from uncollapse.charts.marks import Picture
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.papers._before import before_table, spread
-from uncollapse.papers._compare import Claim, Comparison, change, publish
+from uncollapse.papers._compare import Claim, Comparison, before_table, change, publish, spread
 from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Trained
 from uncollapse.papers.eps._scores import (
+    STUDIES,
     Column,
     Embedded,
     courses,
     embed_split,
     measure,
     measure_all,
+    some_methods,
 )
-from uncollapse.papers.eps.methods import some_methods
-from uncollapse.papers.eps.mnist_tables import MNIST, PARITY_METHODS
-from uncollapse.papers.eps.photographs import CARS
 from uncollapse.report.neighbours import contact_sheet
 from uncollapse.report.projection import project
 
@@ -42,7 +40,7 @@ _CARS_R1 = Column("R@1", "test", k=1)
 
 
 def _digits_in_the_plane(request: Request) -> Made:
-    trained = MNIST.train(request, PARITY_METHODS)
+    trained = STUDIES["mnist"].train(request, some_methods("Triplet", "EPS + Triplet"))
     maps = []
     for split, (words, digits) in _DIGITS.items():
         for method, runs in trained.runs.items():
@@ -91,7 +89,7 @@ def _digits_apart(trained: Trained, split: str, words: str) -> Claim:
 
 
 def _nearest_cars(request: Request) -> Made:
-    trained = CARS.train(request, _CAR_METHODS)
+    trained = STUDIES["cars196"].train(request, _CAR_METHODS)
     words = "a query, then its nearest; a tick is the query's class"
     sheets = [
         _shown(f"{method}: {words}", _sheet(embed_split(runs[0], "test", _TEST_CARS), request.seed))
@@ -144,7 +142,7 @@ def _sheet(seen: Embedded, seed: int) -> Image.Image:
 
 
 def _tsne_of_cars(request: Request) -> Made:
-    trained = CARS.train(request, _CAR_METHODS)
+    trained = STUDIES["cars196"].train(request, _CAR_METHODS)
     maps, inside = [], []
     for method, runs in trained.runs.items():
         seen = embed_split(runs[0], "train", _TRAINING_CARS)

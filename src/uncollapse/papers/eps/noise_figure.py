@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import torch
 
 from uncollapse._base.arrays import Array
-from uncollapse.charts import (
-    Axes,
-    Chart,
-    Entry,
-    Event,
-    Scale,
-    Series,
-    area,
-    curves,
-    panels,
-)
+from uncollapse._base.files import write_csv, write_text
+from uncollapse.charts import Axes, Chart, Entry, Event, Scale, Series, area, curves, panels
 from uncollapse.charts.line_charts import line_look, marker_kind
 from uncollapse.charts.marks import DASHES, Line, Mark, Points, Text
 from uncollapse.distances import pairwise_distances
@@ -27,16 +18,16 @@ from uncollapse.noise import (
     Minimum,
     NoiseModel,
     blobs,
-    expected_eps_margin,
-    expected_eps_triplet,
-    expected_triplet,
+    check_claims_eps,
+    expected_loss,
     minimise,
     smallest_m,
 )
 from uncollapse.papers._draw import COLOURS, MARKERS, class_entries, panel, plane, save
-from uncollapse.papers._item import Item, Made, Request
+from uncollapse.papers._item import Item, Made, Page, Request, Table
 
-__all__ = ["FIG_NOISE"]
+__all__ = ["CLAIMS_EPS", "FIG_NOISE"]
+
 
 LEVELS = (0.65, 0.8, 0.95)
 # Starts and steps of the minimisation; samples per class.
@@ -180,10 +171,27 @@ def _ratio_axes(lines: Sequence[Series], *, log: bool = False) -> Axes:
 def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = True) -> float:
     z, labels = blobs(noise, n, modes=modes)
     if not easy:
-        return float(expected_triplet(z, labels, noise))
+        return float(expected_loss("triplet", z, labels, noise))
     if claim == 1:
-        return float(expected_eps_triplet(z, labels, noise))
-    return float(expected_eps_margin(z, labels, noise, beta=1.0))
+        return float(expected_loss("eps-triplet", z, labels, noise))
+    return float(expected_loss("eps-margin", z, labels, noise, beta=1.0))
 
 
 FIG_NOISE = Item.of("fig-noise", _make)
+
+
+# The EPS paper's theory as a table: what it says, what is true, and the computed evidence.
+
+_HEADING = ("where", "the paper says", "status", "what is true", "computed here")
+
+
+def _claims_make(request: Request) -> Made:
+    rows = [astuple(row) for row in check_claims_eps()]
+    table = Table(_HEADING, rows, verdict=2)
+    markdown, comma = request.out / "claims-eps.md", request.out / "claims-eps.csv"
+    write_text(markdown, Page("", [table]).markdown())
+    write_csv(comma, _HEADING, rows)
+    return Made([markdown, comma], [Page("EPS §3, §4 and appendices A and B", [table])])
+
+
+CLAIMS_EPS = Item.of("claims-eps", _claims_make)

@@ -6,13 +6,205 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from uncollapse._base.files import write_csv, write_text
-from uncollapse.geometry.claims import Claim, check_claims
-from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._page import Page, Table
-from uncollapse.papers.hnm._examples import random_draws, worked_examples
+import numpy as np
 
-__all__ = ["CLAIMS_HNM", "Row", "truth_table"]
+from uncollapse._base.arrays import Array
+from uncollapse._base.files import write_csv, write_text
+from uncollapse.distances import pairwise_distances
+from uncollapse.geometry.claims import Claim, check_claims
+from uncollapse.geometry.diameters import class_diameters, diameter, diameter_lower_bound
+from uncollapse.geometry.nearest import gradient_descent_separated, nearest_separated
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
+from uncollapse.papers._item import Item, Made, Page, Request, Table
+
+__all__ = [
+    "CLAIMS_HNM",
+    "NAMES",
+    "Example",
+    "Row",
+    "concentric_simplices",
+    "five_points",
+    "hardest_triplet",
+    "random_draws",
+    "separated_pair",
+    "truth_table",
+    "twenty_points",
+    "worked_examples",
+]
+
+
+# The points HNM draws, and the examples and counterexamples on which its claims are checked.
+
+NAMES = ("class A", "class B")
+
+
+_EQUIVALENCE = ("Thm 3.2, lower", "Thm 3.3, lower", "Thm 3.3, upper")
+_HAUSDORFF = ("Cor. 3.4, lower", "Cor. 3.4, upper")
+_DIAMETER = ("(16)", "(17)")
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """Points, the claims they bear on, and where training ended if that matters."""
+
+    title: str
+    x: Array
+    labels: Array
+    shows: tuple[str, ...]
+    alpha: float = 0.0
+    end: Array | None = None
+    starts: int | None = None
+
+
+def worked_examples(seed: int) -> Iterator[Example]:
+    """The counterexamples first, then the paper's own toys."""
+    singles = np.zeros((4, 1))
+    yield Example(
+        "4 classes of one point, all at 0 in R¹",
+        singles,
+        np.arange(4),
+        ("Thm 3.3, upper", "Thm 3.2, upper", *_HAUSDORFF),
+        alpha=1.0,
+    )
+    line = np.array([[0.0], [3.0], [-1.0]])
+    yield Example(
+        "A = {0, 3}, B = {-1} in R¹", line, np.array([0, 0, 1]), (*_EQUIVALENCE, *_HAUSDORFF)
+    )
+    cross, ids = (
+        np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]),
+        np.array([0, 0, 1, 1]),
+    )
+    yield Example("cross A = {(±1, 0)}, B = {(0, ±1)}", cross, ids, (*_EQUIVALENCE, *_HAUSDORFF))
+    nearest = nearest_separated(cross, ids).points.numpy()
+    yield Example(
+        "cross, ending at its nearest separated points", cross, ids, _DIAMETER, end=nearest
+    )
+    for count in (3, 7):
+        x, classes = concentric_simplices(count)
+        title = f"2 simplices of {count} points, one centre, R{_superscript(x.shape[1])}"
+        yield Example(title, x, classes, _HAUSDORFF, starts=2)
+    apart = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0], [5.0, 1.0]])
+    collapsed = np.zeros_like(apart)
+    yield Example(
+        "separated at first, all at one point after", apart, ids, _DIAMETER, end=collapsed
+    )
+    x, classes = five_points(seed)
+    yield Example("5 points of Figs. 2 and 3", x, classes, (*_EQUIVALENCE, *_HAUSDORFF, *_DIAMETER))
+    x, classes = twenty_points(seed)
+    yield Example("20 points of Fig. 4", x, classes, (*_EQUIVALENCE, *_HAUSDORFF, "(16)"))
+    after = gradient_descent_separated(x, classes).points.numpy()
+    yield Example("20 points, after 50 gradient steps", x, classes, _DIAMETER, end=after)
+
+
+def random_draws(seed: int) -> list[str]:
+    """What held, and how often, in random draws: one sentence a statement."""
+    draws = [np.random.default_rng([seed, k]).standard_normal((5, 2)) for k in range(8)]
+    ids = np.array([0, 0, 0, 1, 1])
+    losses = [hard_mined_loss(x, ids) for x in draws]
+    iso = [nearest_separated(x, ids, objective="iso").value for x in draws]
+    haus = [nearest_separated(x, ids).value for x in draws]
+    open_ = [k for k in range(len(draws)) if losses[k] > 0.0]
+    half = sum(iso[k] <= 0.5 * losses[k] * (1.0 + 1e-5) for k in open_)
+    ratios = [haus[k] / iso[k] for k in open_]
+    ends = _small_step_runs(seed)
+    return [
+        f"{len(open_)} random draws of 5 points in R², α = 0: d_iso = L/2, its least possible, "
+        f"in {half}; d_haus / d_iso between {min(ratios):.2f} and {max(ratios):.2f} (the paper's "
+        "example: 0.53).",
+        f"Gradient descent with small steps on {sum(ends.values())} random sets: (17) with c = 2 "
+        f"held in {ends['holds']}, said nothing in {ends['vacuous']}, failed in "
+        f"{ends['violated']}. It is no theorem: see the rows above.",
+    ]
+
+
+def _small_step_runs(seed: int) -> dict[str, int]:
+    """Verdicts of (17) over descents of sets of several sizes."""
+    verdicts = {"holds": 0, "violated": 0, "vacuous": 0}
+    for n, dim, classes in ((6, 2, 2), (8, 8, 4), (12, 3, 3), (20, 16, 5)):
+        for k in range(3):
+            x = np.random.default_rng([seed, n, k]).standard_normal((n, dim))
+            ids = np.arange(n) % classes
+            end = gradient_descent_separated(x, ids, steps=400, lr=0.01).points
+            bound = diameter_lower_bound(diameter(x), hard_mined_loss(x, ids))
+            said = "vacuous" if bound <= 0.0 else "holds" if diameter(end) >= bound else "violated"
+            verdicts[said] += 1
+    return verdicts
+
+
+def concentric_simplices(count: int) -> tuple[Array, Array]:
+    """Two regular simplices of `count` points in orthogonal spaces, with one centre.
+
+    Points are almost as far from the other class as from their own, yet the classes must move by
+    about sqrt(n/2) times the loss to part, n = 2 (count - 1).
+    """
+    centred = np.eye(count) - 1.0 / count
+    simplex = centred @ np.linalg.svd(centred)[0][:, : count - 1]
+    empty = np.zeros_like(simplex)
+    x = np.block([[simplex, empty], [empty, simplex]])
+    return x, np.repeat([0, 1], count)
+
+
+def _superscript(number: int) -> str:
+    return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def separated_pair(seed: int, margin: float) -> tuple[Array, Array]:
+    """Two triplet-separated classes of four points: HNM Fig. 1."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat([0, 1], 4)
+    x = np.vstack([_scattered(rng, 4, 0.9), _scattered(rng, 4, 0.9)])
+    while not is_triplet_separated(x, ids, margin):
+        x[4:, 0] += 0.1
+    return x, ids
+
+
+def five_points(seed: int) -> tuple[Array, Array]:
+    """Three and two points that clearly are not separated: HNM Figs. 2 and 3."""
+    rng = np.random.default_rng(seed)
+    ids = np.array([0, 0, 0, 1, 1])
+    while True:
+        x = _scattered(rng, 5, 0.9)
+        hardest = separation(x, ids)
+        sides = x[[hardest.positive, hardest.negative]] - x[hardest.anchor]
+        cosine = sides[0] @ sides[1] / np.linalg.norm(sides, axis=1).prod()
+        sizes = sorted(class_diameters(x, ids).values())
+        # A triplet whose sides can be told apart, and classes of about the same size.
+        if (
+            0.3 < -hardest.margin / diameter(x) < 0.6
+            and abs(cosine) < 0.7
+            and sizes[1] < 1.5 * sizes[0]
+        ):
+            return x, ids
+
+
+def twenty_points(seed: int) -> tuple[Array, Array]:
+    """Two classes of ten, all from one normal distribution: HNM Fig. 4."""
+    return np.random.default_rng(seed).standard_normal((20, 2)), np.repeat([0, 1], 10)
+
+
+def hardest_triplet(x: Array, ids: Array, of_class: int | None = None) -> tuple[int, int, int]:
+    """Anchor, farthest positive and nearest negative of the hardest anchor (of one class)."""
+    distance = pairwise_distances(x).numpy()
+    mates = ids[:, None] == ids
+    positive = np.where(mates, distance, -1.0).argmax(axis=1)
+    negative = np.where(mates, np.inf, distance).argmin(axis=1)
+    rows = np.arange(len(x))
+    loss = distance[rows, positive] - distance[rows, negative]
+    if of_class is not None:
+        loss = np.where(ids == of_class, loss, -np.inf)
+    anchor = int(loss.argmax())
+    return anchor, int(positive[anchor]), int(negative[anchor])
+
+
+def _scattered(rng: np.random.Generator, count: int, apart: float) -> Array:
+    """Points of the plane, no two of them nearer than `apart`, so that markers do not overlap."""
+    points: list[Array] = []
+    while len(points) < count:
+        candidate = 1.4 * rng.standard_normal(2)
+        if all(np.linalg.norm(candidate - point) >= apart for point in points):
+            points.append(candidate)
+    return np.array(points)
+
 
 _TITLE = "Claims of the hard-negative-mining paper, recomputed"
 _HEADINGS = ("example", "α", "claim", "statement", "left", "right", "ratio", "verdict")
