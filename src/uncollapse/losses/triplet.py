@@ -1,7 +1,5 @@
 """Triplet loss: HNM (4), EPS §3 (its D_{p,n} is a misprint of D_{a,n}), Schroff et al. 2015."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 
