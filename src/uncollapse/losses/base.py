@@ -14,28 +14,10 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse.distances.batch import Batch
+from uncollapse.distances.batch import Batch as Batch
 from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
-
-__all__ = [
-    "Batch",
-    "Choice",
-    "Count",
-    "DistanceChoice",
-    "Elements",
-    "Loss",
-    "LossInfo",
-    "Named",
-    "Number",
-    "TupleLoss",
-    "TupleWrapper",
-    "Wrapper",
-    "attach",
-    "innermost",
-    "without_autocast",
-]
 
 Named = Triplets | Pairs | None  # the tuples a loss is given; None: it chooses them itself
 Value = TypeVar("Value", float, int, str)

@@ -26,8 +26,6 @@ from uncollapse.mining.tuples import Triplets
 if TYPE_CHECKING:
     from uncollapse.losses.triplet import TripletLoss
 
-__all__ = ["fast_triplets"]
-
 _ALL = Miner("all", "all")  # warns, once, why a batch has no triplet
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
 _SMALL_BATCH = 128  # rows; from here on the compiled kernel is used

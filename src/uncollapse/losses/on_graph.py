@@ -11,22 +11,6 @@ from uncollapse.distances.frame import working_dtype
 from uncollapse.distances.tiles import difference_norms, known_distances
 from uncollapse.mining.miner import Miner
 
-__all__ = [
-    "HARDEST",
-    "cosines",
-    "graph_rows",
-    "hardest_negative_mean",
-    "log_sum",
-    "log_sum_by",
-    "mean_or_zero",
-    "nonzero_mean",
-    "over_mean",
-    "pair_distances",
-    "pair_mask",
-    "seen_by_miner",
-    "unit_rows",
-]
-
 _NONE = -1e30  # exponent of what is not there
 _TINY = 1e-300
 
