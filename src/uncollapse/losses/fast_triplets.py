@@ -33,7 +33,7 @@ _LOOKED_AT = 512  # distances that tell whether rows are coarse
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
-def fast_triplets(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | None:
+def triplet_value(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | None:
     """The loss of a checked batch; None where its triplets must be listed on the graph."""
     labelled = batch.labels is not None and not batch.offset
     listed = loss.swap or loss.distance != "euclidean" or loss.scale_free == HARDEST
