@@ -5,7 +5,6 @@ A file stands for all its tests, `file::test` for one and its parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,14 +81,6 @@ SLOW = {
 
 # `make check`: as hypothesis's own profile `ci`, on a fifth of the examples.
 settings.register_profile("check", parent=settings.get_profile("ci"), max_examples=20)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing a test does is kept in one's own account."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNCOLLAPSE_STATE", str(tmp_path_factory.mktemp("state")))
-        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -203,7 +203,7 @@ def meet_in_a_cache(count: int, files: list[Path], folder: Path) -> int:
             child.join(PATIENCE)
         assert [total for total, _ in found] == [truth, truth]
         assert sum(built for _, built in found) == 1
-        assert sorted(p.suffix for p in place.iterdir()) == [".json", ".u8"]
+        assert sorted(p.suffix for p in place.iterdir()) == [".bin", ".json"]
     return count
 
 
@@ -307,7 +307,7 @@ def _moved_on(path: Path, pid: int, driver) -> bool:
 
 
 def _saved(path: Path) -> bool:
-    return any(path.glob("checkpoints/step-*/manifest.json"))
+    return any(path.glob("checkpoints/step-*/state.pt"))
 
 
 def _owner(path: Path) -> int | None:

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from uncollapse.cli.reproduce_tables import listing_table, show_page
+from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.papers import ITEMS, Page, Recorded, Table, get_item, read_recorded
 
 

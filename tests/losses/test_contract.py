@@ -37,7 +37,7 @@ from uncollapse.losses import (
 from uncollapse.losses.base import innermost
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining import Miner
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 

@@ -17,7 +17,7 @@ from uncollapse.losses import (
     TripletLoss,
 )
 from uncollapse.mining import Miner
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 

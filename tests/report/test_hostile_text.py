@@ -15,13 +15,14 @@ import pytest
 from PIL import Image
 
 from uncollapse._base.check import visible
-from uncollapse._base.files import write_sealed
+from uncollapse._base.files import write_json
 from uncollapse.health.forecasts import Forecast, ForecastCell
 from uncollapse.health.strategy import Strategy
 from uncollapse.report import diagnose, run_report, write_comparison
 from uncollapse.report.forecast_page import save_forecast_page
 from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
+from uncollapse.training.manifest import record_files
 
 if TYPE_CHECKING:
     from conftest import Browser
@@ -61,7 +62,8 @@ def hostile_run(easy_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = f"[data]\nroot = {json.dumps(TEXT)}"
     run.config_file.write_text(config.replace("[data]", root), encoding="utf-8")
     more = {"versions": {TEXT: TEXT}, "skipped": {TEXT: {TEXT: {"count": 1, "first": [TEXT]}}}}
-    write_sealed(run.summary_file, run.summary | more)
+    write_json(run.summary_file, run.summary | more)
+    record_files(run.path, "summary.json")
     return run
 
 

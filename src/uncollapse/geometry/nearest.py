@@ -146,7 +146,7 @@ class _Space:
         """N points span N - 1 dimensions; one more for each class is room enough to part them."""
         frame = Frame.of(torch.from_numpy(raw))
         unit, z = float(frame.unit), frame.wide.numpy()
-        scale = binary_scale(max(float(frame.widest.sqrt()) * unit, alpha))
+        scale = binary_scale(max(float(frame.norms.amax().sqrt()) * unit, alpha))
         x, basis = z * (unit / scale), None
         if x.shape[1] > len(x) + classes:
             basis = np.linalg.svd(z, full_matrices=True)[2][: len(x) + classes].T

@@ -182,7 +182,7 @@ class Loss(nn.Module, ABC):
             ref_embeddings,
             self.numbered(ref_labels) if labels is not None else None,
             sample_ids=sample_ids,
-            sphere=self.normalize,
+            normalize=self.normalize,
         )
         if tuples is None:
             return batch, None

@@ -42,9 +42,8 @@ from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES, remembers
 from uncollapse.losses.registry import always_normalizes, loss_settings, make_loss
-from uncollapse.mining.choices import FALLBACKS, NEGATIVES, POSITIVES
 from uncollapse.mining.false_negatives import FalseNegatives
-from uncollapse.mining.miner import KEEP
+from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
 __all__ = [
     "AUGMENTATIONS",
