@@ -54,7 +54,6 @@ SLOW = {
     "tests/peers/test_distributed.py",
     "tests/peers/test_miner_peers.py::test_distance_draws_as_the_distance_weighted_miner_does",
     "tests/report/test_browser.py",
-    "tests/report/test_comparison.py",
     "tests/report/test_forecast_page.py",
     "tests/report/test_hostile_text.py",
     "tests/samplers/test_batches.py::test_a_loader_with_workers_resumes_after_what_was_consumed",
