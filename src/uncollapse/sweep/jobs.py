@@ -134,7 +134,7 @@ def failure(error: str, seconds: float, trace: str = "") -> dict[str, Any]:
 
 _COLORS = {"finished": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow"}
 _NUMBERS = ("step", "loss", "diameter", "R@1", "seconds")
-_COLUMNS = {"run": "left"} | dict.fromkeys(_NUMBERS, "right") | {"verdict": "left"}
+_COLUMNS = ("run", *_NUMBERS, "verdict")
 _TAIL = 4096  # bytes of a log that hold its last lines
 
 
