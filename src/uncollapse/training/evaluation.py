@@ -165,8 +165,8 @@ def scores_of(
     The one evaluator of embeddings with labels, behind training, commands, pages and papers. Keys
     are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is of
     k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of that many times
-    the clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with all
-    embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
+    the clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with
+    all embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
     `NotFiniteError` for embeddings of a network that has diverged.
 
     >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])
