@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from _timing import interleaved, one_thread
 from uncollapse.backbones import Conv2
 from uncollapse.data import LabelledImages, load
-from uncollapse.health import CollapseMonitor, DriftRow, RunSettings, drift_table, measure
+from uncollapse.health import CollapseMonitor, RunSettings, drift_table, measure
+from uncollapse.health.drifts import DriftRow
 from uncollapse.health.monitor import tight_share
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval

@@ -203,7 +203,7 @@ def meet_in_a_cache(count: int, files: list[Path], folder: Path) -> int:
             child.join(PATIENCE)
         assert [total for total, _ in found] == [truth, truth]
         assert sum(built for _, built in found) == 1
-        assert sorted(p.suffix for p in place.iterdir()) == [".json", ".u8"]
+        assert sorted(p.suffix for p in place.iterdir()) == [".bin", ".json"]
     return count
 
 
@@ -307,14 +307,15 @@ def _moved_on(path: Path, pid: int, driver) -> bool:
 
 
 def _saved(path: Path) -> bool:
-    return any(path.glob("checkpoints/step-*/manifest.json"))
+    return any(path.glob("checkpoints/step-*/state.pt"))
 
 
 def _owner(path: Path) -> int | None:
     """The living process that writes a run."""
     try:
-        pid = int((path / ".lock").read_text().split()[1])
-    except (OSError, IndexError):
+        lines = (path / ".lock").read_text().split()
+        pid = next(int(line.removeprefix("pid=")) for line in lines if line.startswith("pid="))
+    except (OSError, StopIteration):
         return None
     return pid if _alive(pid) else None
 

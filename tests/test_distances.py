@@ -5,8 +5,7 @@ from hypothesis import given, settings
 
 from oracles import distance_matrix, point_sets
 from uncollapse import paired_distances, pairwise_distances
-from uncollapse.distances import Frame, centre
-from uncollapse.distances.tiles import exact_squares, short_squares
+from uncollapse.distances import Frame, centre, exact_squares, short_squares
 
 SPREADS = [10.0**-e for e in range(1, 8)]
 
@@ -139,13 +138,13 @@ def test_paired_distances_need_as_many_rows():
         paired_distances([[1.0], [2.0]], [[1.0]])
 
 
-@pytest.mark.parametrize("sphere", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("resident", [False, True])
-def test_a_frame_in_another_order_is_the_frame_of_the_rows_in_that_order(sphere, resident):
+def test_a_frame_in_another_order_is_the_frame_of_the_rows_in_that_order(normalize, resident):
     x, y = cloud(1e-3, 5.0, rows=50), cloud(1.0, 5.0, rows=9, seed=1)
     orders = [torch.randperm(50, generator=torch.Generator().manual_seed(0))[:40], torch.arange(9)]
-    some, other = Frame.of_sets([x, y], sphere=sphere, resident=resident, orders=orders)
-    plain = Frame.of_sets([x, y], sphere=sphere)[0].at(orders[0])
+    some, other = Frame.of_sets([x, y], normalize=normalize, resident=resident, orders=orders)
+    plain = Frame.of_sets([x, y], normalize=normalize)[0].at(orders[0])
     assert len(some) == 40
     torch.testing.assert_close(some.norms, plain.norms)
     torch.testing.assert_close(some.block(slice(3, 7)), plain.block(slice(3, 7)))
@@ -171,7 +170,7 @@ def test_points_in_a_frames_coordinates_are_compared_with_its_rows():
 def test_rows_of_length_one_that_differ_by_rounding_are_one_point(resident):
     x = torch.from_numpy(np.random.default_rng(0).normal(size=7))
     frame = Frame.of(
-        torch.stack([x * (1 + i / 7) for i in range(9)]), sphere=True, resident=resident
+        torch.stack([x * (1 + i / 7) for i in range(9)]), normalize=True, resident=resident
     )
     assert frame.collapsed
     assert not frame.block(slice(None)).any()

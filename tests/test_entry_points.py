@@ -30,7 +30,10 @@ from odd_inputs import (
 )
 from uncollapse._base.check import InputError
 from uncollapse.health.drifts import LOSSES as DRIFT_LOSSES
+from uncollapse.losses import TupleLoss
 from uncollapse.losses.proxies import ProxyLoss
+from uncollapse.losses.registry import LOSSES as REGISTERED
+from uncollapse.losses.registry import make_loss
 from uncollapse.mining import as_pairs, as_triplets, hardest_triplet
 from uncollapse.noise import NoiseModel
 
@@ -49,7 +52,12 @@ def _proxies(**settings: Any) -> uc.ProxyNCALoss:
     return uc.ProxyNCALoss(num_classes=3, dim=3, generator=_generator(), **settings)
 
 
+def _made(kind: type[TupleLoss]) -> Callable[[], nn.Module]:
+    return lambda: make_loss(kind, {}, num_classes=3, dim=3, generator=_generator())
+
+
 LOSSES: Mapping[str, Callable[[], nn.Module]] = {
+    **{kind.__name__: _made(kind) for kind in REGISTERED.values()},
     "TripletLoss": lambda: uc.TripletLoss(margin=0.5),
     "TripletLoss soft": lambda: uc.TripletLoss(soft=True, reduction="nonzero"),
     "TripletLoss scale-free": lambda: uc.TripletLoss(margin=0.5, scale_free=True),
@@ -59,18 +67,7 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "ContrastiveLoss": lambda: uc.ContrastiveLoss(margin=3.0),
     "MarginLoss": lambda: uc.MarginLoss(normalize=True),
     "MarginLoss per class": lambda: uc.MarginLoss(beta_per="class", size=3, normalize=True),
-    "MultiSimilarityLoss": lambda: uc.MultiSimilarityLoss(),
     "NPairLoss": lambda: uc.NPairLoss(normalize=True),
-    "SupConLoss": lambda: uc.SupConLoss(),
-    "ProxyNCALoss": _proxies,
-    "ProxyAnchorLoss": lambda: uc.ProxyAnchorLoss(num_classes=3, dim=3, generator=_generator()),
-    "CircleLoss": lambda: uc.CircleLoss(),
-    "NTXentLoss": lambda: uc.NTXentLoss(),
-    "ArcFaceLoss": lambda: uc.ArcFaceLoss(num_classes=3, dim=3, generator=_generator()),
-    "CosFaceLoss": lambda: uc.CosFaceLoss(num_classes=3, dim=3, generator=_generator()),
-    "SoftTripleLoss": lambda: uc.SoftTripleLoss(num_classes=3, dim=3, generator=_generator()),
-    "SmoothAPLoss": lambda: uc.SmoothAPLoss(),
-    "SpreadLoss": lambda: uc.SpreadLoss(),
     "TrimmedLoss": lambda: uc.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
     "TrimmedLoss of proxies": lambda: uc.TrimmedLoss(_proxies(), fraction=0.5),
     "IdentityLoss": lambda: uc.IdentityLoss(

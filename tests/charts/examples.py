@@ -36,7 +36,7 @@ from uncollapse.charts.marks import (
 )  # fmt: skip
 from uncollapse.charts.point_maps import names_on_map
 from uncollapse.charts.render_svg import brace, hatch
-from uncollapse.health import Histogram
+from uncollapse.health.verdict import Histogram
 
 
 def picture_bytes() -> bytes:

@@ -26,7 +26,7 @@ from uncollapse.charts import (
 from uncollapse.charts.marks import Group, Line, Points, Polyline, Rect, Text
 from uncollapse.charts.point_maps import labels_apart
 from uncollapse.charts.text import text_width, wrapped
-from uncollapse.health import Histogram
+from uncollapse.health.verdict import Histogram
 
 
 def of(chart: Chart, kind: type) -> list:

@@ -8,12 +8,9 @@ import os
 import signal
 
 import pytest
-from rich.console import Console
 
-from uncollapse._base.progress import LiveTable
 from uncollapse.cli import app
-from uncollapse.cli.demo_acts import ACTS
-from uncollapse.cli.demo_rows import RunRows, wrapped
+from uncollapse.cli.demo import ACTS
 from uncollapse.cli.errors import run
 from uncollapse.training import Run, train
 from uncollapse.training.session import Session
@@ -65,11 +62,6 @@ def test_no_line_of_a_demo_is_wider_than_80_columns(short):
     assert max(map(len, lines)) <= 80
 
 
-def test_the_untrained_network_is_the_first_row_of_every_run(short):
-    rows = [line.split() for line in short[1].splitlines() if line.split()[:1] == ["0"]]
-    assert [row[-1] for row in rows] == ["untrained"] * 4
-
-
 def test_an_interrupted_demo_leaves_no_page(short, monkeypatch, capsys, tmp_path):
     def interrupt(self):
         raise KeyboardInterrupt
@@ -101,39 +93,6 @@ def test_a_run_of_something_else_in_its_place_is_kept(tmp_path, capsys):
     assert run(app, ["demo", "--out", str(tmp_path), "--steps", "1"]) == 2
     assert "not of a demo" in capsys.readouterr().err
     assert Run(tmp_path / FOLDERS[0]).config.loss.margin == 0.3
-
-
-def test_rows_show_a_rescue_with_its_race(short):
-    console = Console(file=io.StringIO(), width=80)
-    race = {
-        "chosen": "easy x hard",
-        "rows": 96,
-        "spent": 9.0,
-        "laps": [
-            {"strategy": "easy x hard", "steps": 4, "recall": 0.25},
-            {"strategy": "inside x hard", "steps": 4, "recall": 0.125},
-        ],
-    }
-    said = (
-        "shrinking: it falls. Rolled back to step 0; going on with easy x hard (R@1 of 96 held-out "
-        "rows: easy x hard 25.0% after 4; inside x hard 12.5% after 4 steps)"
-    )
-    with LiveTable(console) as table:
-        rows = RunRows(table, ACTS[0], short[0] / FOLDERS[0], 10)
-        rows.watch(0, {"test/recall@1": 0.5})
-        rows.watch(5, {"event": said, "race": race})
-        rows.watch(10, {"loss": 0.2, "diameter": 0.0, "verdict": "network-collapse"})
-        rows.watch(10, {"test/recall@1": 0.0})
-    lines = console.file.getvalue().splitlines()
-    assert [line.split()[0] for line in (lines[1], lines[-1])] == ["0", "10"]
-    assert lines[-1].split()[-1] == "network-collapse"
-    assert any("25.0% after 4 steps  <- chosen" in line for line in lines)
-    assert sum("inside x hard" in line for line in lines) == 1
-    assert max(map(len, lines)) <= 80
-
-
-def test_text_is_wrapped_at_spaces():
-    assert wrapped("a" * 40 + " " + "b" * 40, hang=1) == ["a" * 40, " " + "b" * 40]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from PIL import Image
 
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
-from uncollapse.data.embeddings import read_embeddings
+from uncollapse.data.sources import open_source
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 
@@ -103,7 +103,7 @@ def test_embed_and_diagnose_say_what_train_says(
     assert "reference: diameter 1.85 before training, of 200 rows of test" in said
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "reference: diameter 1.85 before training, of 200 rows of test" in page
-    found = read_embeddings(out)
+    found = open_source(out)
     assert found.origin is not None
     assert (found.origin.run, found.origin.step, found.origin.split) == ("run", 60, "test")
     assert found.names is not None
@@ -144,7 +144,7 @@ def test_a_split_that_was_not_measured_has_the_scale_of_the_first(
 ) -> None:
     said = say(capsys, "embed", shrunk, "--split", "train", "--out", tmp_path / "z.npz")
     assert "of 200 rows of test" in said
-    found = read_embeddings(tmp_path / "z.npz")
+    found = open_source(tmp_path / "z.npz")
     assert found.origin is not None
     assert found.origin.split == "train"
 
@@ -185,7 +185,7 @@ def test_options_of_files_are_refused_beside_a_run(
     shrunk: Path, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = say(capsys, "diagnose", shrunk, option, "x", code=2)
-    assert f"{option}: expected nothing beside a run directory" in told
+    assert f"{option} is only for files of embeddings" in told
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_images_work_on_the_files_of_embed(
 ) -> None:
     for ending in ("npz", "safetensors", "parquet"):
         say(capsys, "embed", "run", "--out", f"z.{ending}")
-        names = read_embeddings(f"z.{ending}").names
+        names = open_source(f"z.{ending}").names
         assert names is not None
         assert names[0] == str(pets / "pets/test/cat/0.png")
     (pets / "elsewhere").mkdir()

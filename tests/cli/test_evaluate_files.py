@@ -68,7 +68,7 @@ def test_figures_of_any_file_are_those_of_the_library(tmp_path, rows, ending):
 
 def test_fine_labels_cosine_and_nmi_plus(tmp_path, rows):
     np.savez(tmp_path / "z.npz", **rows)
-    words = [str(tmp_path / "z.npz"), "--metric", "cosine", "--multiplier", "3", "-k", "1"]
+    words = [str(tmp_path / "z.npz"), "--metric", "cosine", "--clusters", "3", "-k", "1"]
     found = evaluated(tmp_path, *words)
     x = rows["embeddings"].astype(float)
     both = fine_evaluation(x, rows["labels"], rows["fine_labels"], ks=(1,), normalize=True)
@@ -84,7 +84,8 @@ def test_a_column_or_a_second_file_makes_queries_and_gallery(tmp_path, rows, cap
     x, y, role = rows["embeddings"].astype(float), rows["labels"], rows["role"]
     q, g = role == "query", role == "gallery"
     expected = uc.retrieval(x[q], y[q], x[g], y[g], ks=(1,), full_map=True)
-    found = evaluated(tmp_path, str(tmp_path / "z.npz"), "--split-column", "role", "-k", "1")
+    sides = ["--queries", "role=query", "--gallery", "role=gallery"]
+    found = evaluated(tmp_path, str(tmp_path / "z.npz"), *sides, "-k", "1")
     assert "30 rows are neither" in capsys.readouterr().out
     for part, keep in (("q", q), ("g", g)):
         np.savez(tmp_path / f"{part}.npz", **{name: v[keep] for name, v in rows.items()})
@@ -109,14 +110,14 @@ def test_cameras_mean_the_protocol_of_market_1501(tmp_path, rows, capsys, words)
     q = (y > 0) & (cam == 0)
     expected = uc.reid(x[q], y[q], cam[q], x, y, cam, ks=(1, 2))
     files = [str(tmp_path / "q.npz"), "--gallery", str(tmp_path / "g.npz")]
-    found = evaluated(tmp_path, *files, "--cameras", "cam", "-k", "1", "-k", "2")
+    found = evaluated(tmp_path, *files, "--cameras", "cam", "-k", "1,2")
     for name in ("mAP", "cmc@1", "cmc@2", "mINP"):
         assert found["label", name]["value"] == pytest.approx(expected.to_dict()[name])
     said = capsys.readouterr().out
     assert "15 junk rows (-1) left out" in said
     assert "15 distractors (0)" in said
     # One file: each person against all rows, itself out as the same camera is.
-    alone = evaluated(tmp_path, str(tmp_path / "g.npz"), "--cameras", "cam", "--clustering")
+    alone = evaluated(tmp_path, str(tmp_path / "g.npz"), "--cameras", "cam", "--clusters", "1")
     whole = uc.reid(x[y > 0], y[y > 0], cam[y > 0], x, y, cam)
     assert alone["label", "mAP"]["value"] == pytest.approx(whole.map)
     assert alone["label", "mAP"]["over"] == "90 queries"
@@ -134,7 +135,7 @@ def two_files(tmp_path, rows) -> list[str]:
 def test_re_ranked_figures_stand_beside_the_plain_ones(tmp_path, rows, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     files = two_files(tmp_path, rows)
-    found = evaluated(tmp_path, *files, "--rerank", "--k1", "7", "--lambda", "0.2", "-k", "1,5")
+    found = evaluated(tmp_path, *files, "--rerank", "7,6,0.2", "-k", "1,5")
     said = capsys.readouterr().out
     x, y, cam = rows["embeddings"].astype(float), rows["labels"], rows["cam"]
     q, g = cam == 0, cam > 0
@@ -143,21 +144,24 @@ def test_re_ranked_figures_stand_beside_the_plain_ones(tmp_path, rows, capsys, m
     for prefix, settings in (("", None), ("reranked/", how)):
         expected = uc.reid(*sides, ks=(1, 5), rerank=settings)
         for name in ("mAP", "cmc@1", "cmc@5", "mINP"):
-            line = found["label", prefix + name]
+            line = found["re-ranked" if settings else "label", prefix + name]
             assert line["value"] == pytest.approx(expected.to_dict()[name])
             interval = uc.confidence(expected, name)
             assert (line["low"], line["high"]) == pytest.approx((interval.low, interval.high))
     written = json.loads((tmp_path / "scores.json").read_text())["rerank"]
     assert written == {"k1": 7, "k2": 6, "lambda_value": 0.2}
     assert "k1 = 7, k2 = 6, λ = 0.2" in said
-    pair = [found["label", name]["value"] for name in ("mAP", "reranked/mAP")]
-    row = next(one for one in said.splitlines() if "mAP" in one)
-    assert [f"{100 * value:.2f}" in row for value in pair] == [True, True]
+    pair = [found["label", "mAP"]["value"], found["re-ranked", "reranked/mAP"]["value"]]
+    rows_of = [one for one in said.splitlines() if "mAP" in one]
+    assert [f"{100 * value:.2f}" in row for value, row in zip(pair, rows_of, strict=True)]
+    assert "re-ranked" in rows_of[1]
     assert max(len(one) for one in said.splitlines() if "─" in one or "│" in one) <= 80
 
 
 def test_re_ranking_leaves_room_for_nmi(tmp_path, rows, capsys):
-    found = evaluated(tmp_path, *two_files(tmp_path, rows), "--rerank", "--clustering")
+    found = evaluated(
+        tmp_path, *two_files(tmp_path, rows), "--rerank", "20,6,0.3", "--clusters", "1"
+    )
     assert ("label", "nmi") in found
     assert "NMI" in capsys.readouterr().out
 
@@ -190,27 +194,23 @@ def test_intervals_over_classes_and_queries_without_a_match(tmp_path, rows):
     ("words", "sentence"),
     [
         (["--cameras", "camera"], r"--cameras camera: no such column.*did you mean 'cam'"),
-        (["--split-column", "rolle"], "--split-column rolle: no such column.*'role'"),
-        (
-            ["--split-column", "role", "--query-value", "probe"],
-            "--query-value: .*'query' (30 rows)",
-        ),
+        (["--queries", "rolle=query"], "--queries rolle: no such column.*'role'"),
+        (["--queries", "role=probe"], "--queries: .*'query' (30 rows)"),
+        (["--queries", "role"], "--queries: expected COLUMN=VALUE"),
         (["--metric", "cosin"], "--metric: .*did you mean 'cosine'"),
         (["-k", "one"], "-k: expected whole numbers"),
         (["--intervals", "rows"], "--intervals: expected one of 'queries', 'classes'"),
-        (["--split", "test"], "--split: .*--split-column"),
-        (["--best"], "--best: expected nothing beside a file"),
+        (["--split", "test"], "--split is only for runs; .*--queries"),
+        (["--best"], "--best is only for runs"),
         (["--gallery", "narrow.npz"], "--gallery: expected a file of 5 dimensions"),
         (["--gallery", "bare.npz"], "no labels among embeddings, other"),
-        (["--gallery", "z.npz", "--cameras", "cam", "--split-column", "role"], "either a gallery"),
         (["--gallery", "narrow.npz", "--cameras", "cam"], "narrow.npz: --cameras cam: no such"),
-        (["--rerank"], "--rerank: expected --cameras beside it, .* got no column of cameras"),
-        (["--rerank", "--cameras", "cam"], "--rerank: .* got each row against all others"),
-        (["--rerank", "--k1", "0"], "--k1: expected a whole number of at least 1, got 0"),
-        (["--rerank", "--k2", "-1"], "--k2: expected a whole number of at least 1, got -1"),
-        (["--rerank", "--lambda", "1.5"], r"--lambda: expected a finite number in \[0, 1\]"),
-        (["--k1", "9"], "--k1: expected nothing without --rerank, got 9"),
-        (["--lambda", "0"], "--lambda: expected nothing without --rerank"),
+        (["--rerank", "20,6,0.3"], "--rerank needs --cameras and --gallery"),
+        (["--rerank", "20,6,0.3", "--cameras", "cam"], "--rerank needs --cameras and --gallery"),
+        (["--rerank", "0,6,0.3"], "--rerank K1: expected a whole number of at least 1, got 0"),
+        (["--rerank", "20,-1,0.3"], "--rerank K2: expected a whole number of at least 1, got -1"),
+        (["--rerank", "20,6,1.5"], r"--rerank LAMBDA: expected a finite number in \[0, 1\]"),
+        (["--rerank", "20,6"], "--rerank: expected k1, k2 and lambda, such as 20,6,0.3"),
     ],
 )
 def test_bad_input_names_option_and_column_and_what_there_is(
@@ -241,7 +241,7 @@ def test_a_column_of_a_table_is_no_dimension(tmp_path, rows, capsys):
 def test_options_of_files_are_refused_beside_a_run(tmp_path, capsys):
     (tmp_path / "run").mkdir()
     assert run(app, ["evaluate", str(tmp_path / "run"), "--cameras", "cam"]) == 2
-    assert "--cameras: expected nothing beside a run directory" in capsys.readouterr().err
+    assert "--cameras is only for files of embeddings" in capsys.readouterr().err
 
 
 def test_recall_at_1_is_that_of_a_flat_index(tmp_path, rows):

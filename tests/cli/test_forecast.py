@@ -67,14 +67,6 @@ def test_the_tables_have_the_mode_drift_and_fit_a_terminal(folder, capsys, monke
     assert ("after 10 steps" in " ".join(said.split())) == (steps == "10")
 
 
-def test_c_is_fitted_from_all_the_runs_named(folder, capsys):
-    runs = [str(folder / "run0"), str(folder / "run1")]
-    assert run(app, words(folder, "--fit-c", *runs)) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "from 2 runs:" in said
-    assert "with c = 2 is" not in said
-
-
 @pytest.mark.parametrize(
     ("option", "given", "told"),
     [
@@ -174,7 +166,7 @@ def test_a_race_works_with_shapes_probe_and_files(alone, capsys):
     [
         (["--race"], "--race-steps: expected at least 12, room for two strategies, got 0, a tenth"),
         (["--race", "--race-steps", "9"], "room for two strategies, got 9"),
-        (["--race-steps", "40"], "--race-steps: expected --race as well, got 40"),
+        (["--race-steps", "40"], "--race-steps needs --race"),
     ],
 )
 def test_a_budget_without_room_names_its_option_at_once(alone, capsys, monkeypatch, more, told):
@@ -182,8 +174,3 @@ def test_a_budget_without_room_names_its_option_at_once(alone, capsys, monkeypat
     assert run(app, ["forecast", str(alone / "run.toml"), *more]) == 2
     assert told in " ".join(capsys.readouterr().err.split())
     assert {path.name for path in alone.iterdir()} == {"run.toml"}
-
-
-def test_runs_without_fit_c_are_refused(folder, capsys):
-    assert run(app, [*words(folder), str(folder / "run0")]) == 2
-    assert "runs after --fit-c" in capsys.readouterr().err

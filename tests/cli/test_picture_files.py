@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from uncollapse._base.check import InputError
-from uncollapse.cli.picture_files import find_pictures
+from uncollapse.data.sources import Source
+
+
+def find_pictures(folder: Path, names: np.ndarray | None):
+    return Source(np.zeros((1, 2)), names=names).find_pictures(folder)
 
 
 @pytest.fixture

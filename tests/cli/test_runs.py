@@ -11,10 +11,10 @@ from PIL import Image
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
 from uncollapse.data import DataError
-from uncollapse.data.embeddings import read_embeddings
+from uncollapse.data.sources import open_source
 from uncollapse.training import Run
+from uncollapse.training.manifest import record_files
 from uncollapse.training.measures import write_measures
-from uncollapse.training.run import reseal
 
 CONFIG = """
 [data]
@@ -113,12 +113,15 @@ def test_start_and_end_stand_beside_each_other_and_a_fall_is_said(trained, tmp_p
     before = scores.before.splits["test"]
     better = replace(before, scores={**before.scores, "recall@1": 0.999})
     better = replace(scores.before, splits={"test": better})
+    manifest = tmp_path / "run" / "manifest.json"
+    recorded = manifest.read_bytes()
     write_measures(tmp_path / "run", replace(scores, before=better))
+    manifest.write_bytes(recorded)
     assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
     told = capsys.readouterr()
-    assert "measures.json was changed since the run ended" in " ".join(told.err.split())
+    assert "measures.json is damaged: its checksum differs" in " ".join(told.err.split())
     assert "ends below" not in told.out  # made again
-    reseal(Run(tmp_path / "run"))
+    record_files(tmp_path / "run", "measures.json")
     assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "R@1 on test ends below the network before training: " in said
@@ -129,7 +132,7 @@ def test_start_and_end_stand_beside_each_other_and_a_fall_is_said(trained, tmp_p
 
 
 def test_evaluate_shows_a_table_for_any_split(trained, capsys):
-    assert run(app, ["evaluate", str(trained), "--split", "train", "--clustering"]) == 0
+    assert run(app, ["evaluate", str(trained), "--split", "train", "--clusters", "1"]) == 0
     shown = capsys.readouterr().out
     assert "R@1" in shown
     assert "NMI" in shown
@@ -145,7 +148,7 @@ def test_what_cannot_be_built_again_is_said_and_left_out(trained, capsys, monkey
         raise DataError("no copy of digits")
 
     monkeypatch.setattr("uncollapse.training.measurer.start_network", lost)
-    assert run(app, ["evaluate", str(trained), "--clustering"]) == 0
+    assert run(app, ["evaluate", str(trained), "--clusters", "1"]) == 0
     said = capsys.readouterr()
     assert "no scores before training of test: no copy of digits" in said.err
     row = next(x.split("│") for x in said.out.splitlines() if "before" in x)
@@ -157,7 +160,7 @@ def test_what_cannot_be_built_again_is_said_and_left_out(trained, capsys, monkey
 def test_embed_writes_a_file_that_can_be_read(trained, tmp_path, ending):
     out = tmp_path / f"z.{ending}"
     assert run(app, ["embed", str(trained), "--out", str(out)]) == 0
-    found = read_embeddings(out)
+    found = open_source(out)
     assert found.points.shape == (599, 4)
     assert len(np.unique(found.labels)) == 10
 
@@ -183,7 +186,7 @@ def test_search_takes_image_files_and_a_gallery_of_them(trained, tmp_path, capsy
     assert run(app, ["search", str(trained), str(tmp_path / "none.png")]) == 2
     assert "no such image file" in capsys.readouterr().err
     assert run(app, ["search", str(trained), "99999"]) == 2
-    assert "a row number below 599" in capsys.readouterr().err
+    assert "below 599" in capsys.readouterr().err
     assert run(app, ["search", str(trained), "²"]) == 2  # a digit to Python, but no number
     assert "²: no such image file or folder" in capsys.readouterr().err
 
@@ -237,7 +240,7 @@ def test_evaluate_takes_the_measures_of_a_run_that_has_none(trained, tmp_path, c
     shutil.copytree(trained, old)
     for name in ("measures.json", "embeddings-after.safetensors"):
         (old / name).unlink()
-    assert run(app, ["evaluate", str(old), "--measure", "--multiplier", "10"]) == 0
+    assert run(app, ["evaluate", str(old), "--measure", "--clusters", "10"]) == 0
     shown = capsys.readouterr().out
     assert "NMI+" in shown
     for name in ("measures.json", "embeddings-after.safetensors"):

@@ -90,7 +90,7 @@ def test_pictures_make_a_contact_sheet(folder):
         (["0", "-k", "40"], "k: expected at most 39"),
         (["0", "--out", "a.txt"], "--out: expected a file ending in .png, .csv, .json"),
         (["0", "--out", "a.png"], "--images"),
-        (["0", "--gallery", "pics"], "--gallery: expected nothing beside a file"),
+        (["0", "--gallery", "pics"], "--gallery is only for runs"),
         (["--like", "pics"], "got pics"),
         (["0", "--metric", "l2"], "--metric: expected one of"),
     ],

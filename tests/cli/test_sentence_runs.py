@@ -9,7 +9,7 @@ pytest.importorskip("sentence_transformers")
 from text_models import make_sentence_model
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
-from uncollapse.data.embeddings import read_embeddings
+from uncollapse.data.sources import open_source
 
 CSV = """text,label,split
 freeze my card,cards,train
@@ -87,7 +87,7 @@ def test_a_backbone_as_it_comes_embeds_and_searches_files(folder, tmp_path, caps
     out = tmp_path / "z.npz"
     words = ["embed", name, "--texts", str(folder / "requests.csv"), "--out", str(out)]
     assert run(app, words) == 0
-    found = read_embeddings(out)
+    found = open_source(out)
     assert found.points.shape == (8, 16)
     assert found.names[0] == "freeze my card"
     words = ["search", name, "snow tomorrow", "--gallery", str(folder / "requests.csv"), "-k", "1"]

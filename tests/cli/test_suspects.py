@@ -96,7 +96,7 @@ def test_shuffled_labels_are_said_to_know_nothing(folder, capsys):
         (["bare.npy"], "no labels"),
         (["z.npz", "--split", "test"], "--split"),
         (["z.npz", "--images", "pixels.npy"], "--images"),
-        (["z.npz", "--metric", "manhattan"], "'cosine', 'euclidean'"),
+        (["z.npz", "--metric", "manhattan"], "'euclidean', 'cosine'"),
         (["nowhere.npz"], "nowhere.npz"),
         (["z.npz", "--html", "p.html", "--images", "few.npy"], "99 images"),
     ],

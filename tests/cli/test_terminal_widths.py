@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import io
 
-import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
-from uncollapse.cli.dataset_tables import survey_table
-from uncollapse.cli.forecast import _tables as forecast_tables
-from uncollapse.cli.forecast_race import _table as race_table
-from uncollapse.cli.neighbour_lists import FoundNeighbours, show_neighbours
-from uncollapse.cli.plain_lines import say
-from uncollapse.cli.reproduce_tables import listing_table, show_page
-from uncollapse.cli.score_tables import ScoreLine, line_table, pair_table, split_tables
+from uncollapse.cli.datasets import survey_table
+from uncollapse.cli.forecast import forecast_tables, race_table
+from uncollapse.cli.printing import ScoreLine, line_table, say, split_tables
+from uncollapse.cli.reproduce import listing_table, show_page
+from uncollapse.cli.search import neighbour_table
 from uncollapse.cli.sweep import _table as plan_table
 from uncollapse.data import survey
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
-from uncollapse.metrics.nearest_rows import Neighbours
 from uncollapse.papers import Page, Table
 from uncollapse.papers._compare import Claim, Comparison, Score
 from uncollapse.sweep.grid import Plan
@@ -91,16 +86,17 @@ def test_figures_of_files_show_their_intervals_and_what_they_are_over(width):
     ]
     words = {"R-precision", "100.00", "99.00", *over.split(), "threshold", "0.1234"}
     check(shown(width, line_table(lines, threshold="threshold")), width, words)
-    check(shown(width, pair_table(lines, lines)), width, words - {"threshold", "0.1234"})
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_neighbours_with_long_names_keep_their_label_and_distance(width):
     name = "photographs/of/some-people/" + "a_long_file_name_" * 3 + ".jpg"
-    hits = Neighbours(torch.tensor([[0, 0]]), torch.tensor([[0.123456, 123.4567]]))
-    right = [[True, False]]
-    found = FoundNeighbours([name], [name], hits, np.array(["a_label"]), right)
-    text = shown(width, page=lambda console: show_neighbours(console, found))
+    entry = {"query": name, "neighbour": name, "label": "a_label"}
+    entries = [
+        entry | {"rank": 1, "same": True, "distance": 0.123456},
+        entry | {"rank": 2, "same": False, "distance": 123.4567},
+    ]
+    text = shown(width, neighbour_table(entries, "distance"))
     check(text, width, {"rank", "label", "distance", "✓", "✗", "0.1235", "123.5", "a_label"})
 
 
@@ -110,7 +106,11 @@ def test_the_datasets_and_the_items_keep_every_word(width):
     words = {word for one in entries for word in (one.info.name, *one.info.title.split())}
     check(shown(width, survey_table(entries)), width, words)
     table = listing_table()
-    check(shown(width, table), width, {w for r in table.rows for c in r[:7] for w in c.split()})
+    check(
+        shown(width, table),
+        width,
+        {w for line in table.lines for cell in line for w in cell.text.split()},
+    )
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -150,8 +150,8 @@ def test_lines_wrap_between_words_on_a_terminal_alone():
     text = "by label, on all 2,000 rows of test: " + "R@1 50.4 %, " * 8 + "/tmp/" + "x" * 70
     for terminal in (True, False):
         console = Console(file=io.StringIO(), width=60, force_terminal=terminal, color_system=None)
-        say(console, text)
-        say(console, text, whole=True)
+        say(text, console=console)
+        say(text, whole=True, console=console)
         lines = console.file.getvalue().splitlines()
         assert text in lines
         assert (len(lines) > 2) is terminal

@@ -5,7 +5,7 @@ import pytest
 
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
-from uncollapse.data.embeddings import read_embeddings
+from uncollapse.data.sources import open_source
 
 CONFIG = """
 [data]
@@ -46,7 +46,7 @@ def trained(tmp_path_factory):
 
 def test_embed_keeps_texts_as_names_and_labels_as_words(trained, tmp_path):
     assert run(app, ["embed", str(trained), "--out", str(tmp_path / "z.npz")]) == 0
-    found = read_embeddings(tmp_path / "z.npz")
+    found = open_source(tmp_path / "z.npz")
     assert found.names[2] == "snow tomorrow"
     assert found.labels.tolist() == ["cards", "cards", "weather", "weather"]
     assert found.fine_labels.tolist() == ["freeze", "lost", "snow", "rain"]
@@ -57,13 +57,13 @@ def test_embed_takes_files_of_texts_with_and_without_labels(trained, tmp_path):
     (tmp_path / "some.txt").write_text("one\ntwo\n")
     words = ["embed", str(trained), "--texts", str(tmp_path / "some.txt")]
     assert run(app, [*words, "--out", str(tmp_path / "a.npz")]) == 0
-    plain = read_embeddings(tmp_path / "a.npz")
+    plain = open_source(tmp_path / "a.npz")
     assert (plain.names.tolist(), plain.labels, plain.origin.split) == (["one", "two"], None, None)
     words = ["embed", str(trained), "--texts", str(trained.parent / "requests.csv")]
     assert run(app, [*words, "--out", str(tmp_path / "b.npz")]) == 0
-    assert len(read_embeddings(tmp_path / "b.npz")) == 9
+    assert len(open_source(tmp_path / "b.npz")) == 9
     assert run(app, [*words, "--split", "test", "--out", str(tmp_path / "c.npz")]) == 0
-    assert len(read_embeddings(tmp_path / "c.npz")) == 4
+    assert len(open_source(tmp_path / "c.npz")) == 4
 
 
 def test_a_text_finds_the_nearest_texts_with_their_labels(trained, tmp_path, capsys):
@@ -103,14 +103,20 @@ def test_a_text_neither_colours_the_terminal_nor_moves_its_cursor(trained, capsy
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["embed", "RUN", "--images", ".", "--out", "z.npz"], "nothing beside a run on texts"),
-        (["search", "RUN", "rain", "--out", "z.png"], "texts have no pictures"),
+        (
+            ["embed", "RUN", "--images", ".", "--out", "z.npz"],
+            "--images is only for runs",
+        ),
+        (["search", "RUN", "rain", "-k", "1", "--out", "z.png"], "texts have no pictures"),
         (["search", "RUN", "none.txt"], "no file none.txt"),
         (["search", "RUN"], "image files, texts, or row numbers"),
         (["embed", "RUN", "--texts", "mnist", "--out", "z.npz"], "a dataset of texts, got mnist"),
         (["export", "RUN"], "only networks for images are exported"),
         (["embed", "sentence:x", "--out", "z.npz"], "--texts: expected a file or dataset of texts"),
-        (["embed", "sentence:x", "--best", "--out", "z.npz"], "--best: expected nothing beside"),
+        (
+            ["embed", "sentence:x", "--texts", "a.txt", "--best", "--out", "z.npz"],
+            "--best is only for runs",
+        ),
         (["search", "sentence:x", "rain"], "--gallery: expected a file or dataset of texts"),
     ],
 )
@@ -151,9 +157,9 @@ def test_diagnose_shows_the_texts_of_a_file(tmp_path, column):
 
 def test_a_column_of_texts_names_the_rows_of_a_table(tmp_path):
     (tmp_path / "z.csv").write_text("text,label,f0,f1\nhello you,1,0.1,0.2\nbye,2,0.3,0.5\n")
-    assert read_embeddings(tmp_path / "z.csv").names.tolist() == ["hello you", "bye"]
+    assert open_source(tmp_path / "z.csv").names.tolist() == ["hello you", "bye"]
 
 
 def test_vectors_called_text_are_no_names(tmp_path):
     np.savez(tmp_path / "z.npz", embeddings=np.eye(3), text=np.eye(3), names=np.array(list("abc")))
-    assert read_embeddings(tmp_path / "z.npz").names.tolist() == ["a", "b", "c"]
+    assert open_source(tmp_path / "z.npz").names.tolist() == ["a", "b", "c"]

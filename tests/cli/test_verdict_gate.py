@@ -9,8 +9,8 @@ import pytest
 
 from uncollapse._base.check import InputError
 from uncollapse.cli import app
+from uncollapse.cli.diagnose import refused_verdicts
 from uncollapse.cli.errors import run
-from uncollapse.cli.verdict_gate import refused_verdicts
 from uncollapse.health import VERDICTS
 
 
@@ -64,7 +64,7 @@ def test_several_files_have_no_page_and_no_labels_of_their_own(
     files: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert run(app, ["diagnose", "point.npz", "healthy.npz", "--html", "page.html"]) == 2
-    assert "--html: expected nothing beside several files" in capsys.readouterr().err
+    assert "--html is only for one file" in capsys.readouterr().err
 
 
 def test_without_the_option_a_collapse_is_no_failure(files: Path):

@@ -13,6 +13,8 @@ import uncollapse as uc
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
 
+COSINE = ["--metric", "cosine"]
+
 
 @pytest.fixture
 def people(tmp_path, monkeypatch):
@@ -61,7 +63,7 @@ def test_all_pairs_by_label_are_those_of_the_library(people, capsys):
 @pytest.mark.parametrize("file", ["named.npz", "labelled.npz"])
 def test_the_list_of_lfw_is_read_with_its_folds(people, capsys, file):
     x, _, _, pairs = people
-    found = written([file, "--pairs", "pairs.txt", "--far", "0.5"])
+    found = written([file, "--pairs", "pairs.txt", "--far", "0.5", *COSINE])
     same = np.tile([True] * 3 + [False] * 3, 2)
     options = {"pairs": pairs, "same": same, "folds": np.repeat([0, 1], 6), "normalize": True}
     expected = uc.verification(x, far=[0.5], **options)
@@ -81,8 +83,10 @@ def test_a_table_of_pairs_by_name_or_by_row(people):
             file.write(f"{names[i]},elsewhere/{names[j].split('/')[1]},{int(one)}\n")
     with open("rows.csv", "w") as file:
         file.write("first,second\n" + "\n".join(f"{i},{j}" for i, j in pairs))
-    named = written(["named.npz", "--pairs", "names.csv"])
-    by_row = written(["labelled.npz", "--pairs", "rows.csv"])  # the labels say who is the same
+    named = written(["named.npz", "--pairs", "names.csv", *COSINE])
+    by_row = written(
+        ["labelled.npz", "--pairs", "rows.csv", *COSINE]
+    )  # the labels say who is the same
     assert named["auc"] == by_row["auc"]
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     cosine = (unit[pairs[:, 0]] * unit[pairs[:, 1]]).sum(1)
@@ -145,7 +149,7 @@ def test_pairs_whose_samples_are_missing_are_named_or_left_out(people, capsys):
         (["--pairs", "gone.csv"], "", "gone.csv: no such file"),
         (["--far", "2"], "", "--far: expected numbers between 0 and 1"),
         (["--out", "roc.pdf"], "", "--out: expected a file ending in .html, .png, .svg"),
-        (["--folds", "3"], "", "--folds: expected --pairs beside it"),
+        (["--folds", "3"], "", "--folds needs --pairs"),
     ],
 )
 def test_bad_input_is_a_sentence(people, capsys, words, text, sentence):

@@ -60,7 +60,7 @@ def test_changing_a_file_or_adding_one_rebuilds_and_leaves_one_pixel_file(
     assert calls == [(5, 5), (5, 5), (6, 6)]
     changed = (before.source.read(rows(files)) != after.source.read(rows(files))).flatten(1).any(1)
     assert changed.tolist() == [False, False, True, False, False]
-    assert len(list(cache_of_its_own.glob("*.u8"))) == 1
+    assert len(list(cache_of_its_own.glob("*.bin"))) == 1
 
 
 def test_a_map_that_is_open_survives_a_rebuild(files, paint):
@@ -78,7 +78,7 @@ def test_each_size_and_place_has_its_own_cache(files, cache_of_its_own):
     assert small.source.shape == (3, 6, 6)
     assert large.source.shape == (3, 9, 9)
     assert len({small.source.path, large.source.path, there.source.path}) == 3
-    assert len(list(cache_of_its_own.glob("*.u8"))) == 3
+    assert len(list(cache_of_its_own.glob("*.bin"))) == 3
 
 
 def test_unreadable_images_are_left_out_and_remembered(files, truncate, paint):
@@ -214,16 +214,16 @@ def test_several_processes_build_one_cache_between_them(files, cache_of_its_own)
     lines = run(files[0].parent, "four processes").stdout.split()
     wanted = str(int(source_of(sorted(files)).read(rows(files)).sum()))
     assert sorted(lines) == sorted(["built", wanted, wanted, wanted, wanted])
-    assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".json", ".u8"]
+    assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".bin", ".json"]
 
 
 def test_a_build_killed_half_way_is_neither_used_nor_waited_for(files, cache_of_its_own):
     assert run(files[0].parent, "die").returncode == -signal.SIGKILL
     pixels, lock = sorted(cache_of_its_own.iterdir())
-    assert (pixels.name[0], pixels.suffix, lock.suffix) == (".", ".u8", ".lock")
+    assert (pixels.name[0], pixels.suffix, lock.suffix) == (".", ".bin", ".lock")
     found = cached(source_of(sorted(files)), "x")
     assert torch.equal(found.source.read(rows(files)), source_of(sorted(files)).read(rows(files)))
-    assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".json", ".u8"]
+    assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".bin", ".json"]
 
 
 def test_the_cache_is_in_the_home_folder_unless_said_otherwise(monkeypatch, tmp_path):

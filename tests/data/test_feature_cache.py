@@ -49,15 +49,15 @@ def test_other_samples_or_another_network_are_another_file(tmp_path):
     for data, identity in ((samples(), "a"), (samples(), "b"), (samples(seed=1), "a")):
         with_features(data, network, identity, folder=tmp_path)
     assert network.seen == 15
-    assert len(list(tmp_path.glob("*.npy"))) == 3
+    assert len(list(tmp_path.glob("*.bin"))) == 3
 
 
 def test_images_of_a_cache_are_known_by_its_name(tmp_path):
     pixels = samples(4).pixels()
-    for name in ("one.u8", "two.u8"):
+    for name in ("one.bin", "two.bin"):
         (tmp_path / name).write_bytes(pixels.numpy().tobytes())
     network, labels = Means(), torch.arange(4)
-    for name in ("one.u8", "one.u8", "two.u8"):
+    for name in ("one.bin", "one.bin", "two.bin"):
         source = MappedSource(tmp_path / name, 4, (3, 4, 4))
         with_features(LabelledImages(source, labels), network, "a", folder=tmp_path / "cache")
     assert network.seen == 8
@@ -69,7 +69,7 @@ def test_a_network_that_fails_leaves_no_file(tmp_path):
 
     with pytest.raises(RuntimeError, match="out of memory"):
         with_features(samples(), fails, "fails", folder=tmp_path)
-    assert not list(tmp_path.glob("*.npy"))
+    assert not list(tmp_path.glob("*.bin"))
 
 
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from uncollapse.data import DataError
-from uncollapse.data.embeddings import read_embeddings, read_labels
 from uncollapse.data.readers import read_table
+from uncollapse.data.sources import open_source, read_labels
 
 POINTS = np.random.default_rng(0).normal(size=(12, 5)).round(4)
 
@@ -32,14 +32,14 @@ def test_a_column_that_is_called_an_id_is_refused_with_the_way_out(
 ) -> None:
     path = table(tmp_path / "z.csv", {name: list(range(12)), "label": LABEL}, stem="axis ")
     with pytest.raises(DataError, match=rf"column '{name}' looks like an id") as refused:
-        read_embeddings(path)
+        open_source(path)
     for way in (f"--ignore '{name}'", f"--id '{name}'", "--features 'axis *'"):
         assert way in str(refused.value)
-    assert read_embeddings(path, ignore=[name]).points.shape == (12, 5)
-    named = read_embeddings(path, id=name)
+    assert open_source(path, ignore=[name]).points.shape == (12, 5)
+    named = open_source(path, id=name)
     assert named.points.shape == (12, 5)
     assert named.names.tolist() == [str(i) for i in range(12)]
-    np.testing.assert_allclose(read_embeddings(path, features="axis *").points, POINTS)
+    np.testing.assert_allclose(open_source(path, features="axis *").points, POINTS)
 
 
 def test_whole_numbers_among_fractions_are_refused_whatever_their_name(tmp_path: Path) -> None:
@@ -47,40 +47,40 @@ def test_whole_numbers_among_fractions_are_refused_whatever_their_name(tmp_path:
     lines += [f"{p[0]},{p[1]},{p[2]},{1000 + i}" for i, p in enumerate(POINTS)]
     (tmp_path / "z.csv").write_text("\n".join(lines))
     with pytest.raises(DataError, match=r"column 'article' looks like an id \(such as 1000\)"):
-        read_embeddings(tmp_path / "z.csv")
-    found = read_embeddings(tmp_path / "z.csv", features=["one", "t*"])
+        open_source(tmp_path / "z.csv")
+    found = open_source(tmp_path / "z.csv", features=["one", "t*"])
     np.testing.assert_allclose(found.points, POINTS[:, :3])
 
 
 def test_a_number_outside_the_numbered_series_is_refused(tmp_path: Path) -> None:
     path = table(tmp_path / "z.csv", {"price": [i + 0.5 for i in range(12)], "label": LABEL})
     with pytest.raises(DataError, match=r"column 'price' is not one of the columns f0, f1"):
-        read_embeddings(path)
-    assert read_embeddings(path, features="*[0-9]").points.shape == (12, 5)
-    assert read_embeddings(path, features=["f*", "price"]).points.shape == (12, 6)
+        open_source(path)
+    assert open_source(path, features="*[0-9]").points.shape == (12, 5)
+    assert open_source(path, features=["f*", "price"]).points.shape == (12, 6)
 
 
 def test_embeddings_of_whole_numbers_and_a_dead_dimension_are_read(tmp_path: Path) -> None:
     whole = np.random.default_rng(0).integers(-127, 128, (12, 5))
     lines = ["f0,f1,f2,f3,f4"] + [",".join(map(str, row)) for row in whole]
     (tmp_path / "int8.csv").write_text("\n".join(lines))
-    np.testing.assert_array_equal(read_embeddings(tmp_path / "int8.csv").points, whole)
+    np.testing.assert_array_equal(open_source(tmp_path / "int8.csv").points, whole)
     lines = ["a,b,c"] + [f"{p[0]},0,{p[1]}" for p in POINTS]
     (tmp_path / "dead.csv").write_text("\n".join(lines))
-    assert read_embeddings(tmp_path / "dead.csv").points.shape == (12, 3)
+    assert open_source(tmp_path / "dead.csv").points.shape == (12, 3)
 
 
 def test_text_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path = table(tmp_path / "z.csv", {"title": [f"cup {i}" for i in range(12)], "label": LABEL})
     with pytest.raises(DataError, match=r"'title' is neither .*'cup 0' in row 1.*--ignore 'title'"):
-        read_embeddings(path)
+        open_source(path)
     path = table(path, {"title": LABEL, "kind": LABEL, "product_id": list(range(12))})
     with pytest.raises(DataError, match=r"'title' is .*'kind' is .*'product_id' looks like an id"):
-        read_embeddings(path)  # all at once
+        open_source(path)  # all at once
     path = table(path, {"title": [f"cup {i}" for i in range(12)], "label": LABEL})
-    assert read_embeddings(path, ignore="ti*").labels.tolist() == LABEL
-    assert read_embeddings(path, features="f*").points.shape == (12, 5)
-    assert read_embeddings(path, label="title", ignore="label").labels[1] == "cup 1"
+    assert open_source(path, ignore="ti*").labels.tolist() == LABEL
+    assert open_source(path, features="f*").points.shape == (12, 5)
+    assert open_source(path, label="title", ignore="label").labels[1] == "cup 1"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_file_that_holds_no_table_gets_a_sentence(
 ) -> None:
     (tmp_path / "z.csv").write_text(content)
     with pytest.raises(DataError, match=message):
-        read_embeddings(tmp_path / "z.csv")
+        open_source(tmp_path / "z.csv")
 
 
 def test_a_repeated_column_of_a_parquet_file_is_refused(tmp_path: Path) -> None:
@@ -121,35 +121,35 @@ def test_list_columns_are_chosen_by_name_and_must_be_alike(tmp_path: Path) -> No
     lists = [[1.0, 2.0], [3.0, 4.0]]
     parquet.write_table(arrow.table({"text": lists, "image": lists, "label": [0.0, 1.0]}), path)
     with pytest.raises(DataError, match="columns 'text', 'image' all hold lists"):
-        read_embeddings(path)
-    assert read_embeddings(path, features="image").points.tolist() == lists
-    assert read_embeddings(path, features="image").labels.tolist() == [0, 1]
+        open_source(path)
+    assert open_source(path, features="image").points.tolist() == lists
+    assert open_source(path, features="image").labels.tolist() == [0, 1]
     parquet.write_table(arrow.table({"z": [[1.0], [2.0, 3.0]]}), path)
     with pytest.raises(DataError, match="'z' holds lists of 1 to 2 numbers"):
-        read_embeddings(path)
+        open_source(path)
     parquet.write_table(arrow.table({"z": lists, "label": [0.5, 1.0]}), path)
     with pytest.raises(DataError, match=r"'label' holds 0\.5 in row 1; labels are whole numbers"):
-        read_embeddings(path)
+        open_source(path)
 
 
 def test_coordinates_called_x_and_y_are_both_kept_beside_a_label(tmp_path: Path) -> None:
     (tmp_path / "z.csv").write_text("x,y,label\n0.5,1.5,a\n2.5,3.5,b\n")
-    assert read_embeddings(tmp_path / "z.csv").points.tolist() == [[0.5, 1.5], [2.5, 3.5]]
+    assert open_source(tmp_path / "z.csv").points.tolist() == [[0.5, 1.5], [2.5, 3.5]]
 
 
 @pytest.mark.parametrize("option", ["features", "ignore", "label", "id"])
 def test_a_name_that_no_column_has_is_named(tmp_path: Path, option: str) -> None:
     path = table(tmp_path / "z.csv", {"label": LABEL})
     with pytest.raises(DataError, match=rf"--{option} lable: no such column \(did you mean 'label"):
-        read_embeddings(path, **{option: "lable"})
+        open_source(path, **{option: "lable"})
 
 
 def test_labels_are_what_was_written(tmp_path: Path) -> None:
     labels = ["1", "01", "1", "2"] * 3  # 1 and 01 are two classes
     path = table(tmp_path / "z.csv", {"label": labels})
-    assert read_embeddings(path).labels.tolist() == labels
+    assert open_source(path).labels.tolist() == labels
     huge = [10**30 + i % 2 for i in range(12)]
-    assert read_embeddings(table(path, {"label": huge})).labels.tolist() == huge
+    assert open_source(table(path, {"label": huge})).labels.tolist() == huge
 
 
 def test_a_file_of_labels_may_have_one_column_of_any_name(tmp_path: Path) -> None:
@@ -160,14 +160,14 @@ def test_a_file_of_labels_may_have_one_column_of_any_name(tmp_path: Path) -> Non
         read_labels(tmp_path / "y.csv")
     assert read_labels(tmp_path / "y.csv", "category").tolist() == ["cup", "plate"]
     np.save(tmp_path / "z.npy", POINTS[:2])
-    found = read_embeddings(tmp_path / "z.npy", tmp_path / "y.csv", label="category")
+    found = open_source(tmp_path / "z.npy", tmp_path / "y.csv", label="category")
     assert found.labels.tolist() == ["cup", "plate"]
 
 
 def test_arrays_are_chosen_by_name_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "z.npz", before=POINTS, after=2 * POINTS, kind=np.arange(12))
-    found = read_embeddings(tmp_path / "z.npz", features="after", label="kind")
+    found = open_source(tmp_path / "z.npz", features="after", label="kind")
     np.testing.assert_allclose(found.points, 2 * POINTS)
     assert found.labels.tolist() == list(range(12))
     with pytest.raises(DataError, match=r"--features: arrays before, after; choose one"):
-        read_embeddings(tmp_path / "z.npz", features="*e*r*")
+        open_source(tmp_path / "z.npz", features="*e*r*")

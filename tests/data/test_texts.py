@@ -5,8 +5,7 @@ import torch
 
 from uncollapse._base.check import InputError
 from uncollapse.data import DataError, check, describe, load
-from uncollapse.data.listing import TextSource
-from uncollapse.data.texts import read_texts
+from uncollapse.data.own import read_texts
 from uncollapse.data.types import LabelledImages, TensorSource
 
 CSV = """text,label,fine_label,split
@@ -187,8 +186,8 @@ def test_requests_out_of_scope_are_a_split_of_their_own(clinc):
 
 def test_a_copy_of_clinc_is_held_to_the_official_counts(clinc):
     found = check("clinc150", clinc)
-    assert not found.ok
-    assert str(found.splits[0].found) == "2 texts, 2 classes, 2 fine"
+    assert not found.complete
+    assert str(found.found["train"]) == "2 texts, 2 classes, 2 fine"
     assert str(describe("clinc150").official["train"]) == "15,000 texts, 10 classes, 150 fine"
 
 
@@ -212,7 +211,3 @@ def test_a_file_of_clinc_that_is_missing_is_named(clinc):
     (clinc / "domains.json").unlink()
     with pytest.raises(DataError, match=r"no file .*domains\.json"):
         load("clinc150", clinc)
-
-
-def test_a_source_of_texts_is_selected_by_rows():
-    assert TextSource(("a", "b", "c")).select([2, 0]).texts == ("c", "a")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.health import CollapseMonitor
-from uncollapse.health.figures import figures
+from uncollapse.health.figures import health_figures
 from uncollapse.health.monitor import tight_share
 
 SOON = 30  # updates from the onset to the warning
@@ -131,7 +131,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(*args: object, **kwargs: object) -> object:
         made.append(1)
-        return figures(*args, **kwargs)  # type: ignore[arg-type]
+        return health_figures(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("uncollapse.health.monitor.figures", counting)
+    monkeypatch.setattr("uncollapse.health.monitor.health_figures", counting)
     return made

@@ -7,7 +7,6 @@ from torch import nn
 
 from uncollapse.health.drifts import Probe, mode_drift, probe
 from uncollapse.health.forecasts import embedded_batches, forecast
-from uncollapse.health.strategy import keeps_modes
 from uncollapse.losses import (
     ContrastiveLoss,
     IdentityLoss,
@@ -217,7 +216,7 @@ def test_a_smaller_batch_is_recommended_only_where_nothing_is_safe_at_the_larges
 
 def test_radial_risk_comes_before_modes():
     found = asked_of(TwoModes(fine=True))
-    risky = [replace(cell, drift=0.5) if keeps_modes(cell) else cell for cell in found.alternatives]
+    risky = [replace(cell, drift=0.5) if cell.keeps_modes else cell for cell in found.alternatives]
     assert replace(found, alternatives=tuple(risky)).recommended.risk == "none"
     assert found.cells[1] == replace(found, alternatives=tuple(risky)).recommended
 

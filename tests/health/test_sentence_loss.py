@@ -148,7 +148,7 @@ def test_evaluation_is_not_watched(tmp_path: Path) -> None:
     )
     assert any("eval_loss" in line for line in trainer.state.log_history)
     assert loss.guard is not None
-    assert loss.guard.monitor._updates == 8
+    assert loss.guard.monitor._counts.updates == 8
 
 
 def test_a_step_uses_the_columns_prompts(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path: Path) -
         torch.testing.assert_close(one, other)
     assert resumed.guard is not None
     assert whole.guard is not None
-    assert resumed.guard.monitor._updates == whole.guard.monitor._updates == 8
+    assert resumed.guard.monitor._counts.updates == whole.guard.monitor._counts.updates == 8
     assert repr(resumed.guard.monitor.reference) == repr(whole.guard.monitor.reference)
 
 

@@ -36,9 +36,9 @@ def loss(make, **settings) -> Call:
     return call
 
 
-def frame(sphere: bool) -> Call:
+def frame(normalize: bool) -> Call:
     def call(x: Tensor, labels: Tensor) -> list[Tensor]:
-        made = Frame.of(x, sphere=sphere)
+        made = Frame.of(x, normalize=normalize)
         return [made.wide, made.norms, made.centre, torch.tensor(made.zoom)]
 
     return call
@@ -86,10 +86,9 @@ TWINS: list[tuple[str, Call]] = [
     ("similarity_after", loss(MultiSimilarityLoss, miner=Miner(*["multi_similarity"] * 2))),
     ("own_squares", ranking),
     ("count_tile", ranking),
-    ("row_hashes", ranking),
-    ("values_at_rank", guessed),
+    ("count_tile", guessed),
 ]
-TYPES = {"RankedPoints", "StripArrays", "SORTED_BELOW"}  # what kernels are handed, not kernels
+TYPES = {"RankedPoints", "CountArrays", "SORTED_BELOW"}  # what kernels are handed, not kernels
 
 
 @st.composite

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from uncollapse.losses import (
-    ArcFaceLoss,
-    CircleLoss,
-    ContrastiveLoss,
-    CosFaceLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    NTXentLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SmoothAPLoss,
-    SoftTripleLoss,
-    SpreadLoss,
-    SupConLoss,
-    TripletLoss,
-)
+from uncollapse.losses import SpreadLoss, TupleLoss
+from uncollapse.losses.registry import LOSSES, make_loss
 from uncollapse.mining import Miner
 
 Batch = tuple[Tensor, Tensor]
@@ -154,21 +140,24 @@ def clouds(n=200, k=4, dim=16, seed=0, dtype=torch.float32):
     return (x + torch.randn(n, dim, generator=g, dtype=torch.float64)[labels]).to(dtype), labels
 
 
-EVERY_LOSS = [
-    ContrastiveLoss(),
-    TripletLoss(margin=0.2),
-    MarginLoss(),
-    MultiSimilarityLoss(),
-    ProxyNCALoss(num_classes=4, dim=6),
-    NPairLoss(),
-    SupConLoss(),
-    SoftTripleLoss(num_classes=4, dim=6),
-    CosFaceLoss(num_classes=4, dim=6),
-    ArcFaceLoss(num_classes=4, dim=6),
-    NTXentLoss(),
-    CircleLoss(),
-    ProxyAnchorLoss(num_classes=4, dim=6),
-    SmoothAPLoss(),
-    SpreadLoss(),
-    SpreadLoss(stand_in="self"),
-]
+def makers(
+    num_classes: int = 4, dim: int = 6, *, gentle: bool = False
+) -> dict[str, Callable[..., TupleLoss]]:
+    """What makes each loss of the registry, from settings, by its name in a config.
+
+    With `gentle`, at settings where differences tell its derivatives.
+    """
+
+    def maker(kind: type[TupleLoss]) -> Callable[..., TupleLoss]:
+        def make(miner: Miner | None = None, **settings: Any) -> TupleLoss:
+            own = {**(kind.info.gentle if gentle else {}), **settings}
+            sizes = {"num_classes": num_classes, "dim": dim}
+            seeded = torch.Generator().manual_seed(0)
+            return make_loss(kind, own, miner=miner, generator=seeded, **sizes)
+
+        return make
+
+    return {name: maker(kind) for name, kind in LOSSES.items()}
+
+
+EVERY_LOSS = [*(make() for make in makers().values()), SpreadLoss(stand_in="self")]

@@ -6,39 +6,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from losses.loss_oracles import makers
 from uncollapse._base.check import InputError
 from uncollapse.health import CollapseMonitor, drift, mode_drift, predict_scale, probe
 from uncollapse.losses import (
-    CircleLoss,
     ColumnLoss,
     Columns,
-    ContrastiveLoss,
-    MarginLoss,
     MultipleNegativesRankingLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
     NTXentLoss,
-    SupConLoss,
     TrimmedLoss,
     TripletLoss,
     join_columns,
     split_columns,
 )
+from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining import Miner
 
 LOSSES = [
-    TripletLoss(margin=0.5),
+    *(loss for make in makers().values() if not isinstance(loss := make(), ProxyLoss)),
     TripletLoss(margin=0.5, miner=Miner("hard", "hard")),
     TripletLoss(margin=0.5, scale_free=True),
     TripletLoss(margin=0.5, distance="cosine", miner=Miner("all", "semihard")),
     TrimmedLoss(TripletLoss(margin=5.0, miner=Miner("all", "all")), fraction=0.5),
-    ContrastiveLoss(margin=1.0),
-    MarginLoss(),
-    MultiSimilarityLoss(),
-    CircleLoss(),
-    NPairLoss(),
-    NTXentLoss(),
-    SupConLoss(),
     MultipleNegativesRankingLoss(symmetric=True),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from itertools import product
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from pytorch_metric_learning import miners
 from torch import Tensor, nn
 
+from losses.loss_oracles import makers
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
     ArcFaceLoss,
@@ -33,29 +35,20 @@ from uncollapse.losses import (
     TripletLoss,
 )
 from uncollapse.losses.base import innermost
+from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining import Miner
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
+MAKE = makers()
 LOSSES = {
-    "triplet": TripletLoss,
-    "contrastive": ContrastiveLoss,
-    "margin": MarginLoss,
-    "margin per class": lambda **k: MarginLoss(beta_per="class", size=4, **k),
-    "multi-similarity": MultiSimilarityLoss,
-    "n-pair": NPairLoss,
-    "sup-con": SupConLoss,
-    "proxy-nca": lambda **k: ProxyNCALoss(num_classes=4, dim=6, **k),
-    "proxy-anchor": lambda **k: ProxyAnchorLoss(num_classes=4, dim=6, **k),
-    "circle": CircleLoss,
-    "nt-xent": NTXentLoss,
-    "arcface": lambda **k: ArcFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
-    "cosface": lambda **k: CosFaceLoss(num_classes=4, dim=6, sub_centers=2, **k),
-    "soft-triple": lambda **k: SoftTripleLoss(num_classes=4, dim=6, tau=0.1, **k),
-    "smooth-ap": SmoothAPLoss,
-    "spread": SpreadLoss,
-    "spread, from itself": lambda **k: SpreadLoss(stand_in="self", **k),
+    **MAKE,
+    "margin per class": partial(MAKE["margin"], beta_per="class"),
+    "arcface, sub-centres": partial(MAKE["arcface"], sub_centers=2),
+    "cosface, sub-centres": partial(MAKE["cosface"], sub_centers=2),
+    "soft-triple, tau": partial(MAKE["soft-triple"], tau=0.1),
+    "spread, from itself": partial(MAKE["spread"], stand_in="self"),
     "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
     "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
     "identity, neck": lambda **k: IdentityLoss(
@@ -63,24 +56,10 @@ LOSSES = {
     ),
 }
 EVERY = pytest.mark.parametrize("name", LOSSES)
-NEEDS_LABELS = (
-    "soft-triple",
-    "cosface",
-    "arcface",
-    "n-pair",
-    "proxy-nca",
-    "proxy-anchor",
-    "margin per class",
-    "identity",
-    "identity, neck",
-)
-PROXIES = (
-    "soft-triple",
-    "cosface",
-    "arcface",
-    "proxy-anchor",
-    "proxy-nca",
-)  # whose positives and negatives are proxies, not rows
+NEEDS_LABELS = {name for name, make in LOSSES.items() if make().labels_needed}
+NEEDS_LABELS |= {"margin per class"}
+# Whose positives and negatives are proxies, not rows.
+PROXIES = {name for name, make in LOSSES.items() if isinstance(make(), ProxyLoss)}
 LABELS = torch.arange(12) % 4
 
 

@@ -2,24 +2,13 @@ import pytest
 import torch
 
 from losses.loss_oracles import (
+    makers,
     measured,
 )
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
-    ArcFaceLoss,
-    CircleLoss,
     ContrastiveLoss,
-    CosFaceLoss,
     MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    NTXentLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SmoothAPLoss,
-    SoftTripleLoss,
-    SpreadLoss,
-    SupConLoss,
     TrimmedLoss,
     TripletLoss,
 )
@@ -29,22 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 LOSSES = [
-    ContrastiveLoss(),
-    TripletLoss(margin=0.5),
+    *(make() for make in makers(3, 4).values()),
     TripletLoss(margin=0.5, soft=True, scale_free=True, normalize=True, reduction="nonzero"),
     MarginLoss(nu=0.1),
-    MultiSimilarityLoss(),
-    ProxyNCALoss(num_classes=3, dim=4),
-    NPairLoss(),
-    SupConLoss(),
-    SoftTripleLoss(num_classes=3, dim=4),
-    CosFaceLoss(num_classes=3, dim=4),
-    ArcFaceLoss(num_classes=3, dim=4),
-    NTXentLoss(),
-    CircleLoss(),
-    ProxyAnchorLoss(num_classes=3, dim=4),
-    SmoothAPLoss(),
-    SpreadLoss(),
 ]
 
 

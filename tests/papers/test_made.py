@@ -20,7 +20,7 @@ from uncollapse.papers._item import (
     write_recorded,
 )
 from uncollapse.papers._study import Setup, Study
-from uncollapse.papers.eps.tables import OMNIGLOT
+from uncollapse.papers.eps._scores import STUDIES
 
 MARKET = Used(
     "market1501", "Market-1501: ...", True, "conv2 (a, b), 20 steps", [0, 1], {"h/a": 3.0}
@@ -136,7 +136,7 @@ def test_a_part_of_mnist_is_not_mnist(tmp_path, monkeypatch):
     monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
     request = Request("x", tmp_path, "smoke")
     monkeypatch.setattr("uncollapse.papers._study.run_jobs", lambda *_, **__: [])
-    OMNIGLOT.train(request, {})
-    mnist = replace(OMNIGLOT, setups={"smoke": OMNIGLOT.setups["smoke"]})
+    STUDIES["omniglot"].train(request, {})
+    mnist = replace(STUDIES["omniglot"], setups={"smoke": STUDIES["omniglot"].setups["smoke"]})
     mnist.train(request, {})
     assert [one.real for one in request.trace.used] == [False, False]

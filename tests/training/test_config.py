@@ -8,10 +8,8 @@ from uncollapse.mining import FalseNegatives, Miner
 from uncollapse.training.config import load_config, parse_config
 from uncollapse.training.sections import (
     LOSSES,
-    ContrastiveConfig,
     FalseNegativesConfig,
     MiningConfig,
-    TripletConfig,
 )
 
 
@@ -38,12 +36,13 @@ def test_another_loss_can_be_asked_of_a_written_config(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(parse_config({"loss": {"name": "triplet", "normalize": True}}).to_toml())
     assert tomllib.loads(file.read_text())["loss"] == {"name": "triplet", "normalize": True}
-    assert load_config(file, ["loss.name=contrastive"]).loss == ContrastiveConfig(normalize=True)
+    loss = load_config(file, ["loss.name=contrastive"]).loss
+    assert loss == LOSSES["contrastive"](normalize=True)
 
 
 def test_a_loss_without_a_name_is_the_triplet_loss():
-    assert parse_config({"loss": {"margin": 0.5}}).loss == TripletConfig(margin=0.5)
-    assert parse_config({}).loss == TripletConfig()
+    assert parse_config({"loss": {"margin": 0.5}}).loss == LOSSES["triplet"](margin=0.5)
+    assert parse_config({}).loss == LOSSES["triplet"]()
 
 
 def test_the_keys_of_mining_are_those_of_the_miner():
@@ -67,7 +66,7 @@ def test_overrides_come_on_top_of_the_file(tmp_path):
 def test_changes_of_a_loss_keep_what_was_set_and_take_the_other_defaults_of_the_new_one():
     base = parse_config({"loss": {"normalize": True}, "batch": {"p": 2}})
     changed = base.with_changes({"loss": {"name": "contrastive"}, "batch": {"k": 3}, "seed": 5})
-    assert changed.loss == ContrastiveConfig(normalize=True)
+    assert changed.loss == LOSSES["contrastive"](normalize=True)
     assert changed.loss.margin == 1.0
     assert (changed.batch.p, changed.batch.k, changed.seed) == (2, 3, 5)
     kept = parse_config(tomllib.loads(tomlkit.dumps(base.to_values())))

@@ -16,7 +16,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.losses.memory import memories
 from uncollapse.metrics import retrieval
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 from uncollapse.training import parse_config, train
 from uncollapse.training.distributed import (
     ALONE,

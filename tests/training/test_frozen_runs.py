@@ -28,7 +28,7 @@ def config(**changes):
 
 def test_a_run_trains_its_head_on_features_and_its_network_takes_images(tmp_path):
     run = train(config(), tmp_path / "run")
-    assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 2  # train and test
+    assert len(list((tmp_path / "cache").glob("features-*.bin"))) == 2  # train and test
     data = load_eval_data(run.config, "test")
     assert data.features is not None
     model = run.load_model()

@@ -26,6 +26,12 @@ def own_keys(section: type[LossConfig]) -> dict[str, object]:
     return {k: f.default for k, f in section.model_fields.items() if k not in shared}
 
 
+def sized(section: type[LossConfig]) -> dict[str, object]:
+    """The arguments of its loss that follow from the training data."""
+    sizes = {"num_classes": 3, "dim": 2, "generator": SIZE.generator, "size": None}
+    return {k: v for k, v in sizes.items() if k in inspect.signature(section.kind).parameters}
+
+
 def test_every_loss_has_a_section():
     built_on = {section.kind for section in LOSSES.values()}
     public = {getattr(losses, name) for name in losses.__all__}
@@ -45,7 +51,7 @@ def test_every_loss_has_a_section():
 def test_a_section_has_the_keywords_of_its_loss_and_their_defaults(section):
     parameters = inspect.signature(section.kind).parameters
     assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values())
-    of_the_data = section().sized(SIZE)
+    of_the_data = sized(section)
     made = section.kind(**of_the_data)
     wanted = {
         k: getattr(made, k) if p.default is None else p.default
@@ -66,7 +72,7 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
             continue
         renamed = {"trim_on": "on", "id_neck": "neck", "memory_references": "references"}
         name = renamed.get(key, key)
-        size = {k: v for k, v in section().sized(SIZE).items() if k != name}
+        size = {k: v for k, v in sized(section).items() if k != name}
         if key == "beta_per":
             size["size"] = 3
 
@@ -101,7 +107,7 @@ def test_what_a_section_accepts_its_loss_accepts_and_what_it_refuses_it_refuses(
             except ValidationError:
                 accepted = False
             try:
-                section.kind(**given, **section().sized(SIZE))
+                section.kind(**given, **sized(section))
             except InputError:
                 assert not accepted, given
             else:
@@ -117,7 +123,7 @@ def test_a_section_builds_its_loss_with_its_settings_and_miner(section):
     assert loss.miner is miner
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
-    plain = section.kind(**section().sized(SIZE), miner=miner)
+    plain = section.kind(**sized(section), miner=miner)
     if list(plain.parameters()):
         plain.load_state_dict(loss.state_dict())
     assert torch.equal(loss(z, labels), plain(z, labels))

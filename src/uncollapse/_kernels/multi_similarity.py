@@ -1,11 +1,14 @@
-"""Multi-similarity of a block of anchors, before and after its exponentials, as `_similarity`."""
+"""Multi-similarity of a block of anchors, before and after its exponentials.
+
+Together with them the twin of `losses.classwise._charge`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse._kernels.loops import add_force, fast, square
+from uncollapse._kernels.triplets import add_force, fast, square
 
 __all__ = ["similarity_after", "similarity_before"]
 
@@ -29,7 +32,7 @@ def similarity_before(
     shift: Array,  # [N] out: what was taken off the exponents; -1 for no negative
     close: Array,  # [N] out: whether a negative may be too close for a product
 ) -> None:
-    """Mine the block, charge its positives, and prepare its negatives' exponents."""
+    """Mine the block, add up the loss of its positives, and prepare its negatives' exponents."""
     alpha, beta, base, epsilon, share = settings
     which, hard_negatives, both = rules
     block, n = value.shape
@@ -77,12 +80,12 @@ def similarity_before(
         spread = 0.5 * beta * unit * unit * share * (norm[i] + 1e-30)
         close[i] = False
         if some:
-            found = value.dtype.type(0)
+            touching_negatives = value.dtype.type(0)
             touching = beta * (1.0 - base) - up - spread
             per = 0.5 * beta * unit * unit * share
             for j in range(n):
-                found += 1.0 if row[j] >= touching - per * norm[j] else 0.0
-            close[i] = found > 0
+                touching_negatives += 1.0 if row[j] >= touching - per * norm[j] else 0.0
+            close[i] = touching_negatives > 0
             off = value.dtype.type(up - shift[i])
             floor = value.dtype.type(max(bound - up, _LOW - off))
             least_value = value.dtype.type(_LOW)
@@ -106,7 +109,7 @@ def similarity_after(
     charge: Array,  # [N] += loss of the negatives
     direct: Array,  # [N, d] float64, += gradient of Σ derivative |x_i - x_j|² / 2 of close pairs
 ) -> None:
-    """Charge the block's negatives."""
+    """Add the loss of the block's negatives."""
     block, n = value.shape
     for b in range(block):
         i = start + b

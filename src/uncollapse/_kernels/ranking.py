@@ -1,4 +1,4 @@
-"""Exact squared distances of queries to their positives: twin of `TorchScan.own` in `metrics`."""
+"""Ranks of positives, counted tile by tile: twins of `TorchScan` in `metrics.ranking`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from typing import NamedTuple
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse._kernels.loops import unfused
+from uncollapse._kernels.triplets import unfused
 
 __all__ = [
     "SORTED_BELOW",
+    "CountArrays",
     "RankedPoints",
-    "StripArrays",
     "count_tile",
     "own_squares",
-    "pair_square",
-    "row_hashes",
-    "values_at_rank",
 ]
 
 
-# Exact squared distances of queries to their positives: twin of `TorchScan.own` in `metrics`.
-
 SORTED_BELOW = 32  # longer lists are sorted faster by NumPy
+_FEW, _LINEAR = 4, 160
+_PART = 128  # columns looked at together
 
 
 class RankedPoints(NamedTuple):
@@ -38,7 +35,7 @@ class RankedPoints(NamedTuple):
 
 
 @unfused
-def pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
+def _pair_square(x: RankedPoints, i: int, y: RankedPoints, j: int) -> float:
     """Exact squared distance of two positions."""
     if x.twin[i] == y.twin[j]:
         return 0.0
@@ -57,33 +54,27 @@ def own_squares(
 ) -> None:  # fmt: skip
     """Exact squared distances of the queries [first, last) to their positives, short lists sorted.
 
-    `low` is the query of `start[0]`. `mutual`: one set, and whole classes of it, so that each pair
-    serves both.
+    Twin of `TorchScan.own_squares`. `low` is the query of `start[0]`. `mutual`: one set, and whole
+    classes of it, so that each pair serves both.
     """
     for q in range(first, last):
         if mutual:
             for g in range(q + 1, own_high[q]):
-                square = pair_square(x, q, y, g)
+                square = _pair_square(x, q, y, g)
                 out[start[q] + g - 1 - own_low[q]] = square
                 out[start[g] + q - own_low[q]] = square
         else:
-            place = start[q - low]
+            entry = start[q - low]
             for g in range(own_low[q], own_high[q]):
                 if x_skip[q] != y_skip[g]:
-                    out[place] = pair_square(x, q, y, g)
-                    place += 1
+                    out[entry] = _pair_square(x, q, y, g)
+                    entry += 1
         if start[q - low + 1] - start[q - low] < SORTED_BELOW:
             out[start[q - low] : start[q - low + 1]].sort()
 
 
-# Scan of a tile of products: twin of `TorchScan.scan` in `metrics`.
-
-_FEW, _LINEAR = 4, 160
-_PART = 128  # columns looked at together
-
-
-class StripArrays(NamedTuple):
-    """Arrays of a `Strip`: what is known so far about its queries."""
+class CountArrays(NamedTuple):
+    """Arrays of a `RankCounts`: what is known so far about its queries."""
 
     sure: Array
     cap: Array
@@ -107,7 +98,7 @@ class Bounds(NamedTuple):
     cap: Array
 
 
-class Found(NamedTuple):
+class Listed(NamedTuple):
     """For the queries of rows and of columns: how many are nearer for certain, and the doubtful."""
 
     row_nearer: Array
@@ -171,7 +162,7 @@ def _flagged(
 
 @unfused
 def _second_look(
-    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, found: Found,
+    tile: Array, near: Array, both: bool, row: Bounds, column: Bounds, listed: Listed,
 ) -> tuple[int, int]:  # fmt: skip
     """Where something is near: count what precedes every positive for certain, list the doubtful.
 
@@ -194,11 +185,11 @@ def _second_look(
                 nearer += np.int32(certain)
                 maybe += np.int32(possible)
                 flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
-            found.row_nearer[i] += nearer
+            listed.row_nearer[i] += nearer
             if maybe > nearer:
                 of_rows = _flagged(
                     flag, word, stop - start, maybe - nearer, (i << 16) + start,
-                    found.row_pairs, of_rows,
+                    listed.row_pairs, of_rows,
                 )  # fmt: skip
             if not both:
                 continue
@@ -207,21 +198,21 @@ def _second_look(
             for j in range(begin, end):
                 certain = tile[i, j] + column.high[j] < sure
                 possible = tile[i, j] + column.low[j] <= cap
-                found.column_nearer[j] += np.int32(certain)
+                listed.column_nearer[j] += np.int32(certain)
                 maybe += np.int32(possible) - np.int32(certain)
                 flag[j - begin] = np.uint8(possible) ^ np.uint8(certain)
             if maybe > 0:
                 of_columns = _flagged(
                     flag, word, stop - start, maybe, (i << 16) + start,
-                    found.column_pairs, of_columns,
+                    listed.column_pairs, of_columns,
                 )  # fmt: skip
     return of_rows, of_columns
 
 
 @unfused
-def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
+def _finish(nearer: Array, q0: int, counts: CountArrays) -> None:
     """Add what certainly precedes every positive; drop positives whose rank passed the limit."""
-    live, start, fresh, hist = strip.live, strip.start, strip.fresh, strip.hist
+    live, start, fresh, hist = counts.live, counts.start, counts.fresh, counts.hist
     for n in range(len(nearer)):
         q = q0 + n
         if nearer[n] > 0:
@@ -233,41 +224,41 @@ def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
         before = 0
         for k in range(live[q] + 1):
             before += hist[start[q] + k]
-            if k + before >= strip.limit[q]:
+            if k + before >= counts.limit[q]:
                 live[q] = max(k - 1, 0)
-                strip.cap[q] = strip.threshold[start[q] + live[q]] * 1.000001
+                counts.cap[q] = counts.threshold[start[q] + live[q]] * 1.000001
                 break
 
 
 @unfused
 def _count_rows(
     tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints, bounds: Bounds,
-    pairs: Array, strip0: int, strip: StripArrays,
+    pairs: Array, query0: int, counts: CountArrays,
 ) -> None:  # fmt: skip
     """Count each listed negative at the first positive of its row's query that it precedes."""
-    threshold = strip.threshold
+    threshold = counts.threshold
     for n in range(len(pairs)):
         i, j = pairs[n] >> 16, pairs[n] & 0xFFFF
         position = row0 + i
-        q = position - strip0
-        end = strip.start[q] + strip.live[q] + 1
+        q = position - query0
+        end = counts.start[q] + counts.live[q] + 1
         low = tile[i, j] + bounds.low[j] + (x.norms[position] - x.band[position])
-        k = _first_at_least(threshold, strip.start[q], end, low)
+        k = _first_at_least(threshold, counts.start[q], end, low)
         high = tile[i, j] + bounds.high[j] + (x.norms[position] + x.band[position])
         if k < end and threshold[k] <= high:
-            k = _first_at_least(threshold, k, end, pair_square(x, position, y, column0 + j))
+            k = _first_at_least(threshold, k, end, _pair_square(x, position, y, column0 + j))
         if k < end:
-            strip.hist[k] += 1
-            strip.fresh[q] += 1
+            counts.hist[k] += 1
+            counts.fresh[q] += 1
 
 
 @unfused
 def _count_columns(
     tile: Array, row0: int, column0: int, x: RankedPoints, bounds: Bounds,
-    pairs: Array, grouped: Array, strip: StripArrays,
+    pairs: Array, grouped: Array, counts: CountArrays,
 ) -> None:  # fmt: skip
     """The same with the columns as queries, one by one: a query's thresholds are fetched once."""
-    columns, threshold = tile.shape[1], strip.threshold
+    columns, threshold = tile.shape[1], counts.threshold
     place = np.zeros(columns + 1, np.int64)
     for n in range(len(pairs)):
         place[(pairs[n] & 0xFFFF) + 1] += 1
@@ -280,7 +271,7 @@ def _count_columns(
     first = 0
     for j in range(columns):
         q = column0 + j
-        begin, end = strip.start[q], strip.start[q] + strip.live[q] + 1
+        begin, end = counts.start[q], counts.start[q] + counts.live[q] + 1
         for n in range(first, place[j]):
             i = grouped[n]
             other = row0 + i
@@ -288,78 +279,43 @@ def _count_columns(
             k = _first_at_least(threshold, begin, end, low)
             high = tile[i, j] + bounds.high[j] + (x.norms[other] + x.band[other])
             if k < end and threshold[k] <= high:
-                k = _first_at_least(threshold, k, end, pair_square(x, q, x, other))
+                k = _first_at_least(threshold, k, end, _pair_square(x, q, x, other))
             if k < end:
-                strip.hist[k] += 1
-                strip.fresh[q] += 1
+                counts.hist[k] += 1
+                counts.fresh[q] += 1
         first = place[j]
 
 
 @unfused
 def count_tile(
     tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints,
-    own_low: Array, own_high: Array, strip0: int, strip: StripArrays,
+    own_low: Array, own_high: Array, query0: int, counts: CountArrays,
     both: bool, pairs: Array, grouped: Array,
 ) -> None:  # fmt: skip
     """The tile's rows are queries, with `both` its columns too; `tile[i, j]` is -2 x·y.
 
-    `both`: one set, all of it in one strip. Own classes are made infinite. `pairs` and `grouped`
-    have room for one more than the tile's entries.
+    Twin of what `TorchScan.counter` gives. `both`: one set, all of it in one count. Own classes are
+    made infinite. `pairs` and `grouped` have room for one more than the tile's entries.
     """
     rows, columns = tile.shape
     here, there = slice(row0, row0 + rows), slice(column0, column0 + columns)
-    mine = slice(row0 - strip0, row0 - strip0 + rows)
+    own_queries = slice(row0 - query0, row0 - query0 + rows)
     x_low, x_high = x.norms[here] - x.band[here], x.norms[here] + x.band[here]
     low, high = y.norms[there] - y.band[there], y.norms[there] + y.band[there]
-    row = Bounds(low, high, strip.sure[mine] - x_high, strip.cap[mine] - x_low)
+    row = Bounds(low, high, counts.sure[own_queries] - x_high, counts.cap[own_queries] - x_low)
     column = Bounds(low, high, x_high, np.full_like(x_low, -np.inf))  # nothing is near
     if both:
-        column = Bounds(low - strip.cap[there], high - strip.sure[there], -x_high, -x_low)
+        column = Bounds(low - counts.cap[there], high - counts.sure[there], -x_high, -x_low)
     for i in range(rows):
         first = max(own_low[row0 + i] - column0, 0)
         for j in range(first, min(own_high[row0 + i] - column0, columns)):
             tile[i, j] = np.inf
     near = np.empty((rows, (columns + _PART - 1) // _PART), np.bool_)
     _first_look(tile, row.low, row.cap, column.low, column.cap, near)
-    found = Found(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
-    of_rows, of_columns = _second_look(tile, near, both, row, column, found)
-    _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], strip0, strip)
-    _finish(found.row_nearer, row0 - strip0, strip)
+    listed = Listed(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
+    of_rows, of_columns = _second_look(tile, near, both, row, column, listed)
+    _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], query0, counts)
+    _finish(listed.row_nearer, row0 - query0, counts)
     if both:
-        _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, strip)
-        _finish(found.column_nearer, column0, strip)
-
-
-# Values of given ranks, and hashes of rows: twins of parts of `metrics._strip`, `_ranked_set`.
-
-
-@unfused
-def values_at_rank(values: Array, first: Array, last: Array, rank: Array) -> Array:
-    """For each row, which value has that 0-based rank, without columns `first[i] : last[i]`."""
-    rows, columns = values.shape
-    out = np.empty(rows, values.dtype)
-    lowest = np.empty(columns, values.dtype)
-    for i in range(rows):
-        kept = rank[i] + 1
-        lowest[:kept] = np.inf
-        for j in range(columns):
-            value = values[i, j]
-            if value < lowest[kept - 1] and not first[i] <= j < last[i]:
-                place = kept - 1
-                while place > 0 and lowest[place - 1] > value:
-                    lowest[place] = lowest[place - 1]
-                    place -= 1
-                lowest[place] = value
-        out[i] = lowest[kept - 1]
-    return out
-
-
-@unfused
-def row_hashes(bits: Array, key: Array, out: Array) -> None:
-    """A number for each row of `bits`, which are those of its values; `key` is `[2, d]`."""
-    for i in range(len(bits)):
-        total = np.int64(0)
-        for k in range(bits.shape[1]):
-            mixed = (np.int64(bits[i, k]) + key[0, k]) * key[1, k]
-            total += (mixed ^ (mixed >> 31)) * key[0, k]
-        out[i] = total
+        _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, counts)
+        _finish(listed.column_nearer, column0, counts)

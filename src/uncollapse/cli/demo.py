@@ -4,25 +4,136 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uncollapse.cli.demo_acts import ACTS, Act, Part
-from uncollapse.cli.demo_rows import RunRows, verdict_style, wrapped
-from uncollapse.cli.plain_lines import say
+from uncollapse._base.check import InputError
+from uncollapse._base.table import Cell, Table, wrapped_for
+from uncollapse.cli.errors import INTERRUPTED
+from uncollapse.cli.printing import say, show
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from uncollapse._base.table import FittedTable
     from uncollapse.report.demo_page import Story
     from uncollapse.training import Config, Run
 
-__all__ = ["command"]
+__all__ = ["ACTS", "Act", "Part", "command"]
 
 _PAGE = "demo.html"
+_STYLES = {"healthy": "green", "shrinking": "yellow"}
+_WIDTH = 78  # columns that text takes
+
+# Letters that the package draws itself; every figure is of 48 letters never trained on.
+_BASE: Mapping[str, Any] = {
+    "data": {"name": "letters", "eval_splits": ["test"]},
+    "model": {"backbone": "conv2", "dim": 64},
+    "loss": {"name": "triplet", "margin": 0.2},
+    "evaluate": {"ks": [1]},
+}
+_HARD: Mapping[str, Any] = {  # HNM §3: the batches and the loss that collapse
+    "data": {"labels": "fine"},
+    "batch": {"p": 18, "k": 8},
+    "mining": {"positives": "hard", "negatives": "hard"},
+}
+_COARSE: Mapping[str, Any] = {  # EPS §5: labels that say less than there is to see
+    "model": {"normalize": True},
+    "batch": {"p": 10, "k": 20},
+    "optimizer": {"lr": 3e-3},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A run: its name, a line about it, its sections beside the act's, its length and rhythm."""
+
+    name: str
+    line: str
+    changes: Mapping[str, Mapping[str, Any]]
+    steps: int
+    every: int
+
+    @property
+    def folder(self) -> str:
+        """Its place in the demo's folder."""
+        return self.name.replace(",", "").replace(" ", "-")
+
+
+@dataclass(frozen=True, eq=False)
+class Act:
+    """Runs that differ in one thing; `score` is the R@1 that they are judged by."""
+
+    title: str
+    text: str
+    score: str
+    common: Mapping[str, Mapping[str, Any]]
+    parts: tuple[Part, ...]
+
+    def config(self, part: Part, seed: int, steps: int | None = None) -> Config:
+        """The config of one of its runs, of at most so many steps."""
+        from uncollapse.training import parse_config
+
+        length = part.steps if steps is None else min(part.steps, steps)
+        every = min(part.every, length)
+        train = {
+            "steps": length,
+            "log_every": min(5, every),
+            "evaluate_every": every,
+            "checkpoint_every": length,
+            "threads": 1,  # the same figures everywhere, and no slower beside other work
+            "tensorboard": "off",
+        }
+        return parse_config(
+            _joined(_BASE, self.common, part.changes) | {"seed": seed, "train": train}
+        )
+
+
+ACTS = (
+    Act(
+        "Network collapse",
+        "120 letters, labelled by letter. The loss is batch-hard: each sample's farthest positive "
+        "and nearest negative, margin 0.2. Both runs start from the same weights and see the same "
+        "batches; the second has a guard that may act.",
+        "test/recall@1",
+        _HARD,
+        (
+            Part("batch-hard", "nobody acts", {"guard": {"every": 10}}, 150, 15),
+            Part(
+                "batch-hard, rescued",
+                'the same with guard.action = "rescue"',
+                {"guard": {"every": 10, "action": "rescue"}},
+                150,  # enough for the guard to race: races take a tenth at most
+                15,
+            ),
+        ),
+    ),
+    Act(
+        "Class collapse",
+        "The same letters, labelled by alphabet only: ten classes of twelve letters each. The "
+        "runs differ in the positive alone: any sample of the anchor's alphabet, or the nearest "
+        "one. The figure is how often the nearest neighbour is the same letter, though no letter "
+        "was ever named.",
+        "test/fine/recall@1",
+        _COARSE,
+        (
+            Part(
+                "random positives",
+                "any sample of the alphabet",
+                {"mining": {"positives": "random", "negatives": "semihard"}},
+                100,
+                20,
+            ),
+            Part(
+                "easy positives",
+                "the nearest sample of the alphabet",
+                {"mining": {"positives": "easy", "negatives": "semihard"}},
+                100,
+                20,
+            ),
+        ),
+    ),
+)
 
 
 def command(
@@ -34,70 +145,57 @@ def command(
     ] = None,
 ) -> None:
     """Watch an embedding collapse and be rescued: four short runs, about a minute, one page."""
-    from rich.console import Console
-
     from uncollapse.report.demo_page import make_demo_page
 
-    console = Console(highlight=False)
     plans = {act: {p: act.config(p, seed, steps) for p in act.parts} for act in ACTS}
     page = out / _PAGE
     _make_room(out, plans)
     stories = []
     for number, (act, configs) in enumerate(plans.items(), 1):
-        stories.append(_play(console, number, act, configs, out))
-        say(console, "")
-        console.print(_table(act, stories[-1]))
-        say(console, "R@1 by letter; diameter: of the embedded letters, as a share of its start")
+        show(f"\n[bold]Act {number}: {act.title}[/bold]")
+        say(wrapped_for(_WIDTH, act.text))
+        stories.append(_play(act, configs, out))
+        show("", _table(act, stories[-1]))
+        say("R@1 by letter; diameter: of the embedded letters, as a share of its start")
     make_demo_page(stories, seed).save(page)
-    say(console, f"\nThe same with pictures, to keep or to send: {page}")
+    say(f"\nThe same with pictures, to keep or to send: {page}")
 
 
-def _play(
-    console: Console, number: int, act: Act, configs: Mapping[Part, Config], out: Path
-) -> Story:
-    """The runs of an act, one after the other, shown as they happen."""
-    from uncollapse._base.progress import LiveTable, quiet_console
-    from uncollapse.cli.errors import INTERRUPTED
+def _play(act: Act, configs: Mapping[Part, Config], out: Path) -> Story:
+    """The runs of an act, one after the other, with what the guard did and the verdict."""
     from uncollapse.report.demo_page import Story
     from uncollapse.training import train
 
-    console.print(f"\n[bold]Act {number}: {act.title}[/bold]")
-    for line in wrapped(act.text):
-        say(console, line)
     runs = {}
     for part, config in configs.items():
-        console.print(f"\n[bold]{part.name}[/bold]: {part.line}")
-        with LiveTable(console) as table:
-            rows = RunRows(table, act, out / part.folder, config.train.steps)
-            run = train(config, out / part.folder, console=quiet_console(), watch=rows.watch)
+        show(f"\n[bold]{part.name}[/bold]: {part.line}")
+        run = train(config, out / part.folder)
         if run.summary["status"] == "interrupted":
-            say(console, "interrupted: no page was written")
+            say("interrupted: no page was written")
             raise typer.Exit(INTERRUPTED)
         runs[part.name] = run
-        told = Story(act.title, act.text, act.score, runs)
-        rows.ended(told.ends[part.name].health)
+        for line in run.metrics():
+            if "event" in line:
+                say(wrapped_for(_WIDTH, f"  step {line['step']}: {line['event']}"))
+        health = Story(act.title, act.text, act.score, runs).ends[part.name].health
+        verdict = f"On letters never trained on: {health.verdict} ({health.reasons[0]})"
+        say(wrapped_for(_WIDTH, f"  {verdict}"), style=_STYLES.get(health.verdict, "red"))
     return Story(act.title, act.text, act.score, runs)
 
 
-def _table(act: Act, story: Story) -> FittedTable:
-    from rich.text import Text
-
-    from uncollapse._base.table import Column, FittedTable
-
-    figures = [Column(name, right=True) for name in ("R@1 untrained", "R@1 trained", "diameter")]
-    columns = [Column("run"), *figures, Column("verdict")]
-    table = FittedTable(columns, title=f"{act.title}: 48 letters never trained on")
+def _table(act: Act, story: Story) -> Table:
+    heads = ["run", "R@1 untrained", "R@1 trained", "diameter", "verdict"]
+    table = Table(heads, title=f"{act.title}: 48 letters never trained on")
     for name, end in story.ends.items():
         verdict, size = end.health.verdict, end.health.relative_diameter
         shown = "-" if size is None else f"{size:.1%}"
         figures_of = f"{end.before:.1%}", f"{end.after:.1%}", shown
-        table.add(name, *figures_of, Text(verdict, verdict_style(verdict)))
+        table.add(name, *figures_of, Cell(verdict, style=_STYLES.get(verdict, "red")))
     return table
 
 
 def _make_room(out: Path, plans: Mapping[Act, Mapping[Part, Config]]) -> None:
     """Remove what an earlier demo left; anything else in its place is refused, before any work."""
-    from uncollapse._base.check import InputError
     from uncollapse.training import Run
 
     allowed = "a new folder, or one that an earlier demo wrote"
@@ -120,3 +218,12 @@ def _is_ours(run: Run, config: Config) -> bool:
         return not any(run.path.iterdir()) if run.path.is_dir() else False
     kept = {"seed", "train"}
     return run.config.model_dump(exclude=kept) == config.model_dump(exclude=kept)
+
+
+def _joined(*parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Sections of several configs, later keys first."""
+    sections: dict[str, Any] = {}
+    for part in parts:
+        for name, section in part.items():
+            sections[name] = {**sections.get(name, {}), **section}
+    return sections

@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from uncollapse.cli.file_options import (
-    FeaturesOption,
-    IdOption,
-    IgnoreOption,
-    LabelOption,
-    LabelsOption,
-    only_for,
-    open_embeddings,
-)
-from uncollapse.cli.plain_lines import say
-from uncollapse.cli.verdict_gate import FailOnOption, fail_if, refused_verdicts
+from uncollapse._base.check import InputError, did_you_mean
+from uncollapse._base.extras import keep_memory, without_kernels
+from uncollapse.cli.options import EMBED_FIRST, Columns, grouped, only_for, open_file
+from uncollapse.cli.printing import say, status
 
 if TYPE_CHECKING:
-    from uncollapse.data.readers import StartScale
+    from uncollapse.data.sources import StartScale
     from uncollapse.health import Reference
+    from uncollapse.report import Diagnosis
 
-__all__ = ["command"]
+__all__ = ["command", "refused_verdicts"]
 
+_FAILED = 1
 _SMALL = 5_000  # rows
 
 
+@grouped
 def command(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
-            help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv; or a run directory.",
+            metavar="RUN|FILE...",
+            help="A run directory; or embeddings: .npz, .npy, .safetensors, .parquet or .csv.",
         ),
     ],
-    labels: LabelsOption = None,
-    fine_labels: Annotated[
-        Path | None, typer.Option(help="A third file, with finer labels to evaluate by as well.")
-    ] = None,
-    features: FeaturesOption = None,
-    label: LabelOption = None,
-    id_: IdOption = None,
-    ignore: IgnoreOption = None,
+    columns: Columns,
     images: Annotated[
         Path | None,
         typer.Option(help="Images: an .npy array, or the folder that contains the named files."),
@@ -63,85 +54,78 @@ def command(
     max_rows: Annotated[
         int, typer.Option(help="Score at most this many rows, sampled from more.", min=8)
     ] = 30_000,
-    fail_on: FailOnOption = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERDICTS",
+            help="End with exit code 1 on these verdicts: 'network-collapse,cone', or any but "
+            "healthy: 'any'.",
+        ),
+    ] = None,
 ) -> None:
     """Diagnose embeddings from any framework: have they collapsed, how, and what to change?"""
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from uncollapse._base.extras import keep_memory
-    from uncollapse.data.embeddings import read_labels
-
     keep_memory()  # large blocks come and go
-    console = Console(highlight=False)
-    of_files = {
-        "--labels": labels,
-        "--fine-labels": fine_labels,
-        "--features": features,
-        "--label": label,
-        "--id": id_,
-        "--ignore": ignore,
-        "--images": images,
-    }
     if len(files) > 1:
-        of_one = of_files | {"--html": html, "--reference": reference}
-        only_for("several files", "diagnose that one alone", of_one)
+        instead = "diagnose that file alone"
+        only_for("one file", instead, columns, images=images, html=html, reference=reference)
     refused, verdicts = refused_verdicts(fail_on), {}
     for file in files:
         if len(files) > 1:
-            say(console, f"{file}:")
+            say(f"{file}:")
         if file.is_dir():
-            only_for("a run directory", "embed the run into a file, and diagnose that", of_files)
+            only_for("files of embeddings", EMBED_FIRST, columns, images=images)
             from uncollapse.report import diagnose_run
 
-            with console.status("diagnosing the run"):
+            with status("diagnosing the run"):
                 result = diagnose_run(file, reference=reference, tsne=tsne, max_rows=max_rows)
         else:
-            found = open_embeddings(file, labels, features, label, id_, ignore)
-            fine = found.fine_labels if fine_labels is None else read_labels(fine_labels)
-            start = None if reference is not None or found.origin is None else found.origin.start
-            pictures = None
-            if images is not None:
-                from uncollapse.cli.picture_files import find_pictures
-
-                pictures = find_pictures(images, found.names)
-            small = len(found) <= _SMALL
-            from uncollapse.report import diagnose
-
-            with (
-                console.status(f"diagnosing {len(found):,} embeddings"),
-                _lightly() if small else nullcontext(),
-            ):
-                result = diagnose(
-                    found.points,
-                    found.labels,
-                    fine,
-                    pictures,
-                    names=found.names,
-                    title=file.name,
-                    reference=reference if start is None else _as_reference(start),
-                    tsne=tsne,
-                    max_rows=max_rows,
-                    modes=html is not None,  # only the page shows them
-                    cosine=found.origin is None or found.origin.cosine is not False,
-                )
-            split = "" if found.origin is None else found.origin.split or ""
-            compared = "" if start is None else str(start)
-            result = replace(result, split=split, compared_with=compared)
-        say(console, str(result))
+            modes = html is not None  # only the page shows them
+            result = _diagnose_file(file, columns, images, reference, tsne, max_rows, modes)
+        say(str(result))
         verdicts[file] = result.verdict
         if html is not None:
-            say(console, f"wrote {result.save(html)}")
-    fail_if(refused, verdicts)
+            say(f"wrote {result.save(html)}")
+    _fail_if(refused, verdicts)
+
+
+def _diagnose_file(
+    file: Path,
+    columns: Columns,
+    images: Path | None,
+    reference: float | None,
+    tsne: bool,
+    max_rows: int,
+    modes: bool,
+) -> Diagnosis:
+    source = open_file(file, columns)
+    pictures = None if images is None else source.find_pictures(images)
+    origin = source.origin
+    start = None if reference is not None or origin is None else origin.start
+    from uncollapse.report import diagnose
+
+    light = _lightly() if len(source) <= _SMALL else nullcontext()
+    with status(f"diagnosing {len(source):,} embeddings"), light:
+        result = diagnose(
+            source.points,
+            source.labels,
+            source.fine_labels,
+            pictures,
+            names=source.names,
+            title=source.title,
+            reference=reference if start is None else _as_reference(start),
+            tsne=tsne,
+            max_rows=max_rows,
+            modes=modes,
+            cosine=origin is None or origin.cosine is not False,
+        )
+    split = "" if origin is None else origin.split or ""
+    return replace(result, split=split, compared_with="" if start is None else str(start))
 
 
 @contextmanager
 def _lightly() -> Iterator[None]:
     """Neither kernels nor a second thread: for few rows both take longer than they save."""
     from threadpoolctl import threadpool_limits
-
-    from uncollapse._base.extras import without_kernels
 
     with without_kernels(), threadpool_limits(1):
         yield
@@ -151,4 +135,35 @@ def _as_reference(start: StartScale) -> Reference:
     from uncollapse.health import Reference
 
     known = (start.spread, start.cdnv, start.fine_agreement, start.fine_chance)
-    return Reference(start.diameter, *(math.nan if one is None else one for one in known))
+    return Reference(start.diameter, *(math.nan if value is None else value for value in known))
+
+
+def refused_verdicts(text: str | None) -> frozenset[str]:
+    """The verdicts that `--fail-on` names; `InputError` for a word that is none.
+
+    >>> sorted(refused_verdicts("cone, network-collapse"))
+    ['cone', 'network-collapse']
+    >>> "shrinking" in refused_verdicts("any"), "healthy" in refused_verdicts("any")
+    (True, False)
+    """
+    if text is None:
+        return frozenset()
+    from uncollapse.health import VERDICTS
+
+    bad = VERDICTS[1:]  # the first is healthy
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in (*bad, "any"):
+            allowed = f"any, or one or several of {', '.join(bad)} with commas between"
+            raise InputError("--fail-on", repr(word) + did_you_mean(word, bad), allowed)
+    return frozenset(bad if "any" in words else words)
+
+
+def _fail_if(refused: frozenset[str], verdicts: Mapping[Path, str]) -> None:
+    """End the command with exit code 1, a line for each, where a verdict is one of the refused."""
+    failed = {path: verdict for path, verdict in verdicts.items() if verdict in refused}
+    for path, verdict in failed.items():
+        console = Console(stderr=True, style="red")
+        say(f"failed: {path} is judged {verdict}, which --fail-on refuses", console=console)
+    if failed:
+        raise typer.Exit(_FAILED)

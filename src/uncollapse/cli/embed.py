@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uncollapse.cli.file_options import must_exist, only_for
-from uncollapse.cli.plain_lines import say
+from uncollapse._base.check import InputError
+from uncollapse.cli.options import (
+    BestOption,
+    RunOptions,
+    SplitOption,
+    TrustOption,
+    grouped,
+    must_exist,
+    only_for,
+)
+from uncollapse.cli.printing import say, status, warn, warn_of_skipped
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from uncollapse.data import LabelledImages
-    from uncollapse.data.embeddings import Embeddings
-    from uncollapse.data.readers import Origin
+    from uncollapse.data.sources import Origin, Source
     from uncollapse.training import Run
 
 __all__ = [
-    "BestOption",
-    "RootOption",
-    "SplitOption",
-    "TrustOption",
-    "check_kind",
+    "Network",
     "embed_command",
+    "embed_samples",
     "export_command",
-    "sample_names",
-    "split_images",
+    "is_backbone",
+    "load_samples",
+    "open_network",
+    "unlabelled_texts",
     "usual_split",
 ]
 
-RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(help="A split of the run's dataset; by default the last one it is evaluated on."),
-]
-RootOption = Annotated[Path | None, typer.Option(help="Where the dataset is.")]
-TrustOption = Annotated[
-    bool, typer.Option("--trust", help="Import code that the run's config names, whoever wrote it.")
-]
-BestOption = Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")]
+_LONGEST = 1_000  # characters of a text that stand for it as its name
 
 
+@grouped
 def embed_command(
     run: Annotated[
         Path,
@@ -49,6 +52,7 @@ def embed_command(
             help="A run directory, or an untrained text backbone, sentence:NAME.",
         ),
     ],
+    options: RunOptions,
     out: Annotated[Path, typer.Option(help="A .npz, .parquet or .safetensors file.")],
     images: Annotated[
         list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
@@ -61,70 +65,89 @@ def embed_command(
         ),
     ] = None,
     split: SplitOption = None,
-    data_root: RootOption = None,
-    best: BestOption = False,
-    trust: TrustOption = False,
 ) -> None:
     """Embed images or texts, or a split of the run's dataset, into a file.
 
     The file keeps the names of the images or the texts, and for a split its labels, cameras where
     there are any, and the run's scale before training, which `uncollapse diagnose` compares with.
     """
-    from uncollapse.cli.text_choice import GivenTexts, given_texts, is_text_backbone
-
-    if not is_text_backbone(run):
-        must_exist(run)
-    from rich.console import Console
-
-    from uncollapse import training
-    from uncollapse.cli.network_choice import choose, said
-    from uncollapse.data.embeddings import write_embeddings
-
-    if is_text_backbone(run):
-        only_for("a backbone", "it is of a run", {"--images": images, "--best": best})
-        _embed_plainly(run, texts, split, data_root, out)
-        return
-    found = training.Run.open(run, trust=trust)
-    check_kind(found, images, texts)
-    chosen = choose(found, best)
-    words = None if texts is None else given_texts([texts], split, data_root)
-    name = split or usual_split(found)
-    data = split_images(found, images, name, data_root) if words is None else words.data
-    console = Console()
-    with console.status(f"embedding {len(data):,} samples"):
-        points = training.embed(chosen.model, data).numpy()
-    origin = _origin(found, chosen.step, None if images or words else name)
-    if data.holds_texts:
-        described = (words or GivenTexts(data, known=True)).described(points, origin)
+    if is_backbone(run) and texts is None:
+        raise InputError("--texts", "nothing", "a file or dataset of texts for this backbone")
+    network = open_network(run, options, images=images)
+    if network.on_texts:
+        only_for("runs on images", "name texts with --texts", images=images)
     else:
-        described = _described(points, data, origin)
-    path = write_embeddings(described, out)
-    scale = f"; reference: {origin.start}" if origin.start is not None else ""
-    say(console, f"wrote {len(data):,} embeddings to {path}: {said(chosen)}{scale}")
+        only_for("runs on texts", "name images with --images", texts=texts)
+    from uncollapse.data.sources import write_embeddings
+
+    files = [texts] if texts is not None else images
+    data, name = load_samples(network, files, split, options.data_root)
+    with status(f"embedding {len(data):,} samples"):
+        source = embed_samples(network, data, name)
+    path = write_embeddings(source, out)
+    start = None if source.origin is None else source.origin.start
+    scale = "" if start is None else f"; reference: {start}"
+    say(f"wrote {len(data):,} embeddings to {path}: {network.about}{scale}")
 
 
 def export_command(
-    run: RunArgument,
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
     out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
     best: BestOption = False,
     trust: TrustOption = False,
 ) -> None:
     """Export the network to ONNX, and check that it computes the same."""
-    must_exist(run)
-    from rich.console import Console
-
-    from uncollapse.cli.network_choice import choose, said
-    from uncollapse.training import Run
-    from uncollapse.training.assemble import trains_on_texts
+    network = open_network(run, RunOptions(best=best, trust=trust))
     from uncollapse.training.export import ExportError, export_onnx
 
-    found = Run.open(run, trust=trust)
-    if trains_on_texts(found.config):
+    if network.on_texts:
         raise ExportError(f"{run} is a run on texts: only networks for images are exported to ONNX")
-    chosen = choose(found, best)
-    result = export_onnx(chosen.model, chosen.checkpoint.state["shape"], out)
+    result = export_onnx(network.model, network.shape, out)
     same = f"its outputs differ from torch's by {result.difference:.1e}"
-    say(Console(), f"wrote {result.path}: {said(chosen)}; {same}")
+    say(f"wrote {result.path}: {network.about}; {same}")
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network of a `run` at a step, or a text backbone as it comes; `about` says which."""
+
+    model: nn.Module
+    about: str
+    on_texts: bool
+    run: Run | None = None
+    step: int = 0
+    shape: Sequence[int] = ()
+
+
+def is_backbone(name: Path) -> bool:
+    """Whether a text backbone is named where a run might be."""
+    return str(name).startswith("sentence:")
+
+
+def open_network(name: Path, options: RunOptions, **others: object) -> Network:
+    """The last or best network of a run, or a text backbone, for which `others` are refused.
+
+    A warning says where another checkpoint stands in for the one that was asked for.
+    """
+    if is_backbone(name):
+        only_for("runs", f"{name} is a backbone", best=options.best, trust=options.trust, **others)
+        from uncollapse.backbones import Embedder, Head
+        from uncollapse.backbones.sentences import PREFIX, load_sentences
+
+        trunk = load_sentences(str(name).removeprefix(PREFIX))
+        model = Embedder(trunk, Head(trunk.features, None), trunk.features).eval()
+        return Network(model, f"{name} as it comes", on_texts=True)
+    must_exist(name)
+    from uncollapse.training import Run
+    from uncollapse.training.assemble import trains_on_texts
+
+    run = Run.open(name, trust=options.trust)
+    chosen = run.choose("best" if options.best else "last")
+    for text in chosen.warnings:
+        warn(text)
+    shape = chosen.checkpoint.state["shape"]
+    about, on_texts = f"network of step {chosen.step:,}", trains_on_texts(run.config)
+    return Network(chosen.model, about, on_texts, run, chosen.step, shape)
 
 
 def usual_split(run: Run) -> str:
@@ -133,67 +156,96 @@ def usual_split(run: Run) -> str:
     return [splits.train_split, *splits.eval_splits][-1]
 
 
-def check_kind(run: Run, images: object, texts: object) -> None:
-    """Refuse images for a run on texts, and texts for one on images."""
-    from uncollapse.training.assemble import trains_on_texts
-
-    if trains_on_texts(run.config):
-        only_for("a run on texts", "name texts with --texts", {"--images": images})
-    else:
-        only_for("a run on images", "name images with --images", {"--texts": texts})
-
-
-def split_images(
-    run: Run, files: list[Path] | None, split: str, root: Path | None
-) -> LabelledImages:
-    """The images of these files, or of a split of the run's dataset."""
-    from uncollapse.cli.skipped_files import tell_skipped
+def load_samples(
+    network: Network, files: Sequence[str | Path] | None, split: str | None, root: Path | None
+) -> tuple[LabelledImages, str | None]:
+    """Images or texts of these files, or a split of the run's dataset and its name."""
+    if files and network.on_texts:
+        return _load_texts(files, split, root), None
+    assert network.run is not None  # backbones are for texts, and texts of files alone
     from uncollapse.training.assemble import load_eval_data
     from uncollapse.training.evaluation import images_of_files
 
     if files:
-        return images_of_files(files, run)
-    found = load_eval_data(run.config.with_root(root), split)
-    tell_skipped(found, split)
-    return found
+        return images_of_files(files, network.run), None
+    name = split or usual_split(network.run)
+    data = load_eval_data(network.run.config.with_root(root), name)
+    warn_of_skipped(data, name)
+    return data, name
 
 
-def sample_names(data: LabelledImages, known: bool) -> list[str]:
-    """How each sample is called in a table: its file, or its row and class."""
+def _load_texts(
+    sources: Sequence[str | Path], split: str | None = None, root: Path | None = None
+) -> LabelledImages:
+    """The texts of a dataset or a labelled file, or those of several files without labels.
+
+    All rows of a file unless a split is named; of a dataset the split `train`.
+    """
+    from uncollapse.data import DATASETS, describe, load
+    from uncollapse.data.own import TEXT_TABLES, read_texts
+    from uncollapse.data.readers import read_table
+
+    first = Path(sources[0])
+    if len(sources) == 1 and str(first) in DATASETS and not first.exists():
+        if not describe(str(first)).texts:
+            raise InputError("--texts", first, "a file of texts, or a dataset of texts")
+        return load(str(first), root, split)
+    is_table = len(sources) == 1 and first.suffix in TEXT_TABLES and first.is_file()
+    if is_table and {"text", "label"} <= set(read_table(first, fill=True)):
+        return load("texts", first, split or "all")
+    if split is not None:
+        raise InputError.conflict(f"--split {split}: only one file of texts with labels has splits")
+    return unlabelled_texts([text for source in sources for text in read_texts(Path(source))])
+
+
+def unlabelled_texts(texts: Sequence[str]) -> LabelledImages:
+    """Texts as samples; their labels, all 0 and without a name, are not known."""
+    import torch
+
+    from uncollapse.data import LabelledImages
+    from uncollapse.data.listing import TextSource
+
+    return LabelledImages(TextSource(tuple(texts)), torch.zeros(len(texts), dtype=torch.long))
+
+
+def embed_samples(network: Network, data: LabelledImages, split: str | None) -> Source:
+    """Embeddings with names, and labels where they are known: of a split, or of labelled texts."""
+    import numpy as np
+
+    from uncollapse.data.sources import Source
+    from uncollapse.training import embed
+    from uncollapse.training.measures import name_labels
+
+    points = embed(network.model, data).numpy()
+    title = "the texts" if network.run is None else network.run.path.resolve().name
+    origin = None if network.run is None else _origin(network.run, network.step, split)
+    texts = data.texts()
+    if texts is not None:
+        names = np.array([text[:_LONGEST] for text in texts])
+        labels = name_labels(data.labels, data.class_names) if data.class_names else None
+        fine = data.fine_labels
+        fines = None if fine is None else name_labels(fine, data.fine_names)
+        return Source(points, labels, fines, names, origin, title=title)
     if data.files is not None:
-        return list(data.files)
-    classes = [data.class_names.get(int(c), str(int(c))) for c in data.labels]
-    return [f"{row} ({name})" if known else str(row) for row, name in enumerate(classes)]
-
-
-def _embed_plainly(
-    backbone: Path, texts: str | None, split: str | None, root: Path | None, out: Path
-) -> None:
-    """Texts through a backbone that nobody has trained further."""
-    from rich.console import Console
-
-    from uncollapse import training
-    from uncollapse._base.check import InputError
-    from uncollapse.cli.text_choice import given_texts, text_backbone
-    from uncollapse.data.embeddings import write_embeddings
-
-    if texts is None:
-        raise InputError("--texts", "nothing", "a file or dataset of texts for this backbone")
-    words, console = given_texts([texts], split, root), Console()
-    with console.status(f"embedding {len(words.data):,} texts"):
-        points = training.embed(text_backbone(backbone), words.data).numpy()
-    path = write_embeddings(words.described(points), out)
-    say(console, f"wrote {len(words.data):,} embeddings to {path}: {backbone} as it comes")
+        names = np.array(data.files)
+    else:
+        classes = [data.class_names.get(int(c), str(int(c))) for c in data.labels]
+        names = np.array([f"{row} ({name})" for row, name in enumerate(classes)])
+    if split is None:
+        return Source(points, names=names, origin=origin, title=title)
+    fines = None if data.fine_labels is None else data.fine_labels.numpy()
+    cameras = {} if data.cameras is None else {"cameras": data.cameras.numpy()}
+    labels = data.labels.numpy()
+    return Source(points, labels, fines, names, origin, columns=cameras, title=title)
 
 
 def _origin(run: Run, step: int, split: str | None) -> Origin:
     """Where rows come from, with the run's first scale; a warning where that is not known.
 
-    Images of one's own get none: few of them, or of another kind, are no smaller for being shrunk.
+    Images of one's own get none: a few of them, or of another kind, say nothing about shrinking.
     """
     from uncollapse._base.files import DamagedFileError
-    from uncollapse.cli.errors import warn
-    from uncollapse.data.readers import Origin
+    from uncollapse.data.sources import Origin
     from uncollapse.training import NotMeasuredError
 
     start = None
@@ -202,17 +254,3 @@ def _origin(run: Run, step: int, split: str | None) -> Origin:
     except (DamagedFileError, NotMeasuredError) as error:
         warn(f"{error}. The file holds no scale to compare with")
     return Origin(run.path.resolve().name, step, split, start, run.config.loss.normalizes)
-
-
-def _described(points: object, data: LabelledImages, origin: Origin) -> Embeddings:
-    import numpy as np
-
-    from uncollapse.data.embeddings import Embeddings
-
-    array, known = np.asarray(points), origin.split is not None
-    names = np.array(sample_names(data, known))
-    if not known:
-        return Embeddings(array, names=names, origin=origin)
-    fine = None if data.fine_labels is None else data.fine_labels.numpy()
-    beside = {} if data.cameras is None else {"cameras": data.cameras.numpy()}
-    return Embeddings(array, data.labels.numpy(), fine, names, origin, columns=beside)

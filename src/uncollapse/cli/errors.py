@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import typer
 from rich.console import Console
 
-from uncollapse._base.check import visible
-from uncollapse.cli.plain_lines import say
+from uncollapse.cli.printing import one_line, say
 
-__all__ = ["BUG", "INTERRUPTED", "USER_ERROR", "run", "warn"]
+__all__ = ["BUG", "INTERRUPTED", "USER_ERROR", "run"]
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
 
@@ -35,19 +34,10 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
             raise
         code, line = _explain(error)
         if line:
-            _print(f"error: {line}", "red")
+            say(f"error: {line}", style="red", console=Console(stderr=True))
     except KeyboardInterrupt:
         code = INTERRUPTED
     return code if isinstance(code, int) else 0
-
-
-def warn(text: str) -> None:
-    """One yellow line that a user should know of; the command goes on."""
-    _print(f"warning: {_one_line(text)}", "yellow")
-
-
-def _print(text: str, colour: str) -> None:
-    say(Console(stderr=True), text, style=colour)
 
 
 def _explain(error: Exception) -> tuple[int, str]:
@@ -56,37 +46,33 @@ def _explain(error: Exception) -> tuple[int, str]:
     if type(error).__name__ == "NoArgsIsHelpError":  # the help page was asked for and is shown
         return 0, ""
     if isinstance(error, _UsageError):
-        return USER_ERROR, _one_line(error.format_message()) + _where_to_look(error)  # type: ignore[attr-defined]
+        return USER_ERROR, one_line(error.format_message()) + _where_to_look(error)  # type: ignore[attr-defined]
     if type(error).__module__.startswith("uncollapse."):  # our own errors are written for people
         return USER_ERROR, _our_words(error)
     if _no_memory(error):
         fewer = "try smaller batches (batch.p, batch.k, evaluate.batch), model.dim or data.size"
-        return USER_ERROR, f"out of memory: {fewer} ({_one_line(str(error))})"
+        return USER_ERROR, f"out of memory: {fewer} ({one_line(str(error))})"
     if isinstance(error, OSError):
         named = f"{error.filename}: " if error.filename else ""
-        return USER_ERROR, _one_line(f"{named}{error.strerror or error}")
+        return USER_ERROR, one_line(f"{named}{error.strerror or error}")
     hint = "this is a bug in uncollapse: run again with --debug and report what it prints"
-    return BUG, _one_line(f"{type(error).__name__}: {error} ({hint})")
+    return BUG, one_line(f"{type(error).__name__}: {error} ({hint})")
 
 
 def _our_words(error: Exception) -> str:
-    several = getattr(error, "errors", ())  # training's WrongKeysError: a line for each key
-    if not several:
-        return _one_line(str(error))
+    keys = getattr(error, "errors", ())  # training's WrongKeysError: a line for each key
+    if not keys:
+        return one_line(str(error))
     head = str(error).splitlines()[0]
-    return "\n".join([head, *(f"- {_one_line(str(one))}" for one in several)])
+    return "\n".join([head, *(f"- {one_line(str(key))}" for key in keys)])
 
 
 def _no_memory(error: Exception) -> bool:
-    """Whether it is NumPy's or torch's word for it, on the CPU or a GPU."""
-    told = "allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and told)
+    """Whether it is NumPy's error for that, or torch's, on the CPU or a GPU."""
+    torchs = "allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torchs)
 
 
 def _where_to_look(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     return f" (see: {context.command_path} --help)" if context is not None else ""
-
-
-def _one_line(text: str) -> str:
-    return visible(" ".join(text.split()))

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uncollapse.cli.embed import TrustOption
-from uncollapse.cli.file_options import must_exist
-from uncollapse.cli.forecast_race import check_race, race_strategies, tell_winner
-from uncollapse.cli.plain_lines import say
+from uncollapse._base.check import InputError
+from uncollapse._base.progress import progress_reporter
+from uncollapse._base.table import Cell, Table
+from uncollapse.cli.options import TrustOption, must_exist
+from uncollapse.cli.printing import say, show
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from uncollapse._base.table import FittedTable
     from uncollapse.health import Forecast
+    from uncollapse.training import Config
+    from uncollapse.training.races import RaceResult
 
-__all__ = ["command"]
+__all__ = ["command", "forecast_tables", "race_table"]
 
-_COLOURS = {"none": "green", "some": "yellow", "high": "red"}
-_SPARE = {"±": 3, "bound": 2, "diameter": 1}  # what goes first where there is no room
+_COLORS = {"none": "green", "some": "yellow", "high": "red"}
+_RECALL = "R@1 train"
+_RESULTS = {"wins": "green", "shrinks": "red"}
 _P, _K = "2,4,8,18", "2,4,8,16,32"
 
 
 def command(
     config: Annotated[Path, typer.Argument(help="The run as a TOML file.")],
-    more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="More runs for --fit-c.")
-    ] = None,
     p: Annotated[
         str | None,
         typer.Option(
@@ -54,10 +54,6 @@ def command(
         int, typer.Option(help="Also train each shape for this many steps (at least 10).", min=0)
     ] = 0,
     c: Annotated[float, typer.Option("--c", help="The constant of HNM (17).", min=0.0)] = 2.0,
-    fit: Annotated[
-        Path | None,
-        typer.Option("--fit-c", metavar="RUN...", help="Fit that constant from finished runs."),
-    ] = None,
     race: Annotated[
         bool,
         typer.Option(
@@ -78,90 +74,97 @@ def command(
 ) -> None:
     """Predict collapse before training, for batch shapes, dimensions and strategies."""
     must_exist(config)
-    from rich.console import Console
-
-    from uncollapse._base.check import InputError
-    from uncollapse._base.progress import progress_reporter
     from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
+    from uncollapse.training.config import better_path
     from uncollapse.training.predictions import forecast_run, save_forecast
-    from uncollapse.training.races import save_race
+    from uncollapse.training.races import race_budget, save_race
     from uncollapse.training.run import check_trusted
 
     settings = load_config(config, changes or []).with_root(data_root)
     check_trusted(config.parent, settings, trust=trust)
-    console = Console()
     if race_steps is not None and not race:
-        raise InputError("--race-steps", race_steps, "--race as well")
-    shape = _P, _K
+        raise InputError.conflict("--race-steps needs --race")
+    default_p, default_k = _P, _K
     if race:
-        check_race(config, settings, race_steps)
+        better_path(config)  # before anything is computed: is there room for the result?
+        race_budget(settings, race_steps)
         if settings.batch.sampler == "pk":
-            shape = str(settings.batch.p), str(settings.batch.k)
-    if fit is not None or more:
-        c = _fitted(fit, more or [], console)
+            default_p, default_k = str(settings.batch.p), str(settings.batch.k)
     with progress_reporter(True, "forecasting") as report:
-        found = forecast_run(
+        forecast = forecast_run(
             settings,
-            _numbers("--p", shape[0] if p is None else p),
-            _numbers("--k", shape[1] if k is None else k),
+            _numbers("--p", default_p if p is None else p),
+            _numbers("--k", default_k if k is None else k),
             _numbers("--dim", dim) if dim else None,
             c=c,
             probe_steps=probe,
             progress=report,
         )
-    console.print(*_tables(found, alternatives=not race), sep="\n")
+    show(*forecast_tables(forecast, alternatives=not race))
     if not race:
-        console.print(f"[bold]recommended[/bold]  {found.reason}", highlight=False)
-    console.print(
+        show(f"[bold]recommended[/bold]  {forecast.reason}")
+    show(
         f"bound: HNM (17) with c = {c:.3g} is a forecast, not a guarantee: real training has "
         f"violated it. modes: mode drift{f' after {probe} steps' if probe else ''}; above 0.1 the "
-        "loss merges the modes of a class.",
-        highlight=False,
+        "loss merges the modes of a class."
     )
-    written = [] if out is None else save_forecast(found, out)
-    raced = None
-    if race:
-        raced = race_strategies(settings, race_steps, console)
-        written += [] if out is None else save_race(raced, out)
-    about = f"{found.cells[0].strategy} on {settings.data.name}, {settings.model.backbone}"
+    written = [] if out is None else save_forecast(forecast, out)
+    result = _race(settings, race_steps) if race else None
+    if result is not None and out is not None:
+        written += save_race(result, out)
+    about = f"{forecast.cells[0].strategy} on {settings.data.name}, {settings.model.backbone}"
     for page in filter(None, (html, None if out is None else out / "forecast.html")):
         title = f"Forecast of {config.name}"
-        written.append(save_forecast_page(found, page, title, about, raced))
+        written.append(save_forecast_page(forecast, page, title, about, result))
     for path in written:
-        say(console, f"wrote {path}")
-    if raced is not None:
-        tell_winner(raced, config, changes or [], data_root, console)
+        say(f"wrote {path}")
+    if result is not None:
+        _tell_winner(result, config, changes or [], data_root)
 
 
-def _fitted(first: Path | None, more: list[Path], console: Console) -> float:
-    from uncollapse._base.check import InputError
-    from uncollapse.training import Run
-    from uncollapse.training.predictions import before_and_after, fit_c
+def _race(settings: Config, steps: int | None) -> RaceResult:
+    """Run the race and print its table."""
+    from uncollapse.training.races import race_run
 
-    if first is None:
-        raise InputError("arguments", str(more[0]), "one TOML file, or runs after --fit-c")
-    with console.status("reading finished runs"):
-        fitted = fit_c([before_and_after(Run.open(path)) for path in (first, *more)])
-    console.print(f"{fitted} (the smallest with which (17) held in all)", highlight=False)
-    return fitted.c
-
-
-def _tables(found: Forecast, *, alternatives: bool) -> list[FittedTable]:
-    """The own strategy for each batch shape and dimension; then its alternatives, in short."""
-    from rich.text import Text
-
-    from uncollapse._base.table import Column, FittedTable
-
-    title = f"{found.cells[0].strategy}, at initialisation"
-    probed = found.cells[0].probe is not None
-    # Of figures for which a terminal has no room, files and the page have all.
-    columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound", *["left"] * probed]
-    own = FittedTable(
-        [Column(name, right=True, spare=_SPARE.get(name, 0)) for name in [*columns, "risk"]],
-        title=title,
+    with progress_reporter(True, "racing") as report:
+        result = race_run(settings, steps=steps, progress=report)
+    show(race_table(result))
+    show(
+        f"{_RECALL}: of {result.race.rows} training samples, kept out of the batches where there "
+        f"are enough; untrained {result.start:.1%}. left: their scale, over that of the untrained "
+        f"network. The race cost {result.race.spent:.0f} training steps."
     )
-    for cell in found.cells:
+    return result
+
+
+def _tell_winner(
+    result: RaceResult, config: Path, overrides: list[str], data_root: Path | None
+) -> None:
+    """Write the config of the winner, and say what it changes and how to train it."""
+    from uncollapse.training.config import save_better_config
+
+    if not result.changes:
+        show(f"[bold]{result.own} wins[/bold]: {config.name} can stay as it is")
+        return
+    show(f"[bold]{result.winner} beats {result.own}[/bold]")
+    for key, value in result.changes.items():
+        was = getattr(result.own, key.rpartition(".")[2])
+        say(f"  {key} = {json.dumps(value)}  (was {json.dumps(was)})")
+    better = save_better_config(config, result.changes, overrides)
+    say(f"wrote {better}")
+    words = ["uncollapse", "train", str(better), "--out", f"runs/{better.stem}"]
+    words += [] if data_root is None else ["--data-root", str(data_root)]
+    say(f"train it: {shlex.join(words)}", whole=True)
+
+
+def forecast_tables(forecast: Forecast, *, alternatives: bool) -> list[Table]:
+    """The own strategy for each batch shape and dimension; then its alternatives, in short."""
+    title = f"{forecast.cells[0].strategy}, at initialisation"
+    probed = forecast.cells[0].probe is not None
+    columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound", *["left"] * probed]
+    own = Table([*columns, "risk"], title=title, keys=3)
+    for cell in forecast.cells:
         own.add(
             str(cell.p),
             str(cell.k),
@@ -172,26 +175,43 @@ def _tables(found: Forecast, *, alternatives: bool) -> list[FittedTable]:
             f"{cell.diameter:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
             *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
-            Text(cell.risk, style=_COLOURS[cell.risk]),
+            Cell(cell.risk, style=_COLORS[cell.risk]),
         )
-    if not found.alternatives or not alternatives:
+    if not forecast.alternatives or not alternatives:
         return [own]
-    heads = [Column("strategy", folds=True), Column("largest drift", right=True)]
-    others = FittedTable(
-        [*heads, Column("shrinks in", folds=True), Column("modes", folds=True)],
+    others = Table(
+        ["strategy", "largest drift", "shrinks in", "modes"],
         title="alternatives, same shapes, at initialisation",
     )
-    for strategy in dict.fromkeys(cell.strategy for cell in found.alternatives):
-        cells = [cell for cell in found.alternatives if cell.strategy == strategy]
+    for strategy in dict.fromkeys(cell.strategy for cell in forecast.alternatives):
+        cells = [cell for cell in forecast.alternatives if cell.strategy == strategy]
         worst = max(cells, key=lambda cell: cell.drift)
         shrinking = sum(cell.risk != "none" for cell in cells)
         others.add(
             str(strategy),
-            Text(f"{worst.drift:+.3f}", style=_COLOURS[worst.risk]),
+            Cell(f"{worst.drift:+.3f}", style=_COLORS[worst.risk]),
             f"{shrinking} of {len(cells)} shapes",
             _range([cell.mode_drift for cell in cells]),
         )
     return [own, others]
+
+
+def race_table(result: RaceResult) -> Table:
+    """The strategies of a race, best first."""
+    table = Table(
+        ["strategy", "drift", "steps", _RECALL, "left", "result"],
+        title=f"race from the untrained network, best first; own: {result.own}",
+    )
+    for entrant in result.by_place:
+        table.add(
+            str(entrant.strategy),
+            f"{round(entrant.drift, 3) + 0.0:+.3f}",  # no -0.000
+            "–" if entrant.steps is None else str(entrant.steps),
+            "–" if entrant.recall is None else f"{entrant.recall:.1%}",
+            "–" if entrant.scale is None else f"{entrant.scale:.2g}",
+            Cell(entrant.result, style=_RESULTS.get(entrant.result, "")),
+        )
+    return table
 
 
 def _signed(drift: float) -> str:
@@ -202,16 +222,11 @@ def _range(drifts: list[float]) -> str:
     known = [value for value in drifts if not math.isnan(value)]
     if not known:
         return "–"
-    return " to ".join(dict.fromkeys(_signed(one) for one in (min(known), max(known))))
+    return " to ".join(dict.fromkeys(_signed(drift) for drift in (min(known), max(known))))
 
 
 def _numbers(option: str, text: str) -> list[int]:
-    from uncollapse._base.check import InputError
-
-    try:
-        found = [int(word) for word in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
+    numbers = [int(word) for word in text.split(",") if word.strip().isdecimal()]
+    if len(numbers) < len(text.split(",")) or min(numbers) < 1:
         raise InputError(option, repr(text), "whole numbers of at least 1, such as 2,4,8")
-    return found
+    return numbers

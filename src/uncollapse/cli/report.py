@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from uncollapse.cli.file_options import must_exist
-from uncollapse.cli.plain_lines import say
+from uncollapse.cli.options import must_exist
+from uncollapse.cli.printing import say, status, warn
 
 __all__ = ["command"]
 
@@ -22,14 +22,10 @@ def command(
 ) -> None:
     """Write a self-contained HTML page: verdict, curves, config, maps, pictures."""
     must_exist(*runs)
-    from rich.console import Console
-
-    from uncollapse.cli.errors import warn
     from uncollapse.report import run_report
 
-    console = Console(highlight=False)
     if out is None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
-    with console.status(f"reading {len(runs)} run{'s' * (len(runs) > 1)}"):
+    with status(f"reading {len(runs)} run{'s' * (len(runs) > 1)}"):
         written = run_report(runs, out, warn=warn)
-    say(console, f"wrote {written}")
+    say(f"wrote {written}")

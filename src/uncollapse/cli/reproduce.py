@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from uncollapse.cli.plain_lines import say
+from uncollapse._base.table import Cell, Table
+from uncollapse.cli.printing import say, show
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from uncollapse.papers import Page
+
+__all__ = ["command", "listing_table", "show_page"]
+
+_COLOURS = {
+    "yes": "green",
+    "NO": "bold red",
+    "partly": "yellow",
+    "holds": "green",
+    "violated": "red",
+    "vacuous": "yellow",
+    "undecided": "cyan",
+    "true": "green",
+    "true if": "yellow",
+    "false": "red",
+    "misprint": "magenta",
+}
+_NOTES = """
+The last four columns are of the run that stands in docs/results. took: training on two cores, one \
+run after the other, or drawing; items that share runs each count them. real: whether the data was \
+the paper's own; part where some of it was missing. Scales: smoke, laptop, paper."""
 
 
 def command(
@@ -41,17 +65,12 @@ def command(
     ] = None,
 ) -> None:
     """Reproduce a figure, table or claim of the two papers, next to the paper's numbers."""
-    from rich.console import Console
-
-    from uncollapse.cli.reproduce_tables import listing_notes, listing_table, show_page
     from uncollapse.papers import get_item
 
-    console = Console()
     if listing or item is None:
-        console.print(listing_table())
-        console.print(f"\n{listing_notes()}", highlight=False)
+        show(listing_table(), _NOTES)
         if item is None and not listing:
-            console.print("\nGive one of these names:  uncollapse reproduce fig4")
+            show("\nGive one of these names:  uncollapse reproduce fig4")
         return
     made = get_item(item).run(
         out,
@@ -63,6 +82,57 @@ def command(
         weights=weights,
     )
     for page in made.pages:
-        show_page(console, page)
+        show_page(Console(highlight=False), page)
     for path in made.files:
-        say(console, f"wrote {path}")
+        say(f"wrote {path}")
+
+
+def listing_table() -> Table:
+    """All items: what they need, and how they were last recorded.
+
+    >>> from uncollapse.papers import CATALOGUE
+    >>> len(listing_table().rows) == len(CATALOGUE)
+    True
+    """
+    from uncollapse.papers import CATALOGUE, SCALES, read_recorded
+
+    recorded = read_recorded()
+    heads = ["name", "what it makes", "needs", "scale", "took", "data used", "real"]
+    table = Table([*heads, *(f"about, {scale}" for scale in SCALES)])
+    for item in CATALOGUE.values():
+        last = recorded.get(item.name)
+        facts = ["–"] * 4
+        if last is not None:
+            facts = [last.scale, last.time, last.data or "none", last.real or "–"]
+        times = [item.time_at(scale) or "–" for scale in SCALES]
+        table.add(item.name, item.summary, item.needs, *facts, *times)
+    return table
+
+
+def show_page(console: Console, page: Page) -> None:
+    """Print a page: its tables, how they were made, and the notes."""
+    for number, table in enumerate(page.tables):
+        if number:
+            console.print()
+        console.print(_coloured(table, page.title if number == 0 else ""))
+        for note in table.notes:
+            say(note, console=console)
+    for name, value in page.about.items():
+        say(f"{name}: {value}", console=console)
+    for note in page.notes:
+        say(note, console=console)
+
+
+def _coloured(table: Table, title: str) -> Table:
+    rows = [list(line) for line in table.lines]
+    if table.verdict is not None:
+        for row in rows:
+            text = str(row[table.verdict].text)
+            row[table.verdict] = Cell(text, style=_colour(text))
+    titles = "\n".join(text for text in (title, table.title) if text)
+    keys = next((i for i, name in enumerate(table.head) if name and i > 0), 1)
+    return replace(table, rows=rows, title=titles, notes=(), keys=keys)
+
+
+def _colour(text: str) -> str:
+    return _COLOURS.get(text) or _COLOURS.get(text.split(" ")[0]) or ""

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
+from uncollapse._base.check import InputError, visible
+from uncollapse._base.table import Table
 from uncollapse.cli.embed import (
-    BestOption,
-    RootOption,
-    SplitOption,
-    TrustOption,
-    sample_names,
-    split_images,
-    usual_split,
+    embed_samples,
+    is_backbone,
+    load_samples,
+    open_network,
+    unlabelled_texts,
 )
-from uncollapse.cli.file_options import (
-    FeaturesOption,
-    IdOption,
-    IgnoreOption,
-    LabelOption,
-    LabelsOption,
+from uncollapse.cli.options import (
+    EMBED_FIRST,
+    Columns,
     MetricOption,
-    is_cosine,
+    RunOptions,
+    SplitOption,
+    grouped,
     is_run,
+    normalizes,
     only_for,
-    open_embeddings,
+    open_file,
 )
-from uncollapse.cli.neighbour_lists import (
-    FoundNeighbours,
-    check_ending,
-    show_neighbours,
-    write_neighbours,
-)
-from uncollapse.cli.plain_lines import say
+from uncollapse.cli.printing import say, show, status
 
-__all__ = ["search_command"]
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
+    from uncollapse.cli.embed import Network
+    from uncollapse.data import LabelledImages
+    from uncollapse.data.sources import Source
+    from uncollapse.metrics.nearest_rows import Neighbours
+
+__all__ = ["neighbour_table", "search_command"]
+
+_ENDINGS = (".png", ".csv", ".json")
+_SHOWN = 10  # queries on a terminal; a file has all
+_MOST_SHEET = 100  # queries that a contact sheet has room for
 
 
+@dataclass(frozen=True)
+class _Search:
+    """What is searched and for what; `rows` are the queries' own in the gallery, if they have any.
+
+    `about` is a line about the network. `pictures` gives those of some rows of the gallery,
+    `query_pictures` those of the queries.
+    """
+
+    gallery: Source
+    queries: Source
+    rows: Array | None
+    about: str = ""
+    pictures: Callable[[list[int]], Sequence[Any]] | None = None
+    query_pictures: Callable[[], Sequence[Any]] | None = None
+
+
+@grouped
 def search_command(
     source: Annotated[
         Path,
@@ -47,6 +72,8 @@ def search_command(
             help="A run directory or a file of embeddings; or a backbone for texts, sentence:NAME.",
         ),
     ],
+    columns: Columns,
+    options: RunOptions,
     queries: Annotated[
         list[str] | None,
         typer.Argument(
@@ -58,12 +85,12 @@ def search_command(
     gallery: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Image files or folders, or a file or dataset of texts, instead of a run's split."
+            help="What a run's network searches: image files or folders, or files of texts; by "
+            "default the split."
         ),
     ] = None,
     like: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Take the queries from this file instead."),
+        Path | None, typer.Option(help="Search a file for the rows of this other file.")
     ] = None,
     split: SplitOption = None,
     k: Annotated[int, typer.Option("-k", help="How many neighbours.", min=1)] = 8,
@@ -78,142 +105,195 @@ def search_command(
         ),
     ] = None,
     metric: MetricOption = "euclidean",
-    data_root: RootOption = None,
-    best: BestOption = False,
-    trust: TrustOption = False,
-    labels: LabelsOption = None,
-    features: FeaturesOption = None,
-    label: LabelOption = None,
-    id_: IdOption = None,
-    ignore: IgnoreOption = None,
 ) -> None:
     """Find the nearest neighbours of images, texts or a file's rows: a table or a contact sheet."""
-    from uncollapse._base.check import InputError
-    from uncollapse.cli.text_choice import is_text_backbone
-
-    check_ending(out)
-    if is_text_backbone(source) or is_run(source):
-        of_files = {
-            "--like": like,
-            "--images": images,
-            "--labels": labels,
-            "--features": features,
-            "--label": label,
-            "--id": id_,
-            "--ignore": ignore,
-            "--metric": is_cosine(metric),
-        }
-        only_for("a run directory", "embed the run into a file, and search that", of_files)
-        if not queries:
-            allowed = "image files, texts, or row numbers of the split"
-            raise InputError("queries", "nothing", allowed)
-        if is_text_backbone(source):
-            only_for("a backbone", "it is of a run", {"--best": best, "--trust": trust})
-            _search_plainly(source, queries, gallery, split, k, out, data_root)
-            return
-        _search_run(source, queries, gallery, split, k, out, data_root, best, trust)
-        return
-    of_runs = {
-        "--gallery": gallery,
-        "--split": split,
-        "--data-root": data_root,
-        "--best": best,
-        "--trust": trust,
-    }
-    way = "name the file to search first, and other files' rows with --like"
-    only_for("a file of embeddings", way if gallery else "it is of a run", of_runs)
-    found = open_embeddings(source, labels, features, label, id_, ignore)
-    other = None if like is None else open_embeddings(like, None, features, label, id_, ignore)
-    from uncollapse.cli.file_search import search_file
-
-    search_file(source, found, like, other, queries or [], k, out, images, is_cosine(metric))
-
-
-def _search_run(
-    run: Path,
-    queries: list[str],
-    gallery: list[Path] | None,
-    split: str | None,
-    k: int,
-    out: Path | None,
-    data_root: Path | None,
-    best: bool,
-    trust: bool,
-) -> None:
-    import torch
-    from rich.console import Console
-
-    from uncollapse import training
-    from uncollapse.cli.network_choice import choose, said
-    from uncollapse.metrics.nearest_rows import nearest
-    from uncollapse.training.assemble import trains_on_texts
-    from uncollapse.training.evaluation import images_of_files
-
-    opened = training.Run.open(run, trust=trust)
-    chosen = choose(opened, best)
-    model = chosen.model
-    if trains_on_texts(opened.config):
-        from uncollapse.cli.text_choice import GivenTexts, given_texts
-        from uncollapse.cli.text_search import search_texts
-
-        if gallery:
-            words = given_texts(gallery, split, data_root)
-        else:
-            name = split or usual_split(opened)
-            words = GivenTexts(split_images(opened, None, name, data_root), known=True)
-        numbers = _row_numbers(queries, len(words.data))
-        search_texts(model, said(chosen), words, queries, numbers, k, out)
-        return
-    split = split or usual_split(opened)
-    shelf = split_images(opened, gallery, split, data_root)
-    console = Console()
-    with console.status(f"embedding {len(shelf):,} samples"):
-        points = training.embed(model, shelf)
-    rows = _row_numbers(queries, len(shelf))
-    asked = images_of_files(queries, opened) if rows is None else shelf.subset(rows)
-    z = training.embed(model, asked) if rows is None else points[torch.tensor(rows)]
-    hits = nearest(z, points, k, None if rows is None else torch.tensor(rows))
-    right = None if rows is None else (shelf.labels[hits.rows] == asked.labels[:, None]).tolist()
-    # The names of samples without a file have their class in them.
-    found = FoundNeighbours(queries, sample_names(shelf, gallery is None), hits, None, right)
-    show_neighbours(console, found)
-    say(console, said(chosen))
+    if out is not None and out.suffix not in _ENDINGS:
+        raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
+    sheet = out is not None and out.suffix == ".png"
+    normalize = normalizes(metric)
+    if is_backbone(source) or is_run(source):
+        only_for("files of embeddings", EMBED_FIRST, columns, like=like, images=images)
+        search = _of_network(source, queries or [], gallery, split, options, sheet)
+    else:
+        instead = "name the file to search first, and a file of queries with --like"
+        only_for("runs", instead, options, gallery=gallery, split=split)
+        if sheet and (images is None or like is not None):
+            need = "give --images, the pictures of the file's own rows, and no --like"
+            raise InputError.conflict(f"--out {out}: for a .png {need}; or write .csv or .json")
+        search = _of_file(source, queries or [], like, columns, images if sheet else None)
+    if sheet and len(search.queries) > _MOST_SHEET:
+        given = f"{out} of {len(search.queries):,}"
+        raise InputError("--out", given, f"at most {_MOST_SHEET} queries for a .png")
+    hits = _nearest(search, k, normalize)
+    measure = "cosine" if normalize else "distance"
+    entries = _entries(search, hits, measure)
+    count = min(_SHOWN, len(search.queries))
+    show(neighbour_table(entries[: count * k], measure))
+    say(_summary(search, entries, count, k, out))
     if out is not None:
-        pictures = None
-        if out.suffix == ".png":
-            pictures = list(asked.pixels()), [list(shelf.pixels(row)) for row in hits.rows]
-        say(console, f"wrote {write_neighbours(out, found, pictures)}")
+        say(f"wrote {_write(out, search, hits, entries, k)}")
 
 
-def _search_plainly(
-    backbone: Path,
+def _of_network(
+    name: Path,
     queries: list[str],
     gallery: list[Path] | None,
     split: str | None,
-    k: int,
-    out: Path | None,
-    data_root: Path | None,
-) -> None:
-    """Search texts with a backbone that nobody has trained further."""
-    from uncollapse._base.check import InputError
-    from uncollapse.cli.text_choice import given_texts, text_backbone
-    from uncollapse.cli.text_search import search_texts
-
-    if not gallery:
+    options: RunOptions,
+    sheet: bool,
+) -> _Search:
+    """The samples of a run's split, or of files, searched for its rows or for other samples."""
+    if not queries:
+        allowed = "image files, texts, or row numbers of the split"
+        raise InputError("queries", "nothing", allowed)
+    if is_backbone(name) and not gallery:
         raise InputError("--gallery", "nothing", "a file or dataset of texts to search in")
-    words = given_texts(gallery, split, data_root)
-    rows = _row_numbers(queries, len(words.data))
-    said = f"{backbone} as it comes"
-    search_texts(text_backbone(backbone), said, words, queries, rows, k, out)
+    network = open_network(name, options)
+    if sheet and network.on_texts:
+        raise InputError("--out", "a .png file", "a .csv or .json file: texts have no pictures")
+    data, name_of_split = load_samples(network, gallery, split, options.data_root)
+    with status(f"embedding {len(data):,} samples"):
+        source = embed_samples(network, data, name_of_split)
+        if all(query.isdecimal() for query in queries):  # '²' is a digit, but no number
+            rows = source.find_rows(queries)
+            asked, samples = source.select(rows), data.subset(rows)
+        else:
+            rows = None
+            samples = _query_samples(network, queries)
+            asked = embed_samples(network, samples, None)
+    labels = source.labels
+    if labels is not None and data.class_names and not data.holds_texts:
+        names = np.array([data.class_names.get(label, str(label)) for label in labels.tolist()])
+        source = replace(source, labels=names)
+        asked = asked if rows is None else replace(asked, labels=names[rows])
+    return _Search(
+        source,
+        asked,
+        rows,
+        network.about,
+        lambda some: list(data.pixels(some)),
+        lambda: list(samples.pixels()),
+    )
 
 
-def _row_numbers(queries: list[str], size: int) -> list[int] | None:
-    """The queries as rows of the gallery, if they all are numbers."""
-    from uncollapse._base.check import InputError
+def _query_samples(network: Network, queries: list[str]) -> LabelledImages:
+    """Images of these files; or texts, each query one or a file of them."""
+    if not network.on_texts:
+        return load_samples(network, queries, None, None)[0]
+    from uncollapse.data.own import TEXT_TABLES, read_texts
 
-    if not all(query.isdecimal() for query in queries):  # '²' is a digit, but no number
-        return None
-    rows = [int(query) for query in queries]
-    if max(rows) >= size:
-        raise InputError("queries", max(rows), f"a row number below {size}")
-    return rows
+    texts: list[str] = []
+    for query in queries:
+        is_file = query.endswith((".txt", *TEXT_TABLES)) and not any(map(str.isspace, query))
+        texts += read_texts(Path(query)) if is_file else [query]
+    return unlabelled_texts(texts)
+
+
+def _of_file(
+    file: Path, queries: list[str], like: Path | None, columns: Columns, images: Path | None
+) -> _Search:
+    """The rows of a file searched for some of themselves, or for those of another file."""
+    source = open_file(file, columns)
+    other = (
+        source if like is None else open_file(like, replace(columns, labels=None, fine_labels=None))
+    )
+    dim, wanted = other.points.shape[1], source.points.shape[1]
+    if dim != wanted:
+        given = f"{other.title} with {dim}"
+        raise InputError("--like", given, f"a file of {wanted} dimensions")
+    rows = other.find_rows(queries) if queries else np.arange(len(other))
+    if images is None:
+        return _Search(source, other.select(rows), rows if like is None else None)
+    pictures = source.find_pictures(images)
+
+    def of_rows(some: list[int]) -> list[Any]:
+        return [pictures[row] for row in some]
+
+    asked = other.select(rows)
+    return _Search(source, asked, rows, "", of_rows, lambda: of_rows(rows.tolist()))
+
+
+def _nearest(search: _Search, k: int, normalize: bool) -> Neighbours:
+    import torch
+    from torch.nn.functional import normalize as unit
+
+    from uncollapse.metrics.nearest_rows import nearest
+
+    z, gallery = (torch.from_numpy(one.points) for one in (search.queries, search.gallery))
+    if normalize:
+        z, gallery = unit(z, eps=1e-300), unit(gallery, eps=1e-300)
+    own = None if search.rows is None else torch.from_numpy(search.rows)
+    return nearest(z, gallery, k, own, progress=None)
+
+
+def _entries(search: _Search, hits: Neighbours, measure: str) -> list[dict[str, Any]]:
+    """One entry per neighbour, as a file has it: `same` where both labels are known."""
+    gallery, queries = search.gallery, search.queries
+    names, asked, labels = gallery.row_names, queries.row_names, gallery.labels
+    shown, fine = labels, gallery.fine_labels
+    if labels is not None and fine is not None and labels.dtype.kind == fine.dtype.kind == "U":
+        shown = np.array([f"{label} / {finer}" for label, finer in zip(labels, fine, strict=True)])
+    entries = []
+    for query, row_of_hits in enumerate(hits.rows.tolist()):
+        for rank, row in enumerate(row_of_hits):
+            entry = {"query": asked[query], "rank": rank + 1, "row": row, "neighbour": names[row]}
+            if shown is not None:
+                entry["label"] = shown[row].item()
+            if labels is not None and queries.labels is not None:
+                entry["same"] = str(labels[row]) == str(queries.labels[query])
+            distance = float(hits.distances[query, rank])
+            entry[measure] = 1 - distance * distance / 2 if measure == "cosine" else distance
+            entries.append(entry)
+    return entries
+
+
+def neighbour_table(entries: Sequence[dict[str, Any]], measure: str) -> Table:
+    """Queries, each with its neighbours, nearest first."""
+    first = entries[0]
+    heads = ["query", "rank", "neighbour", *["label"] * ("label" in first)]
+    table = Table([*heads, *[""] * ("same" in first), measure], keys=2)
+    for entry in entries:
+        cells = [entry["query"] if entry["rank"] == 1 else "", str(entry["rank"])]
+        cells += [entry["neighbour"], *([str(entry["label"])] if "label" in entry else [])]
+        cells += ["✓" if entry["same"] else "✗"] if "same" in entry else []
+        table.add(*map(visible, [*cells, f"{entry[measure]:.4g}"]))
+    return table
+
+
+def _summary(
+    search: _Search, entries: Sequence[dict[str, Any]], count: int, k: int, out: Path | None
+) -> str:
+    """How many queries the table shows, what was searched, and how often the nearest is right."""
+    total, gallery = len(search.queries), search.gallery
+    part = f"the first {count} of " if count < total else ""
+    kind = "queries"
+    if search.rows is None and not search.about:
+        kind = f"rows of {search.queries.title}"
+    line = f"{part}{total:,} {kind} among {len(gallery):,} rows of {gallery.title}"
+    if "same" in entries[0]:
+        share = sum(entry["same"] for entry in entries[::k]) / total
+        line += f"; the nearest has the query's label in {share:.2%} of {total:,}"
+    line += f"; {search.about}" if search.about else ""
+    return line + ("; --out writes them all" if count < total and out is None else "")
+
+
+def _write(
+    out: Path, search: _Search, hits: Neighbours, entries: list[dict[str, Any]], k: int
+) -> Path:
+    """All of them as .csv or .json, or as a contact sheet of pictures."""
+    from uncollapse._base.files import write_csv, write_json
+
+    if out.suffix == ".json":
+        write_json(out, entries)
+    elif out.suffix == ".csv":
+        write_csv(out, list(entries[0]), [list(entry.values()) for entry in entries])
+    elif search.pictures is not None and search.query_pictures is not None:
+        from uncollapse.report.neighbours import contact_sheet, save_png
+
+        near = [search.pictures(rows) for rows in hits.rows.tolist()]
+        right = None
+        if "same" in entries[0]:
+            same = [entry["same"] for entry in entries]
+            right = [same[start : start + k] for start in range(0, len(same), k)]
+        return save_png(contact_sheet(search.query_pictures(), near, right), out)
+    return out

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uncollapse.cli.file_options import must_exist
-from uncollapse.cli.plain_lines import say
+from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.table import Table
+from uncollapse.cli.options import must_exist
+from uncollapse.cli.printing import say, show, status
 
 if TYPE_CHECKING:
-    from uncollapse._base.table import FittedTable
     from uncollapse.sweep.grid import Plan
     from uncollapse.sweep.jobs import Engine
 
@@ -45,62 +46,48 @@ def command(
     must_exist(sweep)
     from rich.console import Console
 
-    from uncollapse._base.check import check_choice
     from uncollapse._base.lock import FolderOwner
     from uncollapse.report.sweep_page import sweep_report
-    from uncollapse.sweep import load_sweep
-    from uncollapse.sweep.grid import (
-        check_kept,
-        keep_sweep,
-        make_plan,
-        runs_folder,
-        sweep_grid,
-        sweep_search,
-    )
+    from uncollapse.sweep import grid, load_sweep
     from uncollapse.sweep.jobs import Board
 
     check_choice("--engine", engine, ("local", "ray"))
     asked = load_sweep(sweep, data_root=data_root)
     folder = out or Path("runs") / sweep.stem
-    console = Console(highlight=False)
     # A second sweep in this folder is refused; looking at the cost of one is not.
     with nullcontext() if plan else FolderOwner(folder):
-        check_kept(asked, folder)
-        made = _engine(engine, runs_folder(folder), jobs, address)
-        with console.status("trying a few steps of the smallest and the largest run"):
-            foreseen = make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
-        console.print(_table(foreseen))
+        grid.check_kept(asked, folder)
+        made = _engine(engine, grid.runs_folder(folder), jobs, address)
+        with status("trying a few steps of the smallest and the largest run"):
+            foreseen = grid.make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
+        show(_table(foreseen))
         if plan:
             made.close()
             return
-        keep_sweep(asked, folder)
-        with Board(console, total=foreseen.total) as board:
-            run = sweep_grid if asked.search is None else sweep_search
+        grid.keep_sweep(asked, folder)
+        with Board(Console(highlight=False), total=foreseen.total) as board:
+            run = grid.sweep_grid if asked.search is None else grid.sweep_search
             results = run(asked, folder, made, board, retry_failed=retry_failed)
         for path in [*results.write(), *sweep_report(folder)]:
-            say(console, f"wrote {path}")
+            say(f"wrote {path}")
 
 
 def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engine:
-    from uncollapse._base.check import InputError
-
     if name == "ray":
         from uncollapse.sweep.engines import RayEngine
 
         return RayEngine(out, jobs, address)
     if address is not None:
-        raise InputError("--address", address, "--engine ray with it")
+        raise InputError.conflict("--address needs --engine ray")
     from uncollapse.sweep.engines import LocalEngine
     from uncollapse.sweep.jobs import cores
 
     return LocalEngine(out, jobs or cores())
 
 
-def _table(plan: Plan) -> FittedTable:
+def _table(plan: Plan) -> Table:
     """The plan for a person."""
-    from uncollapse._base.table import Column, FittedTable
-
-    table = FittedTable([Column("what"), Column("value", folds=True)], boxed=False, header=False)
+    table = Table(["", ""])
     table.add("runs", f"{plan.total}")
     table.add("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))
     table.add("to make now", f"{plan.left}, {plan.slots} at a time")

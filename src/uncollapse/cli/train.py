@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uncollapse.cli.embed import TrustOption
-from uncollapse.cli.file_options import must_exist
-from uncollapse.cli.plain_lines import say
-from uncollapse.cli.score_tables import split_tables
+from uncollapse.cli.errors import INTERRUPTED
+from uncollapse.cli.options import TrustOption, must_exist
+from uncollapse.cli.printing import say, show, split_tables, warn
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from uncollapse.training import Run
 
 __all__ = ["train_command"]
@@ -48,9 +45,6 @@ def train_command(
     Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
     """
     must_exist(config)
-    from rich.console import Console
-
-    from uncollapse.cli.errors import INTERRUPTED, warn
     from uncollapse.report import write_report
     from uncollapse.training import TrainingError, load_config
     from uncollapse.training import train as run_training
@@ -67,20 +61,18 @@ def train_command(
             raise
         raise typer.Exit(1) from None  # rank 0 says it
     if is_first():
-        console = Console()
-        _show(run, console)
-        say(console, f"report: {write_report(run, warn=warn)}")
+        _show(run)
+        say(f"report: {write_report(run, warn=warn)}")
     if run.summary["status"] == "interrupted":
         raise typer.Exit(INTERRUPTED)
 
 
-def _show(run: Run, console: Console) -> None:
+def _show(run: Run) -> None:
     from uncollapse.training.run import ends_below, start_scores
 
     summary, start = run.summary, start_scores(run)
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
-    console.print(*split_tables(scores, start))
+    show(*split_tables(scores, start))
     for line in ends_below(start, scores):
-        say(console, line)
-    said = f"{summary['status']} at step {summary['step']}: {run.path}"
-    say(console, said)
+        say(line)
+    say(f"{summary['status']} at step {summary['step']}: {run.path}")

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uncollapse.cli.file_options import (
-    FeaturesOption,
-    IdOption,
-    IgnoreOption,
-    LabelOption,
-    LabelsOption,
+from uncollapse._base.check import InputError
+from uncollapse._base.files import write_json
+from uncollapse.cli.embed import embed_samples, load_samples, open_network
+from uncollapse.cli.options import (
+    EMBED_FIRST,
+    Columns,
     MetricOption,
-    is_cosine,
-    open_embeddings,
+    RunOptions,
+    SplitOption,
+    grouped,
+    is_run,
+    normalizes,
+    only_for,
+    open_file,
 )
-from uncollapse.cli.plain_lines import say
-from uncollapse.cli.score_tables import ScoreLine, line_table
+from uncollapse.cli.printing import ScoreLine, line_table, say, show, warn
 
 if TYPE_CHECKING:
-    from uncollapse.data.embeddings import Embeddings
+    from uncollapse.data.sources import Source
     from uncollapse.metrics import VerificationResult
 
 __all__ = ["verify_command"]
@@ -29,14 +34,18 @@ __all__ = ["verify_command"]
 _ENDINGS = (".html", ".png", ".svg")
 
 
+@grouped
 def verify_command(
-    file: Annotated[
+    source: Annotated[
         Path,
         typer.Argument(
-            help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv; or a table with the "
-            "columns score and same."
+            metavar="RUN|FILE",
+            help="A run directory or a file of embeddings; or a table with the columns score and "
+            "same.",
         ),
     ],
+    columns: Columns,
+    options: RunOptions,
     pairs: Annotated[
         Path | None,
         typer.Option(
@@ -44,7 +53,7 @@ def verify_command(
             "pairs.txt.  \\[default: all pairs of rows, by their labels]"
         ),
     ] = None,
-    metric: MetricOption = "cosine",
+    metric: MetricOption = "euclidean",
     far: Annotated[
         str, typer.Option(metavar="RATES", help="False accept rates, separated by commas.")
     ] = "1e-1,1e-2,1e-3,1e-4,1e-5,1e-6",
@@ -58,181 +67,169 @@ def verify_command(
     ] = None,
     skip_missing: Annotated[
         bool,
-        typer.Option("--skip-missing", help="Skip pairs with a sample that is not in the file."),
+        typer.Option("--skip-missing", help="Skip pairs with a sample that is not there."),
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
-    labels: LabelsOption = None,
-    features: FeaturesOption = None,
-    label: LabelOption = None,
-    id_: IdOption = None,
-    ignore: IgnoreOption = None,
+    split: SplitOption = None,
 ) -> None:
     """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
-    from rich.console import Console
-
-    from uncollapse._base.check import InputError
-    from uncollapse.data.pair_lists import read_scored_pairs
-
-    cosine = is_cosine(metric)
+    normalize, rates = normalizes(metric), _rates(far)
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
-    rates = _rates(far)
-    scored = read_scored_pairs(file) if pairs is None and label is None else None
-    console = Console()
+    if is_run(source):
+        only_for("files of embeddings", EMBED_FIRST, columns)
+        scored = None
+    else:
+        from uncollapse.data.pair_lists import read_scored_pairs
+
+        only_for("runs", f"{source.name} is a file of embeddings", options, split=split)
+        scored = read_scored_pairs(source) if pairs is None and columns.label is None else None
     if scored is not None:
         from uncollapse.metrics import verification
 
         parts = scored.folds if folds is None else folds
         result = verification(scores=scored.scores, same=scored.same, folds=parts, far=rates)
-        said = f"{file.name}: {len(scored.scores):,} scored pairs"
+        about = f"{source.name}: {len(scored.scores):,} scored pairs"
     else:
-        found = open_embeddings(file, labels, features, label, id_, ignore)
+        rows = (
+            _rows_of_run(source, split, options) if source.is_dir() else open_file(source, columns)
+        )
+        settings: dict[str, Any] = {"normalize": normalize, "far": rates}
         if pairs is None:
-            if found.labels is None:
-                allowed = "--pairs, or labels: say with --label which column holds them"
-                raise InputError(file.name, f"no labels among {', '.join(found.held)}", allowed)
-            if folds is not None:
-                raise InputError("--folds", folds, "--pairs beside it, whose order makes the folds")
-            from uncollapse.metrics import verification
-
-            result = verification(found.points, found.labels, normalize=cosine, far=rates)
-            said = f"{file.name}: all pairs of {len(found):,} rows, {metric}"
+            result, about = _all_pairs(rows, folds, settings)
         else:
-            result, said = _listed(file, found, pairs, cosine, rates, folds, skip_missing)
-            said += f", {metric}"
+            result, about = _listed_pairs(rows, pairs, folds, skip_missing, settings)
+        about += f", {metric}"
+    say(about)
     lines = _lines(result)
-    say(console, said)
-    console.print(line_table(lines, threshold=result.unit))
-    say(console, _about(result, pairs is None and scored is None))
+    show(line_table(lines, threshold=result.unit))
+    say(_how(result, all_pairs=pairs is None and scored is None))
     if json is not None:
-        from uncollapse._base.files import write_json
-
-        intervals = {name: one.to_dict() for name, one in result.intervals.items()}
-        folds_found = {"folds": list(result.fold_accuracy)} if result.fold_accuracy else {}
-        write_json(json, _plain(result.to_dict()) | folds_found | {"intervals": intervals})
-        say(console, f"wrote {json}")
+        write_json(json, _as_json(result))
+        say(f"wrote {json}")
     if out is not None:
-        from uncollapse.report.page import Table
-        from uncollapse.report.roc_charts import save_verification
-
-        head = ["figure", "%", "95 % interval", result.unit, "over"]
-        rows = [_cells(line) for line in lines]
-        written = save_verification(result, Table(head, rows), out, file.name, said)
-        say(console, f"wrote {written}")
+        say(f"wrote {_draw(result, lines, out, source.name, about)}")
 
 
-def _listed(
-    file: Path,
-    found: Embeddings,
-    pairs: Path,
-    cosine: bool,
-    rates: list[float],
-    folds: int | None,
-    skip_missing: bool,
+def _rows_of_run(run: Path, split: str | None, options: RunOptions) -> Source:
+    network = open_network(run, options)
+    data, name = load_samples(network, None, split, options.data_root)
+    return embed_samples(network, data, name)
+
+
+def _all_pairs(
+    rows: Source, folds: int | None, settings: dict[str, Any]
 ) -> tuple[VerificationResult, str]:
-    from uncollapse._base.check import InputError
-    from uncollapse.cli.errors import warn
+    if rows.labels is None:
+        there = ", ".join(rows.held)
+        allowed = "--pairs, or labels: name their column with --label"
+        raise InputError(rows.title, f"no labels among {there}", allowed)
+    if folds is not None:
+        raise InputError.conflict("--folds needs --pairs, whose order makes the folds")
+    from uncollapse.metrics import verification
+
+    result = verification(rows.points, rows.labels, **settings)
+    return result, f"{rows.title}: all pairs of {len(rows):,} rows"
+
+
+def _listed_pairs(
+    rows: Source, file: Path, folds: int | None, skip_missing: bool, settings: dict[str, Any]
+) -> tuple[VerificationResult, str]:
     from uncollapse.data.listing import DataError
     from uncollapse.data.pair_lists import match_pairs, read_pairs
     from uncollapse.metrics import verification
 
-    asked = read_pairs(pairs)
-    if isinstance(asked.first[0], tuple) and found.names is None:
-        warn(f"{file.name} has no names: the n-th row of a label is taken for its n-th picture")
-    rows, there = match_pairs(asked, found, file)
+    pairs = read_pairs(file)
+    if isinstance(pairs.first[0], tuple) and rows.names is None:
+        warn(f"{rows.title} has no names: the n-th row of a label is taken for its n-th picture")
+    numbers, there = match_pairs(pairs, rows, Path(rows.title))
     lost = int((~there).sum())
     if lost and not (skip_missing and there.any()):
-        place = int((~there).argmax())
-        example = " and ".join(_shown(one[place]) for one in (asked.first, asked.second))
-        has = f"{len(found):,} rows and no names"
-        if found.names is not None:
-            has = f"names such as {str(found.names[0])!r}"
+        first = int((~there).argmax())
+        example = " and ".join(_shown(side[first]) for side in (pairs.first, pairs.second))
+        has = f"{len(rows):,} rows and no names"
+        if rows.names is not None:
+            has = f"names such as {str(rows.names[0])!r}"
         raise DataError(
-            f"--pairs {pairs}: {lost:,} of {len(asked):,} pairs name samples that {file.name} does "
+            f"--pairs {file}: {lost:,} of {len(pairs):,} pairs name samples that {rows.title} does "
             f"not have, the first {example}; it has {has}. --skip-missing leaves them out"
         )
-    if asked.same is None and found.labels is None:
+    if pairs.same is None and rows.labels is None:
         allowed = "a column same (1 or 0), or labels in the file of embeddings"
-        raise InputError("--pairs", f"{pairs.name} with neither", allowed)
-    parts: Any = folds
-    if folds is None and asked.folds is not None:
-        parts = asked.folds[there]
+        raise InputError("--pairs", f"{file.name} with neither", allowed)
+    listed = None if pairs.folds is None else pairs.folds[there]
     result = verification(
-        found.points,
-        found.labels,
-        pairs=rows[there],
-        same=None if asked.same is None else asked.same[there],
-        folds=parts,
-        normalize=cosine,
-        far=rates,
+        rows.points,
+        rows.labels,
+        pairs=numbers[there],
+        same=None if pairs.same is None else pairs.same[there],
+        folds=listed if folds is None else folds,
+        **settings,
     )
-    said = f"{file.name}: {int(there.sum()):,} pairs of {pairs.name}"
-    return result, said + (f" ({lost:,} left out: samples missing)" if lost else "")
+    left_out = f" ({lost:,} left out: samples missing)" if lost else ""
+    return result, f"{rows.title}: {int(there.sum()):,} pairs of {file.name}{left_out}"
 
 
 def _lines(result: VerificationResult) -> list[ScoreLine]:
-    whole = f"{result.same + result.different:,} pairs"
-    same, different = f"{result.same:,} same", f"{result.different:,} different"
-    figures: list[tuple[str, str, float | None, str, float | None]] = [
-        ("auc", "AUC", result.auc, whole, None),
-        ("eer", "EER", result.eer, whole, result.eer_threshold),
-        ("accuracy", "best accuracy", result.accuracy, whole, result.accuracy_threshold),
+    def line(name: str, title: str, value: Any, over: str, threshold: float | None) -> ScoreLine:
+        interval = result.intervals.get(name)
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        note = "" if threshold is None else f"{threshold:.4g}"
+        return ScoreLine(name, title, value, over, low, high, note=note)
+
+    pairs = f"{result.same + result.different:,} pairs"
+    lines = [
+        line("auc", "AUC", result.auc, pairs, None),
+        line("eer", "EER", result.eer, pairs, result.eer_threshold),
+        line("accuracy", "best accuracy", result.accuracy, pairs, result.accuracy_threshold),
     ]
-    lines = [_line(result, *figure) for figure in figures]
     if result.fold_accuracy:
-        mean, error = result.mean_fold_accuracy, result.fold_standard_error
-        over = f"{len(result.fold_accuracy)} folds, ± {100 * error:.2f}"
-        lines.append(ScoreLine("fold_accuracy", "fold accuracy", mean, over))
+        over = f"{len(result.fold_accuracy)} folds, ± {100 * result.fold_standard_error:.2f}"
+        lines.append(line("", "fold accuracy", result.mean_fold_accuracy, over, None))
     for rate, tar in result.tar.items():
-        over = same if tar is not None else f"only {different}"
+        over = (
+            f"{result.same:,} same" if tar is not None else f"only {result.different:,} different"
+        )
         title = f"TAR at FAR {rate:.0e}".replace("e-0", "e-")
-        lines.append(_line(result, f"tar@{rate:g}", title, tar, over, result.thresholds[rate]))
+        lines.append(line(f"tar@{rate:g}", title, tar, over, result.thresholds[rate]))
     return lines
 
 
-def _line(
-    result: VerificationResult,
-    name: str,
-    title: str,
-    value: float | None,
-    over: str,
-    threshold: float | None,
-) -> ScoreLine:
-    interval = result.intervals.get(name)
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    note = "" if threshold is None else f"{threshold:.4g}"
-    return ScoreLine(name, title, value, over, low, high, note=note)
-
-
-def _about(result: VerificationResult, all_pairs: bool) -> str:
+def _how(result: VerificationResult, *, all_pairs: bool) -> str:
     up = "up to its distance" if result.unit == "distance" else f"from its {result.unit} up"
-    drawn = "classes drawn again" if all_pairs else "pairs taken as independent"
+    drawn = "bootstrap over classes" if all_pairs else "pairs taken as independent"
     text = f"A pair is accepted {up}. Intervals: {drawn}."
     if not result.exact:
         text += f" Counts are exact at each of {result.thresholds_tried:,} thresholds."
     return text
 
 
-def _cells(line: ScoreLine) -> list[object]:
-    from uncollapse.report.page import Cell
-
-    between = "–"
-    if line.low is not None and line.high is not None:
-        between = f"{100 * line.low:.2f} – {100 * line.high:.2f}"
-    value = "–" if line.value is None else f"{100 * line.value:.2f}"
-    return [Cell(line.title, style="whole"), value, between, line.note or "–", line.over]
-
-
-def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Infinite thresholds, which JSON has not, as None."""
-    import math
-
-    return {
-        k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in numbers.items()
+def _as_json(result: VerificationResult) -> dict[str, Any]:
+    """Every figure by name; infinite thresholds, which JSON lacks, as None."""
+    figures = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in result.to_dict().items()
     }
+    folds = {"folds": list(result.fold_accuracy)} if result.fold_accuracy else {}
+    intervals = {name: interval.to_dict() for name, interval in result.intervals.items()}
+    return figures | folds | {"intervals": intervals}
+
+
+def _draw(
+    result: VerificationResult, lines: list[ScoreLine], out: Path, title: str, about: str
+) -> Path:
+    from uncollapse.report.page import Cell, Table
+    from uncollapse.report.roc_charts import save_verification
+
+    rows = []
+    for line in lines:
+        name, value, between = line.cells()
+        rows.append([Cell(name, style="whole"), value, between, line.note or "–", line.over])
+    table = Table(["figure", "%", "95 % interval", result.unit, "over"], rows)
+    return save_verification(result, table, out, title, about)
 
 
 def _shown(name: str | tuple[str, int]) -> str:
@@ -240,8 +237,6 @@ def _shown(name: str | tuple[str, int]) -> str:
 
 
 def _rates(text: str) -> list[float]:
-    from uncollapse._base.check import InputError
-
     allowed = "numbers between 0 and 1, such as 1e-2,1e-3"
     try:
         rates = [float(word) for word in text.replace(",", " ").split()]

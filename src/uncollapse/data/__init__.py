@@ -8,20 +8,19 @@ if TYPE_CHECKING:
     from uncollapse.data.augment import (
         Compose,
         center_crop,
-        colour_jitter,
+        color_jitter,
         horizontal_flip,
         per_image,
         random_crop,
         random_erasing,
         random_resized_crop,
-        standardise,
+        standardize,
     )
     from uncollapse.data.cache import CacheError, cache_folder, with_features
-    from uncollapse.data.copies import CopyCheck, SplitCheck, Survey, check, survey
     from uncollapse.data.images import UnreadableImageError
     from uncollapse.data.listing import Counts, DataError, DatasetInfo, LoadReport
     from uncollapse.data.loading import load, paper_transform
-    from uncollapse.data.registry import DATASETS, OWN, describe
+    from uncollapse.data.registry import DATASETS, OWN, Survey, check, describe, survey
     from uncollapse.data.types import LabelledImages, TensorSource
 
 __all__ = [
@@ -29,20 +28,18 @@ __all__ = [
     "OWN",
     "CacheError",
     "Compose",
-    "CopyCheck",
     "Counts",
     "DataError",
     "DatasetInfo",
     "LabelledImages",
     "LoadReport",
-    "SplitCheck",
     "Survey",
     "TensorSource",
     "UnreadableImageError",
     "cache_folder",
     "center_crop",
     "check",
-    "colour_jitter",
+    "color_jitter",
     "describe",
     "horizontal_flip",
     "load",
@@ -51,7 +48,7 @@ __all__ = [
     "random_crop",
     "random_erasing",
     "random_resized_crop",
-    "standardise",
+    "standardize",
     "survey",
     "with_features",
 ]
@@ -60,14 +57,13 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "augment": "Compose center_crop colour_jitter horizontal_flip per_image random_crop "
-        "random_erasing random_resized_crop standardise",
+        "augment": "Compose center_crop color_jitter horizontal_flip per_image random_crop "
+        "random_erasing random_resized_crop standardize",
         "cache": "CacheError cache_folder with_features",
-        "copies": "CopyCheck SplitCheck Survey check survey",
         "images": "UnreadableImageError",
         "listing": "Counts DataError DatasetInfo LoadReport",
         "loading": "load paper_transform",
-        "registry": "DATASETS OWN describe",
+        "registry": "DATASETS OWN Survey check describe survey",
         "types": "LabelledImages TensorSource",
     },
 )

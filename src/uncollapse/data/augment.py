@@ -17,13 +17,13 @@ from uncollapse._base.check import InputError
 __all__ = [
     "Compose",
     "center_crop",
-    "colour_jitter",
+    "color_jitter",
     "horizontal_flip",
     "per_image",
     "random_crop",
     "random_erasing",
     "random_resized_crop",
-    "standardise",
+    "standardize",
 ]
 
 
@@ -233,7 +233,7 @@ def _each(chosen: Tensor, images: Tensor) -> Tensor:
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601: how bright red, green and blue look
 
 
-def colour_jitter(
+def color_jitter(
     images: Tensor,
     generator: torch.Generator,
     brightness: float = 0.2,
@@ -246,7 +246,7 @@ def colour_jitter(
     those of one channel have no saturation.
 
     >>> grey = torch.full((1, 3, 2, 2), 0.5)
-    >>> same = colour_jitter(grey, torch.Generator().manual_seed(0), 0.0, 0.5, 0.5)
+    >>> same = color_jitter(grey, torch.Generator().manual_seed(0), 0.0, 0.5, 0.5)
     >>> bool(torch.allclose(same, grey))  # no contrast, no colour: nothing to change
     True
     """
@@ -264,10 +264,10 @@ def colour_jitter(
     return torch.clamp(grey + coloured * (images - grey), 0.0, 1.0)
 
 
-def standardise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def standardize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """`(images - mean) / std`, each one number or one per channel of `[B, C, H, W]`.
 
-    >>> standardise(torch.ones(1, 3, 1, 1), [0.5], [0.5, 0.25, 1.0]).flatten().tolist()
+    >>> standardize(torch.ones(1, 3, 1, 1), [0.5], [0.5, 0.25, 1.0]).flatten().tolist()
     [1.0, 2.0, 0.5]
     """
     if images.ndim != 4:

@@ -12,7 +12,6 @@ from uncollapse.data.listing import (
     Counts,
     DataError,
     DatasetInfo,
-    ImageRef,
     Listing,
     Row,
     find_root,
@@ -70,7 +69,7 @@ def listing(root: Path | None, split: str) -> Listing:
     single = base / "cars_annos.mat"
     pairs, names = _single(single) if single.is_file() else _devkit(base)
     wanted = _CLASSES[split]
-    rows = [Row(ImageRef(path), label) for path, label in pairs if label in wanted]
+    rows = [Row(path, label) for path, label in pairs if label in wanted]
     names = {number: name for number, name in names.items() if number in wanted}
     return list_rows(rows, class_names=names, origin=str(base))
 

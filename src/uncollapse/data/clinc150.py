@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from uncollapse._base.files import DamagedFileError, read_json
-from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing, find_root
-from uncollapse.data.texts import list_texts
+from uncollapse.data.listing import (
+    Counts,
+    DataError,
+    DatasetInfo,
+    Listing,
+    TextSource,
+    find_root,
+)
 
 __all__ = ["INFO", "listing"]
 
@@ -50,15 +58,15 @@ def listing(root: Path | None, split: str) -> Listing:
     domain_of = {intent: name for name, intents in domains.items() for intent in intents}
     groups, intents = [*sorted(domains), _OUTSIDE], [*sorted(domain_of), _OUTSIDE]
     domain_of[_OUTSIDE] = _OUTSIDE
-    found = [row for part in _PARTS[split] for row in _part(base, rows, part)]
-    unknown = next((intent for _, intent in found if intent not in domain_of), None)
+    requests = [row for part in _PARTS[split] for row in _part(base, rows, part)]
+    unknown = next((intent for _, intent in requests if intent not in domain_of), None)
     if unknown is not None:
         raise DataError(f"clinc150: no domain of {base / _FILES[1]} has the intent {unknown!r}")
     number, fine = ({name: place for place, name in enumerate(one)} for one in (groups, intents))
-    return list_texts(
-        [text for text, _ in found],
-        [number[domain_of[intent]] for _, intent in found],
-        [fine[intent] for _, intent in found],
+    return Listing(
+        images=TextSource(tuple(text for text, _ in requests)),
+        labels=np.array([number[domain_of[intent]] for _, intent in requests]),
+        fine_labels=np.array([fine[intent] for _, intent in requests]),
         class_names=dict(enumerate(groups)),
         fine_names=dict(enumerate(intents)),
         origin=str(base),

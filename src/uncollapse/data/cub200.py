@@ -8,7 +8,6 @@ from uncollapse.data.listing import (
     Counts,
     DataError,
     DatasetInfo,
-    ImageRef,
     Listing,
     Row,
     find_root,
@@ -65,7 +64,7 @@ def listing(root: Path | None, split: str) -> Listing:
         raise DataError(f"cub200 in {base}: no label for image id {unlabelled[0]}")
     wanted = _CLASSES[split]
     rows = [
-        Row(ImageRef(base / "images" / path), labels[key])
+        Row(base / "images" / path, labels[key])
         for key, path in paths.items()
         if labels[key] in wanted
     ]

@@ -7,10 +7,9 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,20 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_choice, check_int
-from uncollapse._base.progress import ProgressOption, progress_reporter
+from uncollapse._base.progress import Report
 from uncollapse.data.listing import DataError, ImageRef, LoadReport
 
 __all__ = [
-    "Decoded",
+    "FITS",
     "Decoding",
     "FileSource",
-    "Findings",
     "UnreadableImageError",
     "decode",
-    "decode_each",
-    "inspect_files",
+    "decode_all",
 ]
 
 FITS = ("cover", "contain", "stretch")
-_AHEAD = 64  # images decoded ahead of who reads them
+_AHEAD = 64  # images decoded at a time
 _ALPHA = {"RGBA", "LA", "PA", "RGBa", "La"}
 _GREY = {"1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 _BROKEN = (
@@ -155,69 +152,43 @@ class FileSource:
         return self._zips[key].read(image.member or "")
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """One image of a source: its pixels and what it was, or why it cannot be decoded."""
+def decode_all(
+    source: FileSource,
+    keep: Callable[[int, Array], None],
+    report: Report,
+    workers: int | None = None,
+) -> LoadReport:
+    """Decode every image and `keep(row, pixels)` the readable ones, in order, few held at a time.
 
-    row: int
-    pixels: Array | None
-    was: str | None = None
-    error: str = ""
-
-
-@dataclass
-class Findings:
-    """What decoding many images met, by name: the two lists of a `LoadReport`."""
-
-    unreadable: list[str] = field(default_factory=list)
-    converted: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, image: ImageRef, found: Decoded) -> None:
-        """Note one image, if there is anything to note."""
-        if found.pixels is None:
-            self.unreadable.append(found.error)
-        elif found.was is not None:
-            self.converted.setdefault(found.was, []).append(image.name)
-
-
-def decode_each(source: FileSource, workers: int | None = None) -> Iterator[Decoded]:
-    """Decode every image in order, some threads ahead; few are held at a time.
+    `report(done, total)` is called now and then. Says which were unreadable or converted.
 
     >>> source = FileSource([ImageRef(Path("nowhere.png"))], Decoding((8, 8)))
-    >>> [(image.row, image.pixels) for image in decode_each(source)]
-    [(0, None)]
+    >>> len(decode_all(source, lambda row, pixels: None, lambda done, total: None).unreadable)
+    1
     """
+    unreadable: list[str] = []
+    converted: dict[str, list[str]] = {}
+
+    def attempt(row: int) -> tuple[Array, str | None] | UnreadableImageError:
+        try:
+            return source.decode(row)
+        except UnreadableImageError as error:
+            return error
+
     with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(source), _AHEAD):
             rows = range(start, min(start + _AHEAD, len(source)))
-            yield from pool.map(partial(_attempt, source), rows)
-
-
-def inspect_files(source: FileSource, progress: ProgressOption = None) -> LoadReport:
-    """Decode every image, keep none, and report the unreadable and the converted.
-
-    >>> source = FileSource([ImageRef(Path("nowhere.png"))], Decoding((8, 8)))
-    >>> len(inspect_files(source).unreadable)
-    1
-    """
-    findings = Findings()
-    with progress_reporter(progress, "decoding images") as report:
-        for image in decode_each(source):
-            findings.add(source.images[image.row], image)
-            done = image.row + 1
-            if done % _AHEAD == 0 or done == len(source):
-                report(done, len(source))
-    return LoadReport(
-        unreadable=tuple(findings.unreadable),
-        converted={mode: tuple(names) for mode, names in findings.converted.items()},
-    )
-
-
-def _attempt(source: FileSource, row: int) -> Decoded:
-    try:
-        return Decoded(row, *source.decode(row))
-    except UnreadableImageError as error:
-        return Decoded(row, None, error=str(error))
+            for row, decoded in zip(rows, pool.map(attempt, rows), strict=True):
+                if isinstance(decoded, UnreadableImageError):
+                    unreadable.append(str(decoded))
+                    continue
+                pixels, was = decoded
+                if was is not None:
+                    converted.setdefault(was, []).append(source.images[row].name)
+                keep(row, pixels)
+            report(rows.stop, len(source))
+    by_kind = {kind: tuple(names) for kind, names in converted.items()}
+    return LoadReport(unreadable=tuple(unreadable), converted=by_kind)
 
 
 def _convert(image: Image.Image, channels: int) -> tuple[Image.Image, str | None]:

@@ -10,7 +10,6 @@ from uncollapse.data.listing import (
     Counts,
     DataError,
     DatasetInfo,
-    ImageRef,
     Listing,
     Row,
     is_image,
@@ -83,18 +82,18 @@ def listing(root: Path | None, split: str) -> Listing:
             raise DataError(f"{why}; split 'all' needs none. Get it from {INFO.home}")
         tested = _tested(pairs, source)
         kept = tested if split == "test" else kept - tested
-    rows, ignored = [], []
+    rows, ignored, there = [], [], set()
     for name in sorted(kept & set(people)):
         for path in sorted(people[name].iterdir()):
             if is_image(path.name):
-                rows.append(Row(ImageRef(path), numbers[name]))
+                rows.append(Row(path, numbers[name]))
+                there.add(path.stem)
             else:
                 ignored.append(f"{name}/{path.name}")
-    there = {row.image.path.stem for row in rows}
     for name, number in sorted(named):  # pictures that a pair is of, and that are not there
         if name in kept and f"{name}_{number:04d}" not in there:
             lost = images / name / f"{name}_{number:04d}.jpg"
-            rows.append(Row(ImageRef(lost), numbers[name]))
+            rows.append(Row(lost, numbers[name]))
     names = {number: name for name, number in numbers.items() if name in kept}
     return list_rows(rows, class_names=names, ignored=ignored, origin=str(images))
 

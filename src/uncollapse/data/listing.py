@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse._base.arrays import MOST_BYTES, rows_of_texts
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -32,9 +30,6 @@ __all__ = [
     "list_rows",
     "no_folder",
 ]
-
-
-# What went wrong while a dataset was loaded: an error, or a report of what was left out.
 
 
 class DataError(ValueError):
@@ -99,12 +94,9 @@ def _is_litter(name: str) -> bool:
     return last.startswith(".") or last.lower() in ("thumbs.db", "desktop.ini")
 
 
-# Samples that are texts: each is a row of bytes (`_base.text_rows`), padded to the longest.
-
-
 @dataclass(frozen=True)
 class TextSource:
-    """Texts held in memory; of one above 65,536 bytes the beginning is read.
+    """Texts held in memory, read as rows of bytes; of one above 65,536 bytes the beginning is read.
 
     >>> import torch
     >>> source = TextSource(("hello", "you"))
@@ -117,33 +109,30 @@ class TextSource:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Bytes of the longest text."""
-        longest = max((len(text.encode("utf-8", "replace")) for text in self.texts), default=1)
-        return (min(max(longest, 1), MOST_BYTES),)
+        return (min(max(self._sizes(), default=1), _MOST_BYTES) or 1,)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def read(self, rows: Tensor) -> Tensor:
         """The texts of these rows, `[B, L]` in int16."""
+        from uncollapse._base.arrays import rows_of_texts  # torch: not needed to list datasets
+
         return rows_of_texts([self.texts[row] for row in rows.tolist()], self.shape[0])
 
-    def select(self, rows: Sequence[int]) -> TextSource:
-        """These texts only."""
-        return TextSource(tuple(self.texts[row] for row in rows))
+    def shortened(self) -> dict[str, tuple[str, ...]]:
+        """The rows too long to be read whole, as a `LoadReport` has what was converted."""
+        long = [row for row, size in enumerate(self._sizes(), 1) if size > _MOST_BYTES]
+        names = tuple(f"row {row}" for row in long)
+        return {f"texts above {_MOST_BYTES:,} bytes": names} if names else {}
+
+    def _sizes(self) -> list[int]:
+        return [len(text.encode("utf-8", "replace")) for text in self.texts]
 
 
-_IMAGE_SUFFIXES = {
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".webp",
-    ".ppm",
-    ".pgm",
-}
+_MOST_BYTES = 1 << 16  # of a text that are read
+_IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif"}
+_IMAGE_ENDINGS |= {".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
 
 @dataclass(frozen=True)
@@ -164,9 +153,9 @@ class ImageRef:
 
 @dataclass(frozen=True)
 class Row:
-    """One image with what is known of it."""
+    """One image with what is known of it; a path stands for its `ImageRef`."""
 
-    image: ImageRef
+    image: ImageRef | Path
     label: int
     fine: int | None = None
     camera: int | None = None
@@ -184,7 +173,6 @@ class Listing:
     fine_names: Mapping[int, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    converted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origin: str = ""
     split: str = ""
 
@@ -192,12 +180,12 @@ class Listing:
         """These rows only."""
         chosen = np.asarray(rows, dtype=np.int64)
         images = self.images
-        if isinstance(images, np.ndarray):
-            images = images[chosen]
-        elif isinstance(images, TextSource):
-            images = images.select(rows)
-        else:
+        if isinstance(images, TextSource):
+            images = TextSource(tuple(images.texts[row] for row in rows))
+        elif isinstance(images, tuple):
             images = tuple(images[row] for row in rows)
+        else:
+            images = images[chosen]
         return replace(
             self,
             images=images,
@@ -264,7 +252,7 @@ def is_image(name: str) -> bool:
     """
     folder, last = os.path.split(name)  # as strings: datasets have a hundred thousand names
     hidden = last.startswith(".") or ("__MACOSX" in folder and "__MACOSX" in Path(folder).parts)
-    return os.path.splitext(last)[1].lower() in _IMAGE_SUFFIXES and not hidden
+    return os.path.splitext(last)[1].lower() in _IMAGE_ENDINGS and not hidden
 
 
 def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Path:
@@ -306,21 +294,26 @@ def list_rows(
     split: str = "",
 ) -> Listing:
     """Turn rows into a listing; files that are not there go to `missing`."""
+    images: list[ImageRef] = []
     kept: list[Row] = []
-    missing: list[Row] = []
+    missing: list[str] = []
     for row in rows:
-        there = row.image.member is not None or row.image.path.is_file()
-        (kept if there else missing).append(row)
+        image = row.image if isinstance(row.image, ImageRef) else ImageRef(row.image)
+        if image.member is not None or image.path.is_file():
+            images.append(image)
+            kept.append(row)
+        else:
+            missing.append(image.name)
     fine = [row.fine for row in kept if row.fine is not None]
     cameras = [row.camera for row in kept if row.camera is not None]
     return Listing(
-        images=tuple(row.image for row in kept),
+        images=tuple(images),
         labels=np.array([row.label for row in kept], np.int64),
         fine_labels=np.array(fine, np.int64) if fine else None,
         cameras=np.array(cameras, np.int64) if cameras else None,
         class_names=class_names,
         fine_names=fine_names or {},
-        missing=tuple(row.image.name for row in missing),
+        missing=tuple(missing),
         ignored=tuple(ignored),
         origin=origin,
         split=split,

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
-from uncollapse._base.progress import ProgressOption
+from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
 from uncollapse.data.cache import cached
-from uncollapse.data.images import Decoding, FileSource, inspect_files
+from uncollapse.data.images import Decoding, FileSource, decode_all
 from uncollapse.data.listing import DataError, DatasetInfo, LoadReport, TextSource
 from uncollapse.data.registry import describe, list_split
 from uncollapse.data.types import ImageSource, LabelledImages, TensorSource, Transform
@@ -53,28 +53,31 @@ def load(
     """
     info = describe(name)
     listing = list_split(name, root, split)
-    report = LoadReport(
-        missing=listing.missing, ignored=listing.ignored, converted=listing.converted
-    )
+    report = LoadReport(missing=listing.missing, ignored=listing.ignored)
     source: ImageSource
     if isinstance(listing.images, np.ndarray | TextSource):
         asked = {"size": size, "channels": channels, "fit": fit, "middle": middle}
         for option, value in asked.items():
             if value is not None:
-                raise InputError(option, value, f"nothing: {name} is not decoded from image files")
-        held = listing.images
-        source = held if isinstance(held, TextSource) else TensorSource(torch.from_numpy(held))
+                why = f"{name} is not decoded from image files"
+                raise InputError.conflict(f"{option} = {value} has no meaning: {why}")
+        if isinstance(listing.images, TextSource):
+            source = listing.images
+            report = replace(report, converted=source.shortened())
+        else:
+            source = TensorSource(torch.from_numpy(listing.images))
     else:
         files = FileSource(listing.images, _decoding(info, size, channels, fit, middle))
         source = files
         if cache and len(files):
             place = f"{listing.origin} {listing.split}"
-            done = cached(files, f"{name}-{listing.split}", place=place, progress=progress)
-            source, listing = done.source, listing.select(done.rows)
-            report = replace(report, unreadable=done.unreadable, converted=done.converted)
+            images = cached(files, f"{name}-{listing.split}", place=place, progress=progress)
+            source, listing = images.source, listing.select(images.rows)
+            report = replace(report, unreadable=images.unreadable, converted=images.converted)
         elif strict:
-            found = inspect_files(files, progress)
-            report = replace(report, unreadable=found.unreadable, converted=found.converted)
+            with progress_reporter(progress, "decoding images") as show:
+                odd = decode_all(files, lambda row, pixels: None, show)
+            report = replace(report, unreadable=odd.unreadable, converted=odd.converted)
     if strict and not report.clean:
         raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
     if len(source) == 0:

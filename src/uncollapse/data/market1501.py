@@ -9,7 +9,6 @@ from uncollapse.data.listing import (
     Counts,
     DataError,
     DatasetInfo,
-    ImageRef,
     Listing,
     Row,
     find_root,
@@ -60,7 +59,7 @@ def listing(root: Path | None, split: str) -> Listing:
         if named is None or not is_image(path.name):
             ignored.append(path.name)
             continue
-        rows.append(Row(ImageRef(path), int(named[1]), camera=int(named[2])))
+        rows.append(Row(path, int(named[1]), camera=int(named[2])))
     people = sorted({row.label for row in rows})
     names = {p: {0: "distractor", -1: "junk"}.get(p, f"person {p}") for p in people}
     return list_rows(rows, class_names=names, ignored=ignored, origin=str(base))

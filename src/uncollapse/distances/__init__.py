@@ -5,21 +5,31 @@ from uncollapse.distances.frame import (
     binary_scale,
     float32_is_exact,
     on_host,
+    row_argmin,
     screen_dtype,
+    short_squares,
     squared_norms,
     working_dtype,
 )
-from uncollapse.distances.tiles import centre, paired_distances, pairwise_distances
+from uncollapse.distances.tiles import (
+    centre,
+    exact_squares,
+    paired_distances,
+    pairwise_distances,
+)
 
 __all__ = [
     "Frame",
     "binary_scale",
     "centre",
+    "exact_squares",
     "float32_is_exact",
     "on_host",
     "paired_distances",
     "pairwise_distances",
+    "row_argmin",
     "screen_dtype",
+    "short_squares",
     "squared_norms",
     "working_dtype",
 ]

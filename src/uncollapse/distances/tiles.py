@@ -7,71 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError
-from uncollapse.distances.frame import Frame, on_host, working_dtype
-
-__all__ = [
-    "BLOCK",
-    "CLOSE",
-    "Forces",
-    "centre",
-    "close_exponents",
-    "close_pairs",
-    "difference_norms",
-    "exact_squares",
-    "exp_",
-    "known_distances",
-    "lengths",
-    "log_",
-    "paired_distances",
-    "pairwise_distances",
-    "pull_apart",
-    "row_argmin",
-    "row_max",
-    "row_min",
-    "short_squares",
-    "take_apart",
-]
-
+from uncollapse.distances.frame import Frame, on_host, short_squares, working_dtype
 
 BLOCK = 256  # rows of a block: larger ones leave the cache, smaller ones waste the product
 # A squared distance below this share of |x|² + |y|² is taken from differences where its value and
 # its gradient are used: the product keeps too few digits of it.
 CLOSE = {torch.float32: 2e-2, torch.float64: 1e-7}
-_KEPT = (
-    2048  # up to so many rows the slopes are kept, 16 MB, and one product takes the place of two
-)
+_KEPT = 2048  # up to so many rows all slopes are kept, 16 MB, and one product replaces two
 _MANY = 1 / 32  # of a block's pairs: from there on a float64 product is faster than differences
 _CHUNK = 1 << 18  # differences held at a time: 2 MB in float64
-
-
-def short_squares(
-    x: Frame,
-    i: Tensor | slice,
-    y: Frame | None = None,
-    j: Tensor | slice = slice(None),
-    out: Tensor | None = None,
-    scale: float = 1.0,
-) -> Tensor:
-    """|y_j|² - 2 x_i·y_j: squared distances short of |x_i|², which leaves the order of a row.
-
-    Rows i of `x` against rows j of `y` (of `x` by default, both in the same coordinates), times
-    `scale`, into `out` where given. Right to `scale` (x.band[i] + y.band[j]).
-
-    >>> frame = Frame.of(torch.tensor([[0.0], [1.0], [3.0]]))
-    >>> (short_squares(frame, slice(0, 1)) + frame.norms[0]).sqrt() * frame.unit
-    tensor([[0., 1., 3.]])
-    """
-    y = x if y is None else y
-    some, norms = x.block(i), y.norms[j]
-    buffer = None if out is None else out[: len(some)]
-    start = norms if scale == 1.0 else norms * scale
-    return torch.addmm(start, some, y.block(j).T, alpha=-2.0 * scale, out=buffer)
 
 
 def exact_squares(x: Frame, i: Tensor | slice, y: Frame, j: Tensor | slice) -> Tensor:
@@ -86,17 +35,15 @@ def exact_squares(x: Frame, i: Tensor | slice, y: Frame, j: Tensor | slice) -> T
     return gap.square_()
 
 
-def close_pairs(
-    square: Tensor, own: Tensor, norms: Tensor, share: float | None = None
-) -> tuple[Tensor, Tensor] | None:
+def close_pairs(square: Tensor, own: Tensor, norms: Tensor) -> tuple[Tensor, Tensor] | None:
     """Rows and columns of a block whose squared distance is small beside |x|² + |y|².
 
     `own` `[b, 1]` and `norms` `[N]` are the squared norms of its rows and of its columns. None
     where there is no such pair, which on a CPU each row's least value mostly tells.
     """
-    share = CLOSE[square.dtype] if share is None else share
+    share = CLOSE[square.dtype]
     if on_host(square):
-        least = row_min(square)
+        least = square.amin(1, keepdim=True)
         if bool((least > share * (own + norms.amax())).all()):
             return None
     rows, columns = (square <= share * (own + norms)).nonzero(as_tuple=True)
@@ -187,48 +134,6 @@ def take_apart(
     result += dense.sum(0)[:, None] * rows - dense.T @ rows[part]
 
 
-# On a CPU NumPy takes a tenth of torch's time for these; the memory is the same.
-
-
-def row_argmin(values: Tensor) -> Tensor:
-    """Column of each row's least value, the lowest of equals."""
-    if on_host(values):
-        return torch.from_numpy(values.numpy().argmin(axis=1))
-    return values.argmin(dim=1)
-
-
-def row_min(values: Tensor) -> Tensor:
-    """`[b, 1]` least value of each row."""
-    if on_host(values):
-        return torch.from_numpy(values.numpy().min(axis=1, keepdims=True))
-    return values.amin(1, keepdim=True)
-
-
-def row_max(values: Tensor) -> Tensor:
-    """`[b, 1]` largest value of each row."""
-    if on_host(values):
-        return torch.from_numpy(values.numpy().max(axis=1, keepdims=True))
-    return values.amax(1, keepdim=True)
-
-
-def log_(x: Tensor) -> Tensor:
-    """Logarithm in place."""
-    if not on_host(x):
-        return x.log_()
-    array = x.numpy()
-    np.log(array, out=array)
-    return x
-
-
-def exp_(x: Tensor) -> Tensor:
-    """Exponential in place."""
-    if not on_host(x):
-        return x.exp_()
-    array = x.numpy()
-    np.exp(array, out=array)
-    return x
-
-
 # All distances of two sets, and row by row: HNM (1), differentiable as often as asked.
 
 # A pair whose squared distance is below this share of |x|² + |y|² is measured by differences, so
@@ -255,20 +160,19 @@ def pairwise_distances(
     """
     a = points(x)
     if y is None:
-        return _Pairwise.apply(a, a, True, squared, None)  # type: ignore[no-any-return,no-untyped-call]
-    b = points(y, "y")
-    _same_width(a, b)
+        return known_distances(a, squared=squared)
+    b = _other_rows(y, a)
     dtype = torch.promote_types(a.dtype, b.dtype)
-    return _Pairwise.apply(a.to(dtype), b.to(dtype), False, squared, None)  # type: ignore[no-any-return,no-untyped-call]
+    return known_distances(a.to(dtype), b.to(dtype), squared=squared)
 
 
 def known_distances(
-    x: Tensor, y: Tensor | None = None, *, squared: bool = False, reach: float
+    x: Tensor, y: Tensor | None = None, *, squared: bool = False, reach: float | None = None
 ) -> Tensor:
-    """`pairwise_distances` of rows that were checked before, of one dtype: no device is waited for.
+    """`pairwise_distances` of rows of one dtype that were checked before.
 
-    `reach` is their largest coordinate about their centre, to a few powers of two; 0 where all rows
-    coincide.
+    Pass `reach`, their largest coordinate about their centre to a few powers of two (0 where all
+    rows coincide), to skip a device synchronisation.
     """
     return _Pairwise.apply(x, x if y is None else y, y is None, squared, reach)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -282,8 +186,8 @@ def paired_distances(x: ArrayLike, y: ArrayLike, *, squared: bool = False) -> Te
     >>> paired_distances(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.tensor([[3.0, 4.0]] * 2))
     tensor([5.0000, 3.6056])
     """
-    a, b = points(x), points(y, "y")
-    _same_width(a, b)
+    a = points(x)
+    b = _other_rows(y, a)
     if len(a) != len(b):
         raise InputError("y", f"{len(b)} rows", f"{len(a)}, one for each row of x")
     wide = working_dtype(a)
@@ -311,9 +215,11 @@ def centre(x: Tensor) -> Tensor:
     return wide - wide.mean(dim=0)
 
 
-def _same_width(a: Tensor, b: Tensor) -> None:
-    if a.shape[1] != b.shape[1]:
-        raise InputError("y", f"{b.shape[1]} columns", f"{a.shape[1]} as in x")
+def _other_rows(y: ArrayLike, x: Tensor) -> Tensor:
+    rows = points(y, "y")
+    if rows.shape[1] != x.shape[1]:
+        raise InputError("y", f"{rows.shape[1]} columns", f"{x.shape[1]} as in x")
+    return rows
 
 
 class _Pairwise(torch.autograd.Function):

@@ -14,8 +14,13 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, points, points64
 from uncollapse._base.check import check_int, check_number
 from uncollapse._base.classes import ClassLayout
-from uncollapse.distances import Frame, binary_scale, screen_dtype, squared_norms
-from uncollapse.distances.tiles import row_max, short_squares
+from uncollapse.distances import (
+    Frame,
+    binary_scale,
+    screen_dtype,
+    short_squares,
+    squared_norms,
+)
 
 __all__ = [
     "Thickness",
@@ -139,7 +144,7 @@ def _above(
     block = slice(int(rows[0]), int(rows[-1]) + 1)
     some = block if block.stop - block.start == len(rows) else rows
     out = tile[: len(rows) * width].view(len(rows), width)
-    peak = row_max(short_squares(x, some, y, columns, out)).flatten() + x.norms[some]
+    peak = short_squares(x, some, y, columns, out).amax(1) + x.norms[some]
     return rows[peak > threshold]
 
 

@@ -84,7 +84,7 @@ def nearest_separated(
     # each class is room enough to part them.
     frame = Frame.of(torch.from_numpy(raw))
     unit, z = float(frame.unit), frame.wide.numpy()
-    scale = binary_scale(max(float(frame.widest.sqrt()) * unit, alpha))
+    scale = binary_scale(max(float(frame.norms.amax().sqrt()) * unit, alpha))
     room = min(z.shape[1], len(z) + len(layout.counts))
     basis = np.eye(room) if room == z.shape[1] else np.linalg.svd(z)[2][:room].T
     centre = frame.centre.numpy() * unit

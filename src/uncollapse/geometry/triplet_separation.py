@@ -11,8 +11,13 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import check_number
 from uncollapse._base.classes import ClassLayout
-from uncollapse.distances import Frame, pairwise_distances, screen_dtype
-from uncollapse.distances.tiles import row_argmin, row_max, short_squares
+from uncollapse.distances import (
+    Frame,
+    pairwise_distances,
+    row_argmin,
+    screen_dtype,
+    short_squares,
+)
 
 __all__ = ["Separation", "hard_mined_loss", "is_triplet_separated", "separation"]
 
@@ -150,6 +155,6 @@ def _farthest_positive_squares(frame: Frame, layout: ClassLayout) -> tuple[Array
         slack[members] = (own.band + own.band.max()).double().numpy() * scale
         for i in range(0, count, _TILE):
             part = slice(i, min(i + _TILE, count))
-            peak = row_max(short_squares(own, part)).flatten() + own.norms[part]
+            peak = short_squares(own, part).amax(1) + own.norms[part]
             far[start + i : start + part.stop] = peak.clamp_(min=0.0).double().numpy() * scale
     return far, slack

@@ -3,7 +3,6 @@
 from uncollapse.health.advice import Advice, advise_on
 from uncollapse.health.drifts import (
     Drift,
-    DriftRow,
     ModeDrift,
     Probe,
     drift,
@@ -13,7 +12,7 @@ from uncollapse.health.drifts import (
     probe,
 )
 from uncollapse.health.figures import measure
-from uncollapse.health.forecasts import Forecast, ForecastCell, forecast
+from uncollapse.health.forecasts import Forecast, forecast
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import (
     Logger,
@@ -24,45 +23,27 @@ from uncollapse.health.loggers import (
 )
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
-from uncollapse.health.race import Race, RaceScore
+from uncollapse.health.race import Race
 from uncollapse.health.sentence_loss import SentenceLoss
 from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
-from uncollapse.health.verdict import (
-    VERDICTS,
-    ClassHealth,
-    Cosines,
-    Health,
-    Histogram,
-    NearestLabels,
-    Norms,
-    Reference,
-    Thresholds,
-    judge,
-)
+from uncollapse.health.verdict import VERDICTS, ClassHealth, Health, Reference, Thresholds, judge
 
 __all__ = [
     "VERDICTS",
     "Advice",
     "ClassHealth",
     "CollapseMonitor",
-    "Cosines",
     "Drift",
-    "DriftRow",
     "Forecast",
-    "ForecastCell",
     "Guard",
     "GuardEvent",
     "Health",
-    "Histogram",
     "Logger",
     "MlflowLogger",
     "ModeDrift",
-    "NearestLabels",
     "NoiseProbe",
-    "Norms",
     "Probe",
     "Race",
-    "RaceScore",
     "Reference",
     "RunSettings",
     "SentenceLoss",

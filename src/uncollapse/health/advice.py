@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from uncollapse.health.strategy import GENTLE, RunSettings, Strategy, changed_keys, rank_strategies
 from uncollapse.health.verdict import Health
 
-__all__ = ["Advice", "advise", "advise_on", "lower_rate"]
+__all__ = ["Advice", "advise", "advise_on"]
 
 _USUAL_LR = 1e-2  # above it few networks train
 # Of docs/choosing.md, "Which strategy is best".

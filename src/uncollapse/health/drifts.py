@@ -1,4 +1,4 @@
-"""What a loss does to the rows of one batch: the gradient that every drift is made of."""
+"""Drift: whether a loss pulls an embedding towards one point, or merges modes, before training."""
 
 from __future__ import annotations
 
@@ -8,151 +8,36 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array, points
+from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.classes import ClassLayout
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
-from uncollapse.losses import (
-    ArcFaceLoss,
-    CircleLoss,
-    ContrastiveLoss,
-    CosFaceLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    NTXentLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SmoothAPLoss,
-    SoftTripleLoss,
-    SpreadLoss,
-    SupConLoss,
-    TripletLoss,
-)
+from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
+from uncollapse.losses.registry import always_normalizes, make_loss
 from uncollapse.mining import Miner, NoTripletsWarning
-from uncollapse.mining.choices import NEGATIVES, POSITIVES
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-__all__ = [
-    "LEFT_OUT",
-    "LOSSES",
-    "MODES_KEPT",
-    "MODE_NEIGHBOURS",
-    "NO_DRIFT",
-    "Batch",
-    "BatchGradient",
-    "Drift",
-    "DriftRow",
-    "LossFn",
-    "ModeDrift",
-    "Probe",
-    "batch_gradient",
-    "check_loss_fn",
-    "drift",
-    "drift_table",
-    "filled_memories",
-    "has_unit_rows",
-    "leave_out",
-    "mode_drift",
-    "mode_rates",
-    "predict_scale",
-    "probe",
-    "radial",
-    "radial_of",
-    "several",
-]
+__all__ = ["Drift", "DriftRow", "ModeDrift", "Probe", "drift", "drift_table", "mode_drift", "probe"]
 
-
-# What a loss does to the rows of one batch: the gradient that every drift is made of.
+NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
+MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
+MODE_NEIGHBOURS = 3  # neighbours that show a mode
+_LEFT_OUT = 0.25  # share of the rows that each resample leaves out
+_ROUNDING = 2.0**10  # roundings of the embedding's size below which modes are no more than those
+_LEAST = 10  # steps of a probe
+_LAST = 4  # of its batches whose mode drift is that after the probe
+_STEADY = 0.2  # a drift that fell by less in the probe is taken to have fallen by this share
+_TINY = 1e-30
 
 LossFn = Callable[[Tensor, ArrayLike], Tensor]
-Batch = tuple[ArrayLike, ArrayLike]
-
-LEFT_OUT = 0.25  # share of the rows that each resample leaves out
-
-
-class BatchGradient(NamedTuple):
-    """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss."""
-
-    rows: Tensor
-    slope: Tensor
-    distances: Tensor
-    mean: float
-    loss: float
-
-
-def batch_gradient(
-    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalize: bool = False
-) -> BatchGradient:
-    """One backward pass, to the embeddings alone; on the sphere if `normalize`.
-
-    Rows are then normalised first, and ∇L is projected onto the sphere's tangents. A memory in the
-    loss is compared with, and enqueues nothing.
-
-    >>> found = batch_gradient(lambda x, y: x.square().sum(), torch.tensor([[1.0], [3.0]]), [0, 0])
-    >>> found.rows.flatten().tolist(), found.slope.flatten().tolist(), found.mean, found.loss
-    ([-1.0, 1.0], [2.0, 6.0], 2.0, 10.0)
-    """
-    leaf = points(z, "embeddings", min_rows=2).detach()
-    if normalize:
-        leaf = torch.nn.functional.normalize(leaf, dim=1)
-    leaf = leaf.clone().requires_grad_(True)
-    with torch.enable_grad(), reading(loss_fn):
-        loss = loss_fn(leaf, labels)
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
-        raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
-    gradient = torch.zeros_like(leaf)
-    if loss.requires_grad:
-        found = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)[0]
-        gradient = gradient if found is None else found
-    rows = centre(leaf)
-    slope = gradient.to(rows.dtype)
-    if normalize:
-        unit = leaf.detach().to(slope.dtype)
-        slope = slope - (slope * unit).sum(1, keepdim=True) * unit
-    distances = pairwise_distances(rows)
-    mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
-    return BatchGradient(rows, slope, distances, mean, float(loss.detach()))
-
-
-def check_loss_fn(loss_fn: object) -> None:
-    """Raise if it is not a loss but, most likely, the embeddings."""
-    if not callable(loss_fn) or isinstance(loss_fn, type):
-        allowed = "a loss, before embeddings and labels"
-        raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
-
-
-def several(given: object) -> Sequence[Batch]:
-    """Several (embeddings, labels), or an error that says what is missing."""
-    pairs = given if isinstance(given, list | tuple) else []
-    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
-    return pairs
-
-
-def leave_out(z: Tensor, labels: ArrayLike, rng: np.random.Generator) -> Batch:
-    """The batch without a quarter of each class, as nearly as its size allows."""
-    ids, _ = class_ids(labels, len(z))
-    order = rng.permutation(len(z))
-    order = order[np.argsort(ids[order], kind="stable")]
-    # A random phase, so that classes of two or three lose a member a quarter of the time each.
-    kept = np.floor((np.arange(len(z)) + rng.random()) * (1 - LEFT_OUT))
-    keep = np.sort(order[np.diff(kept, prepend=-1) > 0])
-    chosen = torch.from_numpy(keep)
-    if isinstance(labels, Tensor):
-        return z[chosen.to(z.device)], labels[chosen.to(labels.device)]
-    return z[chosen.to(z.device)], label_array(labels, len(z))[keep]
-
-
-# Radial drift: whether a loss pulls an embedding towards one point, before any training.
 
 
 @dataclass(frozen=True)
@@ -170,7 +55,7 @@ class Drift:
 
 def drift(
     loss_fn: LossFn,
-    embeddings: ArrayLike | Sequence[Batch],
+    embeddings: ArrayLike | Sequence[tuple[ArrayLike, ArrayLike]],
     labels: ArrayLike | None = None,
     *,
     normalize: bool = False,
@@ -205,59 +90,13 @@ def drift(
     >>> abs(drift(TripletLoss(margin=0.2, scale_free=True), z, labels).value) < 1e-6
     True
     """
-    check_loss_fn(loss_fn)
-    if labels is None:
-        measured = [radial(loss_fn, z, y, normalize)[:2] for z, y in several(embeddings)]
-        value, relative = np.mean(measured, axis=0).tolist()
-        deviation = np.std([one[0] for one in measured], ddof=1) if len(measured) > 1 else math.nan
-        return Drift(value, float(deviation), relative)
-    whole = points(embeddings, "embeddings", min_rows=2)
-    value, relative, _ = radial(loss_fn, whole, labels, normalize)
-    check_int("resamples", resamples, 0)
-    if resamples < 2:
-        return Drift(value, math.nan, relative)
-    rng = np.random.default_rng(seed)
-    subsets = [leave_out(whole, labels, rng) for _ in range(resamples)]
-    values = [radial(loss_fn, z, y, normalize)[0] for z, y in subsets]
-    return Drift(value, float(np.std(values)) * math.sqrt((1 - LEFT_OUT) / LEFT_OUT), relative)
+    _check_loss_fn(loss_fn)
 
+    def rates(z: ArrayLike, y: ArrayLike) -> tuple[float, ...]:
+        return _radial_rates(batch_gradient(loss_fn, z, y, normalize))
 
-def radial(
-    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalize: bool = False
-) -> tuple[float, float, float]:
-    """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point.
-
-    >>> from uncollapse.losses import ContrastiveLoss
-    >>> radial(ContrastiveLoss(margin=1.0), torch.zeros(4, 2), [0, 0, 1, 1])
-    (0.0, inf, 0.0)
-    """
-    return radial_of(batch_gradient(loss_fn, z, labels, normalize))
-
-
-def radial_of(found: BatchGradient) -> tuple[float, float, float]:
-    """The same of a gradient that is known."""
-    if found.mean == 0.0:
-        return 0.0, math.inf if found.loss > 0 else 0.0, 0.0
-    value = float((found.rows * found.slope).sum()) / found.mean
-    return value, found.loss / found.mean, found.mean
-
-
-def has_unit_rows(z: Tensor) -> bool:
-    """Whether all rows have length 1, so that only their directions can be pulled together.
-
-    >>> has_unit_rows(torch.eye(3)), has_unit_rows(torch.ones(3, 2).double())
-    (True, False)
-    """
-    norms = torch.linalg.vector_norm(z.detach().float(), dim=1)
-    return bool((norms - 1.0).abs().max() < 1e-4)
-
-
-# Mode drift: whether a loss merges the modes of a class, without fine labels or training.
-
-MODE_NEIGHBOURS = 3  # neighbours that show a mode
-MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
-
-_ROUNDING = 2.0**10  # roundings of the embedding's size below which modes are no more than those
+    (value, relative_loss, _), spread = _over_batches(rates, embeddings, labels, resamples, seed)
+    return Drift(value, spread, relative_loss)
 
 
 @dataclass(frozen=True)
@@ -278,7 +117,7 @@ class ModeDrift:
 
 def mode_drift(
     loss_fn: LossFn,
-    embeddings: ArrayLike | Sequence[Batch],
+    embeddings: ArrayLike | Sequence[tuple[ArrayLike, ArrayLike]],
     labels: ArrayLike | None = None,
     *,
     k: int = MODE_NEIGHBOURS,
@@ -301,14 +140,10 @@ def mode_drift(
     lowest index is taken.
 
     Args:
-        loss_fn: ours, pytorch-metric-learning's, or any callable that gives a scalar.
+        loss_fn, normalize, resamples, seed: as for `drift`.
         embeddings: one batch `[N, dim]` with its `labels`, or several as `[(embeddings, labels)]`:
             rates are then means over those that show modes, the spread a standard deviation.
         k: neighbours of each row; fewer than a mode has rows in the batch.
-        normalize: the model ends in an L2 normalisation, as for `drift`.
-        resamples: for one batch, estimate the spread by this many runs that each leave out a
-            quarter of every class (a delete-d jackknife).
-        seed: of the resamples.
 
     >>> from uncollapse.losses import TripletLoss
     >>> from uncollapse.mining import Miner
@@ -320,103 +155,15 @@ def mode_drift(
     easy -0.24
     hard 3.5
     """
-    check_loss_fn(loss_fn)
+    _check_loss_fn(loss_fn)
     check_int("k", k)
-    if labels is None:
-        every = [_measured(loss_fn, z, y, k, normalize) for z, y in several(embeddings)]
-        seen = [rates for rates in every if not math.isnan(rates[0])]
-        if not seen:
-            return ModeDrift(math.nan, math.nan, math.nan, math.nan)
-        value, exact, inside = np.mean(seen, axis=0).tolist()
-        spread = float(np.std([one[0] for one in seen], ddof=1)) if len(seen) > 1 else math.nan
-        return ModeDrift(value, spread, exact, inside)
-    whole = points(embeddings, "embeddings", min_rows=2)
-    value, exact, inside = _measured(loss_fn, whole, labels, k, normalize)
-    check_int("resamples", resamples, 0)
-    if resamples < 2:
-        return ModeDrift(value, math.nan, exact, inside)
-    rng = np.random.default_rng(seed)
-    subsets = [leave_out(whole, labels, rng) for _ in range(resamples)]
-    values = np.array([_measured(loss_fn, z, y, k, normalize)[0] for z, y in subsets])
-    values = values[~np.isnan(values)]
-    deviation = float(np.std(values)) if len(values) > 1 else math.nan
-    return ModeDrift(value, deviation * math.sqrt((1 - LEFT_OUT) / LEFT_OUT), exact, inside)
 
+    def rates(z: ArrayLike, y: ArrayLike) -> tuple[float, ...]:
+        return mode_rates(batch_gradient(loss_fn, z, y, normalize), y, k)
 
-def mode_rates(found: BatchGradient, labels: ArrayLike, k: int) -> tuple[float, float, float]:
-    """`value`, `exact` and `inside` of one batch whose gradient is known."""
-    n, smallest = len(found.rows), _ROUNDING * torch.finfo(found.rows.dtype).eps
-    layout = ClassLayout.of(labels, n)
-    if found.mean == 0.0:
-        return math.nan, math.nan, math.nan
-    # In units of the mean distance, so that no square under- or overflows.
-    rows = found.rows / found.mean
-    own = _neighbourhoods(found.distances, layout, k)
-    means = _averaged(rows, own)
-    modes = _about_class_mean(means, layout)
-    size, whole = float(modes.square().sum()), float(rows.square().sum())
-    if size <= smallest**2 * whole:
-        return math.nan, math.nan, math.nan
-    # S = PAZ, where A averages over neighbourhoods and P subtracts class means: TᵀS = Aᵀ P S = AᵀS.
-    back = _spread_back(modes, own)
-    value, exact = (n * float((part * found.slope).sum()) / size for part in (modes, back))
-    rest = rows - means
-    left = float(rest.square().sum())
-    if left <= smallest**2 * whole:
-        return value, exact, 0.0
-    return value, exact, n * float((rest * found.slope).sum()) / left
-
-
-def _measured(
-    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, k: int, normalize: bool
-) -> tuple[float, float, float]:
-    return mode_rates(batch_gradient(loss_fn, z, labels, normalize), labels, k)
-
-
-def _neighbourhoods(distances: Tensor, layout: ClassLayout, k: int) -> list[tuple[Tensor, Tensor]]:
-    """For each class its rows, and for each of them itself and its k nearest of the class."""
-    found = []
-    for c in range(len(layout.classes)):
-        rows = _on(layout.members(c), distances)
-        among = distances[rows[:, None], rows].fill_diagonal_(-1.0)  # itself before its copies
-        order = among.argsort(dim=1, stable=True)[:, : min(k + 1, len(rows))]
-        found.append((rows, rows[order]))
-    return found
-
-
-def _averaged(rows: Tensor, own: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """AZ: each row's mean over its neighbourhood, taken about the row itself.
-
-    Differences keep a mode whose rows coincide exactly where it is.
-    """
-    means = torch.empty_like(rows)
-    for members, near in own:
-        middle = rows[members]
-        means[members] = middle + (rows[near] - middle[:, None]).mean(1)
-    return means
-
-
-def _spread_back(modes: Tensor, own: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """AᵀS."""
-    back = torch.zeros_like(modes)
-    for members, near in own:
-        share = modes[members] / near.shape[1]
-        back.index_add_(0, near.flatten(), share.repeat_interleave(near.shape[1], dim=0))
-    return back
-
-
-def _about_class_mean(rows: Tensor, layout: ClassLayout) -> Tensor:
-    ids = _on(layout.ids, rows)
-    counts = _on(layout.counts, rows).to(rows.dtype)
-    sums = rows.new_zeros(len(layout.classes), rows.shape[1]).index_add_(0, ids, rows)
-    return rows - (sums / counts[:, None])[ids]
-
-
-def _on(index: Array, like: Tensor) -> Tensor:
-    return torch.from_numpy(index).to(like.device)
-
-
-# Drift and mode drift of every loss with every miner of the library on one batch.
+    means, spread = _over_batches(rates, embeddings, labels, resamples, seed, skip_nan=True)
+    value, exact, inside = means
+    return ModeDrift(value, spread, exact, inside)
 
 
 class Maker(NamedTuple):
@@ -426,56 +173,20 @@ class Maker(NamedTuple):
     normalize: bool = False
 
 
+def _maker(kind: type[TupleLoss], settings: Mapping[str, Any]) -> Maker:
+    own = {name: value for name, value in settings.items() if name != "normalize"}
+
+    def make(miner: Miner | None, classes: int, dim: int) -> LossFn:
+        seeded = torch.Generator().manual_seed(0)
+        return make_loss(kind, own, num_classes=classes, dim=dim, miner=miner, generator=seeded)
+
+    return Maker(make, settings.get("normalize", always_normalizes(kind)))
+
+
 LOSSES: Mapping[str, Maker] = {
-    "triplet, margin 0.2": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner)),
-    "triplet, margin 0": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner)),
-    "triplet, soft": Maker(lambda miner, c, d: TripletLoss(margin=0.0, miner=miner, soft=True)),
-    "triplet, scale-free": Maker(
-        lambda miner, c, d: TripletLoss(margin=0.2, miner=miner, scale_free=True)
-    ),
-    "triplet, normalised": Maker(lambda miner, c, d: TripletLoss(margin=0.2, miner=miner), True),
-    "contrastive": Maker(lambda miner, c, d: ContrastiveLoss(margin=1.0, miner=miner)),
-    "N-pair": Maker(lambda miner, c, d: NPairLoss(miner=miner)),
-    "margin, normalised": Maker(lambda miner, c, d: MarginLoss(miner=miner), True),
-    "multi-similarity": Maker(lambda miner, c, d: MultiSimilarityLoss(miner=miner), True),
-    "SupCon": Maker(lambda miner, c, d: SupConLoss(miner=miner), True),
-    "ProxyNCA": Maker(
-        lambda miner, c, d: ProxyNCALoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "ProxyAnchor": Maker(
-        lambda miner, c, d: ProxyAnchorLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "circle": Maker(lambda miner, c, d: CircleLoss(miner=miner), True),
-    "NT-Xent": Maker(lambda miner, c, d: NTXentLoss(miner=miner), True),
-    "ArcFace": Maker(
-        lambda miner, c, d: ArcFaceLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "CosFace": Maker(
-        lambda miner, c, d: CosFaceLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "SoftTriple": Maker(
-        lambda miner, c, d: SoftTripleLoss(
-            num_classes=c, dim=d, miner=miner, generator=torch.Generator().manual_seed(0)
-        ),
-        True,
-    ),
-    "SmoothAP": Maker(lambda miner, c, d: SmoothAPLoss(miner=miner), True),
-    "spread": Maker(lambda miner, c, d: SpreadLoss(miner=miner), True),
-    "spread, from itself": Maker(
-        lambda miner, c, d: SpreadLoss(miner=miner, stand_in="self"), True
-    ),
+    title: _maker(kind, settings)
+    for kind in registry.LOSSES.values()
+    for title, settings in kind.info.cases.items()
 }
 
 
@@ -527,21 +238,12 @@ def drift_table(
             with warnings.catch_warnings():
                 # A strict window may be empty: the drift is then 0, which the table shows.
                 warnings.simplefilter("ignore", NoTripletsWarning)
-                found = batch_gradient(loss_fn, z, ids, maker.normalize)
-            value, relative, _ = radial_of(found)
-            merging, exact, inside = mode_rates(found, ids, k)
+                at = batch_gradient(loss_fn, z, ids, maker.normalize)
+            value, relative, _ = _radial_rates(at)
+            merging, exact, inside = mode_rates(at, ids, k)
             modes = ModeDrift(merging, math.nan, exact, inside)
             rows.append(DriftRow(name, p, n, Drift(value, math.nan, relative), modes))
     return rows
-
-
-# A few training steps on a copy: does the loss learn faster than the embedding shrinks?
-
-NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
-_LEAST = 10  # steps of a probe
-_LAST = 4  # of its batches whose mode drift is that after the probe
-_STEADY = 0.2  # a drift that fell by less in the probe is taken to have fallen by this share
-_TINY = 1e-30
 
 
 @dataclass(frozen=True)
@@ -628,25 +330,25 @@ def probe(
     trained along, at the same rate. `normalize` as for `drift`: the embeddings that count have
     length 1.
     """
-    check_int("steps", steps, _LEAST), check_number("lr", lr, 0.0)
+    check_int("steps", steps, _LEAST)
+    check_number("lr", lr, 0.0)
     keep_memory()
     trial = copy.deepcopy(model).train()
     device = next(trial.parameters(), torch.empty(0)).device
-    if _learned(loss_fn) or memories(loss_fn):
-        loss_fn = copy.deepcopy(loss_fn)
+    loss_fn = copy.deepcopy(loss_fn) if _learned(loss_fn) or memories(loss_fn) else loss_fn
     optimizer = torch.optim.Adam([*trial.parameters(), *_learned(loss_fn)], lr=lr)
-    seen: list[tuple[float, float, float]] = []
+    rates: list[tuple[float, float, float]] = []
     modes: list[float] = []
     for _, (samples, labels) in zip(range(steps), batches, strict=False):
         z = trial(samples.to(device)).float()
-        found = batch_gradient(loss_fn, z.detach(), labels, normalize)
-        seen.append(radial_of(found))
-        modes.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
+        at = batch_gradient(loss_fn, z.detach(), labels, normalize)
+        rates.append(_radial_rates(at))
+        modes.append(mode_rates(at, labels, MODE_NEIGHBOURS)[0])
         loss = loss_fn(z, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    drifts, relative, scales = zip(*seen, strict=True)
+    drifts, relative, scales = zip(*rates, strict=True)
     return Probe(scales, relative, drifts, tuple(modes))
 
 
@@ -656,7 +358,170 @@ def _learned(loss_fn: object) -> list[nn.Parameter]:
     return [p for p in every if p.requires_grad]
 
 
-# A cross-batch memory as a network would have filled it: what a forecast mines over.
+class BatchGradient(NamedTuple):
+    """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss."""
+
+    rows: Tensor
+    slope: Tensor
+    distances: Tensor
+    mean: float
+    loss: float
+
+
+def batch_gradient(
+    loss_fn: LossFn, z: ArrayLike, labels: ArrayLike, normalize: bool = False
+) -> BatchGradient:
+    """One backward pass, to the embeddings alone; on the sphere if `normalize`.
+
+    Rows are then normalised first, and ∇L is projected onto the sphere's tangents. A memory in the
+    loss is compared with, and enqueues nothing.
+
+    >>> at = batch_gradient(lambda x, y: x.square().sum(), torch.tensor([[1.0], [3.0]]), [0, 0])
+    >>> at.rows.flatten().tolist(), at.slope.flatten().tolist(), at.mean, at.loss
+    ([-1.0, 1.0], [2.0, 6.0], 2.0, 10.0)
+    """
+    leaf = points(z, "embeddings", min_rows=2).detach()
+    if normalize:
+        leaf = torch.nn.functional.normalize(leaf, dim=1)
+    leaf = leaf.clone().requires_grad_(True)
+    with torch.enable_grad(), reading(loss_fn):
+        loss = loss_fn(leaf, labels)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+        raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
+    gradient = torch.zeros_like(leaf)
+    if loss.requires_grad:
+        slopes = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)
+        gradient = gradient if slopes[0] is None else slopes[0]
+    rows = centre(leaf)
+    slope = gradient.to(rows.dtype)
+    if normalize:
+        unit = leaf.detach().to(slope.dtype)
+        slope = slope - (slope * unit).sum(1, keepdim=True) * unit
+    distances = pairwise_distances(rows)
+    mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
+    return BatchGradient(rows, slope, distances, mean, float(loss.detach()))
+
+
+def _radial_rates(at: BatchGradient) -> tuple[float, float, float]:
+    """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point."""
+    if at.mean == 0.0:
+        return 0.0, math.inf if at.loss > 0 else 0.0, 0.0
+    return float((at.rows * at.slope).sum()) / at.mean, at.loss / at.mean, at.mean
+
+
+def mode_rates(at: BatchGradient, labels: ArrayLike, k: int) -> tuple[float, float, float]:
+    """`value`, `exact` and `inside` of one batch whose gradient is known."""
+    n, smallest = len(at.rows), _ROUNDING * torch.finfo(at.rows.dtype).eps
+    layout = ClassLayout.of(labels, n)
+    if at.mean == 0.0:
+        return math.nan, math.nan, math.nan
+    # In units of the mean distance, so that no square under- or overflows.
+    rows = at.rows / at.mean
+    neighbourhoods = _neighbourhoods(at.distances, layout, k)
+    means = torch.empty_like(rows)
+    for members, near in neighbourhoods:
+        # AZ, about the row itself: differences keep a mode whose rows coincide exactly in place.
+        own = rows[members]
+        means[members] = own + (rows[near] - own[:, None]).mean(1)
+    modes = _about_class_mean(means, layout)
+    size, whole = float(modes.square().sum()), float(rows.square().sum())
+    if size <= smallest**2 * whole:
+        return math.nan, math.nan, math.nan
+    # S = PAZ, where A averages over neighbourhoods and P subtracts class means: TᵀS = Aᵀ P S = AᵀS.
+    back = torch.zeros_like(modes)
+    for members, near in neighbourhoods:
+        share = modes[members] / near.shape[1]
+        back.index_add_(0, near.flatten(), share.repeat_interleave(near.shape[1], dim=0))
+    value, exact = (n * float((part * at.slope).sum()) / size for part in (modes, back))
+    inside = rows - means
+    left = float(inside.square().sum())
+    if left <= smallest**2 * whole:
+        return value, exact, 0.0
+    return value, exact, n * float((inside * at.slope).sum()) / left
+
+
+def _neighbourhoods(distances: Tensor, layout: ClassLayout, k: int) -> list[tuple[Tensor, Tensor]]:
+    """For each class its rows, and for each of them itself and its k nearest of the class."""
+    pairs = []
+    for c in range(len(layout.classes)):
+        rows = torch.from_numpy(layout.members(c)).to(distances.device)
+        among = distances[rows[:, None], rows].fill_diagonal_(-1.0)  # itself before its copies
+        order = among.argsort(dim=1, stable=True)[:, : min(k + 1, len(rows))]
+        pairs.append((rows, rows[order]))
+    return pairs
+
+
+def _about_class_mean(rows: Tensor, layout: ClassLayout) -> Tensor:
+    ids, counts = (torch.from_numpy(x).to(rows.device) for x in (layout.ids, layout.counts))
+    sums = rows.new_zeros(len(layout.classes), rows.shape[1]).index_add_(0, ids, rows)
+    return rows - (sums / counts.to(rows.dtype)[:, None])[ids]
+
+
+def _over_batches(
+    rates: Callable[[ArrayLike, ArrayLike], tuple[float, ...]],
+    embeddings: ArrayLike | Sequence[tuple[ArrayLike, ArrayLike]],
+    labels: ArrayLike | None,
+    resamples: int,
+    seed: int,
+    *,
+    skip_nan: bool = False,
+) -> tuple[Sequence[float], float]:
+    """The rates of one batch, or their means over several; and the spread of the first rate."""
+    if labels is None:
+        batches = embeddings if isinstance(embeddings, list | tuple) else []
+        pairs = [batch for batch in batches if isinstance(batch, list | tuple) and len(batch) == 2]
+        if not pairs or len(pairs) < len(batches):
+            raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
+        every = [rates(z, y) for z, y in pairs]
+        known = [batch for batch in every if not (skip_nan and math.isnan(batch[0]))] or every[:1]
+        values = [batch[0] for batch in known]
+        deviation = float(np.std(values, ddof=1)) if len(known) > 1 else math.nan
+        return np.mean(known, axis=0).tolist(), deviation
+    whole = points(embeddings, "embeddings", min_rows=2)
+    first = rates(whole, labels)
+    check_int("resamples", resamples, 0)
+    if resamples < 2:
+        return first, math.nan
+    rng = np.random.default_rng(seed)
+    subsets = [_leave_out(whole, labels, rng) for _ in range(resamples)]
+    values = [rates(z, y)[0] for z, y in subsets]
+    values = [value for value in values if not (skip_nan and math.isnan(value))]
+    deviation = float(np.std(values)) if len(values) > 1 else math.nan
+    return first, deviation * math.sqrt((1 - _LEFT_OUT) / _LEFT_OUT)
+
+
+def _leave_out(
+    z: Tensor, labels: ArrayLike, rng: np.random.Generator
+) -> tuple[ArrayLike, ArrayLike]:
+    """The batch without a quarter of each class, as nearly as its size allows."""
+    ids, _ = class_ids(labels, len(z))
+    order = rng.permutation(len(z))
+    order = order[np.argsort(ids[order], kind="stable")]
+    # A random phase, so that classes of two or three lose a member a quarter of the time each.
+    kept = np.floor((np.arange(len(z)) + rng.random()) * (1 - _LEFT_OUT))
+    keep = np.sort(order[np.diff(kept, prepend=-1) > 0])
+    chosen = torch.from_numpy(keep)
+    if isinstance(labels, Tensor):
+        return z[chosen.to(z.device)], labels[chosen.to(labels.device)]
+    return z[chosen.to(z.device)], label_array(labels, len(z))[keep]
+
+
+def _check_loss_fn(loss_fn: object) -> None:
+    """Raise if it is not a loss but, most likely, the embeddings."""
+    if not callable(loss_fn) or isinstance(loss_fn, type):
+        allowed = "a loss, before embeddings and labels"
+        raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
+
+
+def has_unit_rows(z: Tensor) -> bool:
+    """Whether all rows have length 1, so that only their directions can be pulled together.
+
+    >>> has_unit_rows(torch.eye(3)), has_unit_rows(torch.ones(3, 2).double())
+    (True, False)
+    """
+    norms = torch.linalg.vector_norm(z.detach().float(), dim=1)
+    return bool((norms - 1.0).abs().max() < 1e-4)
 
 
 @contextmanager
@@ -674,21 +539,21 @@ def filled_memories(loss_fn: object, batches: Iterable[tuple[Tensor, Tensor]]) -
     >>> len(loss.memory)
     0
     """
-    found = memories(loss_fn)
-    kept = [memory.kept() for memory in found]
-    room = max((memory.size for memory in found), default=0)
+    inside = memories(loss_fn)
+    kept = [memory.kept() for memory in inside]
+    room = max((memory.size for memory in inside), default=0)
     try:
-        for memory in found:
+        for memory in inside:
             memory.reset()
         for z, labels in batches if room else ():
-            for memory in found:
+            for memory in inside:
                 memory.enqueue(z, labels)
             room -= len(z)
             if room <= 0:
                 break
-        for memory in found:
+        for memory in inside:
             memory.calls = memory.calls.clamp(min=memory.after)
         yield
     finally:
-        for memory, then in zip(found, kept, strict=True):
+        for memory, then in zip(inside, kept, strict=True):
             memory.put_back(then)

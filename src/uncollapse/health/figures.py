@@ -36,7 +36,7 @@ from uncollapse.metrics import (
 )
 from uncollapse.metrics.collapse_figures import Spectrum, spectrum
 
-__all__ = ["balanced_rows", "figures", "measure", "scale_figures", "spread", "with_modes"]
+__all__ = ["balanced_rows", "measure", "spread"]
 
 _EXACT_DIM, _EXACT_ROWS = 3, 2048  # up to these the smallest width is found exactly, and quickly
 _SAFE = (1e-150, 1e150)  # lengths whose squares float64 holds
@@ -100,14 +100,14 @@ def measure(
         reference = measure(
             before, labels, fine_labels=fine_labels, sample=sample, modes=False, seed=seed
         )
-    health = figures(embeddings, labels, limits.margin or 0.0, sample, seed, modes=modes)
+    health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, modes=modes)
     if labels is not None and math.isfinite(health.diameter):
         given = (embeddings, labels, fine_labels, before)
         health = replace(health, **_structure(*given, sample=sample, seed=seed))
     return judge(health, limits, Reference.of(reference), cosine=cosine)
 
 
-def figures(
+def health_figures(
     embeddings: ArrayLike,
     labels: ArrayLike | None,
     margin: float,

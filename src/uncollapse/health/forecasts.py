@@ -1,4 +1,4 @@
-"""What a forecast found: a cell for each shape, dimension and strategy, and what to choose."""
+"""Predict collapse before training: drift, and the bound HNM (17), over batch shapes and dims."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
 from uncollapse.health.advice import advise_on
 from uncollapse.health.drifts import (
+    MODES_KEPT,
     NO_DRIFT,
     ModeDrift,
     Probe,
@@ -32,9 +33,7 @@ from uncollapse.health.strategy import (
     apply_strategy,
     changed_keys,
     finer_classes,
-    keeps_modes,
-    merges_modes,
-    merging_words,
+    mode_words,
     rank_strategies,
     strategy_of,
 )
@@ -44,20 +43,21 @@ from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
-__all__ = [
-    "DANGEROUS",
-    "Forecast",
-    "ForecastCell",
-    "LabelledData",
-    "embedded_batches",
-    "forecast",
-    "other_batches",
-]
-
-
-# What a forecast found: a cell for each shape, dimension and strategy, and what to choose.
+__all__ = ["Forecast", "ForecastCell", "embedded_batches", "forecast"]
 
 DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
+
+Model = nn.Module | Callable[[int], nn.Module]
+
+
+class LabelledData(Protocol):
+    """Samples that can be drawn by row: `data[rows]` gives `(samples, labels)`."""
+
+    @property
+    def labels(self) -> Tensor:
+        """One label per row."""
+
+    def __getitem__(self, rows: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,11 @@ class ForecastCell:
     modes: ModeDrift | None = None
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """P, K and the dimension."""
+        return self.p, self.k, self.dim
+
+    @property
     def mode_drift(self) -> float:
         """Mode drift after the probe; without one at the start. NaN where batches show no modes."""
         if self.probe is not None and not math.isnan(self.probe.mode_drift):
@@ -102,6 +107,27 @@ class ForecastCell:
         if self.drift <= NO_DRIFT:
             return "none"
         return "high" if self.drift > DANGEROUS else "some"
+
+    @property
+    def keeps_modes(self) -> bool:
+        """Whether its mode drift is known and at most 0.1."""
+        return self.mode_drift <= MODES_KEPT
+
+    def to_row(self) -> dict[str, Any]:
+        """A flat dict of plain values, for tables and files."""
+        left_out = ("strategy", "probe", "modes")
+        row = {key: value for key, value in vars(self).items() if key not in left_out}
+        row |= {"strategy": str(self.strategy), "risk": self.risk}
+        if self.modes is not None:
+            row |= {"mode_drift": self.modes.value, "mode_spread": self.modes.spread}
+        if self.probe is not None:
+            row |= {
+                "probe_scale_factor": self.probe.scale_factor,
+                "probe_relative_loss_factor": self.probe.relative_loss_factor,
+                "probe_predicted": self.probe.predicted,
+                "probe_mode_drift": self.probe.mode_drift,
+            }
+        return row
 
 
 @dataclass(frozen=True)
@@ -127,12 +153,11 @@ class Forecast:
         nothing. Smaller shapes come in only where nothing is safe at the largest.
         """
         every = (*self.cells, *self.alternatives)
-        shapes = {(cell.p * cell.k, cell.dim): (cell.p, cell.k, cell.dim) for cell in every}
-        for key in sorted(shapes, reverse=True):
-            shape = shapes[key]
-            here = [one for one in every if (one.p, one.k, one.dim) == shape]
-            safe = [one for one in here if one.risk == "none"]
-            kept = [one for one in safe if keeps_modes(one)] if self.several_modes else []
+        shapes = {(cell.p * cell.k, cell.dim): cell.shape for cell in every}
+        for size in sorted(shapes, reverse=True):
+            here = [cell for cell in every if cell.shape == shapes[size]]
+            safe = [cell for cell in here if cell.risk == "none"]
+            kept = [cell for cell in safe if cell.keeps_modes] if self.several_modes else []
             if kept or safe:
                 return (kept or safe)[0]
         return min(self.cells, key=lambda cell: cell.drift)
@@ -145,36 +170,38 @@ class Forecast:
         if cell.risk != "none":
             return f"{shape}: drift {cell.drift:+.3f} is the smallest; every strategy tried shrinks"
         if cell in self.cells:
-            said = f"{shape}: {_why(cell)}, and more samples teach more"
-            return said + ("" if self.several_modes is False else self._other_modes(cell))
-        own = next(
-            one for one in self.cells if (one.p, one.k, one.dim) == (cell.p, cell.k, cell.dim)
-        )
+            why = f"drift {cell.drift:+.3f} does not shrink"
+            if cell.probe is not None:
+                steps, left = len(cell.probe.scales), cell.probe.predicted
+                why = f"{steps} steps of training predict that {left:.2g} times the scale is left"
+            modes = "" if self.several_modes is False else self._other_modes(cell)
+            return f"{shape}: {why}, and more samples teach more{modes}"
+        own = next(other for other in self.cells if other.shape == cell.shape)
         if own.risk == "none":
-            return f"{shape}: {merging_words([own], cell)}, and classes here have several modes"
+            return f"{shape}: {_mode_words(own, cell)}, and classes here have several modes"
+        shrinks = f"shrinks the embedding (drift {own.drift:+.3f})"
+        if own.probe is not None:
+            steps, left = len(own.probe.scales), own.probe.predicted
+            shrinks = f"is predicted to keep {left:.2g} of its scale ({steps} steps of training)"
         known = replace(self.settings, k=cell.k, batch_size=cell.p * cell.k)
         advice = advise_on("network-collapse", known)
         return (
-            f"{shape}: {own.strategy} {_shrinks(own)}; {advice.sentence} (drift {cell.drift:+.3f} "
+            f"{shape}: {own.strategy} {shrinks}; {advice.sentence} (drift {cell.drift:+.3f} "
             f"there): {advice.evidence}"
         )
 
     def _other_modes(self, cell: ForecastCell) -> str:
         """What keeps the modes of a class, where the cell merges them."""
-        same = [
-            one
-            for one in self.alternatives
-            if (one.p, one.k, one.dim) == (cell.p, cell.k, cell.dim) and one.risk == "none"
-        ]
-        kept = [one for one in same if keeps_modes(one)]
-        if not merges_modes(cell) or not kept:
+        here = [other for other in self.alternatives if other.shape == cell.shape]
+        kept = [other for other in here if other.risk == "none" and other.keeps_modes]
+        if not cell.mode_drift > MODES_KEPT or not kept:
             return ""
-        nearest = min(kept, key=lambda one: len(changed_keys(cell.strategy, one.strategy)))
-        return f"; {merging_words([cell], nearest)}, if your classes have several"
+        nearest = min(kept, key=lambda other: len(changed_keys(cell.strategy, other.strategy)))
+        return f"; {_mode_words(cell, nearest)}, if your classes have several"
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One flat dict a cell, own strategy first: for tables and files."""
-        return [_row(cell) for cell in (*self.cells, *self.alternatives)]
+        """One flat dict per cell, own strategy first: for tables and files."""
+        return [cell.to_row() for cell in (*self.cells, *self.alternatives)]
 
     def __str__(self) -> str:
         head = (
@@ -185,59 +212,16 @@ class Forecast:
             lines.append(
                 f"{cell.p:4d} {cell.k:4d} {cell.dim:5d}  {cell.strategy!s:28s} {cell.drift:+8.3f} "
                 f"{cell.spread:8.3f} {cell.mode_drift:+8.2f} {cell.diameter:9.3g} {cell.loss:7.3g} "
-                f"{cell.bound:9.3g}"
-                f"     {cell.risk}"
+                f"{cell.bound:9.3g}     {cell.risk}"
             )
         lines.append(f"recommended: {self.reason}")
         lines.append("(17) is a forecast, not a guarantee: training has been seen to violate it.")
         return "\n".join(lines)
 
 
-def _why(cell: ForecastCell) -> str:
-    if cell.probe is None:
-        return f"drift {cell.drift:+.3f} does not shrink"
-    steps, left = len(cell.probe.scales), cell.probe.predicted
-    return f"{steps} steps of training predict that {left:.2g} times the scale is left"
-
-
-def _shrinks(cell: ForecastCell) -> str:
-    if cell.probe is None:
-        return f"shrinks the embedding (drift {cell.drift:+.3f})"
-    steps, left = len(cell.probe.scales), cell.probe.predicted
-    return f"is predicted to keep {left:.2g} of its scale ({steps} steps of training)"
-
-
-def _row(cell: ForecastCell) -> dict[str, Any]:
-    row = {
-        key: value for key, value in vars(cell).items() if key not in ("strategy", "probe", "modes")
-    }
-    row |= {"strategy": str(cell.strategy), "risk": cell.risk}
-    if cell.modes is not None:
-        row |= {"mode_drift": cell.modes.value, "mode_spread": cell.modes.spread}
-    if cell.probe is not None:
-        seen = cell.probe
-        row |= {
-            "probe_scale_factor": seen.scale_factor,
-            "probe_relative_loss_factor": seen.relative_loss_factor,
-            "probe_predicted": seen.predicted,
-            "probe_mode_drift": seen.mode_drift,
-        }
-    return row
-
-
-# Predict collapse before training: drift, and the bound HNM (17), over batch shapes and dims.
-
-Model = nn.Module | Callable[[int], nn.Module]
-
-
-class LabelledData(Protocol):
-    """Samples that can be drawn by row: `data[rows]` gives `(samples, labels)`."""
-
-    @property
-    def labels(self) -> Tensor:
-        """One label a row."""
-
-    def __getitem__(self, rows: Any) -> Any: ...
+def _mode_words(merging: ForecastCell, keeping: ForecastCell) -> str:
+    names = str(merging.strategy), str(keeping.strategy)
+    return mode_words(names[0], merging.mode_drift, names[1], keeping.mode_drift)
 
 
 def forecast(
@@ -270,27 +254,19 @@ def forecast(
     beyond all samples) are left out; `InputError` where that leaves none.
     """
     loss_fn = loss_fn or TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-    (
-        check_number("c", c, 0.0),
-        check_int("batches", batches),
-        check_int("probe_steps", probe_steps, 0),
-    )
-    if not isinstance(innermost(loss_fn), TripletLoss):
-        allowed = "a TripletLoss, also in an IdentityLoss or other wrapper, or None for batch-hard"
-        raise InputError("loss_fn", type(loss_fn).__name__, allowed)
-    if not hasattr(data, "labels"):
-        allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"
-        raise InputError("data", type(data).__name__, allowed)
-    shapes = _shapes(data, p, k)
-    first = strategy_of(loss_fn)
+    check_number("c", c, 0.0)
+    check_int("batches", batches)
+    check_int("probe_steps", probe_steps, 0)
+    _check_inputs(loss_fn, data)
+    shapes, networks = _shapes(data, p, k), _networks(model, dim)
     several = finer_classes(data) if several_modes is None else several_modes
     settings = replace(RunSettings.of(loss_fn), several_modes=several)
+    first = strategy_of(loss_fn)
     ranked = rank_strategies(first, settings) if alternatives else []
-    others = [one for one in ranked if one.lr_factor == 1.0]
+    others = [strategy for strategy in ranked if strategy.lr_factor == 1.0]
     cells: list[ForecastCell] = []
     extra: list[ForecastCell] = []
-    networks = list(_networks(model, dim))
-    for done, (network, width, shape) in enumerate((n, w, s) for n, w in networks for s in shapes):
+    for done, (network, shape) in enumerate(itertools.product(networks, shapes), 1):
         embedded = list(embedded_batches(network, data, *shape, batches, seed))
         if loss_fn.normalize:
             embedded = [(nn.functional.normalize(z, dim=1), labels) for z, labels in embedded]
@@ -299,18 +275,27 @@ def forecast(
             with filled_memories(loss_fn, other_batches(network, data, *shape, batches, seed)):
                 for strategy in (first, *others):
                     apply_strategy(loss_fn, strategy)
-                    cell = _cell(loss_fn, embedded, shape, width, strategy, c, unit)
+                    cell = _cell(loss_fn, embedded, shape, strategy, c, unit)
                     (cells if strategy == first else extra).append(cell)
             if probe_steps:  # a memory begins empty there, as in the run
                 apply_strategy(loss_fn, first)
                 stream = _batches(data, *shape, seed)
-                seen = probe(network, loss_fn, stream, probe_steps, lr=probe_lr, normalize=unit)
-                cells[-1] = replace(cells[-1], probe=seen)
+                short = probe(network, loss_fn, stream, probe_steps, lr=probe_lr, normalize=unit)
+                cells[-1] = replace(cells[-1], probe=short)
         finally:
             apply_strategy(loss_fn, first)
         if progress is not None:
-            progress(done + 1, len(networks) * len(shapes))
+            progress(done, len(networks) * len(shapes))
     return Forecast(tuple(cells), tuple(extra), c, several, settings)
+
+
+def _check_inputs(loss_fn: object, data: object) -> None:
+    if not isinstance(innermost(loss_fn), TripletLoss):
+        allowed = "a TripletLoss, also in an IdentityLoss or other wrapper, or None for batch-hard"
+        raise InputError("loss_fn", type(loss_fn).__name__, allowed)
+    if not hasattr(data, "labels"):
+        allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"
+        raise InputError("data", type(data).__name__, allowed)
 
 
 def _shapes(data: LabelledData, p: Sequence[int], k: Sequence[int]) -> list[tuple[int, int]]:
@@ -327,16 +312,14 @@ def _shapes(data: LabelledData, p: Sequence[int], k: Sequence[int]) -> list[tupl
     return fits
 
 
-def _networks(model: Model, dims: Sequence[int] | None) -> Iterator[tuple[nn.Module, int | None]]:
+def _networks(model: Model, dims: Sequence[int] | None) -> list[nn.Module]:
     if dims is None:
         if not isinstance(model, nn.Module):
             raise InputError("dim", None, "a list of dimensions for a function that makes networks")
-        yield model, None
-        return
+        return [model]
     if isinstance(model, nn.Module):
         raise InputError("model", type(model).__name__, "a function from a dimension to a network")
-    for width in dims:
-        yield model(check_int("dim", width)), width
+    return [model(check_int("dim", width)) for width in dims]
 
 
 def _batches(data: LabelledData, p: int, k: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -351,8 +334,7 @@ def embedded_batches(
     network: nn.Module, data: LabelledData, p: int, k: int, count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches through the network as training would see them, without moving its statistics."""
-    some = itertools.islice(_batches(data, p, k, seed), count)
-    yield from _embedded(network, some)
+    yield from _embedded(network, itertools.islice(_batches(data, p, k, seed), count))
 
 
 def other_batches(
@@ -362,8 +344,8 @@ def other_batches(
     size, sampler = len(data.labels), PKSampler(data.labels, p, k, seed)
     batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(sampler)), count)
     seen = np.unique(np.concatenate([np.asarray(rows) for rows in batches]))
-    rest = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(size), seen))
-    parts = (rest[start : start + p * k] for start in range(0, len(rest) - 1, p * k))
+    unseen = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(size), seen))
+    parts = (unseen[start : start + p * k] for start in range(0, len(unseen) - 1, p * k))
     yield from _embedded(network, (data[torch.from_numpy(part)] for part in parts))
 
 
@@ -387,25 +369,23 @@ def _cell(
     loss_fn: TripletLoss | Wrapper,
     embedded: list[tuple[Tensor, Tensor]],
     shape: tuple[int, int],
-    width: int | None,
     strategy: Strategy,
     c: float,
     unit: bool,
 ) -> ForecastCell:
-    measured = drift(loss_fn, embedded, normalize=unit)
-    sizes = [diameter(z) for z, _ in embedded]
+    radial = drift(loss_fn, embedded, normalize=unit)
+    size = sum(diameter(z) for z, _ in embedded) / len(embedded)
     margin = cast(TripletLoss, innermost(loss_fn)).margin
-    hardest = [hard_mined_loss(z, y, margin) for z, y in embedded]
-    mean_size, mean_loss = sum(sizes) / len(sizes), sum(hardest) / len(hardest)
+    loss = sum(hard_mined_loss(z, y, margin) for z, y in embedded) / len(embedded)
     return ForecastCell(
         *shape,
-        width or embedded[0][0].shape[1],
+        embedded[0][0].shape[1],
         strategy,
-        measured.value,
-        measured.spread,
-        measured.relative_loss,
-        mean_size,
-        mean_loss,
-        diameter_lower_bound(mean_size, mean_loss, c),
+        radial.value,
+        radial.spread,
+        radial.relative_loss,
+        size,
+        loss,
+        diameter_lower_bound(size, loss, c),
         modes=mode_drift(loss_fn, embedded, normalize=unit),
     )

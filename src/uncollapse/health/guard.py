@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,10 +30,18 @@ from uncollapse.health.strategy import (
 )
 from uncollapse.health.verdict import Health, percent
 
-__all__ = ["ACTIONS", "Guard", "GuardEvent", "StrategyChoice"]
+__all__ = ["Guard", "GuardEvent"]
 
-
-# What a guard saw or did.
+ACTIONS = ("warn", "stop", "rescue")
+_ALARMS = ("network-collapse", "shrinking", "cone")
+_SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
+_UNTOUCHED = 0.8  # the same under a strategy that shrinks: what it has made is not worth keeping
+_SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
+_LOOK = 5  # steps between two looks ahead once less is left
+_LOWER = 0.1  # what the learning rate is multiplied by after a divergence
+_ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
+_SHARE = 0.07  # of a run's steps that its races may cost: a tenth with all that goes with them
+_USUAL_STEPS = 800  # of a run that does not say how many it has
 
 
 @dataclass(frozen=True)
@@ -56,94 +65,14 @@ class GuardEvent:
     def from_dict(cls, given: dict[str, Any]) -> GuardEvent:
         """The inverse of `to_dict`."""
         race = given.get("race")
-        known = {"race": None if race is None else Race.from_dict(race)}
-        return cls(given["step"], given["kind"], given["text"], **known)
-
-
-# Which strategy a rescued run goes on with: ranked by the adviser, measured, and raced.
-
-_SHARE = 0.07  # of a run's steps that its races may cost: a tenth with all that goes with them
-_USUAL_STEPS = 800  # of a run that does not say how many it has
-
-
-class StrategyChoice:
-    """Chooses for a loss, which it changes and puts back; `left` is what races may still cost.
-
-    Without a trial there are no races, and the first strategy that does not shrink is taken.
-    """
-
-    def __init__(
-        self, loss_fn: LossFn, trial: Trial | None, *, tolerance: float, steps: int | None
-    ) -> None:
-        self.loss_fn, self.trial, self.tolerance = loss_fn, trial, tolerance
-        self.left = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
-
-    def measured(
-        self,
-        first: Strategy,
-        present: Strategy,
-        failed: Sequence[Strategy],
-        monitor: CollapseMonitor,
-    ) -> tuple[dict[Strategy, float], list[Strategy]]:
-        """Drifts of the alternatives that have not failed, and those of them that do not shrink.
-
-        What a race may choose from comes first; the others are measured where none of it is safe.
-        """
-        ranked = [one for one in rank_strategies(first, monitor.settings) if one not in failed]
-        drifts: dict[Strategy, float] = {}
-        for some in (contenders(first, ranked), ranked):
-            for one in some:
-                if one not in drifts:
-                    drifts[one] = self.drift(one, present, monitor)
-            safe = [one for one in some if drifts[one] <= self.tolerance]
-            if safe:
-                return drifts, safe
-        return drifts, []
-
-    def raced(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
-        """The winner of a race, in whose state the run then is; without a race the first."""
-        plan = plan_race(len(safe), self.left, size)
-        if self.trial is None or plan is None:
-            return safe[0], None
-        random = torch.get_rng_state()
-        race = run_race(self.trial, safe, self._apply, plan, size)
-        torch.set_rng_state(random)
-        if race is None:
-            return safe[0], None
-        self.left -= race.spent
-        return next(one for one in safe if str(one) == race.chosen), race
-
-    def drift(self, strategy: Strategy, present: Strategy, monitor: CollapseMonitor) -> float:
-        """Drift of a strategy on the reservoir; the loss does the present one again afterwards."""
-        rows, labels = monitor.recent.rows()
-        if labels is None:
-            return 0.0
-        inner: Any = self.loss_fn
-        own = inner.parameters() if isinstance(inner, nn.Module) else iter(())
-        device = next(own, rows).device
-        with left_alone(self.loss_fn, present):
-            apply_strategy(self.loss_fn, strategy)
-            unit = has_unit_rows(rows)
-            return drift(self.loss_fn, rows.to(device), labels, normalize=unit).value
-
-    def _apply(self, strategy: Strategy) -> None:
-        apply_strategy(self.loss_fn, strategy)
-
-
-ACTIONS = ("warn", "stop", "rescue")
-_ALARMS = ("network-collapse", "shrinking", "cone")
-_SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
-_UNTOUCHED = 0.8  # the same under a strategy that shrinks: what it has made is not worth keeping
-_SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
-_LOOK = 5  # steps between two looks ahead once less is left
-_LOWER = 0.1  # what the learning rate is multiplied by after a divergence
-_ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
+        known = None if race is None else Race.from_dict(race)
+        return cls(given["step"], given["kind"], given["text"], known)
 
 
 class Guard:
-    """Watches a training loop and acts on collapse. Call `after_step` once a step.
+    """Watches a training loop and acts on collapse. Call `after_step` after each step.
 
-    `warn` says it once a verdict; `stop` also asks the loop to end (`guard.stopped`). `rescue`
+    `warn` reports each verdict once; `stop` also asks the loop to end (`guard.stopped`). `rescue`
     restores the last healthy network and optimiser and changes the loss. It does not wait for the
     verdict: once half of the scale is gone, it looks ahead (`health.predict_scale`), and acts if
     the drift will shrink the rest to what the monitor calls shrinking. A `shrinking` embedding, or
@@ -151,7 +80,7 @@ class Guard:
     shrinks it.
 
     **The choice.** Of the strategies the adviser ranks (`health.rank_strategies`), those whose
-    drift on the monitor's reservoir does not shrink **race** from the restored state, on the same
+    drift on the monitor's recent rows does not shrink **race** from the restored state, on the same
     batches, for a few dozen steps: successive halving, judged by R@1 of rows held out of them. The
     winner goes on from where the race left it. Races cost at most a tenth of `steps`. The batches
     are the last ones, which the guard keeps references to (at most 32, or 512 MB): the
@@ -221,7 +150,7 @@ class Guard:
         self._since = 0  # healthy steps under a strategy that is not the first
         self._returns = 0
         self._start: tuple[float, float] | None = None  # scale and drift as the strategy began
-        self._said = "healthy"
+        self._warned_of = "healthy"
         self._lr = self.monitor.settings.lr
         self._rate = 1.0  # what divergence has left of the learning rate
         self._rollbacks = 0
@@ -231,7 +160,9 @@ class Guard:
             trial = None
         elif trial is None and self.first != Strategy():
             trial = LoopTrial(model, optimizer, loss_fn)
-        self._choice = StrategyChoice(loss_fn, trial, tolerance=self.tolerance, steps=steps)
+        self._trial = trial
+        # Training steps that races may still cost.
+        self._race_left = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
         if action == "rescue":
             self._take_snapshot()
 
@@ -248,22 +179,22 @@ class Guard:
         step: int | None = None,
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
-        if isinstance(self._choice.trial, LoopTrial):
-            self._choice.trial.recent_batches.add(embeddings, labels)
+        if isinstance(self._trial, LoopTrial):
+            self._trial.recent_batches.add(embeddings, labels)
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
-        if health.diameter < _SNAPSHOT_GROWTH * self._most:  # not of NaN
+        if health.diameter < _SNAPSHOT_GROWTH * self._diverged_at:  # not of NaN
             self._snapshots.confirm()
         if health.verdict == "diverging":
-            self._diverging(health)
+            self._on_divergence(health)
         elif health.verdict in _ALARMS:
-            self._alarm(health)
+            self._on_collapse(health)
         elif health.verdict != "healthy":
-            self._say(health)
+            self._warn(health)
         elif self.action == "rescue":
-            self._healthy(health)
+            self._on_health(health)
         if health.verdict == "healthy":
-            self._said = "healthy"
+            self._warned_of = "healthy"
         return self.events[before:]
 
     def state_dict(self) -> dict[str, Any]:
@@ -277,10 +208,10 @@ class Guard:
             "since": self._since,
             "returns": self._returns,
             "start": self._start,
-            "said": self._said,
+            "said": self._warned_of,
             "rate": self._rate,
             "rollbacks": self._rollbacks,
-            "race_left": self._choice.left,
+            "race_left": self._race_left,
             "raced": self._raced,
             "snapshots": self._snapshots.state_dict(),
         }
@@ -294,30 +225,30 @@ class Guard:
         self.stopped, self._since = state["stopped"], state["since"]
         self._returns, start = state["returns"], state["start"]
         self._start = None if start is None else (start[0], start[1])
-        self._said, self._rate = state["said"], state["rate"]
+        self._warned_of, self._rate = state["said"], state["rate"]
         self._rollbacks = state["rollbacks"]
-        self._choice.left = state.get("race_left", self._choice.left)  # earlier: no races
+        self._race_left = state.get("race_left", self._race_left)  # earlier versions: no races
         self._raced = state.get("raced", False)
         self._snapshots.load_state_dict(state["snapshots"])
         apply_strategy(self.loss_fn, self.strategy)
 
-    def _alarm(self, health: Health) -> None:
+    def _on_collapse(self, health: Health) -> None:
         if self.action != "rescue":
             if self.action == "stop" and health.verdict in ("network-collapse", "cone"):
                 self.stopped = True
                 self._record(health, "stop", f"stopped: {_words(health)}")
-            self._say(health)
+            self._warn(health)
             return
         now = self._drift(self.strategy)
         if health.verdict == "network-collapse" or now > self.tolerance:
             self._rescue(health, now)
         else:
-            self._say(health)
+            self._warn(health)
 
-    def _diverging(self, health: Health) -> None:
+    def _on_divergence(self, health: Health) -> None:
         """Stop or roll back a run whose embeddings are lost, or beyond any scale of its loss."""
-        if self.action == "warn" or health.diameter < self._most:
-            self._say(health)
+        if self.action == "warn" or health.diameter < self._diverged_at:
+            self._warn(health)
             return
         if self.action == "stop" or self._rollbacks >= _ROLLBACKS:
             self.stopped = True
@@ -326,29 +257,26 @@ class Guard:
             return
         self._rollbacks += 1
         self._rate *= _LOWER
-        step = self._roll_back(self.strategy, confirmed=True)
-        self._said = "healthy"
+        step = self._roll_back(confirmed=True)
+        self._warned_of = "healthy"
         text = f"{_words(health)} Rolled back to step {step}; going on at lr x {self.lr_factor:.2g}"
         self._record(health, "rescue", text)
 
-    def _say(self, health: Health) -> None:
+    def _warn(self, health: Health) -> None:
         """A warning, once for each change of verdict."""
-        if health.verdict != self._said:
-            self._said = health.verdict
+        if health.verdict != self._warned_of:
+            self._warned_of = health.verdict
             self._record(health, "warning", f"{_words(health)} {health.advice}".strip())
 
-    def _healthy(self, health: Health) -> None:
+    def _on_health(self, health: Health) -> None:
         step = health.step or 0
-        scale = 1.0 if health.relative_diameter is None else health.relative_diameter
         if self._start is None and self.monitor.recent.filled:
             self._start = (spread(self.monitor.recent.rows()[0]), self._drift(self.strategy))
         if self._start is not None and health.spread < _SNAPSHOT_ROOM * self._start[0]:
             if step % _LOOK == 0:
                 self._look_ahead(health, *self._start)
             return
-        grown = health.diameter / self._most
-        sound = scale >= _SNAPSHOT_ROOM and grown < _SNAPSHOT_GROWTH and not self._harmed(health)
-        if step % self.snapshot_every == 0 and sound:
+        if step % self.snapshot_every == 0 and self._is_sound(health):
             self._take_snapshot()
             self._rollbacks = 0
         if self.strategy == self.first or self._raced:
@@ -362,11 +290,17 @@ class Guard:
                 text = f"back to {self.first}: its drift is {value:+.3f} now"
                 self._record(health, "return", text)
 
-    def _harmed(self, health: Health) -> bool:
-        """Whether a strategy that shrinks has taken much of the scale that it began with."""
-        if self._start is None or self._start[1] <= self.tolerance:
+    def _is_sound(self, health: Health) -> bool:
+        """Whether a state is worth going back to: neither small, nor near divergence.
+
+        Nor under a strategy that shrinks and has taken much of the scale that it began with.
+        """
+        scale = 1.0 if health.relative_diameter is None else health.relative_diameter
+        if scale < _SNAPSHOT_ROOM or health.diameter >= _SNAPSHOT_GROWTH * self._diverged_at:
             return False
-        return health.spread < _UNTOUCHED * self._start[0]
+        if self._start is None or self._start[1] <= self.tolerance:
+            return True
+        return health.spread >= _UNTOUCHED * self._start[0]
 
     def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
         """Rescue an embedding that is called healthy still, if its drift will shrink the rest."""
@@ -381,16 +315,15 @@ class Guard:
             self._rescue(replace(health, verdict="shrinking", reasons=(reason,)), now)
 
     def _rescue(self, health: Health, now: float) -> None:
-        if self.strategy not in self._failed:
-            self._failed.append(self.strategy)
         before, size = self.strategy, self.monitor.settings.batch_size or 1
-        drifts, safe = self._choice.measured(self.first, before, self._failed, self.monitor)
-        step, race = self._roll_back(before), None
-        trial, place = self._choice.trial, self._snapshots.place
-        if trial is not None and place is not None:  # what was unlearned is to be learned again
-            trial.rewind(place)
+        if before not in self._failed:
+            self._failed.append(before)
+        drifts, safe = self._alternatives()
+        step, race = self._roll_back(), None
+        if self._trial is not None and self._snapshots.place is not None:
+            self._trial.rewind(self._snapshots.place)  # what was unlearned is to be learned again
         if safe:
-            chosen, race = self._choice.raced(safe, size)
+            chosen, race = self._raced_choice(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
             chosen = min(drifts, key=drifts.__getitem__, default=before)
         self._change(chosen, self.lr_factor)
@@ -402,10 +335,39 @@ class Guard:
         )
         self._record(health, "rescue", text, race)
 
-    def _roll_back(self, strategy: Strategy, *, confirmed: bool = False) -> int:
-        """Restore a snapshot and go on with a strategy; returns the snapshot's step."""
+    def _alternatives(self) -> tuple[dict[Strategy, float], list[Strategy]]:
+        """Drifts of the alternatives that have not failed, and those of them that do not shrink.
+
+        What a race may choose from comes first; the others are measured where none of it is safe.
+        """
+        every = rank_strategies(self.first, self.monitor.settings)
+        ranked = [strategy for strategy in every if strategy not in self._failed]
+        drifts: dict[Strategy, float] = {}
+        for some in (contenders(self.first, ranked), ranked):
+            new = [strategy for strategy in some if strategy not in drifts]
+            drifts |= {strategy: self._drift(strategy) for strategy in new}
+            safe = [strategy for strategy in some if drifts[strategy] <= self.tolerance]
+            if safe:
+                return drifts, safe
+        return drifts, []
+
+    def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
+        """The winner of a race, in whose state the run then is; without a race the first."""
+        plan = plan_race(len(safe), self._race_left, size)
+        if self._trial is None or plan is None:
+            return safe[0], None
+        random = torch.get_rng_state()
+        race = run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
+        torch.set_rng_state(random)
+        if race is None:
+            return safe[0], None
+        self._race_left -= race.spent
+        return next(strategy for strategy in safe if str(strategy) == race.chosen), race
+
+    def _roll_back(self, *, confirmed: bool = False) -> int:
+        """Restore a snapshot, under the present strategy; returns the snapshot's step."""
         step, factor = self._snapshots.restore(self.monitor, confirmed=confirmed)
-        self._change(strategy, factor)
+        self._change(self.strategy, factor)
         return step
 
     def _change(self, strategy: Strategy, factor: float) -> None:
@@ -419,10 +381,21 @@ class Guard:
         self.monitor.change_settings(**known)
 
     def _drift(self, strategy: Strategy) -> float:
-        return self._choice.drift(strategy, self.strategy, self.monitor)
+        """Drift of a strategy on the monitor's recent rows; the loss is left as it was."""
+        rows, labels = self.monitor.recent.rows()
+        if labels is None:
+            return 0.0
+        loss_fn: object = self.loss_fn
+        device = rows.device
+        if isinstance(loss_fn, nn.Module):
+            device = next(loss_fn.parameters(), rows).device
+        with left_alone(self.loss_fn, self.strategy):
+            apply_strategy(self.loss_fn, strategy)
+            unit = has_unit_rows(rows)
+            return drift(self.loss_fn, rows.to(device), labels, normalize=unit).value
 
     @property
-    def _most(self) -> float:
+    def _diverged_at(self) -> float:
         """The diameter from which an embedding has diverged.
 
         From a tiny start a thousandfold may be no more than what the loss asks for: the margin
@@ -434,8 +407,7 @@ class Guard:
 
     def _take_snapshot(self) -> None:
         step = 0 if self.monitor.health is None else self.monitor.health.step or 0
-        trial = self._choice.trial
-        place = None if trial is None else trial.batches_taken()
+        place = None if self._trial is None else self._trial.batches_taken()
         self._snapshots.take(self.monitor, step, self.lr_factor, place)
 
     def _record(self, health: Health, kind: str, text: str, race: Race | None = None) -> None:
@@ -454,5 +426,4 @@ def _check_parts(model: object, optimizer: object, loss_fn: object) -> None:
 
 
 def _words(health: Health) -> str:
-    reasons: Sequence[str] = health.reasons
-    return f"{health.verdict}: {'; '.join(reasons)}."
+    return f"{health.verdict}: {'; '.join(health.reasons)}."

@@ -18,16 +18,7 @@ from uncollapse._base.extras import import_extra
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.verdict import Health
 
-__all__ = [
-    "LOGGERS",
-    "Logger",
-    "MlflowLogger",
-    "TensorBoardLogger",
-    "WandbLogger",
-    "add_to_logs",
-    "log_health",
-    "open_logger",
-]
+__all__ = ["Logger", "MlflowLogger", "TensorBoardLogger", "WandbLogger", "log_health"]
 
 
 class Logger(Protocol):

@@ -21,15 +21,7 @@ from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import RaceData
 from uncollapse.losses.memory import memories
 
-__all__ = [
-    "LoopTrial",
-    "RecentBatches",
-    "Snapshots",
-    "TrainingState",
-    "copy_state",
-    "eval_except_batch_norm",
-    "restore_state",
-]
+__all__ = ["LoopTrial", "Snapshots", "TrainingState", "copy_state", "restore_state"]
 
 _BATCHES, _BYTES = 32, 512 * 2**20  # what `RecentBatches` holds at most
 _NEAR = 1e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.health.advice import advise
-from uncollapse.health.figures import balanced_rows, figures, scale_figures
+from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
 from uncollapse.health.strategy import RunSettings, mode_facts
 from uncollapse.health.verdict import (
     VERDICTS,
@@ -27,185 +27,10 @@ from uncollapse.health.verdict import (
     scale_ratio,
 )
 
-__all__ = ["CollapseMonitor", "RecentRows", "StuckLoss", "tight_share"]
-
-
-# Whether the classes of a batch look like points, in O(N d): cheap enough for every batch.
-
-_MOST = 0.75  # of a class's pairs, as in the tightness of a full measure
-
-
-def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
-    """Share of the classes whose pairs mostly lie within `tightness` of the distance between them.
-
-    Of each class only pairs of rows that follow each other are looked at, and between classes one
-    pair a row: an estimate of what `ClassHealth.tightness` says of all pairs. 0.0 where no two rows
-    share a class, or all do.
-
-    >>> z = torch.tensor([[0.0], [0.1], [9.0], [9.1], [20.0], [24.0]])
-    >>> round(tight_share(z, [0, 0, 1, 1, 2, 2], tightness=0.05), 2)
-    0.67
-    """
-    ids, classes = class_ids(labels, len(z))
-    order = np.argsort(ids, kind="stable")
-    ids, half = ids[order], len(ids) // 2
-    rows = z.detach()[torch.from_numpy(order).to(z.device)].double()
-    inside = _lengths(rows[1:] - rows[:-1])
-    across = _lengths(rows - rows.roll(-half, 0))[ids != np.roll(ids, -half)]
-    same = ids[1:] == ids[:-1]
-    if not len(across) or not same.any():
-        return 0.0
-    pairs = np.bincount(ids[1:][same], minlength=len(classes))
-    near = inside[same] <= tightness * np.median(across)
-    tight = np.bincount(ids[1:][same], near, minlength=len(classes)) >= _MOST * pairs
-    return float(tight[pairs > 0].mean())
-
-
-def _lengths(rows: Tensor) -> Array:
-    found: Array = torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
-    return found
-
-
-# A loss that sits still: at the margin, at softplus(0) = 0.6931, or anywhere above 0.
+__all__ = ["CollapseMonitor"]
 
 _SOFTPLUS_0 = math.log(2.0)
-
-
-@dataclass
-class StuckLoss:
-    """Counts for how many updates the loss has stayed within `tolerance` of one value.
-
-    That value is `level`, what the loss of a collapsed batch would be, where it is known; else
-    the value at which the loss came to rest.
-
-    >>> watch = StuckLoss(level=0.2, needed=3)
-    >>> for loss in (0.31, 0.2003, 0.2, 0.1999):
-    ...     watch.add(loss)
-    >>> watch.stuck, watch.at_level, watch.words
-    (True, True, 'loss has sat at the margin 0.2 for 3 updates')
-    """
-
-    level: float | None = None
-    name: str = "the margin"
-    needed: int = 20
-    tolerance: float = 0.01
-    count: int = 0
-    value: float = math.nan
-
-    def __post_init__(self) -> None:
-        check_int("needed", self.needed)
-        check_number("tolerance", self.tolerance, 0.0)
-
-    def add(self, loss: float) -> None:
-        """Take note of one loss."""
-        if self.level is not None and self._near(loss, self.level):
-            anchor = self.level
-        elif self._near(loss, _SOFTPLUS_0):
-            anchor = _SOFTPLUS_0
-        elif self._near(loss, self.value):
-            anchor = self.value
-        else:
-            anchor = loss
-        self.count = self.count + 1 if anchor == self.value else 1
-        self.value = anchor
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the loss has sat still for long enough. A loss of 0 is no plateau: it is done."""
-        return self.count >= self.needed and self.value > 0
-
-    @property
-    def at_level(self) -> bool:
-        """Whether it is stuck where a collapsed embedding would be."""
-        return self.stuck and self.value in (self.level, _SOFTPLUS_0)
-
-    @property
-    def words(self) -> str:
-        """Where the loss has sat, for a reason; empty if it moves."""
-        if not self.stuck:
-            return ""
-        if self.value == self.level:
-            place = f"{self.name} {self.value:.4g}"
-        elif self.value == _SOFTPLUS_0:
-            place = "softplus(0) = 0.6931"
-        else:
-            place = f"{self.value:.4g}"
-        return f"loss has sat at {place} for {self.count} updates"
-
-    def _near(self, loss: float, value: float) -> bool:
-        return abs(loss - value) <= self.tolerance * abs(value)
-
-
-# Recent embeddings of a training run, every class alike: what the full measure looks at.
-
-
-class _Share(NamedTuple):
-    step: int
-    rows: Tensor
-    labels: Array
-
-
-class RecentRows:
-    """Rows of the last batches, at most `capacity` of them and none older than `age` batches.
-
-    A batch gives at most half the capacity, as even over its classes as it allows, so that small
-    batches are judged together and a large one does not stand alone; the oldest rows go first. Old
-    embeddings are not those of the present network, hence the age.
-
-    >>> reservoir = RecentRows(capacity=8, age=2)
-    >>> for step in range(3):
-    ...     reservoir.add(torch.full((3, 2), float(step)), [0, 0, 1], step)
-    >>> rows, labels = reservoir.rows()
-    >>> rows[:, 0].tolist(), labels.tolist()
-    ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], [0, 0, 1, 0, 0, 1])
-    """
-
-    def __init__(self, capacity: int = 256, age: int = 16, seed: int = 0) -> None:
-        self.capacity, self.age = check_int("capacity", capacity, 8), check_int("age", age)
-        self._rng = np.random.default_rng(seed)
-        self._shares: deque[_Share] = deque()
-
-    def add(self, embeddings: Tensor, labels: ArrayLike | None, step: int) -> None:
-        """Take a share of a batch. Without labels every row is a class of its own."""
-        n = len(embeddings)
-        given = np.full(n, -1) if labels is None else label_array(labels, n)
-        ids = np.arange(n) if labels is None else class_ids(given, n)[0]
-        chosen = balanced_rows(ids, self.capacity // 2, self._rng)
-        where = torch.from_numpy(chosen).to(embeddings.device)
-        self._shares.append(_Share(step, embeddings.detach()[where].cpu(), given[chosen]))
-        held = sum(len(share.labels) for share in self._shares)
-        while len(self._shares) > self.age or held > self.capacity:
-            held -= len(self._shares.popleft().labels)
-
-    @property
-    def filled(self) -> bool:
-        """Whether it holds enough rows to judge classes by."""
-        held = sum(len(share.labels) for share in self._shares)
-        return len(self._shares) == self.age or held >= self.capacity // 2
-
-    def rows(self) -> tuple[Tensor, Array | None]:
-        """All rows held and their labels, oldest first; labels None if none were given."""
-        labels = np.concatenate([share.labels for share in self._shares])
-        rows = torch.cat([share.rows for share in self._shares])
-        unknown = labels.dtype.kind == "i" and bool((labels == -1).all())
-        return rows, None if unknown else labels
-
-    def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on as if nothing had happened."""
-        return {
-            "random": self._rng.bit_generator.state,
-            "steps": [share.step for share in self._shares],
-            "rows": [share.rows for share in self._shares],
-            "labels": [share.labels.tolist() for share in self._shares],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over another reservoir's rows and randomness."""
-        self._rng.bit_generator.state = state["random"]
-        every = zip(state["steps"], state["rows"], state["labels"], strict=True)
-        self._shares = deque(_Share(step, rows, np.asarray(names)) for step, rows, names in every)
-
-
+_MOST = 0.75  # of a class's pairs, as in the tightness of a full measure
 _STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only from a full measure
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
 _RECENT = 10  # updates for which a full measure counts as recent
@@ -216,12 +41,26 @@ _GAP, _CALLS = 5, 6  # updates between such measures, for so many of them
 _LATER = 15  # and from then on, while they find nothing
 
 
+@dataclass
+class _Counts:
+    """Numbers that a monitor keeps from update to update."""
+
+    updates: int = 0
+    full_at: int = 0  # update of the last full measure
+    first_step: int = 0
+    disagreeing: int = 0  # updates in a row that disagree with the verdict
+    peak: float = 0.0  # largest diameter while healthy
+    rest: float = math.nan  # diameter when the loss came to rest
+    began_as_cone: bool | None = None
+    calls: tuple[int, int] = (0, 0)  # full measures that batches have called for, and the last one
+
+
 class CollapseMonitor:
     """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
 
     Call `update` with each training batch; it costs a percent of a small network's step. Scale
     (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest every
-    `every` updates on a class-balanced reservoir of recent rows, and at once where the classes of a
+    `every` updates on class-balanced recent rows, and at once where the classes of a
     batch look like points, or its rows like a cone, so that either is said within 30 updates. Modes
     that merge inside classes of unchanged size are not seen in batches: `measure(..., before=...)`
     sees them on fixed rows, `mode_drift` whether a loss does it. The first state that is not
@@ -252,12 +91,12 @@ class CollapseMonitor:
         settings: what `loss_fn` does not say (batch size and learning rate, say); wins over it.
         thresholds: when a figure is bad.
         every: updates between full measures.
-        capacity: rows of the reservoir.
-        age: batches of the reservoir.
+        capacity: recent rows kept.
+        age: batches that recent rows may come from.
         patience: updates that must agree.
         reference: the healthy scale, where it is known beforehand (resumed or fine-tuned runs).
         on_change: called with the health whenever the verdict has changed.
-        seed: of the reservoir's choices.
+        seed: of the choice of rows.
 
     >>> monitor = CollapseMonitor(patience=2, settings=RunSettings(positives="hard"))
     >>> z = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
@@ -290,8 +129,6 @@ class CollapseMonitor:
             raise InputError("loss_fn", f"the class {loss_fn.__name__}", "a loss, not its class")
         self.settings = (settings or RunSettings()).known(RunSettings.of(loss_fn, miner))
         self.thresholds = thresholds or Thresholds()
-        self._loss_fn = loss_fn
-        self._modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
         self.on_change = on_change
         self.recent = RecentRows(capacity, age, seed)
@@ -299,13 +136,10 @@ class CollapseMonitor:
         self.health: Health | None = None
         self.changes: list[tuple[int, str]] = []
         self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
+        self._loss_fn = loss_fn
+        self._modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
         self._full: Health | None = None
-        self._updates = self._full_at = self._first_step = self._disagreeing = 0
-        self._peak = 0.0
-        self._rest = math.nan  # diameter when the loss came to rest
-        self._began_as_cone: bool | None = None
-        self._calls = 0  # full measures that batches have called for
-        self._called_at = 0
+        self._counts = _Counts()
 
     @property
     def verdict(self) -> str:
@@ -332,32 +166,39 @@ class CollapseMonitor:
         z = as_rows(embeddings, "embeddings").detach()
         if self.settings.normalize:
             z = torch.nn.functional.normalize(z, dim=-1)
-        step = self._updates if step is None else step
-        if self._updates == 0:
-            self._first_step = step
+        counts = self._counts
+        step = counts.updates if step is None else step
+        if counts.updates == 0:
+            counts.first_step = step
             self.settings = self.settings.known(RunSettings(batch_size=len(z)))
-        self._updates += 1
+        counts.updates += 1
         if loss is not None:
             loss = scalar(loss, "loss")
             self.loss.add(loss)
-        finite = bool(torch.isfinite(z).all()) and (loss is None or math.isfinite(loss))
-        if not finite:
-            lost = "embeddings" if loss is None or math.isfinite(loss) else "the loss"
-            return self._settle(_not_finite(z, lost), step, at_once=True)
+        loss_is_finite = loss is None or math.isfinite(loss)
+        if not bool(torch.isfinite(z).all()) or not loss_is_finite:
+            lost = "embeddings" if loss_is_finite else "the loss"
+            unknown = health_figures(torch.full_like(z, math.nan), None, 0.0, 8)
+            reasons = (f"{lost}: NaN or infinite",)
+            diverging = replace(unknown, verdict="diverging", reasons=reasons)
+            return self._settle(diverging, step, at_once=True)
         self.recent.add(z, labels, step)
         # One row has no scale of its own: that of the recent rows stands for it.
         light = scale_figures(z if len(z) > 1 else self.recent.rows()[0])
         full = self._full
-        due = (self._updates - 1) % self.every == 0 or self._classes_due
+        due = (counts.updates - 1) % self.every == 0 or self._classes_due
         due = due or self._called_for(z, labels, light)
         if full is not None and not due:
             health = self._judged(light, full)
             # Whether a fall in scale is excused by better classes takes recent figures of them.
-            recent = self._updates - self._full_at < _RECENT
+            recent = counts.updates - counts.full_at < _RECENT
             if recent or health.verdict != "shrinking" or self._held != "healthy":
                 return self._settle(health, step)
-        full = self._measured()
-        self._full, self._full_at = full, self._updates
+        margin = self.thresholds.margin or 0.0
+        full = health_figures(*self.recent.rows(), margin, self.recent.capacity)
+        if self.reference is not None and self._classes_due and full.cdnv is not None:
+            self.reference = replace(self.reference, cdnv=full.cdnv)
+        self._full, counts.full_at = full, counts.updates
         return self._settle(self._judged(light, full), step, structural=True)
 
     def change_settings(self, **known: Any) -> None:
@@ -380,35 +221,25 @@ class CollapseMonitor:
             "full": None if self._full is None else self._full.to_dict(),
             "loss": {"count": self.loss.count, "value": self.loss.value},
             "changes": [list(change) for change in self.changes],
-            "updates": self._updates,
-            "full_at": self._full_at,
-            "first_step": self._first_step,
-            "disagreeing": self._disagreeing,
-            "peak": self._peak,
-            "rest": self._rest,
-            "began_as_cone": self._began_as_cone,
-            "calls": [self._calls, self._called_at],
             "modes": None if self._modes is None else list(self._modes),
+            **asdict(self._counts),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the monitor that gave `state` would have, with its advice."""
         self.settings = RunSettings(**state["settings"])
-        self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
+        self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""), **state["loss"])
         self.recent.load_state_dict(state["reservoir"])
         self.reference = state["reference"] and Reference(**state["reference"])
         self.health = state["health"] and Health.from_dict(state["health"])
         self._full = state["full"] and Health.from_dict(state["full"])
-        self.loss.count, self.loss.value = state["loss"]["count"], state["loss"]["value"]
         self.changes = [(step, verdict) for step, verdict in state["changes"]]
-        self._updates, self._full_at = state["updates"], state["full_at"]
-        self._first_step = state["first_step"]
-        self._disagreeing, self._peak = state["disagreeing"], state["peak"]
-        self._rest = state["rest"]
-        self._began_as_cone = state.get("began_as_cone", False)
-        self._calls, self._called_at = state.get("calls", (0, 0))
-        modes = state.get("modes")  # states of earlier versions have none
+        modes = state.get("modes")
         self._modes = None if modes is None else tuple(modes)
+        # States of earlier versions lack some of them.
+        known = {"began_as_cone": False, **state}
+        names = [field.name for field in fields(_Counts)]
+        self._counts = _Counts(**{name: known[name] for name in names if name in known})
 
     @property
     def _held(self) -> str:
@@ -419,45 +250,40 @@ class CollapseMonitor:
     def _classes_due(self) -> bool:
         """Whether the reference still lacks its classes and there are now rows to know them by."""
         unknown = self.reference is not None and math.isnan(self.reference.cdnv)
-        return unknown and self.recent.filled and self._updates <= self.recent.age
+        return unknown and self.recent.filled and self._counts.updates <= self.recent.age
 
     def _called_for(self, z: Tensor, labels: ArrayLike | None, light: dict[str, Any]) -> bool:
         """Whether this batch's classes look like points, or its rows like a cone: measure at once.
 
-        The reservoir is full of rows from before the onset at first, hence several looks; a state
-        that only looks like it is looked at less often.
+        At first most recent rows are from before the onset, hence several looks; a state that only
+        looks like it is looked at less often.
         """
-        if self._held in ("class-collapse", "cone") or self._updates % _LOOK:
+        counts = self._counts
+        if self._held in ("class-collapse", "cone") or counts.updates % _LOOK:
             return False
-        if self._updates - self._called_at > self.every:
-            self._calls = 0
-        soon = self._calls < _CALLS or self._disagreeing > 0
-        if self._updates - self._full_at < (_GAP if soon else _LATER):
+        calls, called_at = counts.calls
+        if counts.updates - called_at > self.every:
+            calls = 0
+        soon = calls < _CALLS or counts.disagreeing > 0
+        counts.calls = (calls, called_at)
+        if counts.updates - counts.full_at < (_GAP if soon else _LATER):
             return False
         limits = self.thresholds
         # The squared length of the centre of rows of length 1 is their mean cosine.
         narrow = light["norms"].are_one and light["centre_norm"] ** 2 >= limits.cone_low
-        found = narrow and not self._began_as_cone
-        if labels is not None and not found:
+        called = narrow and not counts.began_as_cone
+        if labels is not None and not called:
             share = tight_share(z, labels, _NEARLY * limits.tightness)
-            found = share >= limits.class_share / _NEARLY
-        if not found:
-            return False
-        self._calls, self._called_at = self._calls + 1, self._updates
-        return True
-
-    def _measured(self) -> Health:
-        margin = self.thresholds.margin or 0.0
-        full = figures(*self.recent.rows(), margin, self.recent.capacity)
-        if self.reference is not None and self._classes_due and full.cdnv is not None:
-            self.reference = replace(self.reference, cdnv=full.cdnv)
-        return full
+            called = share >= limits.class_share / _NEARLY
+        if called:
+            counts.calls = (calls + 1, counts.updates)
+        return called
 
     def _judged(self, light: dict[str, Any], full: Health) -> Health:
         """This batch's scale with the last full measure's other figures, judged alone."""
         seen = replace(full, **light)
         if self.loss.count <= 1:
-            self._rest = seen.diameter
+            self._counts.rest = seen.diameter
         limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
         health = self._judge(seen, limits)
         known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
@@ -467,8 +293,8 @@ class CollapseMonitor:
             health = self._judge(seen, limits)
         if health.verdict == "network-collapse":
             return health
-        if self._peak > 0.0 and seen.diameter <= limits.collapse_ratio * self._peak:
-            share = percent(seen.diameter / self._peak)
+        if self._counts.peak > 0.0 and seen.diameter <= limits.collapse_ratio * self._counts.peak:
+            share = percent(seen.diameter / self._counts.peak)
             reason = f"diameter {seen.diameter:.3g}: {share} of the largest it had while healthy"
             return replace(health, verdict="network-collapse", reasons=(reason,))
         if self._loss_says_collapse(health, limits):
@@ -479,11 +305,11 @@ class CollapseMonitor:
         return health
 
     def _judge(self, seen: Health, limits: Thresholds) -> Health:
-        if self._began_as_cone is not False:  # until it has been left for good
+        if self._counts.began_as_cone is not False:  # until it has been left for good
             wide = self.thresholds.easier(_SLACK)
-            said = judge(seen, wide, cosine=False, ignore=set(VERDICTS) - {"cone"})
-            self._began_as_cone = said.verdict == "cone"
-        ignore = ["uninformative", *["cone"] * bool(self._began_as_cone)]
+            alone = judge(seen, wide, cosine=False, ignore=set(VERDICTS) - {"cone"})
+            self._counts.began_as_cone = alone.verdict == "cone"
+        ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
         return judge(seen, limits, self.reference, cosine=False, ignore=ignore)
 
     def _loss_says_collapse(self, health: Health, limits: Thresholds) -> bool:
@@ -493,7 +319,7 @@ class CollapseMonitor:
             return True
         small = health.diameter <= _SMALL_BESIDE_LOSS * self.loss.value
         long_enough = self.loss.count >= 2 * self.loss.needed + 10
-        grows = not health.diameter <= _SLACK * self._rest
+        grows = not health.diameter <= _SLACK * self._counts.rest
         return small and long_enough and not grows and not self.settings.scale_free
 
     def _settle(
@@ -505,18 +331,18 @@ class CollapseMonitor:
         if slow:
             needed = (self.patience + 1) // 2
         if raw.verdict == current:
-            self._disagreeing = 0
+            self._counts.disagreeing = 0
         elif structural or not slow:
-            self._disagreeing += 1
-        changed = raw.verdict != current and (at_once or self._disagreeing >= needed)
+            self._counts.disagreeing += 1
+        changed = raw.verdict != current and (at_once or self._counts.disagreeing >= needed)
         if raw.verdict != current and not changed:
             reasons = () if self.health is None else self.health.reasons
             raw = replace(raw, verdict=current, reasons=reasons)
         if changed:
-            self._disagreeing, self._modes = 0, None
+            self._counts.disagreeing, self._modes = 0, None
             self.changes.append((step, raw.verdict))
         if raw.verdict == "healthy" and structural:
-            self._peak = max(self._peak, raw.diameter)
+            self._counts.peak = max(self._counts.peak, raw.diameter)
         facts = self._facts(raw, step)
         self.health = replace(raw, step=step, advice=advise(raw, self.settings, facts))
         if changed and self.on_change is not None:
@@ -527,7 +353,7 @@ class CollapseMonitor:
         facts = []
         ratio = health.relative_diameter
         if ratio is not None and ratio <= self.thresholds.shrink_ratio * _SLACK:
-            steps = step - self._first_step
+            steps = step - self._counts.first_step
             facts.append(f"diameter fell to {percent(ratio)} of its start in {steps} steps")
         if health.verdict == "class-collapse":
             if self._modes is None:
@@ -536,6 +362,163 @@ class CollapseMonitor:
         return (*facts, *filter(None, [self.loss.words]))
 
 
-def _not_finite(z: Tensor, lost: str) -> Health:
-    nothing = figures(torch.full_like(z, math.nan), None, 0.0, 8)
-    return replace(nothing, verdict="diverging", reasons=(f"{lost}: NaN or infinite",))
+@dataclass
+class StuckLoss:
+    """Counts for how many updates the loss has stayed within `tolerance` of one value.
+
+    That value is `level`, what the loss of a collapsed batch would be, where it is known; else
+    the value at which the loss came to rest.
+
+    >>> watch = StuckLoss(level=0.2, needed=3)
+    >>> for loss in (0.31, 0.2003, 0.2, 0.1999):
+    ...     watch.add(loss)
+    >>> watch.stuck, watch.at_level, watch.words
+    (True, True, 'loss has sat at the margin 0.2 for 3 updates')
+    """
+
+    level: float | None = None
+    name: str = "the margin"
+    needed: int = 20
+    tolerance: float = 0.01
+    count: int = 0
+    value: float = math.nan
+
+    def __post_init__(self) -> None:
+        check_int("needed", self.needed)
+        check_number("tolerance", self.tolerance, 0.0)
+
+    def add(self, loss: float) -> None:
+        """Take note of one loss."""
+        levels = (self.level, _SOFTPLUS_0, self.value)
+        near = (level for level in levels if level is not None and self._near(loss, level))
+        anchor = next(near, loss)
+        self.count = self.count + 1 if anchor == self.value else 1
+        self.value = anchor
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the loss has sat still for long enough. A loss of 0 is no plateau: it is done."""
+        return self.count >= self.needed and self.value > 0
+
+    @property
+    def at_level(self) -> bool:
+        """Whether it is stuck where a collapsed embedding would be."""
+        return self.stuck and self.value in (self.level, _SOFTPLUS_0)
+
+    @property
+    def words(self) -> str:
+        """Where the loss has sat, for a reason; empty if it moves."""
+        if not self.stuck:
+            return ""
+        if self.value == self.level:
+            level = f"{self.name} {self.value:.4g}"
+        elif self.value == _SOFTPLUS_0:
+            level = "softplus(0) = 0.6931"
+        else:
+            level = f"{self.value:.4g}"
+        return f"loss has sat at {level} for {self.count} updates"
+
+    def _near(self, loss: float, value: float) -> bool:
+        return abs(loss - value) <= self.tolerance * abs(value)
+
+
+class _BatchRows(NamedTuple):
+    step: int
+    rows: Tensor
+    labels: Array
+
+
+class RecentRows:
+    """Rows of the last batches, at most `capacity` of them and none older than `age` batches.
+
+    A batch gives at most half the capacity, as even over its classes as it allows, so that small
+    batches are judged together and a large one does not stand alone; the oldest rows go first. Old
+    embeddings are not those of the present network, hence the age.
+
+    >>> recent = RecentRows(capacity=8, age=2)
+    >>> for step in range(3):
+    ...     recent.add(torch.full((3, 2), float(step)), [0, 0, 1], step)
+    >>> rows, labels = recent.rows()
+    >>> rows[:, 0].tolist(), labels.tolist()
+    ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], [0, 0, 1, 0, 0, 1])
+    """
+
+    def __init__(self, capacity: int = 256, age: int = 16, seed: int = 0) -> None:
+        self.capacity, self.age = check_int("capacity", capacity, 8), check_int("age", age)
+        self._rng = np.random.default_rng(seed)
+        self._batches: deque[_BatchRows] = deque()
+
+    def add(self, embeddings: Tensor, labels: ArrayLike | None, step: int) -> None:
+        """Take rows of a batch. Without labels every row is a class of its own."""
+        n = len(embeddings)
+        given = np.full(n, -1) if labels is None else label_array(labels, n)
+        ids = np.arange(n) if labels is None else class_ids(given, n)[0]
+        chosen = balanced_rows(ids, self.capacity // 2, self._rng)
+        where = torch.from_numpy(chosen).to(embeddings.device)
+        self._batches.append(_BatchRows(step, embeddings.detach()[where].cpu(), given[chosen]))
+        while len(self._batches) > self.age or self._held > self.capacity:
+            self._batches.popleft()
+
+    @property
+    def filled(self) -> bool:
+        """Whether it holds enough rows to judge classes by."""
+        return len(self._batches) == self.age or self._held >= self.capacity // 2
+
+    @property
+    def _held(self) -> int:
+        return sum(len(batch.labels) for batch in self._batches)
+
+    def rows(self) -> tuple[Tensor, Array | None]:
+        """All rows held and their labels, oldest first; labels None if none were given."""
+        labels = np.concatenate([batch.labels for batch in self._batches])
+        rows = torch.cat([batch.rows for batch in self._batches])
+        unknown = labels.dtype.kind == "i" and bool((labels == -1).all())
+        return rows, None if unknown else labels
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on as if nothing had happened."""
+        return {
+            "random": self._rng.bit_generator.state,
+            "steps": [batch.step for batch in self._batches],
+            "rows": [batch.rows for batch in self._batches],
+            "labels": [batch.labels.tolist() for batch in self._batches],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over another's rows and randomness."""
+        self._rng.bit_generator.state = state["random"]
+        every = zip(state["steps"], state["rows"], state["labels"], strict=True)
+        self._batches = deque(
+            _BatchRows(step, rows, np.asarray(names)) for step, rows, names in every
+        )
+
+
+def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
+    """Share of the classes whose pairs mostly lie within `tightness` of the distance between them.
+
+    Of each class only pairs of rows that follow each other are looked at, and between classes one
+    pair per row: an estimate of what `ClassHealth.tightness` says of all pairs. 0.0 where no two
+    rows share a class, or all do.
+
+    >>> z = torch.tensor([[0.0], [0.1], [9.0], [9.1], [20.0], [24.0]])
+    >>> round(tight_share(z, [0, 0, 1, 1, 2, 2], tightness=0.05), 2)
+    0.67
+    """
+    ids, classes = class_ids(labels, len(z))
+    order = np.argsort(ids, kind="stable")
+    ids, half = ids[order], len(ids) // 2
+    rows = z.detach()[torch.from_numpy(order).to(z.device)].double()
+    inside = _lengths(rows[1:] - rows[:-1])
+    across = _lengths(rows - rows.roll(-half, 0))[ids != np.roll(ids, -half)]
+    same = ids[1:] == ids[:-1]
+    if not len(across) or not same.any():
+        return 0.0
+    pairs = np.bincount(ids[1:][same], minlength=len(classes))
+    near = inside[same] <= tightness * np.median(across)
+    tight = np.bincount(ids[1:][same], near, minlength=len(classes)) >= _MOST * pairs
+    return float(tight[pairs > 0].mean())
+
+
+def _lengths(rows: Tensor) -> Array:
+    lengths: Array = torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
+    return lengths

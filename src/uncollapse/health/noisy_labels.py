@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse.geometry import class_diameters, diameter
@@ -19,9 +20,7 @@ from uncollapse.mining import Miner
 from uncollapse.noise import NoiseModel
 from uncollapse.samplers import PKSampler
 
-__all__ = ["NoiseProbe", "ProbeRow", "noise_probe"]
-
-_REGULAR, _EASY = "random", "easy"
+__all__ = ["NoiseProbe", "noise_probe"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class ProbeRow:
 
     `class_diameter` is the mean diameter of a class over the diameter of the whole; `within` the
     same with mean distances to the mean, which no single outlier decides; `modes` the mean number
-    of modes a class keeps (`metrics.modes_per_class`, told by the fine labels if there are any);
+    of modes a class keeps (`metrics.modes_per_class`, by the fine labels if there are any);
     `recall` and `fine_recall` are recall@1 by labels and by fine labels.
     """
 
@@ -51,8 +50,14 @@ class NoiseProbe:
     rows: tuple[ProbeRow, ...]
 
     def __str__(self) -> str:
-        head = ("p", "positives", "class/whole", "within", "modes", "R@1", "fine R@1")
-        return "\n".join(_line(cells) for cells in (head, *map(_cells, self.rows)))
+        lines = ["    p positives class/whole within modes   R@1 fine R@1"]
+        for row in self.rows:
+            fine = "-" if row.fine_recall is None else f"{row.fine_recall:.3f}"
+            lines.append(
+                f"{row.p:5g}{row.positives:>10}{row.class_diameter:12.3f}{row.within:7.3f}"
+                f"{row.modes:6.3f}{row.recall:6.3f}{fine:>9}"
+            )
+        return "\n".join(lines)
 
 
 def noise_probe(
@@ -78,7 +83,7 @@ def noise_probe(
         p: probabilities that a label is right (`uncollapse.noise.NoiseModel`); 1 is no noise.
         fine_labels: hidden finer classes, only to evaluate: the modes that collapse would merge.
         steps: optimiser steps (Adam) of each training.
-        k: samples a class in a batch; all classes are in it, up to 16.
+        k: samples per class in a batch; all classes are in it, up to 16.
         margin: of the triplet loss.
         negatives: how `Miner` chooses negatives.
         lr: learning rate.
@@ -101,15 +106,16 @@ def noise_probe(
     for level in levels:
         generator = torch.Generator().manual_seed(seed)
         noisy = NoiseModel(len(classes), level).sample(torch.from_numpy(ids), generator)
-        for positives in (_REGULAR, _EASY):
-            miner = Miner(positives, negatives, margin=margin, generator=_seeded(seed))
+        for positives in ("random", "easy"):
+            drawn = torch.Generator().manual_seed(seed)
+            miner = Miner(positives, negatives, margin=margin, generator=drawn)
             loss_fn = TripletLoss(margin=margin, miner=miner)
-            batches = _batches(noisy, min(len(classes), 16), k, seed)
+            sampler = PKSampler(noisy, p=min(len(classes), 16), k=k, seed=seed)
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 network = model()
-                loss = _train(network, samples, noisy, loss_fn, batches, steps, lr)
-            rows.append(_judge(_embed(network, samples), ids, fine_labels, level, positives, loss))
+                loss = _train(network, samples, noisy, loss_fn, sampler, steps, lr)
+            rows.append(_row(_embed(network, samples), ids, fine_labels, level, positives, loss))
     return NoiseProbe(tuple(rows))
 
 
@@ -127,53 +133,25 @@ def _train(
     x: Tensor,
     labels: Tensor,
     loss_fn: TripletLoss,
-    batches: Iterator[list[int]],
+    sampler: PKSampler,
     steps: int,
     lr: float,
 ) -> float:
     """Train in place; the mean loss of the last tenth of the steps."""
     network.train()
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
-    losses = []
-    for _ in range(steps):
-        rows = next(batches)
-        loss = loss_fn(network(x[rows]), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
+    losses: list[float] = []
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        for rows in itertools.islice(sampler, steps - len(losses)):
+            loss = loss_fn(network(x[rows]), labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        if len(losses) == steps:
+            break
     return float(np.mean(losses[-max(1, steps // 10) :]))
-
-
-def _judge(
-    z: Tensor,
-    ids: np.ndarray[tuple[int], np.dtype[np.int64]],
-    fine_labels: ArrayLike | None,
-    p: float,
-    positives: str,
-    loss: float,
-) -> ProbeRow:
-    whole = diameter(z)
-    relative = float(np.mean(list(class_diameters(z, ids).values()))) / whole if whole else 0.0
-    groups = [z[torch.from_numpy(ids == c)] for c in range(int(ids.max()) + 1)]
-    around = float(_spread(z))
-    within = float(torch.stack([_spread(group) for group in groups]).mean())
-    fine = None if fine_labels is None else retrieval(z, fine_labels, ks=(1,)).recall[1]
-    return ProbeRow(
-        p=p,
-        positives=positives,
-        class_diameter=relative,
-        within=within / around if around else 0.0,
-        modes=modes_per_class(z, ids, fine_labels).mean,
-        recall=retrieval(z, ids, ks=(1,)).recall[1],
-        fine_recall=fine,
-        loss=loss,
-    )
-
-
-def _spread(z: Tensor) -> Tensor:
-    distance: Tensor = torch.linalg.vector_norm(z - z.mean(0), dim=1)
-    return distance.mean()
 
 
 @torch.no_grad()
@@ -182,26 +160,25 @@ def _embed(network: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([network(rows) for rows in torch.split(x, 512)]).double()
 
 
-def _batches(labels: Tensor, p: int, k: int, seed: int) -> Iterator[list[int]]:
-    """Endless PK batches of the noisy labels, the same for both trainings."""
-    sampler = PKSampler(labels, p=p, k=k, seed=seed)
-    epoch = 0
-    while True:
-        sampler.set_epoch(epoch)
-        yield from sampler
-        epoch += 1
+def _row(
+    z: Tensor, ids: Array, fine_labels: ArrayLike | None, p: float, positives: str, loss: float
+) -> ProbeRow:
+    whole, around = diameter(z), _mean_radius(z)
+    sizes = list(class_diameters(z, ids).values())
+    radii = [_mean_radius(z[torch.from_numpy(ids == c)]) for c in range(int(ids.max()) + 1)]
+    fine = None if fine_labels is None else retrieval(z, fine_labels, ks=(1,)).recall[1]
+    return ProbeRow(
+        p=p,
+        positives=positives,
+        class_diameter=float(np.mean(sizes)) / whole if whole else 0.0,
+        within=float(torch.stack(radii).mean()) / float(around) if around else 0.0,
+        modes=modes_per_class(z, ids, fine_labels).mean,
+        recall=retrieval(z, ids, ks=(1,)).recall[1],
+        fine_recall=fine,
+        loss=loss,
+    )
 
 
-def _seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def _cells(row: ProbeRow) -> tuple[str, ...]:
-    numbers = (row.class_diameter, row.within, row.modes, row.recall, row.fine_recall)
-    shown = ("-" if x is None else f"{x:.3f}" for x in numbers)
-    return (f"{row.p:g}", row.positives, *shown)
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    widths = (5, 10, 12, 7, 6, 6, 9)
-    return "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+def _mean_radius(z: Tensor) -> Tensor:
+    distance: Tensor = torch.linalg.vector_norm(z - z.mean(0), dim=1)
+    return distance.mean()

@@ -15,16 +15,7 @@ from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.strategy import Strategy
 
-__all__ = [
-    "Race",
-    "RaceData",
-    "RacePlan",
-    "RaceScore",
-    "Trial",
-    "nearest_is_own_class",
-    "plan_race",
-    "run_race",
-]
+__all__ = ["Race", "RaceData", "RacePlan", "RaceScore", "Trial", "plan_race", "run_race"]
 
 _MOST = 4  # strategies that race, unless more are asked for
 _FEWEST_STEPS = 4  # of a strategy before it is judged for the first time

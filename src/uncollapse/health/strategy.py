@@ -1,4 +1,4 @@
-"""Ways to mine and charge: what a guard may change in a loss, and how a config spells it."""
+"""Strategies: what a guard may change in a loss, what is known of a run, and what to try next."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,25 +21,13 @@ from uncollapse.losses.base import innermost
 from uncollapse.losses.memory import memories
 from uncollapse.mining import Miner, NoTripletsWarning
 
-__all__ = [
-    "GENTLE",
-    "RunSettings",
-    "Strategy",
-    "apply_strategy",
-    "changed_keys",
-    "contenders",
-    "finer_classes",
-    "keeps_modes",
-    "left_alone",
-    "merges_modes",
-    "merging_words",
-    "mode_facts",
-    "rank_strategies",
-    "strategy_of",
-]
+__all__ = ["RunSettings", "Strategy", "apply_strategy", "rank_strategies", "strategy_of"]
 
-
-# Where a config has each of them.
+GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
+_MARGIN = 0.2
+_SLOWER = 1.0 / 3.0
+_FEWEST = 8  # rows of a class on average, below which a mode has none to show it
+# Where a config has each field of a strategy.
 _KEYS = {
     "positives": "mining.positives",
     "negatives": "mining.negatives",
@@ -47,6 +35,13 @@ _KEYS = {
     "scale_free": "loss.scale_free",
     "margin": "loss.margin",
     "soft": "loss.soft",
+}
+# What the miners of pytorch-metric-learning choose, in our two words.
+_PML_MINERS = {
+    "BatchHardMiner": ("hard", "hard"),
+    "BatchEasyHardMiner": ("easy", "hard"),
+    "DistanceWeightedMiner": ("all", "distance"),
+    "MultiSimilarityMiner": ("multi_similarity", "multi_similarity"),
 }
 
 
@@ -112,8 +107,12 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
 
 @contextmanager
 def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
-    """Whatever is tried on a loss inside, it then does `strategy`, and draws as it would have."""
-    generators = _generators(loss_fn)
+    """Whatever is tried on a loss inside, it then has `strategy`, and draws as it would have."""
+    # Of its miner, which may be another package's, and of the losses added to it.
+    parts = [getattr(innermost(loss_fn), "miner", None)]
+    parts += list(loss_fn.modules()) if isinstance(loss_fn, nn.Module) else []
+    drawn_from = [getattr(part, "generator", None) for part in parts]
+    generators = [each for each in drawn_from if isinstance(each, torch.Generator)]
     states = [generator.get_state() for generator in generators]
     try:
         yield
@@ -123,34 +122,14 @@ def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
             generator.set_state(state)
 
 
-def _generators(loss_fn: object) -> list[torch.Generator]:
-    """Those of its miner, which may be another package's, and of the losses added to it."""
-    parts = [getattr(loss_fn, "miner", None)]
-    parts += list(loss_fn.modules()) if isinstance(loss_fn, nn.Module) else []
-    found = (getattr(part, "generator", None) for part in parts)
-    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
-
-
 def changed_keys(first: Strategy, then: Strategy) -> dict[str, Any]:
     """The keys of a config in which two strategies differ, with the second's values.
 
     >>> changed_keys(Strategy("hard", "hard", None, False), Strategy("easy", "hard", None, True))
     {'mining.positives': 'easy', 'loss.scale_free': True}
     """
-    names = [field.name for field in fields(Strategy) if field.name in _KEYS]
-    pairs = {name: (getattr(first, name), getattr(then, name)) for name in names}
-    return {_KEYS[name]: new for name, (old, new) in pairs.items() if new != old}
-
-
-# What is known of a run's loss, mining and batch, read off whatever loss it has.
-
-# What the miners of pytorch-metric-learning choose, in our two words.
-_PML_MINERS = {
-    "BatchHardMiner": ("hard", "hard"),
-    "BatchEasyHardMiner": ("easy", "hard"),
-    "DistanceWeightedMiner": ("all", "distance"),
-    "MultiSimilarityMiner": ("multi_similarity", "multi_similarity"),
-}
+    values = {key: (getattr(first, name), getattr(then, name)) for name, key in _KEYS.items()}
+    return {key: new for key, (old, new) in values.items() if new != old}
 
 
 @dataclass(frozen=True)
@@ -183,7 +162,7 @@ class RunSettings:
     @classmethod
     def of(cls, loss_fn: object, miner: object | None = None) -> RunSettings:
         """What can be read off a loss (ours or pytorch-metric-learning's) and its miner."""
-        loss = innermost(loss_fn)
+        loss: Any = innermost(loss_fn)
         chooser = miner if miner is not None else getattr(loss, "miner", None)
         kind = type(chooser).__name__
         positives, negatives = _PML_MINERS.get(kind, (None, None))
@@ -195,12 +174,15 @@ class RunSettings:
         if chooser is None and hasattr(loss, "margin"):
             positives, negatives = "all", "all"
         distance = getattr(loss, "distance", None)
+        margin: Any = getattr(loss, "margin", None)
+        # With a learned boundary (MarginLoss) a collapsed batch is not charged the margin.
+        known = isinstance(margin, int | float) and not isinstance(margin, bool)
+        known = known and not hasattr(loss, "beta")
         return cls(
             positives=getattr(chooser, "positives", positives),
             negatives=getattr(chooser, "negatives", negatives),
             pool=getattr(chooser, "pool", None),
-            # With a learned boundary (MarginLoss) a collapsed batch is not charged the margin.
-            margin=None if hasattr(loss, "beta") else _number(getattr(loss, "margin", None)),
+            margin=float(margin) if known else None,
             soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),
             scale_free=getattr(loss, "scale_free", None),
             normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
@@ -210,8 +192,7 @@ class RunSettings:
 
     def known(self, other: RunSettings) -> RunSettings:
         """These settings, and the other's where these are unknown."""
-        filled = {k: v for k, v in vars(other).items() if getattr(self, k) is None}
-        return replace(self, **filled)
+        return replace(self, **{k: v for k, v in vars(other).items() if getattr(self, k) is None})
 
     @property
     def mined_over(self) -> int | None:
@@ -234,22 +215,8 @@ class RunSettings:
         if self.margin is None or self.summed:  # what else is added has its own value there
             return None
         if self.soft:
-            value = math.log1p(math.exp(self.margin))
-            return value, f"softplus({self.margin:g}) ="
+            return math.log1p(math.exp(self.margin)), f"softplus({self.margin:g}) ="
         return (self.margin, "the margin") if self.margin > 0 else None
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    return None
-
-
-# The adviser's order of strategies: what to try instead of one that shrinks the embedding.
-
-GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
-_MARGIN = 0.2
-_SLOWER = 1.0 / 3.0
 
 
 def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[Strategy]:
@@ -260,25 +227,28 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
     Last comes the same strategy at a third of the learning rate.
 
     >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
-    >>> [str(one) for one in rank_strategies(first)][:3]
+    >>> [str(strategy) for strategy in rank_strategies(first)][:3]
     ['inside x hard, scale-free', 'inside x hard', 'easy x hard, scale-free']
     """
     known = settings or RunSettings()
     slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
-    base = own if own.scale_free is None else _with_margin(own)
-    free = [] if own.scale_free is None else [replace(base, scale_free=base.scale_free or True)]
-    if own.positives is None:
-        return [one for one in (*free, slower) if one != own]
-    # With two samples of a class there is one positive, whatever it is called.
-    gentle = list(GENTLE) if known.k != 2 else []
-    if own.scale_free is None:
-        gentle = gentle[-1:]  # other packages have no inside positives
-    elif known.several_modes:
-        gentle = gentle[::-1]
-    found = [replace(one, positives=p) for p in gentle for one in (*free, base)]
-    calm = [own.positives, *["easy"] * ("easy" in gentle)]
-    found += [replace(base, positives=p, negatives="semihard") for p in calm]
-    return [one for one in dict.fromkeys([*found, *free, slower]) if one != own]
+    is_triplet_loss = own.scale_free is not None
+    base = own
+    if is_triplet_loss and (own.soft or own.margin == 0):
+        base = replace(own, margin=_MARGIN, soft=False)
+    free = [replace(base, scale_free=base.scale_free or True)] if is_triplet_loss else []
+    ranked: list[Strategy] = []
+    if own.positives is not None:
+        # With two samples of a class there is one positive, whatever it is called.
+        gentle = list(GENTLE) if known.k != 2 else []
+        if not is_triplet_loss:
+            gentle = gentle[-1:]  # other packages have no inside positives
+        elif known.several_modes:
+            gentle = gentle[::-1]
+        ranked += [replace(form, positives=p) for p in gentle for form in (*free, base)]
+        calm = [own.positives, *["easy"] * ("easy" in gentle)]
+        ranked += [replace(base, positives=p, negatives="semihard") for p in calm]
+    return [strategy for strategy in dict.fromkeys([*ranked, *free, slower]) if strategy != own]
 
 
 def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
@@ -291,46 +261,9 @@ def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
     >>> len(contenders(first, rank_strategies(first)))
     4
     """
-    plain = [one for one in ranked if one.lr_factor == own.lr_factor]
-    mined = [one for one in plain if one.positives != own.positives]
-    return [one for one in mined if one.negatives == own.negatives] or plain
-
-
-def _with_margin(own: Strategy) -> Strategy:
-    return replace(own, margin=_MARGIN, soft=False) if own.soft or own.margin == 0 else own
-
-
-# Which strategies keep the modes of a class, by their mode drift, and how that is said.
-
-_FEWEST = 8  # rows of a class on average, below which a mode has none to show it
-
-
-class Measured(Protocol):
-    """A strategy with its mode drift."""
-
-    @property
-    def strategy(self) -> Strategy:
-        """What is mined and charged."""
-
-    @property
-    def mode_drift(self) -> float:
-        """NaN where it is not known."""
-
-
-def keeps_modes(cell: Measured) -> bool:
-    """Whether its mode drift is known and at most 0.1."""
-    return cell.mode_drift <= MODES_KEPT
-
-
-def merges_modes(cell: Measured) -> bool:
-    """Whether its mode drift is known and above 0.1."""
-    return cell.mode_drift > MODES_KEPT
-
-
-def merging_words(own: Sequence[Measured], other: Measured) -> str:
-    """What merges modes beside what keeps them; of several, the least merging is said."""
-    least = min(own, key=lambda cell: cell.mode_drift)
-    return _words(str(least.strategy), least.mode_drift, str(other.strategy), other.mode_drift)
+    same_rate = [strategy for strategy in ranked if strategy.lr_factor == own.lr_factor]
+    mined = [strategy for strategy in same_rate if strategy.positives != own.positives]
+    return [strategy for strategy in mined if strategy.negatives == own.negatives] or same_rate
 
 
 def finer_classes(data: object) -> bool | None:
@@ -342,6 +275,18 @@ def finer_classes(data: object) -> bool | None:
     parts, finer = class_ids(fine, len(coarse))
     both = len(np.unique(coarse.astype(np.int64) * len(finer) + parts))
     return True if both > len(names) else None
+
+
+def mode_words(name: str, value: float, other: str = "", kept: float = math.nan) -> str:
+    """What a strategy does to the modes of a class; and what another one that keeps them does.
+
+    >>> mode_words("hard x hard", 3.5, "easy x hard", -0.24)
+    'hard x hard merges the modes of a class (mode drift +3.5), where easy x hard keeps them
+    (-0.24)'
+    """
+    does = "merges" if value > MODES_KEPT else "keeps"
+    words = f"{name} {does} the modes of a class (mode drift {value:+.2g})"
+    return f"{words}, where {other} keeps them ({kept:+.2g})" if other else words
 
 
 def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple[str, ...]:
@@ -358,33 +303,21 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
     if len(names) < 2 or len(rows) < _FEWEST * len(names):
         return ()
     trial, own = copy.deepcopy(loss_fn).to(rows.device), strategy_of(loss_fn)
-    sphere = loss_fn.normalize or has_unit_rows(rows)
-    value = _value(trial, rows, labels, sphere)
+    easy = replace(own, positives="easy")
+    normalize, values = loss_fn.normalize or has_unit_rows(rows), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoTripletsWarning)
+        values.append(mode_drift(trial, rows, labels, normalize=normalize).value)
+        if own.positives not in (None, "easy"):
+            apply_strategy(trial, easy)
+            values.append(mode_drift(trial, rows, labels, normalize=normalize).value)
+    value, other = values[0], values[-1]
     if math.isnan(value):
         return ()
     name = str(own) if own.positives is not None else type(loss_fn).__name__
-    if own.positives in (None, "easy"):
-        return (_alone(name, value),)
-    easy = replace(own, positives="easy")
-    apply_strategy(trial, easy)
-    other = _value(trial, rows, labels, sphere)
+    words = mode_words(name, value)
     if not other < value or value <= MODES_KEPT:
-        return (_alone(name, value),)
+        return (words,)
     if other > MODES_KEPT:
-        return (f"{_alone(name, value)[:-1]}; {easy}: {other:+.2g})",)
-    return (_words(name, value, str(easy), other),)
-
-
-def _value(loss_fn: Loss, rows: Tensor, labels: ArrayLike, sphere: bool) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoTripletsWarning)
-        return mode_drift(loss_fn, rows, labels, normalize=sphere).value
-
-
-def _words(name: str, value: float, other: str, kept: float) -> str:
-    return f"{_alone(name, value)}, where {other} keeps them ({kept:+.2g})"
-
-
-def _alone(name: str, value: float) -> str:
-    does = "merges the modes of a class" if value > MODES_KEPT else "keeps the modes of a class"
-    return f"{name} {does} (mode drift {value:+.2g})"
+        return (f"{words[:-1]}; {easy}: {other:+.2g})",)
+    return (mode_words(name, value, str(easy), other),)

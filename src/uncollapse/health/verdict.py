@@ -14,21 +14,7 @@ from torch import Tensor
 from uncollapse._base.check import check_number
 from uncollapse.geometry import Thickness
 
-__all__ = [
-    "VERDICTS",
-    "ClassHealth",
-    "Cosines",
-    "Health",
-    "Histogram",
-    "NearestLabels",
-    "Norms",
-    "Reference",
-    "Thresholds",
-    "cosine_text",
-    "judge",
-    "percent",
-    "scale_ratio",
-]
+__all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 
 VERDICTS = (
     "healthy",
@@ -204,43 +190,24 @@ class Health:
     step: int | None = None
 
     @property
-    def class_diameters(self) -> dict[object, float]:
-        """Diameter of each class, by label."""
-        return {one.label: one.diameter for one in self.classes}
-
-    @property
     def modes_per_class(self) -> dict[object, int]:
         """Modes of each class that was sampled, by label."""
-        return {one.label: one.modes for one in self.classes if one.modes is not None}
+        return {each.label: each.modes for each in self.classes if each.modes is not None}
 
     def scalars(self) -> dict[str, float]:
         """The single numbers that are known and finite, by name: what a logger takes."""
-        tight = [one.tightness for one in self.classes if math.isfinite(one.tightness)]
-        numbers: dict[str, float | None] = {
-            name: getattr(self, name)
-            for name in (
-                "diameter",
-                "relative_diameter",
-                "spread",
-                "centre_norm",
-                "effective_rank",
-                "axes",
-                "separation",
-                "hard_mined_loss",
-                "agreement",
-                "nc1",
-                "cdnv",
-                "within_share",
-                "fine_agreement",
-                "fine_kept",
-                "modes_kept",
-            )
-        }
+        numbers = {name: x for name, x in vars(self).items() if isinstance(x, float)}
+        for name in ("resolution", "chance", "fine_chance"):
+            numbers.pop(name, None)
+        numbers["axes"] = float(self.axes)
         numbers |= {"mean_norm": self.norms.mean, "thickness": self.thickness.lower}
-        numbers["mean_cosine"] = None if self.cosines is None else self.cosines.mean
-        numbers["tightness"] = float(np.median(tight)) if tight else None
+        if self.cosines is not None:
+            numbers["mean_cosine"] = self.cosines.mean
+        tight = [each.tightness for each in self.classes if math.isfinite(each.tightness)]
+        if tight:
+            numbers["tightness"] = float(np.median(tight))
         numbers["verdict"] = float(VERDICTS.index(self.verdict))
-        return {k: float(v) for k, v in numbers.items() if v is not None and math.isfinite(v)}
+        return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in plain numbers, strings, lists and dicts; `from_dict` reads it back."""
@@ -254,15 +221,14 @@ class Health:
         values = dict(plain)
         direction = np.asarray(values["thickness"]["direction"], np.float64)
         values["thickness"] = Thickness(**{**values["thickness"], "direction": direction})
-        values["norms"] = Norms(**values["norms"])
         for name in ("within", "between"):
             if values[name] is not None:
                 both = {key: tuple(row) for key, row in values[name].items()}
                 values[name] = Histogram(**both)
-        for name, kind in (("cosines", Cosines), ("nearest", NearestLabels)):
-            if values.get(name) is not None:  # earlier versions did not write them
+        for name, kind in (("norms", Norms), ("cosines", Cosines), ("nearest", NearestLabels)):
+            if values.get(name) is not None:  # earlier versions did not write all of them
                 values[name] = kind(**values[name])
-        values["classes"] = tuple(ClassHealth(**one) for one in values["classes"])
+        values["classes"] = tuple(ClassHealth(**each) for each in values["classes"])
         values["reasons"] = tuple(values["reasons"])
         return cls(**values)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,7 @@ __all__ = [
     "DistanceChoice",
     "Elements",
     "Loss",
+    "LossInfo",
     "Named",
     "Number",
     "TupleLoss",
@@ -128,6 +131,21 @@ class DistanceChoice(Choice):
             loss.normalize = True
 
 
+@dataclass(frozen=True)
+class LossInfo:
+    """What others must know of a loss, declared beside it: see `registry`.
+
+    `name` is its name in a config. `cases` are the rows of a drift table: a title each, and the
+    settings, where `normalize` is of the rows measured. `gentle` are settings at which differences
+    tell its derivatives. `pml` is PML's name for it, where that is another.
+    """
+
+    name: str
+    cases: Mapping[str, Mapping[str, Any]]
+    gentle: Mapping[str, Any] = field(default_factory=dict)
+    pml: str | None = None
+
+
 class Loss(nn.Module, ABC):
     """What a batch of embeddings costs: `loss(embeddings, labels)` is a number.
 
@@ -181,7 +199,7 @@ class Loss(nn.Module, ABC):
             ref_embeddings,
             self.numbered(ref_labels) if labels is not None else None,
             sample_ids=sample_ids,
-            sphere=self.normalize,
+            normalize=self.normalize,
         )
         if tuples is None:
             return batch, None
@@ -234,6 +252,7 @@ class TupleLoss(Loss):
     give `reduce`, and `value` a faster way.
     """
 
+    info: ClassVar[LossInfo]  # of the losses in the registry
     miner = _MinerSetting()
     reduction: Setting[str] = Choice("mean")
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.losses.base import Batch, Choice, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import cosines, log_sum, log_sum_by
 
 __all__ = ["CircleLoss", "circle_pull", "circle_push"]
@@ -68,6 +68,7 @@ class CircleLoss(TupleLoss):
     tensor(1.7575)
     """
 
+    info = LossInfo("circle", {"circle": {}}, gentle={"gamma": 4.0})
     reduction = Choice("mean", "nonzero")
     margin = Number(0.0, 1.0)
     gamma = Number(1e-6)

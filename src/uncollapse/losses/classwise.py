@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host, squared_norms
+from uncollapse.distances.frame import Frame, on_host, short_squares, squared_norms
 from uncollapse.distances.tiles import (
     BLOCK,
     CLOSE,
@@ -27,8 +27,6 @@ from uncollapse.distances.tiles import (
     lengths,
     pairwise_distances,
     pull_apart,
-    row_max,
-    short_squares,
     take_apart,
 )
 
@@ -233,7 +231,7 @@ def pair_softmax(batch: Batch, temperature: float, charge: Charge) -> tuple[Tens
         weight = forces.block(start, stop)
         short_squares(frame, here, out=weight, scale=slope)
         weight.scatter_(1, classes.columns(start, stop), NONE)
-        highest = row_max(weight)
+        highest = weight.amax(1, keepdim=True)
         close = close_exponents(weight, highest, norm[here, None], norm, slope)
         some = highest > NONE / 2
         weight.sub_(torch.where(some, highest, 0.0)).clamp_(min=SMALLEST).exp_()
@@ -358,7 +356,7 @@ def _charge(batch: _Batch) -> tuple[Tensor, Tensor]:
         weight = forces.block(start, stop)
         short_squares(frame, here, out=weight, scale=batch.slope)
         weight.scatter_(1, classes.columns(start, stop), NONE)
-        highest = row_max(weight)
+        highest = weight.amax(1, keepdim=True)
         close = close_exponents(weight, highest, norm[here, None], norm, batch.slope)
         highest = highest + level[here]
         some = highest > NONE / 2

@@ -126,6 +126,6 @@ class ColumnLoss(TupleWrapper):
             rows[others],
             labels[others],
             sample_ids=None if samples is None else samples[anchors],
-            sphere=self.normalize,
+            normalize=self.normalize,
         )
         return split, anchors

@@ -120,7 +120,7 @@ def _normalized_as(batch: Batch, normalized: bool, loss: Loss) -> Batch:
         references,
         batch.ref_labels,
         sample_ids=batch.sample_ids,
-        sphere=loss.normalize,
+        normalize=loss.normalize,
     )
     return replace(other, label_range=batch.label_range)
 

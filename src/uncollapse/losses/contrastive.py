@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Choice, DistanceChoice, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import (
+    Batch,
+    Choice,
+    DistanceChoice,
+    Elements,
+    LossInfo,
+    Named,
+    Number,
+    TupleLoss,
+)
 from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean, pair_distances
 
 __all__ = ["ContrastiveLoss"]
@@ -41,6 +50,7 @@ class ContrastiveLoss(TupleLoss):
     tensor(0.5000)
     """
 
+    info = LossInfo("contrastive", {"contrastive": {"margin": 1.0}})
     reduction = Choice("mean", "nonzero", "pairs")
     distance = DistanceChoice()
     margin = Number(0.0)

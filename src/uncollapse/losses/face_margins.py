@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, Named, Number
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.proxies import Compared, ProxyLoss, own_apart, softmax_loss
 
 __all__ = ["ArcFaceLoss", "CosFaceLoss", "arc_margin"]
@@ -137,6 +137,7 @@ class ArcFaceLoss(MarginSoftmax):
     0.3477
     """
 
+    info = LossInfo("arcface", {"ArcFace": {}}, gentle={"scale": 4.0})
     usual_margin = 0.5
     margin = Number(0.0, math.pi / 2)
     scale = Number(1e-6)
@@ -179,6 +180,7 @@ class CosFaceLoss(MarginSoftmax):
     0.4741
     """
 
+    info = LossInfo("cosface", {"CosFace": {}}, gentle={"scale": 4.0})
     usual_margin = 0.35
     margin = Number(0.0, 2.0)
     scale = Number(1e-6)

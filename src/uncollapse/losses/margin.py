@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse.losses.base import Batch, Choice, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import graph_rows, pair_distances
 from uncollapse.losses.proxies import NamedClasses, parameter_rows
 
@@ -66,6 +66,7 @@ class MarginLoss(TupleLoss):
     (0.7, [-0.25, 0.25])
     """
 
+    info = LossInfo("margin", {"margin, normalised": {"normalize": True}})
     reduction = Choice("nonzero", "mean")
     beta_per = Choice("global", "class", "sample")
     margin = Number(0.0)

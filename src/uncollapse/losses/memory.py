@@ -304,7 +304,7 @@ class CrossBatchMemory(Wrapper):
             torch.cat([first, older]),
             torch.cat([fresh.labels, older_labels]),
             sample_ids=batch.sample_ids,
-            sphere=self.normalize,
+            normalize=self.normalize,
             own=own,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.classwise import ByClass, Rules, Weights, multi_similarity
 from uncollapse.losses.on_graph import attach, cosines, pair_mask
 from uncollapse.mining.miner import Miner
@@ -54,6 +54,7 @@ class MultiSimilarityLoss(TupleLoss):
     0.7176
     """
 
+    info = LossInfo("multi-similarity", {"multi-similarity": {}}, gentle={"beta": 5.0})
     alpha = Number(1e-6)
     beta = Number(1e-6)
     base = Number()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import graph_rows
 from uncollapse.mining.tuples import as_pairs
 
@@ -44,6 +44,7 @@ class NPairLoss(TupleLoss):
     tensor(0.2395)
     """
 
+    info = LossInfo("n-pair", {"N-pair": {}}, pml="NPairsLoss")
     labels_needed = True
     l2 = Number(0.0)
 

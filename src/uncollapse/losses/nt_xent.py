@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.losses.base import Batch, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.classwise import NONE, pair_softmax
 from uncollapse.losses.on_graph import attach, cosines, log_sum
 
@@ -93,6 +93,8 @@ class NTXentLoss(PairSoftmax):
     >>> round(NTXentLoss(temperature=1.0)(views, [0, 1, 0, 1]).item(), 4)  # log(1 + 2/e)
     0.5514
     """
+
+    info = LossInfo("nt-xent", {"NT-Xent": {}}, gentle={"temperature": 0.5})
 
     def __init__(self, *, temperature: float = 0.07, miner: nn.Module | None = None) -> None:
         super().__init__(temperature=temperature, miner=miner)

@@ -10,13 +10,11 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
-from uncollapse.losses.base import Loss, innermost
+from uncollapse.losses.base import Loss, LossInfo, innermost
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Triplets, Tuples
 
 __all__ = ["as_pml"]
-
-_NAMES = {"TripletLoss": "TripletMarginLoss", "NPairLoss": "NPairsLoss"}  # PML's for the same loss
 
 
 def as_pml(module: Loss | Miner) -> nn.Module:
@@ -33,13 +31,15 @@ def as_pml(module: Loss | Miner) -> nn.Module:
     """
     if not isinstance(module, Loss | Miner):
         raise InputError("module", type(module).__name__, "a loss or a miner of uncollapse")
-    made: nn.Module = (
-        _miner_class()
-        if isinstance(module, Miner)
-        else _loss_class(type(innermost(module)).__name__)
-    )()
+    made = (_miner_class() if isinstance(module, Miner) else _loss_class(_pml_name(module)))()
     made.wrapped = module
     return made
+
+
+def _pml_name(loss: Loss) -> str:
+    kind = type(innermost(loss))
+    info: LossInfo | None = getattr(kind, "info", None)
+    return info.pml if info is not None and info.pml is not None else kind.__name__
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def _loss_class(name: str) -> type[nn.Module]:
         loss: Tensor = self.wrapped(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         return loss
 
-    return _class(_NAMES.get(name, name), losses.BaseMetricLossFunction, forward)
+    return _class(name, losses.BaseMetricLossFunction, forward)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, Named, Number
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.on_graph import mean_or_zero
 from uncollapse.losses.proxies import ProxyLoss
 
@@ -51,6 +51,7 @@ class ProxyAnchorLoss(ProxyLoss):
     0.6598
     """
 
+    info = LossInfo("proxy-anchor", {"ProxyAnchor": {}}, gentle={"alpha": 4.0})
     margin = Number(0.0)
     alpha = Number(1e-6)
 

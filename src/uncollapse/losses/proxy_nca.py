@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from uncollapse.losses.base import Batch, Elements, Named, Number
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.proxies import ProxyLoss, own_apart, softmax_loss
 
 __all__ = ["ProxyNCALoss"]
@@ -49,6 +49,7 @@ class ProxyNCALoss(ProxyLoss):
     tensor(-2., grad_fn=<DivBackward0>)
     """
 
+    info = LossInfo("proxy-nca", {"ProxyNCA": {}})
     scale = Number(1e-6)
 
     def __init__(

@@ -12,7 +12,7 @@ from torch import Tensor
 from uncollapse._base.check import InputError
 from uncollapse.losses.base import Batch, Count, Loss, Named, Number
 from uncollapse.losses.on_graph import graph_rows
-from uncollapse.mining.blocks import Draws
+from uncollapse.mining.random import SeededModule
 
 __all__ = [
     "CodingRateLoss",
@@ -131,7 +131,7 @@ def epps_pulley(values: Tensor, knots: int = 17, reach: float = 3.0) -> Tensor:
     return len(values) * (apart @ weight)
 
 
-class SIGRegLoss(Draws, Regularizer):
+class SIGRegLoss(SeededModule, Regularizer):
     """How far the batch is from N(0, I): the mean Epps-Pulley distance of random projections.
 
     Each call draws `slices` directions on the unit sphere; the batch's projections on each should

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import cosines, pair_mask
 
 __all__ = ["SmoothAPLoss", "smooth_precision"]
@@ -64,6 +64,7 @@ class SmoothAPLoss(TupleLoss):
     0.125
     """
 
+    info = LossInfo("smooth-ap", {"SmoothAP": {}}, gentle={"temperature": 0.3})
     temperature = Number(1e-6)
 
     def __init__(self, *, temperature: float = 0.01, miner: nn.Module | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, Named, Number
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.proxies import ProxyLoss, own_apart, softmax_loss
 
 __all__ = ["SoftTripleLoss", "soft_assigned"]
@@ -61,6 +61,7 @@ class SoftTripleLoss(ProxyLoss):
     0.3133
     """
 
+    info = LossInfo("soft-triple", {"SoftTriple": {}}, gentle={"la": 4.0})
     la = Number(1e-6)
     gamma = Number(1e-6)
     margin = Number(0.0)

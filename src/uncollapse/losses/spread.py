@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.losses.base import Batch, Choice, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
 
 __all__ = ["STAND_INS", "SpreadLoss"]
@@ -62,6 +62,7 @@ class SpreadLoss(TupleLoss):
     0.5514
     """
 
+    info = LossInfo("spread", {"spread": {}, "spread, from itself": {"stand_in": "self"}})
     stand_in = Choice(*STAND_INS)
     temperature = Number(1e-6)
     alpha = Number(0.0, 1.0)

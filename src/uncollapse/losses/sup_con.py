@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, Named
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named
 from uncollapse.losses.classwise import NONE
 from uncollapse.losses.nt_xent import PairSoftmax
 from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
@@ -42,6 +42,8 @@ class SupConLoss(PairSoftmax):
     >>> round(loss(z, [0, 0, 1, 1, 1]).item(), 4)
     0.8285
     """
+
+    info = LossInfo("sup-con", {"SupCon": {}}, gentle={"temperature": 0.5})
 
     def __init__(self, *, temperature: float = 0.1, miner: nn.Module | None = None) -> None:
         super().__init__(temperature=temperature, miner=miner)

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_choice
-from uncollapse.losses.base import Batch, Choice, DistanceChoice, Elements, Named, Number, TupleLoss
+from uncollapse.losses.base import (
+    Batch,
+    Choice,
+    DistanceChoice,
+    Elements,
+    LossInfo,
+    Named,
+    Number,
+    TupleLoss,
+)
 from uncollapse.losses.fast_triplets import fast_triplets
 from uncollapse.losses.on_graph import (
     HARDEST,
@@ -87,6 +96,17 @@ class TripletLoss(TupleLoss):
     (0.5, [-0.5, 0.5])
     """
 
+    info = LossInfo(
+        "triplet",
+        {
+            "triplet, margin 0.2": {"margin": 0.2},
+            "triplet, margin 0": {"margin": 0.0},
+            "triplet, soft": {"margin": 0.0, "soft": True},
+            "triplet, scale-free": {"margin": 0.2, "scale_free": True},
+            "triplet, normalised": {"margin": 0.2, "normalize": True},
+        },
+        pml="TripletMarginLoss",
+    )
     reduction = Choice("mean", "nonzero", "max")
     distance = DistanceChoice()
     margin = Number(0.0)

@@ -1,9 +1,9 @@
-"""Some anchors of a batch, and their nearest and farthest rows as float64 differences choose them.
+"""Blocks of anchors, and their nearest and farthest rows as float64 differences choose them.
 
-One pass over float32 products finds the winner and everybody within the rounding error of it. Where
-that is more than the winner, those few are measured by differences of the given rows; where it is a
-crowd (a class within a millionth of its distance) the row is done again in float64, and only what
-is within the far smaller error there is measured. Ties go to the lowest index.
+One pass over float32 products finds the winner and everything within the rounding error of it.
+Where that is more than the winner, those few are measured by differences of the given rows; where
+it is a crowd (a class within a millionth of its distance) the row is done again in float64, and
+only what is within the far smaller error there is measured. Ties go to the lowest index.
 """
 
 from __future__ import annotations
@@ -11,102 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host
-from uncollapse.distances.tiles import pairwise_distances, row_argmin, short_squares
+from uncollapse.distances.frame import Frame, on_host, row_argmin, short_squares
+from uncollapse.distances.tiles import pairwise_distances
+from uncollapse.mining.random import draw_pool
 
-__all__ = [
-    "Block",
-    "Draws",
-    "Look",
-    "anchor_blocks",
-    "draw_pool",
-    "draw_weighted",
-    "kth_smallest",
-    "pick",
-    "uniform",
-]
-
-
-# Every random draw of mining: from the generator's own device, so that all devices agree.
-
-
-def uniform(
-    shape: int | tuple[int, ...], generator: torch.Generator | None, device: torch.device
-) -> Tensor:
-    """float64 numbers in [0, 1)."""
-    source = torch.device("cpu") if generator is None else generator.device
-    size = (shape,) if isinstance(shape, int) else shape
-    drawn = torch.rand(size, generator=generator, dtype=torch.float64, device=source)
-    return drawn.to(device)
-
-
-def pick(allowed: Tensor, generator: torch.Generator | None) -> Tensor:
-    """A uniformly random True column of each row."""
-    count = allowed.sum(dim=1)
-    place = (uniform(len(count), generator, count.device) * count).long()
-    return (allowed.cumsum(dim=1) <= place[:, None]).sum(dim=1)
-
-
-def draw_weighted(
-    weights: Tensor, rows: Tensor, most: int, generator: torch.Generator | None
-) -> Tensor:
-    """A column for each of the ascending `rows`, with probability proportional to its weight.
-
-    A row occurs at most `most` times. Rows whose weights are all 0 give an arbitrary column.
-    """
-    if len(rows) == 0:
-        return rows
-    total = torch.cumsum(weights, dim=1)
-    draws = uniform((len(weights), most), generator, weights.device)
-    column = torch.searchsorted(total, (draws * total[:, -1:]).to(total.dtype), right=True)
-    # Rounding can put a draw at the very end; the last column that has a weight is then meant.
-    last = torch.searchsorted(total, total[:, -1:].contiguous())
-    place = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
-    return torch.minimum(column, last)[rows, place]
-
-
-def draw_pool(
-    most: int, own: Tensor, real: Tensor, hidden: Tensor, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """For each anchor a random `most` of the others: masks of `own` and of all candidates.
-
-    Where it has fewer, all of them. `hidden` `[b, N]` marks what is no negative. The number of
-    positives is most·(positives)/(all others), rounded up or down at random so that it is that on
-    average; then at least one positive and one negative are kept. Which ones, is uniform.
-    """
-    device = own.device
-    positives, negatives = real.sum(dim=1), (~hidden).sum(dim=1)
-    size = (positives + negatives).clamp(max=most)
-    share = size * positives / (positives + negatives)
-    count = torch.floor(share + uniform(len(share), generator, device)).long()
-    low, high = (size - negatives).clamp(min=1), torch.minimum(positives, size - 1)
-    count = torch.maximum(torch.minimum(count, high), low)
-    keys = uniform(tuple(own.shape), generator, device).masked_fill_(~real, torch.inf)
-    mask = _smallest(keys, count)
-    keys = uniform(tuple(hidden.shape), generator, device).masked_fill_(hidden, torch.inf)
-    return mask, _smallest(keys, size - count)
-
-
-def _smallest(keys: Tensor, count: Tensor) -> Tensor:
-    """Mask of the `count[i]` smallest keys of row i."""
-    return keys <= kth_smallest(keys, count)
-
-
-def kth_smallest(keys: Tensor, k: Tensor) -> Tensor:
-    """`[b, 1]`: the `k[i]`-th smallest key of row i, the first being 1."""
-    if on_host(keys):
-        last = k.numpy() - 1
-        ordered = np.partition(keys.numpy(), np.unique(last), axis=1)
-        return torch.from_numpy(np.take_along_axis(ordered, last[:, None], 1))
-    return keys.sort(dim=1).values.gather(1, k[:, None] - 1)
-
+__all__ = ["AnchorBlock", "BlockDistances", "anchor_blocks"]
 
 _PRODUCTS = 1 << 20  # products held at a time: 4 MB of float32
 _PRODUCTS_ELSEWHERE = 1 << 25
@@ -119,7 +34,7 @@ _LAST = (1 << 63) - 1
 
 def anchor_blocks(
     batch: Batch, generator: torch.Generator | None, rows: Tensor | None = None
-) -> Iterator[Block]:
+) -> Iterator[AnchorBlock]:
     """Usable anchors (or these rows), ascending, a block at a time."""
     anchors = batch.classes.anchors if rows is None else rows
     n = len(batch.classes.order)
@@ -131,12 +46,12 @@ def anchor_blocks(
     for start in range(0, len(anchors), step):
         some = anchors[start : start + step]
         at = slice(start, start + len(some)) if every else some
-        yield Block(batch, some, at, own[at], real[at], None, generator)
+        yield AnchorBlock(batch, some, at, own[at], real[at], None, generator)
 
 
 @dataclass
-class Block:
-    """Some anchors; `at` are the same rows, as a slice where they are one.
+class AnchorBlock:
+    """Some anchors of a batch; `at` are the same rows, as a slice where they are one.
 
     `own[i]` are the candidates of anchor i's class, of which `valid[i]` may be chosen; `pool[i]`
     marks the negatives anchor i may choose, and None stands for all of them.
@@ -151,18 +66,18 @@ class Block:
     generator: torch.Generator | None
 
     @cached_property
-    def plain(self) -> Look:
-        """The block by the distances of the batch as they are."""
-        return Look(self, self.batch.frame)
+    def plain(self) -> BlockDistances:
+        """Distances of the rows as the batch has them."""
+        return BlockDistances(self, self.batch.frame)
 
     @cached_property
-    def sphere(self) -> Look:
-        """The block by the distances on the unit sphere."""
-        return Look(self, self.batch.frame.sphere)
+    def normalized(self) -> BlockDistances:
+        """Distances on the unit sphere."""
+        return BlockDistances(self, self.batch.frame.normalized)
 
     @cached_property
     def every(self) -> Tensor:
-        """Row numbers of the block."""
+        """Row numbers of the block; `rows is block.every` says that nothing is to be gathered."""
         return torch.arange(len(self.anchors), device=self.anchors.device)
 
     def hidden(self) -> Tensor:
@@ -181,39 +96,28 @@ class Block:
     def draw(self, pool: int) -> None:
         """Let each anchor choose among a random `pool` of the others only."""
         if pool < len(self.batch.classes.order) - 1:
-            hidden = self.hidden() if self.pool is None else ~self.pool
+            hidden = ~self.negatives()
             self.valid, self.pool = draw_pool(pool, self.own, self.valid, hidden, self.generator)
 
-    def hide(self, values: Tensor, rows: Tensor | None = None) -> None:
-        """Put infinity where a negative may not be chosen, for all or for the given rows."""
-        own, anchors, pool = self.own, self.anchors, self.pool
-        if rows is not None:
-            own, anchors = own[rows], anchors[rows]
-            pool = None if pool is None else pool[rows]
-        values.scatter_(1, own, _INF)
+    def hide(self, values: Tensor) -> None:
+        """Put infinity where a negative may not be chosen."""
+        values.scatter_(1, self.own, _INF)
         if not self.batch.classes.apart:
-            values.scatter_(1, anchors[:, None], _INF)
-        if pool is not None:
-            values.masked_fill_(~pool, _INF)
+            values.scatter_(1, self.anchors[:, None], _INF)
+        if self.pool is not None:
+            values.masked_fill_(~self.pool, _INF)
 
-    def take(self, rows: Tensor) -> Block:
+    def take(self, rows: Tensor) -> AnchorBlock:
         """The block of `anchors[rows]`, which may repeat."""
         pool = None if self.pool is None else self.pool[rows]
-        anchors = self.anchors[rows]
-        mine = anchors, anchors, self.own[rows], self.valid[rows]
-        return Block(self.batch, *mine, pool, self.generator)
-
-    def at_own(self, table: Tensor, rows: Tensor, column: Tensor) -> Tensor:
-        """`table[rows, column]` for a table that is `own` or goes with it."""
-        if rows is self.every:
-            return table.gather(1, column[:, None]).flatten()
-        return table[rows, column]
+        anchors, own, valid = self.anchors[rows], self.own[rows], self.valid[rows]
+        return AnchorBlock(self.batch, anchors, anchors, own, valid, pool, self.generator)
 
 
-class Look:
-    """A block by the distances of one frame; squared, in the frame's coordinates."""
+class BlockDistances:
+    """Distances of a block's anchors in one frame; squared, in the frame's coordinates."""
 
-    def __init__(self, block: Block, frame: Frame) -> None:
+    def __init__(self, block: AnchorBlock, frame: Frame) -> None:
         self.block, self.frame = block, frame
         self._products: Tensor | None = None
         self.own_products = frame.norms[:0]  # short squares to `own`, once there are products
@@ -232,9 +136,7 @@ class Look:
 
     def squares(self, rows: Tensor, column: Tensor) -> Tensor:
         """Of the rows of the block to candidates `[len(rows)]` or `[len(rows), k]`, exactly."""
-        anchors = self.block.anchors
-        who = anchors if rows is self.block.every else anchors[rows]
-        return self.frame.squares(who, column + self.block.batch.offset)
+        return self.frame.squares(self.block.anchors[rows], column + self.block.batch.offset)
 
     def distances(self, rows: Tensor, column: Tensor) -> Tensor:
         """The same as the caller's distances."""
@@ -274,9 +176,9 @@ class Look:
     def own_squares(self) -> tuple[Tensor, Tensor | None]:
         """Squared distances to `own`, and what bounds their error (None: exact)."""
         if self._own_squares is None:
-            block = self.block
-            if block.own.shape[1] <= _SMALL_CLASS or not on_host(block.own):
-                self._own_squares = self.squares(block.every, block.own), None
+            own = self.block.own
+            if own.shape[1] <= _SMALL_CLASS or not on_host(own):
+                self._own_squares = self.squares(self.block.every, own), None
             else:
                 self._own_squares = self._large_class_squares()
         return self._own_squares
@@ -288,10 +190,6 @@ class Look:
             self._measure(squares, (squares - limit[:, None]).abs() <= error)
         return squares
 
-    def nearest_own(self) -> Tensor:
-        """Column of the nearest valid positive."""
-        return self.extreme_own(self.block.valid, farthest=False)
-
     def extreme_own(self, allowed: Tensor, *, farthest: bool) -> Tensor:
         """Column of the nearest or farthest allowed positive; the first of equals.
 
@@ -301,12 +199,12 @@ class Look:
             return self._extreme_exact(allowed, farthest)
         values = self.own_products
         values = (-values if farthest else values).masked_fill(~allowed, _INF)
-        scan = _scan(values, self.error, None)
-        column = scan.winner
-        if len(scan.row) and not self.frame.collapsed:
-            doubtful = torch.as_tensor(_runs(scan.row)[0])
-            part = Look(self.block.take(doubtful), self.frame)
-            column[doubtful] = part._extreme_exact(allowed[doubtful], farthest)
+        lowest = _lowest(values, self.error, None)
+        column = lowest.column
+        if len(lowest.doubtful_row) and not self.frame.collapsed:
+            rows = torch.unique_consecutive(lowest.doubtful_row)
+            part = BlockDistances(self.block.take(rows), self.frame)
+            column[rows] = part._extreme_exact(allowed[rows], farthest)
         return column
 
     def search(
@@ -319,62 +217,57 @@ class Look:
     ) -> tuple[Tensor, Tensor]:
         """Nearest column of each of the block's `rows`, if asked only `beyond` another.
 
-        Returns `(index, found)`. `values` are the products of those rows, hidden; with `farthest`
+        Returns `(index, exists)`. `values` are the products of those rows, hidden; with `farthest`
         they are of opposite sign. `beyond` are for each row a candidate `[r]` whose distance must
         be exceeded, and the product with it; the values are then overwritten.
         """
         error = self.error if rows is self.block.every else self.error[rows]
         bound = None if beyond is None else beyond[1][:, None] - 2 * error
-        scan = _scan(values, error, bound)
-        if self.frame.collapsed:  # every distance is exactly 0, and none exceeds another
-            return scan.winner, scan.exists if beyond is None else torch.zeros_like(scan.exists)
-        if len(scan.row):
-            self._decide(scan, rows, error, None if beyond is None else beyond[0], farthest)
-        return scan.winner, scan.exists
+        lowest = _lowest(values, error, bound)
+        if self.frame.collapsed and beyond is not None:  # no distance exceeds another
+            return lowest.column, torch.zeros_like(lowest.exists)
+        if len(lowest.doubtful_row) and not self.frame.collapsed:
+            self._decide(lowest, rows, error, None if beyond is None else beyond[0], farthest)
+        return lowest.column, lowest.exists
 
     def _decide(
-        self, scan: _Scan, rows: Tensor, error: Any, beyond: Any | None, farthest: bool
+        self, lowest: _Lowest, rows: Tensor, error: Tensor, beyond: Tensor | None, farthest: bool
     ) -> None:
-        """Measure what a scan left in doubt, and put its answers right in place."""
-        frame, offset, anchors = self.frame, self.block.batch.offset, self.block.anchors
-        anchors = anchors if rows is self.block.every else anchors[rows]
-        who: Any = anchors
-        norms: Any = frame.norms
-        squares: Any = frame.squares
-        if on_host(anchors):  # few numbers: NumPy takes a third of torch's time for them
-            who, norms, squares = anchors.numpy(), norms.numpy(), frame.squares_host
-            error, beyond = error.numpy(), None if beyond is None else beyond.numpy()
-        doubtful, run = _runs(scan.row)
-        above = None if beyond is None else squares(who[doubtful], beyond[doubtful] + offset)
-        if len(scan.row) <= _CROWD * len(doubtful):
-            exact = squares(who[scan.row], scan.column + offset)
+        """Measure what rounding left in doubt, and correct the answers in place."""
+        row, column = lowest.doubtful_row, lowest.doubtful_column
+        doubtful, run = torch.unique_consecutive(row, return_inverse=True)
+        above = None if beyond is None else self.squares(rows[doubtful], beyond[doubtful])
+        if len(row) <= _CROWD * len(doubtful):
+            exact = self.squares(rows[row], column)
             if farthest:
                 exact = -exact
             elif above is not None:
-                exact[exact <= above[run]] = _INF
-            # Everybody else is farther than the winner's value and twice the error.
-            own = norms[who[doubtful]]
-            sure = scan.best[doubtful] + error[doubtful, 0] + (-own if farthest else own)
-            scan.index[doubtful], least = _least(exact, run, scan.column, len(doubtful))
+                exact.masked_fill_(exact <= above[run], _INF)
+            least = exact.new_full((len(doubtful),), _INF).scatter_reduce_(0, run, exact, "amin")
+            first = torch.where(exact == least[run], column, _LAST)  # of equals
+            winner = torch.full_like(doubtful, _LAST).scatter_reduce_(0, run, first, "amin")
+            lowest.column[doubtful] = winner
+            # Everything else is farther than the winner's value and twice the error.
+            own = self.frame.norms[self.block.anchors[rows[doubtful]]]
+            sure = lowest.value[doubtful] + error[doubtful, 0] + (-own if farthest else own)
             unsettled = least > sure
             doubtful = doubtful[unsettled]
             above = None if above is None else above[unsettled]
         step = max(1, _PRODUCTS // 2 // self.block.batch.candidates)
         for start in range(0, len(doubtful), step):
-            some = torch.as_tensor(doubtful[start : start + step])
-            limits = None if above is None else torch.as_tensor(above[start : start + step])
-            scan.winner[some], scan.exists[some] = self._settle(rows[some], limits, farthest)
+            some = doubtful[start : start + step]
+            limits = None if above is None else above[start : start + step, None]
+            lowest.column[some], lowest.exists[some] = self._settle(rows[some], limits, farthest)
 
     def _settle(self, rows: Tensor, above: Tensor | None, farthest: bool) -> tuple[Tensor, Tensor]:
         """The same search in float64, with differences where even that could mislead."""
-        above = None if above is None else above[:, None]
         frame, anchors = self.frame.fine, self.block.anchors[rows]
         error = (frame.band[anchors] + frame.band.amax())[:, None]
         values = short_squares(frame, anchors, frame, self.candidates)
         values += frame.norms[anchors][:, None]
         sign = -1.0 if farthest else 1.0
         values.mul_(sign)
-        self.block.hide(values, rows)
+        self.block.take(rows).hide(values)
 
         def measure(near: Tensor) -> None:
             r, c = near.nonzero(as_tuple=True)
@@ -415,136 +308,49 @@ class Look:
             rows = (run == number).nonzero().flatten()
             last = int(classes.high[block.anchors[rows[0]]])
             members = classes.order[first:last] + block.batch.offset
-            mine, theirs = self.frame.exact(block.anchors[rows]), self.frame.exact(members)
-            full = pairwise_distances(mine, theirs, squared=True)
+            anchors = self.frame.exact(block.anchors[rows])
+            full = pairwise_distances(anchors, self.frame.exact(members), squared=True)
             where = torch.searchsorted(members, block.own[rows] + block.batch.offset)
             width = len(members) - int(not classes.apart)
             squares[rows, :width] = full.gather(1, where[:, :width].clamp(max=len(members) - 1))
         return squares, squares * _DOUBT
 
 
-@dataclass
-class _Scan:
-    """Each row's lowest value, and what rounding leaves in doubt; arrays on a host.
+class _Lowest(NamedTuple):
+    """Each row's lowest value, and what rounding leaves in doubt.
 
-    `index` is where it is, `found` whether there is one, `best` what it is. `row` and `column`
-    list, for the rows in which another one could have won, all entries that could.
+    `column` is where it is, `exists` whether there is one, `value` what it is. For the rows in
+    which another one could have won, `doubtful_row` and `doubtful_column` list all that could.
     """
 
-    index: Any
-    found: Any
-    best: Any
-    row: Any
-    column: Any
-
-    @property
-    def winner(self) -> Tensor:
-        """`index` as a tensor, which shares its memory."""
-        return torch.as_tensor(self.index)
-
-    @property
-    def exists(self) -> Tensor:
-        """`found` as a tensor, which shares its memory."""
-        return torch.as_tensor(self.found)
+    column: Tensor
+    exists: Tensor
+    value: Tensor
+    doubtful_row: Tensor
+    doubtful_column: Tensor
 
 
-def _scan(values: Tensor, error: Tensor, bound: Tensor | None) -> _Scan:
-    """Scan rows of values that are off by up to `error`, and a bound on them by twice that."""
-    if on_host(values):
-        return _scan_host(values, error, bound)
-    if bound is not None:
-        values = values.masked_fill(values < bound, _INF)
-    index = values.argmin(dim=1, keepdim=True)
-    best = values.gather(1, index)
-    found = best < _INF
-    near = values <= best + 2 * error
-    doubt = near.sum(dim=1, keepdim=True) > 1
-    if bound is not None:
-        doubt |= best <= bound + 4 * error
-    row, column = (near & doubt & found).nonzero(as_tuple=True)
-    return _Scan(index.flatten(), found.flatten(), best.flatten(), row, column)
+def _lowest(values: Tensor, error: Tensor, bound: Tensor | None) -> _Lowest:
+    """The lowest of values that are off by up to `error`, above a bound that is off by twice that.
 
-
-def _scan_host(values: Tensor, error: Tensor, bound: Tensor | None) -> _Scan:
-    """The same with NumPy, whose argmin takes a tenth of the time of torch's."""
-    v, band, row = values.numpy(), 2 * error.numpy()[:, 0], np.arange(len(values))
-    if bound is None:
-        keys, last = v, np.inf
-    else:
-        # Above the bound a difference is a positive float, whose bits order as unsigned integers;
-        # below it the sign bit makes it larger than any of them: no masking pass is needed.
-        low = bound.numpy()
-        np.subtract(v, low, out=v)
-        keys = v.view(np.uint32 if v.itemsize == 4 else np.uint64)
-        last = np.iinfo(keys.dtype).max
-    index = keys.argmin(axis=1)
-    best, lowest = v[row, index], keys[row, index]
-    keys[row, index] = last
-    second = keys.min(axis=1)  # decides most rows
-    keys[row, index] = lowest
-    if bound is None:
-        found, limit = best < np.inf, best + band
-        doubt = found & (second <= limit)
-    else:
-        found = (best >= 0) & (best < np.inf)
-        limit = np.where(found, best + band, 0).astype(v.dtype).view(keys.dtype)
-        doubt = found & ((second <= limit) | (best <= 2 * band))
-        best = best + low[:, 0]
-    doubtful = np.flatnonzero(doubt)
-    if len(doubtful) == 0:
-        return _Scan(index, found, best, doubtful, doubtful)
-    run, column = (keys[doubtful] <= limit[doubtful, None]).nonzero()
-    return _Scan(index, found, best, doubtful[run], column)
-
-
-def _runs(row: Any) -> tuple[Any, Any]:
-    """The different values of an ascending list, and which of them each entry is."""
-    if isinstance(row, Tensor):
-        value, run = torch.unique_consecutive(row, return_inverse=True)
-        return value, run
-    first = np.empty(len(row), np.bool_)
-    first[:1] = True
-    np.not_equal(row[1:], row[:-1], out=first[1:])
-    return row[first], first.cumsum() - 1
-
-
-def _least(exact: Any, run: Any, column: Any, runs: int) -> tuple[Any, Any]:
-    """Column of the least value of each run (the first of equals, as columns ascend), and it."""
-    if not isinstance(exact, Tensor):
-        start = run.searchsorted(np.arange(runs))
-        low = np.minimum.reduceat(exact, start)
-        return np.minimum.reduceat(np.where(exact == low[run], column, _LAST), start), low
-    least = exact.new_full((runs,), _INF).scatter_reduce_(0, run, exact, "amin")
-    first = torch.where(exact == least[run], column, _LAST)
-    winner = torch.full_like(least, _LAST, dtype=torch.int64)
-    return winner.scatter_reduce_(0, run, first, "amin"), least
-
-
-# Modules that draw at random: the generator is part of their state.
-
-
-class Draws(nn.Module):
-    """A module with a `generator`, or None for torch's default one; a checkpoint keeps its state.
-
-    >>> class Coin(Draws):
-    ...     generator = torch.Generator().manual_seed(0)
-    >>> coin = Coin()
-    >>> state = coin.state_dict()
-    >>> first = torch.rand(1, generator=coin.generator)
-    >>> _ = coin.load_state_dict(state)
-    >>> torch.equal(first, torch.rand(1, generator=coin.generator))
-    True
+    With a bound the values are overwritten.
     """
-
-    generator: torch.Generator | None
-
-    def get_extra_state(self) -> Tensor:
-        """State of the generator, so that a checkpoint of the loss goes on with the same draws."""
-        if self.generator is None:
-            return torch.empty(0, dtype=torch.uint8)
-        return self.generator.get_state()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Put the generator back; a state without one leaves it."""
-        if self.generator is not None and len(state):
-            self.generator.set_state(state)
+    if bound is not None:  # subtracting and a threshold take a tenth of the time of a mask
+        torch.threshold_(values.sub_(bound), 0.0, _INF)
+    column = row_argmin(values)[:, None]
+    best = values.gather(1, column)
+    limit = best + 2 * error
+    second = values.scatter_(1, column, _INF).amin(1, keepdim=True)  # decides most rows
+    values.scatter_(1, column, best)
+    doubt = second <= limit
+    if bound is not None:
+        doubt |= best <= 4 * error
+    exists = best < _INF
+    doubt &= exists
+    rows = torch.arange(len(values), device=values.device)
+    if on_host(values):  # a device would have to wait for the number of rows
+        rows = rows[doubt.flatten()]
+    run, candidate = ((values[rows] <= limit[rows]) & doubt[rows]).nonzero(as_tuple=True)
+    if bound is not None:
+        best = best + bound
+    return _Lowest(column.flatten(), exists.flatten(), best.flatten(), rows[run], candidate)

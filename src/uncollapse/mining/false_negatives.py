@@ -15,10 +15,12 @@ from torch import Tensor
 
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances.batch import Batch
-from uncollapse.distances.tiles import BLOCK, short_squares
-from uncollapse.mining.blocks import Block, kth_smallest
+from uncollapse.distances.frame import short_squares
+from uncollapse.distances.tiles import BLOCK
+from uncollapse.mining.blocks import AnchorBlock
+from uncollapse.mining.random import kth_smallest
 
-__all__ = ["FalseNegatives", "Leaders", "leaders", "without_false_negatives"]
+__all__ = ["FalseNegatives", "agreed_labels", "without_suspects"]
 
 # Of each rule the least value, whether it is allowed itself, and what no value reaches.
 _RULES = {
@@ -77,70 +79,46 @@ class FalseNegatives:
         return f"FalseNegatives({', '.join(shown if self.agreement else shown[:-1])})"
 
 
-@dataclass(frozen=True)
-class Leaders:
-    """`label[j]` is what the neighbours of candidate j agree on, where `found[j]` says they do."""
+def without_suspects(
+    block: AnchorBlock, rules: FalseNegatives, agreed: tuple[Tensor, Tensor] | None
+) -> AnchorBlock:
+    """The block without suspected negatives, and without anchors that have no other.
 
-    label: Tensor
-    found: Tensor
-
-
-def without_false_negatives(block: Block, rules: FalseNegatives, agreed: Leaders | None) -> Block:
-    """The block without suspected negatives, and without anchors to which none is left."""
+    `agreed` is what `agreed_labels` gives, for the rule `agreement`.
+    """
+    plain, anchors = block.plain, block.anchors
     suspect = torch.zeros_like(block.hidden())
     if rules.absolute is not None:
-        suspect |= nearer_than(block, rules.absolute)
+        limit = torch.as_tensor(rules.absolute / plain.frame.unit, dtype=plain.frame.centre.dtype)
+        limits = limit.square().to(anchors.device).expand(len(anchors))
+        suspect |= plain.negatives_within(limits)
     if rules.relative is not None:
-        suspect |= nearer_than_positive(block, rules.relative)
+        column = plain.extreme_own(block.valid, farthest=False)
+        nearest = plain.squares(block.every, block.own[block.every, column])
+        suspect |= plain.negatives_within(nearest * rules.relative**2)
     if rules.quantile is not None:
-        suspect |= nearest_share(block, rules.quantile)
-    if agreed is not None:
-        suspect |= taken_for_own(block, agreed)
-    left = block.negatives() & ~suspect
-    block.pool = left
-    return block.take(left.any(dim=1).nonzero().flatten())
+        count = (block.negatives().sum(dim=1) * rules.quantile + 1e-9).long()
+        suspect |= _nearest(plain.products(), plain.error, count, plain.squares)
+    if agreed is not None and block.batch.labels is not None:
+        label, exists = agreed
+        suspect |= exists & (label == block.batch.labels[anchors][:, None])
+    block.pool = block.negatives() & ~suspect
+    return block.take(block.pool.any(dim=1).nonzero().flatten())
 
 
-def nearer_than(block: Block, distance: float) -> Tensor:
-    """`[b, N]`: negatives with d_an < distance."""
-    look = block.plain
-    limit = torch.as_tensor(distance / look.frame.unit, dtype=look.frame.centre.dtype) ** 2
-    return look.negatives_within(limit.to(block.anchors.device).expand(len(block.anchors)))
-
-
-def nearer_than_positive(block: Block, share: float) -> Tensor:
-    """`[b, N]`: negatives with d_an < share · (distance to the nearest positive)."""
-    look = block.plain
-    nearest = block.at_own(block.own, block.every, look.nearest_own())
-    return look.negatives_within(look.squares(block.every, nearest) * share**2)
-
-
-def nearest_share(block: Block, share: float) -> Tensor:
-    """`[b, N]`: the nearest floor(share · negatives) of each anchor; of equals the lowest index."""
-    look = block.plain
-    count = (block.negatives().sum(dim=1) * share + 1e-9).long()
-    return _nearest(look.products(), look.error, count, look.squares)
-
-
-def taken_for_own(block: Block, agreed: Leaders) -> Tensor:
-    """`[b, N]`: candidates whose neighbours agree on the anchor's label."""
-    labels = block.batch.labels
-    assert labels is not None  # a batch with classes has labels
-    return agreed.found & (agreed.label == labels[block.anchors][:, None])
-
-
-def leaders(batch: Batch, neighbours: int, share: float) -> Leaders:
+def agreed_labels(batch: Batch, neighbours: int, share: float) -> tuple[Tensor, Tensor]:
     """Of each candidate, the label that more than `share` of its nearest candidates have.
 
-    The candidate is not its own neighbour; with fewer candidates than `neighbours`, all others
-    are. `share` is at least one half, so that no two labels can lead.
+    Returns the labels, and where there is one. The candidate is not its own neighbour; with fewer
+    candidates than `neighbours`, all others are. `share` is at least one half, so that no two
+    labels can have it.
     """
     labels = batch.labels if batch.ref_labels is None else batch.ref_labels
-    assert labels is not None
+    assert labels is not None  # a batch with classes has labels
     frame, offset, n = batch.frame, batch.offset, batch.candidates
     k = min(neighbours, n - 1)
     label, count = torch.empty_like(labels), torch.zeros_like(labels)
-    widest = frame.band.amax()
+    largest = frame.band.amax()
     for start in range(0, n if k else 0, BLOCK):
         rows = torch.arange(start, min(start + BLOCK, n), device=labels.device)
         here = slice(offset + start, offset + start + len(rows))
@@ -150,13 +128,12 @@ def leaders(batch: Batch, neighbours: int, share: float) -> Leaders:
         def exact(r: Tensor, column: Tensor, rows: Tensor = rows) -> Tensor:
             return frame.squares(rows[r] + offset, column + offset)
 
-        near = _nearest(
-            values, (frame.band[here] + widest)[:, None], torch.full_like(rows, k), exact
-        )
+        error = (frame.band[here] + largest)[:, None]
+        near = _nearest(values, error, torch.full_like(rows, k), exact)
         votes = labels[near.nonzero()[:, 1].view(len(rows), k)]
         label[rows] = votes.mode(dim=1).values
         count[rows] = (votes == label[rows, None]).sum(dim=1)
-    return Leaders(label, count > share * k)
+    return label, count > share * k
 
 
 def _nearest(

@@ -1,9 +1,11 @@
-"""Which tuples a loss sees: a choice of positives and, independently, a choice of negatives."""
+"""Which triplets a loss sees: a choice of positives and, independently, a choice of negatives."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,32 +16,70 @@ from uncollapse._base.arrays import ArrayLike, eager, off_graph
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse._base.extras import compiled
 from uncollapse.distances.batch import Batch, Classes
-from uncollapse.distances.frame import on_host
-from uncollapse.distances.tiles import BLOCK, short_squares
-from uncollapse.mining.blocks import Block, Draws, anchor_blocks
-from uncollapse.mining.choices import (
-    FALLBACKS,
-    NEGATIVES,
-    POSITIVES,
-    Settings,
-    choose_negatives,
-    choose_positives,
-    inside_positives,
-)
-from uncollapse.mining.false_negatives import FalseNegatives, leaders, without_false_negatives
+from uncollapse.distances.frame import on_host, short_squares
+from uncollapse.distances.tiles import BLOCK
+from uncollapse.mining.blocks import AnchorBlock, anchor_blocks
+from uncollapse.mining.false_negatives import FalseNegatives, agreed_labels, without_suspects
+from uncollapse.mining.random import SeededModule, draw_weighted, pick, uniform
 from uncollapse.mining.tuples import Triplets
 
-__all__ = ["KEEP", "Miner", "NoTripletsWarning"]
+__all__ = ["FALLBACKS", "KEEP", "NEGATIVES", "POSITIVES", "Miner", "NoTripletsWarning"]
 
-
+POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
+NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
+FALLBACKS = ("nearest-outside", "farthest", "skip")
 KEEP = ("all", "violating", "hard", "semihard")
+_NEVER = 1e30  # a log-weight this far below the others
 
 
 class NoTripletsWarning(UserWarning):
     """A batch gave no triplet; the message says why. Given once per miner and reason."""
 
 
-class Miner(Draws):
+class _Setting:
+    """An attribute that is checked whenever it is set; `check(name, value)` gives what is kept."""
+
+    def __init__(self, check: Callable[[str, Any], Any]) -> None:
+        self.check = check
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, miner: object, owner: type | None = None) -> Any:
+        return getattr(miner, f"_{self.name}")
+
+    def __set__(self, miner: object, value: Any) -> None:
+        setattr(miner, f"_{self.name}", self.check(self.name, value))
+
+
+def _one_of(words: tuple[str, ...]) -> _Setting:
+    def check(name: str, value: Any) -> Any:
+        check_choice(name, value, words)
+        return value
+
+    return _Setting(check)
+
+
+def _instance_of(kind: type, allowed: str) -> _Setting:
+    def check(name: str, value: Any) -> Any:
+        if value is not None and not isinstance(value, kind):
+            raise InputError(name, repr(value), f"{allowed} or None")
+        return value
+
+    return _Setting(check)
+
+
+def _checked_cutoffs(name: str, value: Any) -> tuple[float, float]:
+    try:
+        low, high = value
+    except (TypeError, ValueError):
+        low, high = 1.0, 0.0
+    if not 0.0 < check_number(name, low) < check_number(name, high):
+        raise InputError(name, value, "two numbers, 0 < first < second")
+    return (float(low), float(high))
+
+
+class Miner(SeededModule):
     """Choose triplets of a batch: which positives, and independently which negatives.
 
     Distances are Euclidean between the embeddings as given (normalise them first if the loss does);
@@ -109,6 +149,17 @@ class Miner(Draws):
     tensor([2, 2, 1, 4, 3])
     """
 
+    positives = _one_of(POSITIVES)
+    negatives = _one_of(NEGATIVES)
+    pool = _Setting(lambda name, value: None if value is None else check_int(name, value, 2))
+    margin = _Setting(partial(check_number, low=0.0))
+    epsilon = _Setting(partial(check_number, low=0.0))
+    generator = _instance_of(torch.Generator, "a torch.Generator")
+    fallback = _one_of(FALLBACKS)
+    cutoffs = _Setting(_checked_cutoffs)
+    keep = _one_of(KEEP)
+    false_negatives = _instance_of(FalseNegatives, "FalseNegatives(...)")
+
     def __init__(
         self,
         positives: str = "easy",
@@ -134,27 +185,32 @@ class Miner(Draws):
         self,
         embeddings: ArrayLike,
         labels: ArrayLike,
-        ref_emb: ArrayLike | None = None,
+        ref_embeddings: ArrayLike | None = None,
         ref_labels: ArrayLike | None = None,
+        *,
+        ref_emb: ArrayLike | None = None,
     ) -> Triplets:
         """Triplets of the rows of `embeddings` `[N, dim]` with their `labels` `[N]`.
 
-        With references, anchors are rows of `embeddings`, positives and negatives of `ref_emb`.
+        With references, anchors are rows of `embeddings`, positives and negatives of
+        `ref_embeddings` (PML's `ref_emb`).
         """
-        return self.mine(Batch.of(off_graph(embeddings), labels, off_graph(ref_emb), ref_labels))
+        references = off_graph(ref_emb if ref_embeddings is None else ref_embeddings)
+        return self.mine(Batch.of(off_graph(embeddings), labels, references, ref_labels))
 
     @eager
     def mine(self, batch: Batch) -> Triplets:
         """The same of a batch whose frame is known already, as a loss has it."""
+        device = batch.rows.device
         if batch.classes.usable == 0:
-            return self._nothing(_why_unusable(batch.classes), batch.rows.device)
-        with torch.no_grad(), torch.autocast(batch.rows.device.type, enabled=False):
+            return self._no_triplets(_why_unusable(batch.classes), device)
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
             triplets = self._compiled(batch) or self._composed(batch)
             if self.keep != "all":
                 triplets = self._kept(batch, triplets)
         if len(triplets.anchor):
             return triplets
-        return self._nothing(self._why_empty(), batch.rows.device)
+        return self._no_triplets(self._why_empty(), device)
 
     @property
     def sees_all(self) -> bool:
@@ -171,46 +227,124 @@ class Miner(Draws):
 
     def extra_repr(self) -> str:
         """Positives, negatives, and every other setting that is not the default."""
-        shown = [name for name in _DEFAULTS if getattr(self, name) != _DEFAULTS[name]]
-        names = ["positives", "negatives", *(n for n in shown if n not in ("generator",))]
-        return ", ".join(f"{n}={getattr(self, n)!r}" for n in dict.fromkeys(names))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, _checked(name, value) if name in _DEFAULTS else value)
+        always = ("positives", "negatives")
+        settings = {name: getattr(self, name) for name in _DEFAULTS if name != "generator"}
+        return ", ".join(
+            f"{name}={value!r}"
+            for name, value in settings.items()
+            if name in always or value != _DEFAULTS[name]
+        )
 
     def _composed(self, batch: Batch, rows: Tensor | None = None) -> Triplets:
         """Positives, then negatives for them, a block of anchors at a time."""
-        settings = Settings(self.margin, self.epsilon, self.fallback, self.cutoffs)
-        parts = [self._compose(block, settings) for block in self._blocks(batch, rows)]
+        parts = [self._choose(block) for block in self._blocks(batch, rows)]
         if not parts:
             return _empty(batch.rows.device)
         return Triplets(*(torch.cat(index) for index in zip(*parts, strict=True)))
 
-    def _blocks(self, batch: Batch, rows: Tensor | None) -> Iterator[Block]:
+    def _blocks(self, batch: Batch, rows: Tensor | None) -> Iterator[AnchorBlock]:
         """Anchors with what they may choose from: first the filter, then the pool."""
         rules = self.false_negatives
         agreed = None
         if rules is not None and rules.agreement is not None:
-            agreed = leaders(batch, rules.neighbours, rules.agreement)
+            agreed = agreed_labels(batch, rules.neighbours, rules.agreement)
         for block in anchor_blocks(batch, self.generator, rows):
-            left = block if rules is None else without_false_negatives(block, rules, agreed)
+            allowed = block if rules is None else without_suspects(block, rules, agreed)
             if self.pool is not None:
-                left.draw(self.pool)
-            if len(left.anchors):
-                yield left
+                allowed.draw(self.pool)
+            if len(allowed.anchors):
+                yield allowed
 
-    def _compose(self, block: Block, settings: Settings) -> Triplets:
+    def _choose(self, block: AnchorBlock) -> Triplets:
         if self.negatives in ("hard", "semihard", "easy"):
             block.plain.products()  # needed anyway: let the positives profit
-        rows, column = choose_positives(self.positives, block, settings.epsilon)
-        pair, negative = choose_negatives(self.negatives, block, rows, column, settings)
+        rows, column = self._choose_positives(block)
+        pair, negative = self._choose_negatives(block, rows, column)
         if pair is not None:
             rows, column = rows[pair], column[pair]
         if self.positives == "inside":
-            positive = inside_positives(block, rows, negative)
+            positive = _inside(block, rows, negative)
         else:
-            positive = block.at_own(block.own, rows, column)
+            positive = block.own[rows, column]
         return Triplets(block.anchors[rows], positive, negative)
+
+    def _choose_positives(self, block: AnchorBlock) -> tuple[Tensor, Tensor]:
+        """`(row, column)`: for rows of the block, ascending, the columns of `own` chosen.
+
+        `inside` waits for its negative (`_inside`); until then it stands on the nearest.
+        """
+        plain, every, allowed = block.plain, block.every, block.valid
+        if self.positives in ("easy", "inside", "hard"):  # EPS §4.3
+            return every, plain.extreme_own(allowed, farthest=self.positives == "hard")
+        if self.positives == "random":
+            return every, pick(allowed, block.generator)
+        if self.positives == "semihard":
+            limit = plain.squares(every, plain.nearest_negative())
+            violating = allowed & (plain.own_squares_near(limit) > limit[:, None])
+            some = violating.any(dim=1, keepdim=True)
+            return every, pick(torch.where(some, violating, allowed), block.generator)
+        if self.positives == "multi_similarity":
+            # Wang et al. 2019 (9): s_ap < max s_an + ε, where a cosine s is 1 − d²/2 on the sphere.
+            sphere = block.normalized
+            limit = sphere.squares(every, sphere.nearest_negative())
+            limit -= 2 * self.epsilon * sphere.frame.zoom**2
+            allowed = allowed & (sphere.own_squares_near(limit) > limit[:, None])
+        row, column = allowed.nonzero(as_tuple=True)
+        return row, column
+
+    def _choose_negatives(
+        self, block: AnchorBlock, rows: Tensor, column: Tensor
+    ) -> tuple[Tensor | None, Tensor]:
+        """`(pair, negative)`: negatives of the pairs of `rows` with `own[rows, column]`, in order.
+
+        A pair of None stands for all, one negative each: EPS §4.3 (a)-(d), HNM §2.1.
+        """
+        if self.negatives in ("hard", "easy"):
+            negative = block.plain.nearest_negative(farthest=self.negatives == "easy")
+            return None, negative if rows is block.every else negative[rows]
+        if self.negatives == "semihard":
+            return self._semihard(block, rows, column)
+        if self.negatives == "random":
+            return None, _random(block, rows)
+        if self.negatives == "distance":
+            return _distance_weighted(block, rows, self.cutoffs)
+        allowed = block.negatives() if self.negatives == "all" else self._similar(block)
+        pair, negative = allowed[rows].nonzero(as_tuple=True)
+        return pair, negative
+
+    def _semihard(
+        self, block: AnchorBlock, rows: Tensor, column: Tensor
+    ) -> tuple[Tensor | None, Tensor]:
+        """FaceNet §3.2: the nearest negative with d_ap < d_an < d_ap + margin."""
+        plain = block.plain
+        positive = block.own[rows, column]
+        values = plain.products()
+        product = plain.own_products[rows, column]
+        if rows is block.every:
+            beyond = positive, product
+            negative, exists = plain.search(plain.spend_products(), rows, beyond=beyond)
+        else:
+            negative, exists = torch.empty_like(rows), torch.empty_like(rows, dtype=torch.bool)
+            for start in range(0, len(rows), len(block.anchors)):
+                pairs = slice(start, start + len(block.anchors))
+                some, beyond = rows[pairs], (positive[pairs], product[pairs])
+                negative[pairs], exists[pairs] = plain.search(values[some], some, beyond=beyond)
+        if self.fallback == "skip":
+            near, far = plain.distances(rows, positive), plain.distances(rows, negative)
+            exists &= far < near + self.margin
+        elif self.fallback == "farthest":
+            missing = (~exists).nonzero().flatten()
+            if len(missing):
+                negative[missing] = plain.nearest_negative(farthest=True)[rows[missing]]
+            return None, negative
+        return _with_negative(exists, negative)
+
+    def _similar(self, block: AnchorBlock) -> Tensor:
+        """Wang et al. 2019 (8): s_an > min s_ap − ε, where a cosine s is 1 − d²/2 on the sphere."""
+        sphere, every = block.normalized, block.every
+        column = sphere.extreme_own(block.valid, farthest=True)
+        farthest = sphere.squares(every, block.own[every, column])
+        return sphere.negatives_within(farthest + 2 * self.epsilon * sphere.frame.zoom**2)
 
     def _compiled(self, batch: Batch) -> Triplets | None:
         """The common choices by the compiled kernel, its doubts settled here; None without."""
@@ -226,24 +360,22 @@ class Miner(Draws):
         n = batch.count
         error = frame.band + frame.band.amax()
         factor = torch.as_tensor(frame.factor, dtype=torch.float64).expand(n).contiguous()
-        known = (
-            *(x.numpy() for x in (classes.order, classes.low, classes.high)),
-            *(x.numpy() for x in (error, frame.norms, frame.given, factor)),
-        )
+        given = (classes.order, classes.low, classes.high, error, frame.norms, frame.given, factor)
+        arrays = [tensor.numpy() for tensor in given]
         positive, negative = np.empty(n, np.int64), np.empty(n, np.int64)
-        found, doubtful = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        chosen = positive, negative, found, doubtful
+        exists, doubtful = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        chosen = positive, negative, exists, doubtful
         buffer = frame.norms.new_empty(min(BLOCK, n), n)
         for first in range(0, n, BLOCK):
             values = short_squares(frame, slice(first, first + BLOCK), out=buffer)
             hard = self.positives == "hard"
-            kernels.choose(values.numpy(), first, *known, hard, semihard, chosen)
+            kernels.choose(values.numpy(), first, *arrays, hard, semihard, chosen)
         if doubtful.any():
             again = torch.from_numpy(np.flatnonzero(doubtful))
-            found[doubtful] = False
+            exists[doubtful] = False
             a, p, m = (index.numpy() for index in self._composed(batch, again))
-            positive[a], negative[a], found[a] = p, m, True
-        anchor = np.flatnonzero(found)
+            positive[a], negative[a], exists[a] = p, m, True
+        anchor = np.flatnonzero(exists)
         if len(anchor) < n:
             positive, negative = positive[anchor], negative[anchor]
         return Triplets(*map(torch.from_numpy, (anchor, positive, negative)))
@@ -257,68 +389,87 @@ class Miner(Draws):
             kept &= far > near
         return Triplets(*(index[kept] for index in triplets))
 
-    def _nothing(self, why: str, device: torch.device) -> Triplets:
+    def _no_triplets(self, why: str, device: torch.device) -> Triplets:
         if why not in self._warned:
             self._warned.add(why)
             warnings.warn(f"no triplets: {why}", NoTripletsWarning, stacklevel=3)
         return _empty(device)
 
     def _why_empty(self) -> str:
-        rules = self.false_negatives
-        left = "" if rules is None else f", where {rules!r} leaves out what is too near"
         if self.keep != "all":
-            return f"no triplet is {self.keep!r} (keep) with margin {self.margin:g}{left}"
-        if self.negatives == "semihard":
+            why = f"no triplet is {self.keep!r} (keep) with margin {self.margin:g}"
+        elif self.negatives == "semihard":
             strict = f" < d_ap + {self.margin:g}" if self.fallback == "skip" else ""
             window = f"(no negative with d_ap < d_an{strict})"
-            return f"semi-hard window empty for all anchors {window}{left}"
-        if self.negatives == "distance":
-            return (
-                f"every negative is beyond the cutoff {self.cutoffs[1]:g} on the unit sphere{left}"
-            )
-        if "multi_similarity" not in (self.positives, self.negatives):
-            return f"no anchor has a negative left{left}"
-        return (
-            f"every anchor's classes are more than epsilon {self.epsilon:g} apart in cosine{left}"
-        )
+            why = f"semi-hard window empty for all anchors {window}"
+        elif self.negatives == "distance":
+            why = f"every negative is beyond the cutoff {self.cutoffs[1]:g} on the unit sphere"
+        elif "multi_similarity" not in (self.positives, self.negatives):
+            why = "no anchor has a negative left"
+        else:
+            why = f"every anchor's classes are more than epsilon {self.epsilon:g} apart in cosine"
+        rules = self.false_negatives
+        return why if rules is None else f"{why}, where {rules!r} leaves out what is too near"
 
 
-_DEFAULTS: dict[str, Any] = {
-    "positives": "easy",
-    "negatives": "semihard",
-    "pool": None,
-    "margin": 0.2,
-    "epsilon": 0.1,
-    "generator": None,
-    "fallback": "nearest-outside",
-    "cutoffs": (0.5, 1.4),
-    "keep": "all",
-    "false_negatives": None,
-}
-_CHOICES = {"positives": POSITIVES, "negatives": NEGATIVES, "fallback": FALLBACKS, "keep": KEEP}
+_DEFAULTS = {name: p.default for name, p in inspect.signature(Miner).parameters.items()}
 
 
-def _checked(name: str, value: Any) -> Any:
-    """A setting as the miner keeps it, or an error that says what it may be."""
-    if name in _CHOICES:
-        check_choice(name, value, _CHOICES[name])
-    elif name in ("margin", "epsilon"):
-        return check_number(name, value, 0.0)
-    elif name == "pool" and value is not None:
-        return check_int(name, value, 2)
-    elif name == "generator" and not isinstance(value, torch.Generator | None):
-        raise InputError(name, repr(value), "a torch.Generator or None")
-    elif name == "false_negatives" and not isinstance(value, FalseNegatives | None):
-        raise InputError(name, repr(value), "FalseNegatives(...) or None")
-    elif name == "cutoffs":
-        try:
-            low, high = value
-        except (TypeError, ValueError):
-            low, high = 1.0, 0.0
-        if not 0.0 < check_number(name, low) < check_number(name, high):
-            raise InputError(name, value, "two numbers, 0 < first < second")
-        return (float(low), float(high))
-    return value
+def _inside(block: AnchorBlock, rows: Tensor, negative: Tensor) -> Tensor:
+    """For each (row, negative) the farthest positive nearer than it, else the nearest positive."""
+    chosen = torch.empty_like(negative)
+    step = max(1, (1 << 21) // block.own.shape[1])
+    for start in range(0, len(rows), step):
+        part = block.take(rows[start : start + step])
+        limit = part.plain.squares(part.every, negative[start : start + step])
+        nearer = part.valid & (part.plain.own_squares_near(limit) < limit[:, None])
+        column = part.plain.extreme_own(nearer, farthest=True)
+        none = (~nearer.any(dim=1)).nonzero().flatten()
+        if len(none):
+            without = part.take(none)
+            column[none] = without.plain.extreme_own(without.valid, farthest=False)
+        chosen[start : start + step] = part.own[part.every, column]
+    return chosen
+
+
+def _random(block: AnchorBlock, rows: Tensor) -> Tensor:
+    """Uniform over the anchor's negatives; by counting alone where there is no pool."""
+    if block.pool is not None:
+        most = 1 if rows is block.every else block.own.shape[1]
+        return draw_weighted(block.pool.float(), rows, most, block.generator)
+    classes, anchors = block.batch.classes, block.anchors[rows]
+    low, count = classes.low[anchors], (classes.high - classes.low)[anchors]
+    draw = uniform(len(rows), block.generator, rows.device)
+    rank = (draw * (len(classes.order) - count)).long()
+    rank += count * (rank >= low)  # `order` lists class after class: step over the own one
+    return classes.order[rank]
+
+
+def _distance_weighted(
+    block: AnchorBlock, rows: Tensor, cutoffs: tuple[float, float]
+) -> tuple[Tensor | None, Tensor]:
+    """Wu et al. 2017 §4: probability ∝ 1/q(d), q(d) ∝ d^(n−2) (1 − d²/4)^((n−3)/2), n the dim."""
+    sphere, dim = block.normalized, block.batch.frame.dim
+    area = 1 / sphere.frame.zoom**2
+    low, high = (c * c / area for c in cutoffs)
+    square = sphere.spend_products().add_(sphere.frame.norms[block.anchors][:, None])
+    kept = torch.lt(square, high, out=torch.empty_like(square))  # what is hidden is at infinity
+    square.clamp_(low, min(high, 4 * (1 - 1e-6) / area)).mul_(area)
+    weight = square.mul(-0.25).add_(1.0).log_().mul_((3 - dim) / 2)
+    weight.add_(square.log_(), alpha=(2 - dim) / 2)
+    # The largest of the row, not of the batch: one close pair elsewhere must not silence it.
+    weight.add_(torch.sub(kept, 1.0, out=square), alpha=_NEVER)
+    top = weight.amax(dim=1, keepdim=True)
+    weight = weight.sub_(top).clamp_(min=-80.0).exp_().mul_(kept)
+    most = 1 if rows is block.every else block.own.shape[1]
+    negative = draw_weighted(weight, rows, most, block.generator)
+    return _with_negative(top[rows, 0] > -_NEVER / 2, negative)
+
+
+def _with_negative(exists: Tensor, negative: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The pairs that have a negative; None for all."""
+    pair = exists.nonzero().flatten()
+    return (None, negative) if len(pair) == len(exists) else (pair, negative[pair])
 
 
 def _empty(device: torch.device) -> Triplets:

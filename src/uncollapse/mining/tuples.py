@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
+from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError
+from uncollapse.distances.batch import label_numbers
 from uncollapse.geometry.triplet_separation import separation
 
 __all__ = [
@@ -149,35 +150,13 @@ def _given(tuples: Tuples | None, labels: ArrayLike | None, ref_labels: ArrayLik
 
 
 def _every_pair(labels: ArrayLike, ref_labels: ArrayLike | None) -> Pairs:
-    if ref_labels is None:
-        mine = _numbers(labels)
-        same = mine[:, None] == mine
-        different = ~same
+    numbers, ref_numbers, _ = label_numbers(labels, ref_labels)
+    candidates = numbers if ref_numbers is None else ref_numbers.to(numbers.device)
+    same = numbers[:, None] == candidates
+    different = ~same
+    if ref_numbers is None:
         same.fill_diagonal_(False)
-    else:
-        mine, theirs = _joint_numbers(labels, ref_labels)
-        same = mine[:, None] == theirs.to(mine.device)
-        different = ~same
     return Pairs(*same.nonzero(as_tuple=True), *different.nonzero(as_tuple=True))
-
-
-def _numbers(labels: ArrayLike) -> Tensor:
-    if isinstance(labels, Tensor) and labels.ndim == 1 and _counts(labels):
-        return labels
-    return torch.from_numpy(class_ids(labels, None)[0])
-
-
-def _counts(labels: Tensor) -> bool:
-    return not labels.is_floating_point() and not labels.is_complex()
-
-
-def _joint_numbers(labels: ArrayLike, ref_labels: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Numbers of two lists of labels over their common classes."""
-    if isinstance(labels, Tensor) and isinstance(ref_labels, Tensor):
-        return _numbers(labels), _numbers(ref_labels)
-    first, second = label_array(labels), label_array(ref_labels, None, "ref_labels")
-    both = torch.from_numpy(class_ids([*first.tolist(), *second.tolist()], None)[0])
-    return both[: len(first)], both[len(first) :]
 
 
 def _unique(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

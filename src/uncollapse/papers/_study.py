@@ -1,16 +1,19 @@
 """A study: one protocol of a paper at three scales, and its runs for any cells and seeds.
 
-A cell is a variant of the protocol: a method of EPS, a batch size or dimension of HNM. Items that
-share a protocol share its runs: they are kept in one folder and never repeated.
+Protocols are data (`studies.toml` of each paper). A cell is a variant of one: a method of EPS, a
+batch size or dimension of HNM. Items that share a protocol share its runs: they are kept in one
+folder and never repeated.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any
 
 from uncollapse._base.check import InputError
 from uncollapse.data import DataError, describe
@@ -19,7 +22,7 @@ from uncollapse.papers._item import Request, Used
 from uncollapse.sweep import Job, Outcome, run_jobs
 from uncollapse.training import Config, Run, TrainingError, parse_config
 
-__all__ = ["Cells", "Sections", "Setup", "Study", "Trained", "about_together"]
+__all__ = ["Cells", "Sections", "Setup", "Study", "Trained", "about_together", "read_studies"]
 
 Sections = Mapping[str, Mapping[str, Any]]
 Cells = Mapping[str, Sections]
@@ -31,7 +34,9 @@ class Setup:
     """A protocol at one scale: the sections of a config, how many seeds, and both in words.
 
     `differs` says what is not as in the paper, or what the paper leaves open. `pretrained` means
-    that the network starts from ImageNet weights, which must be given.
+    that the network starts from ImageNet weights, which must be given. HNM trains a grid: `batches`
+    at the dimension `dim`, and `dims` at `batch`; a batch is P classes of K samples, or so many
+    samples drawn at random (appendix D).
     """
 
     config: Sections
@@ -39,6 +44,10 @@ class Setup:
     words: str
     differs: str = ""
     pretrained: bool = False
+    batches: Sequence[Sequence[int] | int] = ()
+    dims: Sequence[int] = ()
+    batch: Sequence[int] | int = 0
+    dim: int = 0
 
     def run_config(self, cell: Sections, seed: int, request: Request) -> Config:
         """The config of one run."""
@@ -97,19 +106,16 @@ class Trained:
     def notes(self) -> list[str]:
         """What is not as in the paper, and which runs are missing."""
         differs = self.setup.differs
-        found = [f"What differs from the paper: {differs}"] if differs else []
+        notes = [f"What differs from the paper: {differs}"] if differs else []
         if self.lost:
             count = len(self.lost) + sum(map(len, self.runs.values()))
-            why = "; ".join(f"{one.name}: {one.error or one.status}" for one in self.lost)
-            found.append(f"{len(self.lost)} of {count} runs did not finish and are missing. {why}.")
-        return found
-
-
-S = TypeVar("S", bound=Setup)
+            why = "; ".join(f"{run.name}: {run.error or run.status}" for run in self.lost)
+            notes.append(f"{len(self.lost)} of {count} runs did not finish and are missing. {why}.")
+        return notes
 
 
 @dataclass(frozen=True)
-class Study(Generic[S]):
+class Study:
     """A protocol by scale; `train` makes what runs are missing.
 
     At a scale the first setup whose data is there is taken. With `partial` a run that fails is left
@@ -117,15 +123,15 @@ class Study(Generic[S]):
     """
 
     name: str
-    setups: Mapping[str, Sequence[S]]
+    setups: Mapping[str, Sequence[Setup]]
     partial: bool = False
 
-    def setup(self, request: Request) -> S:
+    def setup(self, request: Request) -> Setup:
         """The setup of the scale; `DataError` says what data to get, and where."""
         missing = []
         for setup in self.setups[request.scale]:
             try:
-                _found(setup, request)
+                _data_in_words(setup, request)
             except DataError as error:
                 name = setup.config["data"]["name"]
                 missing.append(f"{str(error).splitlines()[0]} (home: {describe(name).home})")
@@ -145,7 +151,7 @@ class Study(Generic[S]):
         seeds = setup.seed_range(request)
         # Seed by seed, so that a study that is interrupted has whole seeds; at the paper's size one
         # run fills a GPU.
-        wanted = [of_cell[place] for place in range(len(seeds)) for of_cell in jobs.values()]
+        wanted = [of_cell[index] for index in range(len(seeds)) for of_cell in jobs.values()]
         alone = self.partial and request.scale == "paper" and request.processes is None
         outcomes = run_jobs(
             wanted,
@@ -153,16 +159,19 @@ class Study(Generic[S]):
             processes=1 if alone else request.processes,
             retry_failed=not self.partial,
         )
-        done = {one.name: one.run for one in outcomes if one.status in _DONE}
-        lost = [one for one in outcomes if one.name not in done]
+        done = {outcome.name: outcome.run for outcome in outcomes if outcome.status in _DONE}
+        lost = [outcome for outcome in outcomes if outcome.name not in done]
         if lost and not (self.partial and done):
-            said = f"{len(lost)} of {len(wanted)} runs of {self.name} did not finish"
+            count = f"{len(lost)} of {len(wanted)} runs of {self.name} did not finish"
             why = f"{lost[0].name}: {lost[0].error or lost[0].status}"
-            raise TrainingError(f"{said}; {why}. What is done is kept: the same command goes on")
-        runs = {name: [done[j.name] for j in mine if j.name in done] for name, mine in jobs.items()}
-        seconds = sum(one.seconds for one in outcomes)
-        trained = Trained(runs, list(seeds), seconds, _found(setup, request), setup, lost)
-        spent = {f"{self.name}/{one.name}": one.seconds for one in outcomes}
+            raise TrainingError(f"{count}; {why}. Finished runs are kept: run the command again")
+        runs = {
+            cell: [done[job.name] for job in of_cell if job.name in done]
+            for cell, of_cell in jobs.items()
+        }
+        spent = {f"{self.name}/{outcome.name}": outcome.seconds for outcome in outcomes}
+        data = _data_in_words(setup, request)
+        trained = Trained(runs, list(seeds), sum(spent.values()), data, setup, lost)
         request.trace.used.append(self._used(trained, request, spent))
         return trained
 
@@ -176,14 +185,34 @@ class Study(Generic[S]):
         return Used(data.name, trained.data, real, words, seeds, spent)
 
 
+def read_studies(path: Path) -> dict[str, Study]:
+    """The studies of a TOML file; its first lines say how it is written."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    words = content.pop("words")
+    studies: dict[str, Study] = {}
+    tables: dict[str, dict[str, Any]] = {}  # the first setup of each `study.scale`
+    for key, study in content.items():
+        name, partial = study.pop("name"), study.pop("partial", False)
+        setups: dict[str, list[Setup]] = {scale: [] for scale in study}
+        for scale, given in study.items():
+            for table in given:
+                like = tables[table.pop("like")] if "like" in table else {"config": {}}
+                whole = like | table | {"config": like["config"] | table.get("config", {})}
+                tables.setdefault(f"{key}.{scale}", whole)
+                differs = whole.get("differs", "").format(**words)
+                setups[scale].append(Setup(**(whole | {"differs": differs})))
+        studies[key] = Study(name, setups, partial)
+    return studies
+
+
 def about_together(trained: Sequence[Trained], request: Request) -> dict[str, str]:
     """How the runs of several studies were made: the time in all, what differs side by side."""
     seconds = sum(one.seconds for one in trained)
-    found = [replace(one, seconds=seconds).about(request) for one in trained]
-    return {name: "; ".join(dict.fromkeys(one[name] for one in found)) for name in found[0]}
+    abouts = [replace(one, seconds=seconds).about(request) for one in trained]
+    return {name: "; ".join(dict.fromkeys(about[name] for about in abouts)) for name in abouts[0]}
 
 
-def _found(setup: Setup, request: Request) -> str:
+def _data_in_words(setup: Setup, request: Request) -> str:
     """The data in words; `DataError` where it is missing."""
     data, sizes, origin = setup.run_config({}, 0, request).data, [], ""
     for split in dict.fromkeys((data.train_split, *data.eval_splits)):

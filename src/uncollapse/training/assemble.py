@@ -17,13 +17,13 @@ from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
 from uncollapse.data import (
     Compose,
     LabelledImages,
-    colour_jitter,
+    color_jitter,
     describe,
     horizontal_flip,
     paper_transform,
     random_crop,
     random_erasing,
-    standardise,
+    standardize,
     with_features,
 )
 from uncollapse.health import RunSettings
@@ -91,7 +91,7 @@ def check_samples(config: Config) -> None:
 _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "crop": random_crop,
     "flip": horizontal_flip,
-    "colour": colour_jitter,
+    "colour": color_jitter,
     "erase": random_erasing,
 }
 
@@ -140,7 +140,7 @@ def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
         if len(values) not in (1, images.shape[1]):
             allowed = f"one number, or one for each of the {images.shape[1]} channels"
             raise InputError(name, values, allowed)
-    return standardise(images, mean, std)
+    return standardize(images, mean, std)
 
 
 def _images_only(images: Tensor) -> Tensor:
@@ -246,22 +246,19 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
     """The loss with its miner; parameters such as proxies are sized by the training data."""
-    size = _size(config, len(train.classes), len(train))
+    model = config.model
+    generator = seeded(config, "loss")
+    size = TrainingSize(len(train.classes), len(train), model.dim, generator, model.normalize)
     if 0 < config.loss.memory < config.batch.samples:
         allowed = f"0, or at least the {config.batch.samples} samples of a batch"
         raise InputError("loss.memory", config.loss.memory, allowed)
     return config.loss.build(_build_miner(config), size)
 
 
-def _size(config: Config, classes: int, samples: int) -> TrainingSize:
-    model = config.model
-    return TrainingSize(classes, samples, model.dim, seeded(config, "loss"), model.normalize)
-
-
-def run_settings(config: Config) -> RunSettings:
-    """What the adviser must know of a run; it is read off its config, without its data."""
-    known = RunSettings.of(config.loss.build(_build_miner(config), _size(config, 2, 2)))
+def run_settings(config: Config, loss: Loss) -> RunSettings:
+    """What advice on a run depends on."""
     batch = config.batch
+    known = RunSettings.of(loss)
     return replace(known, lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
 
 

@@ -33,7 +33,11 @@ __all__ = [
 ]
 
 # Keys that were renamed: refused in a user's file by their new name, read in the folder of a run.
-RENAMED = {"optimiser": "optimizer"} | {
+RENAMED = {
+    "optimiser": "optimizer",
+    "loss.regulariser": "loss.regularizer",
+    "loss.regulariser_weight": "loss.regularizer_weight",
+} | {
     f"mining.false_negatives_{rule}": f"mining.false_negatives.{rule}"
     for rule in sections.FalseNegativesConfig.model_fields
 }
@@ -51,7 +55,7 @@ class Config(Section):
     model: sections.ModelConfig = sections.ModelConfig()
     batch: sections.BatchConfig = sections.BatchConfig()
     mining: sections.MiningConfig = sections.MiningConfig()
-    loss: sections.AnyLoss = sections.TripletConfig()
+    loss: sections.AnyLoss = sections.LOSSES["triplet"]()
     guard: sections.GuardConfig = sections.GuardConfig()
     optimizer: sections.OptimizerConfig = sections.OptimizerConfig()
     evaluate: sections.EvaluateConfig = sections.EvaluateConfig()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
 import torch
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -32,49 +34,36 @@ from uncollapse.losses import (
     Loss,
     MultipleLosses,
     TrimmedLoss,
+    TripletLoss,
     TupleLoss,
+    registry,
 )
+from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES, remembers
-from uncollapse.losses.spread import STAND_INS
-from uncollapse.mining.choices import FALLBACKS, NEGATIVES, POSITIVES
+from uncollapse.losses.registry import always_normalizes, loss_settings, make_loss
 from uncollapse.mining.false_negatives import FalseNegatives
-from uncollapse.mining.miner import KEEP
+from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
 __all__ = [
     "AUGMENTATIONS",
     "LOSSES",
     "REGULARIZERS",
     "AnyLoss",
-    "ArcFaceConfig",
     "BatchConfig",
-    "CircleConfig",
-    "ContrastiveConfig",
-    "CosFaceConfig",
     "DataConfig",
     "DistributedConfig",
     "EvaluateConfig",
     "FalseNegativesConfig",
     "GuardConfig",
     "LossConfig",
-    "MarginConfig",
     "MiningConfig",
     "ModelConfig",
-    "MultiSimilarityConfig",
-    "NPairConfig",
-    "NTXentConfig",
     "OneOf",
     "OptimizerConfig",
-    "ProxyAnchorConfig",
-    "ProxyNCAConfig",
     "Section",
-    "SmoothAPConfig",
-    "SoftTripleConfig",
-    "SpreadConfig",
-    "SupConConfig",
     "TrainConfig",
     "TrainingSize",
-    "TripletConfig",
 ]
 
 
@@ -374,8 +363,6 @@ def _is_count(value: object) -> bool:
 
 # `[loss]`: one section for each loss, whose keys are the loss's own, with its bounds and defaults.
 
-Distance = Literal["euclidean", "squared", "cosine"]
-
 
 @dataclass(frozen=True)
 class TrainingSize:
@@ -423,7 +410,7 @@ class LossConfig(Section):
 
     kind: ClassVar[type[TupleLoss]]
 
-    name: str
+    name: str = ""
     trim: float | None = Field(None, gt=0, le=1)
     trim_on: Literal["all", "positives"] = "all"
     memory: int = Field(0, ge=0)
@@ -451,6 +438,13 @@ class LossConfig(Section):
             raise ValueError(f"{off!r} where loss.regularizer is 'none'")
         return value
 
+    @field_validator("distance", check_fields=False)
+    @classmethod
+    def _scale_free_is_euclidean(cls, value: str, info: ValidationInfo) -> str:
+        if value != "euclidean" and info.data.get("scale_free"):
+            raise ValueError("'euclidean' where loss.scale_free is set")
+        return value
+
     @field_validator("memory")
     @classmethod
     def _compares_rows(cls, value: int) -> int:
@@ -468,8 +462,15 @@ class LossConfig(Section):
 
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
         """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
-        options = self.model_dump(exclude=set(LossConfig.model_fields))
-        mined: TupleLoss = self.kind(**options, **self.sized(size), miner=miner)
+        mined = make_loss(
+            self.kind,
+            self.model_dump(exclude=set(LossConfig.model_fields)),
+            num_classes=size.classes,
+            dim=size.dim,
+            samples=size.samples,
+            miner=miner,
+            generator=size.generator,
+        )
         if self.trim is not None:
             mined = TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
         loss: Loss = mined
@@ -492,255 +493,71 @@ class LossConfig(Section):
         more = REGULARIZERS[self.regularizer](self.normalizes or size.unit, size)
         return MultipleLosses([loss, more], weights=[1.0, self.regularizer_weight])
 
-    def sized(self, size: TrainingSize) -> dict[str, Any]:
-        """The arguments of the loss that are no keys: they follow from the training data."""
-        return {}
-
     @property
     def mining_margin(self) -> float:
-        """The margin of a miner that is given none: the loss's, or 0.2 where it has none."""
-        return 0.2
+        """The margin of a miner that is given none: the loss's, or 0.2 where it is no distance."""
+        return 0.2 if always_normalizes(self.kind) else getattr(self, "margin", 0.2)
 
     @property
     def hinge_margin(self) -> float | None:
         """The margin of the plain triplet hinge, HNM (4), or None if the loss is another one."""
-        return None
+        values = self.model_dump(exclude={*LossConfig.model_fields, "margin", "reduction"})
+        changed = any(
+            value != type(self).model_fields[key].default for key, value in values.items()
+        )
+        return None if changed or self.kind is not TripletLoss else self.mining_margin
 
     @property
     def normalizes(self) -> bool:
-        """Whether the loss sees directions only; a section without a key for it always does."""
-        return bool(getattr(self, "normalize", True)) or getattr(self, "distance", "") == "cosine"
+        """Whether the loss sees directions only."""
+        own = getattr(self, "normalize", False) or getattr(self, "distance", "") == "cosine"
+        return always_normalizes(self.kind) or own
 
     @property
     def wants_sample_ids(self) -> bool:
         """Whether each sample has a parameter of its own."""
-        return False
-
-
-class TripletConfig(LossConfig):
-    """`name = "triplet"`: `losses.TripletLoss`."""
-
-    kind = losses.TripletLoss
-
-    name: Literal["triplet"] = "triplet"
-    margin: float = Field(0.2, ge=0)
-    soft: bool = False
-    scale_free: bool | Literal["mean", "hardest-negative"] = False
-    normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.TripletLoss.reduction.words)] = "mean"
-    distance: Distance = "euclidean"
-    swap: bool = False
-
-    @field_validator("distance")
-    @classmethod
-    def _scale_free_is_euclidean(cls, value: str, info: ValidationInfo) -> str:
-        if value != "euclidean" and info.data.get("scale_free"):
-            raise ValueError("'euclidean' where loss.scale_free is set")
-        return value
-
-    @property
-    def mining_margin(self) -> float:
-        """Its own."""
-        return self.margin
-
-    @property
-    def hinge_margin(self) -> float | None:
-        """Its own, if nothing but the margin is changed."""
-        changed = self.soft or self.scale_free or self.normalize or self.swap
-        return None if changed or self.distance != "euclidean" else self.margin
-
-
-class MarginConfig(LossConfig):
-    """`name = "margin"`: `losses.MarginLoss`."""
-
-    kind = losses.MarginLoss
-
-    name: Literal["margin"] = "margin"
-    margin: float = Field(0.2, ge=0)
-    beta: float = 1.2
-    beta_per: Literal["global", "class", "sample"] = "global"
-    learn_beta: bool = True
-    nu: float = Field(0.0, ge=0)
-    normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.MarginLoss.reduction.words)] = "nonzero"
-
-    def sized(self, size: TrainingSize) -> dict[str, Any]:
-        """How many β there are."""
-        return {"size": {"class": size.classes, "sample": size.samples}.get(self.beta_per)}
-
-    @property
-    def mining_margin(self) -> float:
-        """Its own."""
-        return self.margin
-
-    @property
-    def wants_sample_ids(self) -> bool:
-        """With one β per sample."""
-        return self.beta_per == "sample"
-
-
-class ContrastiveConfig(LossConfig):
-    """`name = "contrastive"`: `losses.ContrastiveLoss`."""
-
-    kind = losses.ContrastiveLoss
-
-    name: Literal["contrastive"] = "contrastive"
-    margin: float = Field(1.0, ge=0)
-    pos_margin: float = Field(0.0, ge=0)
-    normalize: bool = False
-    reduction: Annotated[str, OneOf(losses.ContrastiveLoss.reduction.words)] = "mean"
-    distance: Distance = "euclidean"
-
-    @property
-    def mining_margin(self) -> float:
-        """Its own."""
-        return self.margin
-
-
-class MultiSimilarityConfig(LossConfig):
-    """`name = "multi-similarity"`: `losses.MultiSimilarityLoss`."""
-
-    kind = losses.MultiSimilarityLoss
-
-    name: Literal["multi-similarity"] = "multi-similarity"
-    alpha: float = Field(2.0, ge=1e-6)
-    beta: float = Field(50.0, ge=1e-6)
-    base: float = 1.0
-
-
-class ProxyNCAConfig(LossConfig):
-    """`name = "proxy-nca"`: `losses.ProxyNCALoss`."""
-
-    kind = losses.ProxyNCALoss
-
-    name: Literal["proxy-nca"] = "proxy-nca"
-    scale: float = Field(3.0, ge=1e-6)
-    exclude_positive: bool = True
-    per_class: int = Field(1, ge=1)
-
-    def sized(self, size: TrainingSize) -> dict[str, Any]:
-        """How many proxies there are, and what they start from."""
-        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
-
-
-class NPairConfig(LossConfig):
-    """`name = "n-pair"`: `losses.NPairLoss`."""
-
-    kind = losses.NPairLoss
-
-    name: Literal["n-pair"] = "n-pair"
-    normalize: bool = False
-    l2: float = Field(0.0, ge=0)
-
-
-class SupConConfig(LossConfig):
-    """`name = "sup-con"`: `losses.SupConLoss`."""
-
-    kind = losses.SupConLoss
-
-    name: Literal["sup-con"] = "sup-con"
-    temperature: float = Field(0.1, ge=1e-6)
-
-
-class ProxyAnchorConfig(LossConfig):
-    """`name = "proxy-anchor"`: `losses.ProxyAnchorLoss`."""
-
-    kind = losses.ProxyAnchorLoss
-
-    name: Literal["proxy-anchor"] = "proxy-anchor"
-    margin: float = Field(0.1, ge=0)
-    alpha: float = Field(32.0, ge=1e-6)
-
-    def sized(self, size: TrainingSize) -> dict[str, Any]:
-        """How many proxies there are, and what they start from."""
-        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
-
-
-class CircleConfig(LossConfig):
-    """`name = "circle"`: `losses.CircleLoss`."""
-
-    kind = losses.CircleLoss
-
-    name: Literal["circle"] = "circle"
-    margin: float = Field(0.4, ge=0, le=1)
-    gamma: float = Field(80.0, ge=1e-6)
-    reduction: Annotated[str, OneOf(losses.CircleLoss.reduction.words)] = "mean"
-
-
-class NTXentConfig(LossConfig):
-    """`name = "nt-xent"`: `losses.NTXentLoss`."""
-
-    kind = losses.NTXentLoss
-
-    name: Literal["nt-xent"] = "nt-xent"
-    temperature: float = Field(0.07, ge=1e-6)
-
-
-class ArcFaceConfig(LossConfig):
-    """`name = "arcface"`: `losses.ArcFaceLoss`."""
-
-    kind = losses.ArcFaceLoss
-
-    name: Literal["arcface"] = "arcface"
-    margin: float = Field(0.5, ge=0, le=math.pi / 2)
-    scale: float = Field(64.0, ge=1e-6)
-    sub_centers: int = Field(1, ge=1)
-
-    def sized(self, size: TrainingSize) -> dict[str, Any]:
-        """How many class vectors there are, and what they start from."""
-        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
-
-
-class CosFaceConfig(LossConfig):
-    """`name = "cosface"`: `losses.CosFaceLoss`."""
-
-    kind = losses.CosFaceLoss
-
-    name: Literal["cosface"] = "cosface"
-    margin: float = Field(0.35, ge=0, le=2)
-    scale: float = Field(64.0, ge=1e-6)
-    sub_centers: int = Field(1, ge=1)
-
-    def sized(self, size: TrainingSize) -> dict[str, Any]:
-        """How many class vectors there are, and what they start from."""
-        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
-
-
-class SoftTripleConfig(LossConfig):
-    """`name = "soft-triple"`: `losses.SoftTripleLoss`."""
-
-    kind = losses.SoftTripleLoss
-
-    name: Literal["soft-triple"] = "soft-triple"
-    centers_per_class: int = Field(10, ge=1)
-    la: float = Field(20.0, ge=1e-6)
-    gamma: float = Field(0.1, ge=1e-6)
-    margin: float = Field(0.01, ge=0)
-    tau: float = Field(0.0, ge=0)
-
-    def sized(self, size: TrainingSize) -> dict[str, Any]:
-        """How many centres there are, and what they start from."""
-        return {"num_classes": size.classes, "dim": size.dim, "generator": size.generator}
-
-
-class SmoothAPConfig(LossConfig):
-    """`name = "smooth-ap"`: `losses.SmoothAPLoss`."""
-
-    kind = losses.SmoothAPLoss
-
-    name: Literal["smooth-ap"] = "smooth-ap"
-    temperature: float = Field(0.01, ge=1e-6)
-
-
-class SpreadConfig(LossConfig):
-    """`name = "spread"`: `losses.SpreadLoss`; runs have no views, `stand_in` takes their place."""
-
-    kind = losses.SpreadLoss
-
-    name: Literal["spread"] = "spread"
-    temperature: float = Field(0.5, ge=1e-6)
-    alpha: float = Field(0.5, ge=0, le=1)
-    stand_in: Annotated[str, OneOf(STAND_INS)] = "nearest"
+        return getattr(self, "beta_per", None) == "sample"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sections are made from the registry: a copy elsewhere is made anew by its name."""
+        return _loss_section, (self.model_dump(exclude_unset=True) | {"name": self.name},)
+
+
+def _field(kind: type[TupleLoss], name: str, argument: Parameter) -> Any:
+    """A key of a section: the argument's type and default, with the bounds the loss declares."""
+    setting = getattr(kind, name, None)
+    if isinstance(setting, Choice):
+        return Annotated[str, OneOf(setting.words)], argument.default
+    if isinstance(setting, Number):
+        low, high = (x if math.isfinite(x) else None for x in (setting.low, setting.high))
+        return float, Field(argument.default, ge=low, le=high)
+    if argument.annotation is int:
+        return int, Field(argument.default, ge=1)
+    return argument.annotation, argument.default
+
+
+def _section(kind: type[TupleLoss]) -> type[LossConfig]:
+    """The section of a loss, from what it declares."""
+    fields: dict[str, Any] = {"name": (Literal[kind.info.name], kind.info.name)}
+    for name, argument in loss_settings(kind).items():
+        fields[name] = _field(kind, name, argument)
+    section = create_model(
+        kind.__name__.removesuffix("Loss") + "Config",
+        __base__=LossConfig,
+        __doc__=f"`name = {kind.info.name!r}`: `losses.{kind.__name__}`.",
+        **fields,
+    )
+    section.kind = kind
+    return section
+
+
+LOSSES: dict[str, type[LossConfig]] = {
+    name: _section(kind) for name, kind in registry.LOSSES.items()
+}
+
+
+def _loss_section(values: Mapping[str, Any]) -> LossConfig:
+    return LOSSES[values["name"]](**values)
 
 
 def _named(given: Any) -> Any:
@@ -748,27 +565,10 @@ def _named(given: Any) -> Any:
     return {"name": "triplet", **given} if isinstance(given, Mapping) else given
 
 
-_Sections = (
-    TripletConfig
-    | MarginConfig
-    | ContrastiveConfig
-    | MultiSimilarityConfig
-    | ProxyNCAConfig
-    | NPairConfig
-    | SupConConfig
-    | ProxyAnchorConfig
-    | CircleConfig
-    | NTXentConfig
-    | ArcFaceConfig
-    | CosFaceConfig
-    | SoftTripleConfig
-    | SmoothAPConfig
-    | SpreadConfig
-)
-AnyLoss = Annotated[
-    Annotated[_Sections, Field(discriminator="name")],
-    BeforeValidator(_named),
-]
-LOSSES: dict[str, type[LossConfig]] = {
-    section.model_fields["name"].default: section for section in get_args(_Sections)
-}
+if TYPE_CHECKING:
+    AnyLoss = LossConfig
+else:
+    AnyLoss = Annotated[
+        Annotated[Union[tuple(LOSSES.values())], Field(discriminator="name")],  # noqa: UP007
+        BeforeValidator(_named),
+    ]

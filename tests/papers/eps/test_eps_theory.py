@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse.cli.reproduce_tables import show_page
+from uncollapse.cli.reproduce import show_page
 from uncollapse.papers.eps.noise_figure import CLAIMS_EPS, FIG_NOISE
 
 

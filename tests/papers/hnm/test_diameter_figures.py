@@ -13,14 +13,14 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from uncollapse.cli.reproduce_tables import show_page
+from uncollapse.cli.reproduce import show_page
 from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
 from uncollapse.papers import _study, get_item
 from uncollapse.papers._item import Request
 from uncollapse.papers.hnm.diameters import (
+    STUDIES,
     Point,
-    at_the_start,
     below_start,
     beyond,
     bound_claim,
@@ -50,7 +50,7 @@ def asked(scale, out="out", **options):
 def jobs_of(name, scale):
     found = []
     for panel in figure(name).panels:
-        grid = panel.study.setups[scale][0]
+        grid = STUDIES[panel.study].setups[scale][0]
         jobs = grid.jobs(panel.cells(grid), asked(scale))
         found.append([job for mine in jobs.values() for job in mine])
     return found
@@ -256,7 +256,7 @@ def test_batch_norm_before_training_has_the_statistics_of_batches(tmp_path):
         untouched = diameter(network.eval()(test[:][0]))
         as_trained = diameter(network.train()(test[:][0]))
     short = config.model_copy(update={"train": config.train.model_copy(update={"steps": 1})})
-    found = at_the_start(train(short, tmp_path / "run")).diameter
+    found = measure(train(short, tmp_path / "run")).start
     assert found == pytest.approx(as_trained, rel=0.2)
     assert untouched < 0.5 * found
 

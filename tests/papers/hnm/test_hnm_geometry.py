@@ -10,7 +10,7 @@ from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse.charts.marks import rgb
-from uncollapse.cli.reproduce_tables import listing_table, show_page
+from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import CATALOGUE, ITEMS, get_item
 from uncollapse.papers._draw import COLOURS, edge, reach

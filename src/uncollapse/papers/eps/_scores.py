@@ -1,10 +1,12 @@
-"""Scores of a run's last network and its first, in percent, kept beside the run; embeddings."""
+"""EPS's methods and studies; scores of their runs' first and last networks, in percent."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,9 +14,8 @@ from torch import Tensor, nn
 from uncollapse._base.files import read_json, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering, compare_seeds, retrieval
-from uncollapse.papers._compare import Claim, Comparison, Course, Score, publish, spread
-from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._study import Cells, Sections, Setup, Study, Trained
+from uncollapse.papers._compare import Claim, Course, Score, spread
+from uncollapse.papers._study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.evaluation import evenly_spaced
@@ -23,23 +24,27 @@ from uncollapse.training.measures import When
 
 __all__ = [
     "METHODS",
+    "STUDIES",
+    "TABLES",
     "Column",
     "Embedded",
-    "Part",
     "columns",
     "courses",
     "embed_split",
     "gain_claim",
     "measure",
     "measure_all",
-    "measure_all_before",
-    "measure_before",
     "method_scores",
     "some_methods",
-    "table_item",
-    "train_section",
-    "with_mining",
 ]
+
+
+STUDIES = read_studies(Path(__file__).with_name("studies.toml"))
+# Methods, columns and the paper's numbers; a method is the `[loss]` and `[mining]` of a config.
+TABLES: Mapping[str, Any] = tomllib.loads(
+    Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")
+)
+METHODS: Cells = TABLES["methods"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,11 @@ class Column:
 
 
 def columns(
-    split: str, ks: Sequence[int], nmi: Mapping[str, int], *, name: str = "", fine: bool = False
+    split: str,
+    ks: Sequence[int],
+    nmi: Mapping[str, int] = MappingProxyType({}),
+    name: str = "",
+    fine: bool = False,
 ) -> list[Column]:
     """Recall@k for the `ks`, then NMI by title with so many clusters per class.
 
@@ -218,51 +227,6 @@ def _measure(
     return found
 
 
-# A table of methods by scores, stated as data: EPS Tables 1, 2, 3, 4 and 6.
-
-
-@dataclass(frozen=True)
-class Part:
-    """A study, the columns read from its runs, and the paper's rows: a number per column.
-
-    `file` names what is written, where a table has several parts.
-    """
-
-    study: Study[Setup]
-    columns: Sequence[Column]
-    paper: Mapping[str, Sequence[float | None]]
-    heading: str = ""
-    file: str = ""
-
-
-def table_item(
-    name: str,
-    title: str,
-    methods: Cells,
-    parts: Sequence[Part],
-) -> Item:
-    """The table as an item: of each part, the paper's methods are trained, scored and compared."""
-    return Item.of(name, partial(_make, title, methods, parts))
-
-
-def _make(title: str, methods: Cells, parts: Sequence[Part], request: Request) -> Made:
-    made = [_make_part(title, methods, part, request) for part in parts]
-    files = [path for one in made for path in one.files]
-    return Made(files, [page for one in made for page in one.pages])
-
-
-def _make_part(title: str, methods: Cells, part: Part, request: Request) -> Made:
-    trained = part.study.train(request, {name: methods[name] for name in part.paper})
-    return publish(
-        request,
-        f"{title}, {part.heading}" if part.heading else title,
-        Comparison(method_scores(trained, part.columns, part.paper)),
-        about=trained.about(request),
-        notes=trained.notes,
-        file=part.file,
-    )
-
-
 def method_scores(
     trained: Trained,
     columns: Sequence[Column],
@@ -282,8 +246,6 @@ def method_scores(
             rows.append(Score(method, column.title, value, ours, other, start))
     return rows
 
-
-# Whether a gain over seeds is beyond chance: a paired test, and what so few pairs can show.
 
 _LEVEL = 0.05
 
@@ -306,32 +268,6 @@ def gain_claim(what: str, paper: str, mine: Sequence[float], theirs: Sequence[fl
     return Claim(what, paper, said, holds)
 
 
-# The methods EPS compares (§5.2.2): each loss with its usual positives, and with easy ones.
-
-_TRIPLET: dict[str, Any] = {"name": "triplet", "margin": 0.2, "reduction": "mean"}
-# EPS §5.2.2: α = 0.2, β starts at 1.2.
-_MARGIN: dict[str, Any] = {"name": "margin", "margin": 0.2, "beta": 1.2, "beta_per": "class"}
-# EPS §5.2.2: α = 2, λ = 1, β = 50. λ is printed as 1 by Wang et al. too, whose code has 0.5: with 1
-# only negatives at cosine 1 are pushed away, and with easy positives nothing is learned.
-_MS: dict[str, Any] = {"name": "multi-similarity", "alpha": 2.0, "beta": 50.0, "base": 0.5}
-
-
-def with_mining(loss: dict[str, Any], positives: str, negatives: str, **more: Any) -> Sections:
-    """The sections of a method: a loss, and which positives and negatives it is given."""
-    return {"loss": loss | more, "mining": {"positives": positives, "negatives": negatives}}
-
-
-METHODS: Cells = {
-    "Trip. + SH": with_mining(_TRIPLET, "semihard", "semihard"),
-    "ProxyNCA": {"loss": {"name": "proxy-nca"}},
-    "Dist-Margin": with_mining(_MARGIN, "random", "distance"),
-    "MS": with_mining(_MS, "multi_similarity", "multi_similarity"),
-    "EPS + Trip. + SH": with_mining(_TRIPLET, "easy", "semihard"),
-    "EPS + Dist-Margin": with_mining(_MARGIN, "easy", "distance"),
-    "EPS + MS": with_mining(_MS, "easy", "multi_similarity"),
-}
-
-
 def some_methods(*names: str) -> Cells:
     """Some of the methods.
 
@@ -339,15 +275,3 @@ def some_methods(*names: str) -> Cells:
     ['MS', 'EPS + MS']
     """
     return {name: METHODS[name] for name in names}
-
-
-def train_section(steps: int, evaluations: int = 1) -> dict[str, Any]:
-    """`[train]` of a config: so many steps, evaluated so many times, saved as often."""
-    often = max(1, steps // evaluations)
-    return {
-        "steps": steps,
-        "evaluate_every": often,
-        "checkpoint_every": often,
-        "log_every": max(1, often // 5),
-        "tensorboard": "off",
-    }

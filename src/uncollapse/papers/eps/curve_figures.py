@@ -23,12 +23,12 @@ from uncollapse.papers._compare import (
 )
 from uncollapse.papers._item import SCALES, Item, Made, Request
 from uncollapse.papers._study import Sections, Trained
-from uncollapse.papers.eps._scores import METHODS, Column, courses, with_mining
-from uncollapse.papers.eps.tables import OMNIGLOT
+from uncollapse.papers.eps._scores import METHODS, STUDIES, Column, courses, some_methods
 from uncollapse.training import Run
 
 __all__ = ["CURVE_FIGURES"]
 
+_OMNIGLOT = STUDIES["omniglot"]
 _LETTERS = Column("letters R@1", "test", fine=True, k=1)
 _LOGGED = "test/fine/recall@1"
 
@@ -62,7 +62,7 @@ class _Lines:
 def _make(figure: _Lines, request: Request) -> Made:
     scores: list[Score] = []
     if figure.cells is None:
-        trained = OMNIGLOT.train(request, {name: METHODS[name] for name in figure.methods})
+        trained = _OMNIGLOT.train(request, {name: METHODS[name] for name in figure.methods})
         x, lines = _through_training(trained)
         ends = [
             Course(method, _LETTERS.title, by_seed[:, 0].tolist(), by_seed[:, -1].tolist())
@@ -72,7 +72,7 @@ def _make(figure: _Lines, request: Request) -> Made:
     else:
         wanted = figure.cells[request.scale]
         cells = {cell.name: cell.method for line in wanted.values() for cell in line}
-        trained = OMNIGLOT.train(request, cells)
+        trained = _OMNIGLOT.train(request, cells)
         ends, more = courses(trained, _LETTERS), []
         found = {one.method: one.end for one in ends}
         scores = [Score(one.method, one.metric, None, one.end, before=one.before) for one in ends]
@@ -166,7 +166,7 @@ def _positives(scale: str) -> list[_Cell]:
         "laptop": ((20, 8), (10, 16), (4, 40)),
         "paper": ((20, 8), (10, 16), (8, 20), (5, 32), (4, 40)),
     }
-    eps, own = "EPS + Dist-Margin", OMNIGLOT.setups[scale][0].config["batch"]
+    eps, own = "EPS + Dist-Margin", _OMNIGLOT.setups[scale][0].config["batch"]
     found = [_Cell(0, "Dist-Margin", METHODS["Dist-Margin"])]
     for p, k in batches[scale]:
         # Table 3's own runs where the batch is the same, others named by their K.
@@ -188,10 +188,7 @@ def _trimmed(loss: str, method: Any, shares: Sequence[int]) -> list[_Cell]:
 
 # EPS trims randomly sampled triplets; pairs of distance sampling for the margin loss.
 _RANDOM = "Triplet, random"
-_TRIM_LOSSES = {
-    _RANDOM: with_mining({"name": "triplet", "margin": 0.2}, "random", "random"),
-    "Dist-Margin": METHODS["Dist-Margin"],
-}
+_TRIM_LOSSES = some_methods(_RANDOM, "Dist-Margin")
 _TRIM = {"smoke": (50,), "laptop": (25, 50), "paper": (10, 20, 30, 40, 50, 60, 70)}
 
 _FIG3A = _Lines(

@@ -16,6 +16,7 @@ from uncollapse.papers._compare import Claim, Comparison, before_table, change, 
 from uncollapse.papers._item import Item, Made, Request
 from uncollapse.papers._study import Trained
 from uncollapse.papers.eps._scores import (
+    STUDIES,
     Column,
     Embedded,
     courses,
@@ -24,7 +25,6 @@ from uncollapse.papers.eps._scores import (
     measure_all,
     some_methods,
 )
-from uncollapse.papers.eps.tables import CARS, MNIST, PARITY_METHODS
 from uncollapse.report.neighbours import contact_sheet
 from uncollapse.report.projection import project
 
@@ -40,7 +40,7 @@ _CARS_R1 = Column("R@1", "test", k=1)
 
 
 def _digits_in_the_plane(request: Request) -> Made:
-    trained = MNIST.train(request, PARITY_METHODS)
+    trained = STUDIES["mnist"].train(request, some_methods("Triplet", "EPS + Triplet"))
     maps = []
     for split, (words, digits) in _DIGITS.items():
         for method, runs in trained.runs.items():
@@ -89,7 +89,7 @@ def _digits_apart(trained: Trained, split: str, words: str) -> Claim:
 
 
 def _nearest_cars(request: Request) -> Made:
-    trained = CARS.train(request, _CAR_METHODS)
+    trained = STUDIES["cars196"].train(request, _CAR_METHODS)
     words = "a query, then its nearest; a tick is the query's class"
     sheets = [
         _shown(f"{method}: {words}", _sheet(embed_split(runs[0], "test", _TEST_CARS), request.seed))
@@ -142,7 +142,7 @@ def _sheet(seen: Embedded, seed: int) -> Image.Image:
 
 
 def _tsne_of_cars(request: Request) -> Made:
-    trained = CARS.train(request, _CAR_METHODS)
+    trained = STUDIES["cars196"].train(request, _CAR_METHODS)
     maps, inside = [], []
     for method, runs in trained.runs.items():
         seen = embed_split(runs[0], "train", _TRAINING_CARS)

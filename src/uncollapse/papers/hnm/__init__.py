@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from uncollapse.papers._item import Item
 from uncollapse.papers.hnm.claims import CLAIMS_HNM
-from uncollapse.papers.hnm.diameters import figure_item
-from uncollapse.papers.hnm.figures import DIAMETER_FIGURES
+from uncollapse.papers.hnm.diameters import DIAMETER_FIGURES
 from uncollapse.papers.hnm.plane_figures import FIG3, PLANE_FIGURES
 from uncollapse.papers.hnm.strategies import MARKET_STRATEGIES
 
@@ -15,6 +14,6 @@ _DRAWN = sorted((*PLANE_FIGURES, FIG3), key=lambda item: item.name)
 HNM_ITEMS: tuple[Item, ...] = (
     *_DRAWN,
     CLAIMS_HNM,
-    *map(figure_item, DIAMETER_FIGURES),
+    *DIAMETER_FIGURES,
     MARKET_STRATEGIES,
 )

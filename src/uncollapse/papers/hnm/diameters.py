@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,172 +23,51 @@ from uncollapse.charts.render_svg import hatch
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.papers._compare import Claim, Comparison, publish, spread
 from uncollapse.papers._item import Item, Made, Request, Table
-from uncollapse.papers._study import Cells, Sections, Setup, Study, Trained, about_together
+from uncollapse.papers._study import (
+    Cells,
+    Sections,
+    Setup,
+    Trained,
+    about_together,
+    read_studies,
+)
 from uncollapse.sweep import is_collapsed
 from uncollapse.training import NotMeasuredError, Run, TrainingError
 
-__all__ = [
-    "RULES",
-    "STATES",
-    "Batch",
-    "DiameterFigure",
-    "Grid",
-    "Panel",
-    "Point",
-    "Start",
-    "at_the_start",
-    "below_start",
-    "beyond",
-    "bound_claim",
-    "bound_state",
-    "claims_of",
-    "draw",
-    "figure_item",
-    "grid",
-    "margin_claims",
-    "measure",
-    "outlier_claims",
-    "threshold",
-    "threshold_claims",
-    "through_training",
-    "unsettled",
-    "where_bound",
-]
+__all__ = ["DIAMETER_FIGURES", "STUDIES", "Point", "measure"]
 
 
-# What a figure of trained networks trains: a grid of batch sizes, and one of dimensions.
-
-# P classes of K samples, or so many samples drawn at random (HNM appendix D).
-Batch = tuple[int, int] | int
+STUDIES = read_studies(Path(__file__).with_name("studies.toml"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grid(Setup):
-    """A protocol at one scale, with `batches` at the dimension `dim` and `dims` at `batch`."""
+def grid_cells(setup: Setup, axis: str, margin: float) -> Cells:
+    """The runs of a grid along an axis, `batch` or `dim`, by name.
 
-    batches: Sequence[Batch]
-    dims: Sequence[int]
-    batch: Batch
-    dim: int
-
-    def cells(self, axis: str, margin: float) -> Cells:
-        """The runs along an axis, `batch` or `dim`, by name.
-
-        The name is the same for the same run, whichever figure asks for it.
-        """
-        if axis == "batch":
-            shapes = [(batch, self.dim) for batch in self.batches]
-        else:
-            shapes = [(self.batch, dim) for dim in self.dims]
-        data, model, train = self.config["data"], self.config["model"], self.config["train"]
-        hidden = "x".join(map(str, model.get("hidden", ())))
-        size = data.get("size", "")
-        side = "x".join(map(str, size)) if isinstance(size, list) else size
-        what = f"{data['name']}{side}-{model['backbone']}{hidden}-{train['steps']}"
-        what += f"-lr{self.config['optimizer']['lr']:g}-m{margin:g}"
-        found: dict[str, Sections] = {}
-        for batch, dim in shapes:
-            section: dict[str, Any] = {"sampler": "uniform", "size": batch}
-            shape = f"n{batch}"
-            if not isinstance(batch, int):
-                section = {"p": batch[0], "k": batch[1]}
-                shape = f"p{batch[0]}k{batch[1]}"
-            found[f"{what}-{shape}-d{dim}"] = {
-                "batch": section,
-                "model": {"dim": dim},
-                "loss": {"margin": margin},
-            }
-        return found
-
-
-def grid(
-    data: Mapping[str, Any],
-    model: Mapping[str, Any],
-    *,
-    steps: int,
-    seeds: int,
-    batches: Sequence[Batch],
-    dims: Sequence[int],
-    batch: Batch,
-    differs: str,
-    dim: int = 128,
-    lr: float = 3e-4,
-) -> Grid:
-    """Batch-hard triplets from scratch, no guard, Adam at a constant rate, in these batches."""
-    often = max(1, steps // 20)
-    hidden = f" {list(model['hidden'])}" if "hidden" in model else ""
-    return Grid(
-        config={
-            "data": data,
-            "model": model,
-            "mining": {"positives": "hard", "negatives": "hard"},
-            "loss": {"name": "triplet"},
-            "guard": {"action": "off"},
-            "optimizer": {"name": "adam", "lr": lr},
-            "evaluate": {"ks": [1], "max_samples": 2000},
-            "train": {
-                "steps": steps,
-                "log_every": often,
-                "evaluate_every": steps,
-                "checkpoint_every": max(500, often),
-            },
-        },
-        seeds=seeds,
-        words=f"{model['backbone']}{hidden} from scratch, batch-hard triplets, {steps:,} steps of "
-        f"Adam at {lr:g}",
-        differs=differs,
-        batches=batches,
-        dims=dims,
-        batch=batch,
-        dim=dim,
-    )
-
-
-# A network before training: its diameter, its loss, and so the bound HNM (17).
-
-
-@dataclass(frozen=True)
-class Start:
-    """Means over batches of the run's own shape, and the diameter of the evaluation images.
-
-    `end` is that diameter after training; `scores` are of the untrained network, `batch` is
-    the mean diameter of a batch and `batch_end` that after training, both in training mode.
+    The name is the same for the same run, whichever figure asks for it.
     """
-
-    diameter: float
-    end: float
-    hardest: float
-    loss: float
-    drift: float
-    anchors: float
-    scores: Mapping[str, float]
-    batch: float
-    batch_end: float
-
-
-def at_the_start(run: Run) -> Start:
-    """What (17) needs to know of the network as it was initialised, as it was measured.
-
-    Raises `NotMeasuredError` for a run that has not ended or has no plain triplet loss.
-    """
-    measures = run.measures()
-    batches, after = measures.before.batches, measures.after
-    if after is None or batches.hard_mined_loss is None or batches.drift is None:
-        raise NotMeasuredError(run.path, "measures of a plain triplet loss, before and after")
-    return Start(
-        diameter=measures.before.diameter,
-        end=after.diameter,
-        hardest=batches.hard_mined_loss,
-        loss=batches.loss,
-        drift=batches.drift,
-        anchors=batches.anchors,
-        scores=measures.before.splits[measures.split].scores,
-        batch=batches.diameter,
-        batch_end=after.batches.diameter,
-    )
-
-
-# One run of a figure: its diameters, the bound HNM (17), and the drift it began with.
+    if axis == "batch":
+        shapes = [(batch, setup.dim) for batch in setup.batches]
+    else:
+        shapes = [(setup.batch, dim) for dim in setup.dims]
+    data, model, train = (setup.config[section] for section in ("data", "model", "train"))
+    hidden = "x".join(map(str, model.get("hidden", ())))
+    size = data.get("size", "")
+    side = "x".join(map(str, size)) if isinstance(size, list) else size
+    protocol = f"{data['name']}{side}-{model['backbone']}{hidden}-{train['steps']}"
+    protocol += f"-lr{setup.config['optimizer']['lr']:g}-m{margin:g}"
+    cells: dict[str, Sections] = {}
+    for batch, dim in shapes:
+        section: dict[str, Any] = {"sampler": "uniform", "size": batch}
+        shape = f"n{batch}"
+        if not isinstance(batch, int):
+            section = dict(zip("pk", batch, strict=True))
+            shape = "p{}k{}".format(*batch)
+        cells[f"{protocol}-{shape}-d{dim}"] = {
+            "batch": section,
+            "model": {"dim": dim},
+            "loss": {"margin": margin},
+        }
+    return cells
 
 
 @dataclass(frozen=True)
@@ -262,10 +143,16 @@ class Point:
 
 
 def measure(run: Run) -> Point:
-    """What a finished run shows."""
-    config = run.config
-    start = at_the_start(run)
-    found = run.summary["metrics"]
+    """What a finished run shows: figures of its start and its end, as they were measured.
+
+    Raises `NotMeasuredError` for a run that has not ended or has no plain triplet loss.
+    """
+    config, measures, logged = run.config, run.measures(), run.summary["metrics"]
+    before, after = measures.before, measures.after
+    batches = before.batches
+    if after is None or batches.hard_mined_loss is None or batches.drift is None:
+        raise NotMeasuredError(run.path, "measures of a plain triplet loss, before and after")
+    start_scores = before.splits[measures.split].scores
     uniform = config.batch.sampler == "uniform"
     p, k = (None, None) if uniform else (config.batch.p, config.batch.k)
     split = next(iter(config.data.eval_splits), "")
@@ -277,24 +164,24 @@ def measure(run: Run) -> Point:
         dim=config.model.dim,
         margin=config.loss.mining_margin,
         seed=config.seed,
-        start=start.diameter,
-        end=start.end,
-        hardest=start.hardest,
-        loss=start.loss,
-        bound=diameter_lower_bound(start.diameter, start.hardest),
-        mean_bound=diameter_lower_bound(start.diameter, start.loss),
-        drift=start.drift,
-        anchors=start.anchors,
-        batch_end=float(found["diameter"]),
-        loss_end=float(found["loss"]),
-        recall=float(found.get(f"{split}/recall@1", "nan")),
-        mean_ap=float(found.get(f"{split}/mAP", "nan")),
-        recall_start=start.scores.get("recall@1", math.nan),
-        mean_ap_start=start.scores.get("mAP", math.nan),
-        batch_start=start.batch,
+        start=before.diameter,
+        end=after.diameter,
+        hardest=batches.hard_mined_loss,
+        loss=batches.loss,
+        bound=diameter_lower_bound(before.diameter, batches.hard_mined_loss),
+        mean_bound=diameter_lower_bound(before.diameter, batches.loss),
+        drift=batches.drift,
+        anchors=batches.anchors,
+        batch_end=float(logged["diameter"]),
+        loss_end=float(logged["loss"]),
+        recall=float(logged.get(f"{split}/recall@1", "nan")),
+        mean_ap=float(logged.get(f"{split}/mAP", "nan")),
+        recall_start=start_scores.get("recall@1", math.nan),
+        mean_ap_start=start_scores.get("mAP", math.nan),
+        batch_start=batches.diameter,
         batch_quarter=_batch_at(run, 0.25),
         batch_half=_batch_at(run, 0.5),
-        batch_after=start.batch_end,
+        batch_after=after.batches.diameter,
     )
 
 
@@ -732,7 +619,7 @@ class Panel:
     """
 
     axis: str
-    study: Study[Grid]
+    study: str
     margin: float = 0.0
     title: str = ""
 
@@ -742,7 +629,7 @@ class Panel:
         words = self.title or ("batch size" if self.axis == "batch" else "dimension")
         return f"{words}, margin {self.margin:g}" if self.margin else words
 
-    def heading(self, grid: Grid) -> str:
+    def heading(self, grid: Setup) -> str:
         """What the panel shows, in a line."""
         if self.axis == "batch":
             fixed = f"batch size at d = {grid.dim}"
@@ -753,9 +640,9 @@ class Panel:
         prefix = f"{self.title}: " if self.title else ""
         return f"{prefix}{fixed}, margin {self.margin:g}"
 
-    def cells(self, grid: Grid) -> Cells:
+    def cells(self, grid: Setup) -> Cells:
         """The runs of the panel."""
-        return grid.cells(self.axis, self.margin)
+        return grid_cells(grid, self.axis, self.margin)
 
 
 @dataclass(frozen=True)
@@ -779,11 +666,6 @@ class _Shown:
     @property
     def plot(self) -> tuple[str, str, Sequence[Point]]:
         return self.heading, self.panel.axis, self.points
-
-
-def figure_item(figure: DiameterFigure) -> Item:
-    """The figure as an item at all three scales."""
-    return Item.of(figure.name, partial(_make, figure))
 
 
 def _make(figure: DiameterFigure, request: Request) -> Made:
@@ -813,12 +695,16 @@ def _make(figure: DiameterFigure, request: Request) -> Made:
 
 def _train(panels: Sequence[Panel], request: Request) -> tuple[list[_Shown], list[Trained]]:
     """Make the runs of all panels, each once, and measure those that finished."""
-    grids = [panel.study.setup(request) for panel in panels]  # all data is there, or nothing begins
+    grids = [
+        STUDIES[panel.study].setup(request) for panel in panels
+    ]  # all data is there, or nothing begins
     cells = [panel.cells(grid) for panel, grid in zip(panels, grids, strict=True)]
     trained = []
-    for study in {id(panel.study): panel.study for panel in panels}.values():
-        mine = [c for panel, c in zip(panels, cells, strict=True) if panel.study is study]
-        trained.append(study.train(request, {name: c[name] for c in mine for name in c}))
+    for study in dict.fromkeys(panel.study for panel in panels):
+        wanted: dict[str, Sections] = {}
+        for panel, of_panel in zip(panels, cells, strict=True):
+            wanted |= of_panel if panel.study == study else {}
+        trained.append(STUDIES[study].train(request, wanted))
     runs = {name: found for one in trained for name, found in one.runs.items()}
     points = {name: [measure(run) for run in found] for name, found in runs.items()}
     shown = []
@@ -888,3 +774,28 @@ def _percent(share: float) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+# What the paper says of a figure beyond what it says of every panel.
+_MORE_CLAIMS = {
+    "threshold": threshold_claims,
+    "margin": margin_claims,
+    "outlier": outlier_claims,
+}
+
+
+def _read_figures() -> list[Item]:
+    """The figures of `figures.toml` as items at all three scales."""
+    content = tomllib.loads(Path(__file__).with_name("figures.toml").read_text(encoding="utf-8"))
+    items = []
+    for name, figure in content.items():
+        panels = [
+            Panel(**(panel | {"study": STUDIES[panel["study"]]})) for panel in figure["panels"]
+        ]
+        more = _MORE_CLAIMS.get(figure.get("more", ""))
+        made = DiameterFigure(name, figure["title"], panels, more)
+        items.append(Item.of(name, partial(_make, made)))
+    return items
+
+
+DIAMETER_FIGURES = _read_figures()

@@ -16,7 +16,8 @@ from uncollapse._base.files import write_csv
 from uncollapse.charts import Series, curves
 from uncollapse.papers._compare import Claim, Comparison, publish, spread
 from uncollapse.papers._item import Item, Made, Request, Table
-from uncollapse.papers._study import Sections, Setup, Study
+from uncollapse.papers._study import Sections, Setup
+from uncollapse.papers.hnm.diameters import STUDIES
 from uncollapse.sweep import is_collapsed
 from uncollapse.training import NotMeasuredError, Run
 
@@ -53,55 +54,7 @@ _SCORES = {
 }
 
 
-def _setup(data: Mapping[str, Any], p: int, k: int, steps: int, seeds: int, differs: str) -> Setup:
-    return Setup(
-        config={
-            "data": data,
-            "model": {"backbone": "conv2", "dim": 128},
-            "batch": {"p": p, "k": k},
-            "optimizer": {"name": "adam", "lr": 3e-4},
-            "evaluate": {"ks": [1, 5, 10]},
-            "train": {
-                "steps": steps,
-                "log_every": max(1, steps // 60),
-                "evaluate_every": steps,
-                "checkpoint_every": max(500, steps // 2),
-            },
-        },
-        seeds=seeds,
-        words=f"conv2 from scratch, d = 128, P = {p}, K = {k}, triplets with margin 0.2, "
-        f"{steps:,} steps of Adam at 0.0003",
-        differs=differs,
-    )
-
-
-_STUDY = Study(
-    "market-strategies",
-    {
-        "smoke": [
-            _setup(
-                {"name": "digits"},
-                10,
-                4,
-                30,
-                1,
-                "the digits of scikit-learn, searched among each other, in place of people.",
-            )
-        ],
-        "laptop": [
-            _setup(
-                {"name": "market1501", "eval_splits": ["query"], "size": [32, 16]},
-                18,
-                8,
-                400,
-                2,
-                "this table is not in it. Images are 32 × 16 pixels without flips. All scores are "
-                "by the official protocol over the whole gallery, distractors included, same "
-                "person and camera left out, junk left out.",
-            )
-        ],
-    },
-)
+_STUDY = STUDIES["market-strategies"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from uncollapse._base.check import InputError
-from uncollapse.data import colour_jitter, random_crop, standardise
+from uncollapse.data import color_jitter, random_crop, standardize
 
 
 def generator(seed):
@@ -29,7 +29,7 @@ def by_pixels(image, bright, contrast, saturation):
 @pytest.mark.parametrize("seed", range(4))
 def test_each_image_has_factors_of_its_own(seed):
     images = torch.rand(6, 3, 4, 5, generator=generator(seed), dtype=torch.float64)
-    found = colour_jitter(images, generator(seed), 0.4, 0.5, 0.6)
+    found = color_jitter(images, generator(seed), 0.4, 0.5, 0.6)
     draws = (2 * torch.rand(3, 6, generator=generator(seed)) - 1).double().numpy()
     factors = 1 + np.array([[0.4], [0.5], [0.6]]) * draws
     expected = [by_pixels(image, *factors[:, i]) for i, image in enumerate(images.numpy())]
@@ -39,8 +39,8 @@ def test_each_image_has_factors_of_its_own(seed):
 
 def test_grey_images_have_no_saturation_and_stay_in_range():
     images = torch.rand(4, 1, 5, 5, generator=generator(0))
-    torch.testing.assert_close(colour_jitter(images, generator(1), 0.0, 0.0, 0.9), images)
-    wild = colour_jitter(images, generator(1), 0.9, 0.9)
+    torch.testing.assert_close(color_jitter(images, generator(1), 0.0, 0.0, 0.9), images)
+    wild = color_jitter(images, generator(1), 0.9, 0.9)
     assert wild.shape == images.shape
     assert 0.0 <= float(wild.min()) < float(wild.max()) <= 1.0
     assert not torch.equal(wild, images)
@@ -50,16 +50,16 @@ def test_standardised_channels_have_mean_0_and_deviation_1():
     scales = torch.tensor([1.0, 2.0, 3.0]).view(1, 3, 1, 1)
     images = scales * torch.rand(8, 3, 6, 6, generator=generator(0))
     mean, std = images.mean(dim=(0, 2, 3)), images.std(dim=(0, 2, 3))
-    found = standardise(images, mean.tolist(), std.tolist())
+    found = standardize(images, mean.tolist(), std.tolist())
     torch.testing.assert_close(found.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(found.std(dim=(0, 2, 3)), torch.ones(3), atol=1e-5, rtol=0)
 
 
 def test_statistics_of_other_channels_are_refused():
     with pytest.raises(InputError, match="mean: expected one number, or one for each of the 1"):
-        standardise(torch.zeros(2, 1, 4, 4), [0.5, 0.5, 0.5], [1.0])
+        standardize(torch.zeros(2, 1, 4, 4), [0.5, 0.5, 0.5], [1.0])
     with pytest.raises(InputError, match=r"images: expected images \[B, C, H, W\]"):
-        standardise(torch.zeros(2, 4), [0.5], [1.0])
+        standardize(torch.zeros(2, 4), [0.5], [1.0])
 
 
 def test_a_random_crop_keeps_the_shape_and_most_of_the_picture():

@@ -1,0 +1,552 @@
+"""Embeddings with all that is known of their rows, read from and written to files of any origin."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+
+from uncollapse._base.check import InputError, did_you_mean
+from uncollapse._base.extras import import_extra
+from uncollapse._base.files import written_aside
+from uncollapse.data.listing import DataError
+from uncollapse.data.readers import (
+    ARRAY_FILES,
+    NOTE,
+    TABLE_FILES,
+    named_errors,
+    read_arrays,
+    read_note,
+    read_table,
+)
+
+if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
+
+__all__ = [
+    "Origin",
+    "Source",
+    "StartScale",
+    "label_values",
+    "open_source",
+    "read_labels",
+    "write_embeddings",
+]
+
+_Name = Annotated[str, Field(max_length=500)]
+_Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+# What is in a file, and the names it usually has there.
+_ROLES = {
+    "embeddings": ("embeddings", "features", "x", "X"),
+    "labels": ("labels", "label", "y"),
+    "fine_labels": ("fine_labels", "fine_label"),
+    "names": ("texts", "text", "names", "name", "path", "paths", "id", "ids"),
+}
+
+
+@dataclass(frozen=True)
+class StartScale:
+    """The scale of a run's embedding before training, of `rows` rows of `split`.
+
+    `spread`, `cdnv`, `fine_agreement` and `fine_chance` (see `health.Health`) are None where they
+    are not known.
+    """
+
+    diameter: _Size
+    spread: _Size | None
+    cdnv: _Size | None
+    split: _Name
+    rows: Annotated[int, Field(ge=1, lt=2**63)]
+    fine_agreement: _Share | None = None
+    fine_chance: _Share | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"diameter {self.diameter:.3g} before training, of {self.rows:,} rows of {self.split}"
+        )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The run that embedded the rows, by its folder's name: at which step, which split.
+
+    `split` is None for images of one's own; `start` None where no scale is known to compare with.
+    `cosine` says whether the run's loss compares directions; None where that is not known.
+    """
+
+    run: _Name
+    step: Annotated[int, Field(ge=0, lt=2**63)]
+    split: _Name | None = None
+    start: StartScale | None = None
+    cosine: bool | None = None
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What a file says of itself; `texts` are columns of words that its format cannot hold."""
+
+    origin: Origin | None = None
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    format: Literal[1] = 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """Embeddings `[N, dim]`, one row per sample; labels, fine labels and names where known.
+
+    `names` are paths, ids or texts. `columns` are others by name, such as cameras. `origin` is the
+    run that made them, where the file says so; `complaint` a sentence where its metadata cannot be
+    used. `held` are the names of what the file had, `title` is the file's own.
+    """
+
+    points: Array
+    labels: Array | None = None
+    fine_labels: Array | None = None
+    names: Array | None = None
+    origin: Origin | None = None
+    complaint: str = ""
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
+    title: str = ""
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def row_names(self) -> list[str]:
+        """The names, or the numbers of the rows."""
+        return list(map(str, range(len(self)) if self.names is None else self.names))
+
+    def select(self, rows: Array) -> Source:
+        """These rows only."""
+        labels, fine_labels, names = (
+            None if values is None else values[rows]
+            for values in (self.labels, self.fine_labels, self.names)
+        )
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return replace(
+            self,
+            points=self.points[rows],
+            labels=labels,
+            fine_labels=fine_labels,
+            names=names,
+            columns=columns,
+        )
+
+    def need_labels(self, *, fine: bool = False) -> Array:
+        """The labels, or the fine ones; `InputError` says how to name them where there are none."""
+        labels = self.fine_labels if fine else self.labels
+        if labels is None:
+            kind = "fine labels" if fine else "labels"
+            options = "--fine-labels FILE" if fine else "--label COLUMN or --labels FILE"
+            given = f"no {kind} among {_listed(self.held)}"
+            raise InputError(self.title, given, f"{kind}; name them with {options}")
+        return labels
+
+    def find_rows(self, queries: Sequence[str]) -> Array:
+        """The rows that are meant: by name where a row has it, otherwise by number."""
+        by_name: dict[str, int] = {}
+        for row, name in enumerate([] if self.names is None else self.names):
+            by_name.setdefault(str(name), row)
+        rows = []
+        for query in queries:
+            if query in by_name:
+                rows.append(by_name[query])
+            elif query.isdecimal() and int(query) < len(self):
+                rows.append(int(query))
+            else:
+                named = f" or a name, such as {next(iter(by_name))!r}" if by_name else ""
+                near = did_you_mean(query, list(by_name)[:10_000])
+                allowed = f"a row number of {self.title} below {len(self)}{named}"
+                raise InputError("queries", f"{query!r}{near}", allowed)
+        return np.array(rows)
+
+    def find_pictures(self, place: Path) -> Array | list[Path]:
+        """The array of an .npy file, or for each name an image file below the folder `place`.
+
+        Names are paths as they were where the file was made (relative to some folder, or absolute):
+        as many of their first parts are left out as it takes to find all of them below `place`, the
+        same for all. None is looked for elsewhere: a page shows no picture outside the folder.
+        """
+        allowed = "an .npy array, or a folder that has the file's names"
+        if place.suffix == ".npy" and place.is_file():
+            try:
+                pixels: Array = np.load(place, mmap_mode="r", allow_pickle=False)
+            except (ValueError, EOFError, OSError) as error:
+                raise InputError("--images", f"{place} ({error})", allowed) from None
+            return pixels
+        if self.names is None or not place.is_dir():
+            given = f"{place}" + (", but the file has no names" if place.is_dir() else "")
+            raise InputError("--images", given, allowed)
+        paths = [PurePath(os.path.normpath(str(name))) for name in self.names]
+        parts = [[part for part in path.parts if part not in ("..", path.anchor)] for path in paths]
+        for cut in range(max(map(len, parts), default=0)):
+            short = [tuple(names[cut:]) for names in parts]
+            files = [place.joinpath(*names) for names in short]
+            distinct = len(set(short)) == len(set(map(tuple, parts)))
+            if distinct and all(short) and all(file.is_file() for file in files):
+                return files
+
+        def is_below(names: Sequence[str]) -> bool:
+            return any(place.joinpath(*names[cut:]).is_file() for cut in range(len(names)))
+
+        lost = (path for path, names in zip(paths, parts, strict=True) if not is_below(names))
+        name = str(next(lost, paths[0]))[-200:]
+        raise InputError("--images", place, f"{allowed} (no image file for '{name}' below it)")
+
+
+def open_source(
+    path: str | Path,
+    labels: str | Path | None = None,
+    fine_labels: str | Path | None = None,
+    *,
+    features: str | Sequence[str] = (),
+    label: str | None = None,
+    id: str | None = None,
+    ignore: str | Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+) -> Source:
+    """Read embeddings from a file of any origin; `labels` and `fine_labels` name files with those.
+
+    Tables (csv, parquet) have one column per dimension, or in parquet one list column, and columns
+    named label, fine_label, name or path; every other numeric column is a dimension. What is
+    doubtful (text, an id, a column outside a numbered series) is refused; `features` and `ignore`
+    (names, or patterns such as `f*`), `label` and `id` (names) say which is which, of arrays too.
+    `columns` are others to read as labels are, by what an error calls them: `{"cameras": "cam"}`.
+    Raises `DataError`.
+    """
+    path, others = Path(path), dict(columns or {})
+    choice = _Choice(_several(features), label, id, _several(ignore), others)
+    note, complaint = _read_note(path) if path.is_file() else (_Note(), "")
+    texts = {role: np.array(words, np.str_) for role, words in note.texts.items()}
+    arrays, held = _read(path, choice if labels is None else replace(choice, label=None), texts)
+    if labels is not None:
+        arrays["labels"] = read_labels(labels, label)
+    if fine_labels is not None:
+        arrays["fine_labels"] = read_labels(fine_labels)
+    if "embeddings" not in arrays:
+        known = ", ".join(_ROLES["embeddings"])
+        raise DataError(f"{path}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
+    from uncollapse._base.arrays import points64  # torch: not needed for an error above
+
+    points = points64(arrays["embeddings"], f"{path.name}: embeddings")
+    known_rows = {role: arrays.get(role, texts.get(role)) for role in list(_ROLES)[1:]}
+    beside = {name: arrays[name] for name in others.values()}
+    for name, values in (known_rows | beside).items():
+        if values is not None and (values.ndim != 1 or len(values) != len(points)):
+            raise DataError(f"{path}: {name} of shape {values.shape} for {len(points)} rows")
+    return Source(
+        points,
+        **known_rows,
+        origin=note.origin,
+        complaint=complaint,
+        columns=beside,
+        held=held,
+        title=path.name,
+    )
+
+
+def read_labels(path: str | Path, label: str | None = None) -> Array:
+    """The labels of a file of labels: the column `label`, one of a usual name, or the only one."""
+    path = Path(path)
+    columns = _load(path, "labels")
+    with named_errors(path):
+        _Choice(label=label).check(list(columns))
+        names = [label] if label else [n for n in _ROLES["labels"] if n in columns] or list(columns)
+        if not label and len(names) > 1 and names[0] not in _ROLES["labels"]:
+            raise DataError(f"columns {', '.join(names)}: say with --label which holds the labels")
+        values = columns[names[0]]
+        return values if path.suffix in ARRAY_FILES else label_values(values, names[0])
+
+
+def write_embeddings(source: Source, path: str | Path) -> Path:
+    """Write by the file's ending: .npz, .parquet or .safetensors; each keeps all that is known.
+
+    Words have no place among the tensors of a .safetensors file and go to its header, up to 64 MB;
+    `InputError` beyond that.
+    """
+    target = Path(path)
+    writers = {".npz": _write_npz, ".safetensors": _write_safetensors, ".parquet": _write_parquet}
+    if target.suffix not in writers:
+        raise InputError("path", target.name, f"a file ending in {', '.join(writers)}")
+    roles = ("labels", "fine_labels", "names")
+    columns = {name: values for name in roles if (values := getattr(source, name)) is not None}
+    columns |= source.columns
+    with written_aside(target) as aside:
+        points = source.points.astype(np.float32)
+        writers[target.suffix](aside, points, columns, _Note(source.origin))
+    return target
+
+
+def label_values(values: Sequence[Any], name: str) -> Array:
+    """Labels as whole numbers, where all are written as such, else as words.
+
+    >>> label_values(["1", "2"], "label").tolist(), label_values(["1", "02"], "label").tolist()
+    ([1, 2], ['1', '02'])
+    """
+    for row, value in enumerate(values, 1):
+        if value is None or value == "" or value != value:
+            raise DataError(f"column {name!r} is empty in row {row}; each row needs a label")
+        if isinstance(value, float) and not value.is_integer():
+            allowed = "labels are whole numbers or words"
+            raise DataError(f"column {name!r} holds {value} in row {row}; {allowed}")
+    texts = [str(int(v)) if isinstance(v, float) else str(v) for v in values]
+    if all(_is_whole(text) and text == str(int(text)) for text in texts):
+        return np.array([int(text) for text in texts])
+    return np.array(texts)
+
+
+# The formats.
+
+_HEADER = 64 << 20  # bytes of words in the header of a .safetensors file, which may have 100 MB
+
+
+def _write_npz(path: Path, points: Array, columns: dict[str, Array], note: _Note) -> None:
+    notes = {NOTE: np.array(_note_text(note))} if note.origin else {}
+    np.savez(path, embeddings=points, **columns, **notes)  # type: ignore[arg-type]
+
+
+def _write_safetensors(path: Path, points: Array, columns: dict[str, Array], note: _Note) -> None:
+    from safetensors.numpy import save_file
+
+    numbers = {name: values for name, values in columns.items() if values.dtype.kind in "iub"}
+    texts = {n: list(map(str, v.tolist())) for n, v in columns.items() if n not in numbers}
+    text = _note_text(replace(note, texts=texts))
+    if len(text) > _HEADER:
+        given = f"{len(text):,} bytes of {', '.join(texts)}"
+        raise InputError("path", given, "at most 64 MB in .safetensors; write .npz or .parquet")
+    metadata = {NOTE: text} if texts or note.origin else None
+    save_file({"embeddings": np.ascontiguousarray(points), **numbers}, path, metadata)
+
+
+def _write_parquet(path: Path, points: Array, columns: dict[str, Array], note: _Note) -> None:
+    arrow, parquet = (import_extra(m, extra="parquet") for m in ("pyarrow", "pyarrow.parquet"))
+    vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(points.ravel()), points.shape[1])
+    data = {"embeddings": vectors} | {name: arrow.array(v.tolist()) for name, v in columns.items()}
+    metadata = {NOTE: _note_text(note)} if note.origin else None
+    parquet.write_table(arrow.table(data, metadata=metadata), path)
+
+
+def _note_text(note: _Note) -> str:
+    return json.dumps(asdict(note))
+
+
+def _read_note(path: Path) -> tuple[_Note, str]:
+    """What a file says of itself, and a sentence where that cannot be used."""
+    text = read_note(path)
+    if text is None:
+        return _Note(), ""
+    try:
+        plain = text if isinstance(text, str) else ""
+        return TypeAdapter(_Note).validate_json(plain, strict=True), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the note"
+        why = f"{where[:60]}: {first['msg'][:160]}"
+        return _Note(), f"{path}: its metadata cannot be used, so its origin is unknown ({why})"
+
+
+def _several(words: str | Sequence[str]) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
+def _read(
+    path: Path, choice: _Choice, texts: Mapping[str, Array]
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The arrays of a file by their role, what has none by its name; and all names there were."""
+    columns = _load(path, "file")
+    held = tuple(dict.fromkeys([*columns, *texts]))
+    with named_errors(path):
+        if path.suffix in TABLE_FILES:
+            return _table_arrays(columns, choice), held
+        columns = {**texts, **columns}
+        beside = {name: columns[name] for name in choice.others.values() if name in columns}
+        return _by_role(columns, choice) | beside, held
+
+
+def _load(path: Path, argument: str) -> dict[str, Any]:
+    if path.suffix not in (*ARRAY_FILES, *TABLE_FILES):
+        endings = ", ".join([*ARRAY_FILES, *TABLE_FILES])
+        raise InputError(argument, path.name, f"a file ending in {endings}")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    columns: dict[str, Any] = read_arrays(path) if path.suffix in ARRAY_FILES else read_table(path)
+    if not columns:
+        raise DataError(f"{path}: is empty")
+    if path.suffix in TABLE_FILES and not len(next(iter(columns.values()))):
+        names = ", ".join(list(columns)[:8]) + ", ..." * (len(columns) > 8)
+        raise DataError(f"{path}: has no rows below its header ({names})")
+    return columns
+
+
+# Which columns are dimensions, labels and names; what is doubtful is refused.
+
+_ID_NAME = re.compile(
+    r"^$|^Unnamed: \d+$|[a-z]I[dD]$"
+    r"|(?i:(^|[_\-. ])(id|ids|idx|index|key|pk|uid|uuid|sku|ean|gtin|row)$)"
+)
+_SERIES = 4  # numbered columns from which a table's dimensions are known by their name
+_FEW = 8  # rows from which whole numbers among fractions are no accident
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Columns as the user names them: patterns for dimensions and for what is left out."""
+
+    features: Sequence[str] = ()
+    label: str | None = None
+    id: str | None = None
+    ignore: Sequence[str] = ()
+    others: Mapping[str, str] = field(default_factory=dict)  # by option: columns beside all these
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise `DataError` for a name or a pattern that no column has."""
+        given = [("--features", pattern) for pattern in self.features]
+        given += [("--ignore", pattern) for pattern in self.ignore]
+        given += [(option, n) for option, n in (("--label", self.label), ("--id", self.id)) if n]
+        for option, name in [*given, *self.others.items()]:
+            if not _matching(names, [name]):
+                near, there = did_you_mean(name, names), _listed([repr(n) for n in names])
+                raise DataError(f"{option} {name}: no such column{near}; there is: {there}")
+
+
+def _by_role(arrays: dict[str, Array], choice: _Choice) -> dict[str, Array]:
+    """Arrays by their role, those chosen first; what has no role keeps its name."""
+    choice.check(list(arrays))
+    features = _matching(list(arrays), choice.features)
+    if len(features) > 1:
+        raise DataError(f"--features: arrays {', '.join(features)}; choose one")
+    chosen = {"embeddings": next(iter(features), None), "labels": choice.label, "names": choice.id}
+    for role, usual in _ROLES.items():
+        flat = [n for n in usual if n in arrays and (role != "names" or arrays[n].ndim == 1)]
+        name = chosen.get(role) or next(iter(flat), None)
+        if name is not None:
+            others = {n: v for n, v in arrays.items() if n not in (role, name)}
+            arrays = {role: arrays[name]} | others
+    return arrays
+
+
+def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict[str, Array]:
+    """The arrays of a table: `embeddings`, and one for each other role that a column has.
+
+    A role is the column chosen for it, else the first of its usual names that is there; `others`
+    of the choice keep their names. Dimensions are the columns chosen, else a list column, else all
+    others; then each must be numbers, and none may look like an id or stand outside a numbered
+    series. Raises `DataError`.
+    """
+    choice.check(list(columns))
+    ignored = _matching(list(columns), choice.ignore)
+    kept = {name: values for name, values in columns.items() if name not in ignored}
+    lists = {name for name in kept if any(isinstance(v, list | np.ndarray) for v in kept[name])}
+    name_columns = [n for n in _ROLES["names"] if n not in lists]  # `text` may hold vectors
+    usual = {
+        "labels": (choice.label, *_ROLES["labels"]),
+        "fine_labels": _ROLES["fine_labels"],
+        "names": (choice.id, *name_columns),
+    }
+    roles = {role: next((n for n in names if n in kept), None) for role, names in usual.items()}
+    arrays = {}
+    for role, name in roles.items():
+        if name is not None and role == "names":
+            arrays[role] = np.array(list(map(str, kept[name])))
+        elif name is not None:
+            arrays[role] = label_values(kept[name], name)
+    arrays |= {name: label_values(columns[name], name) for name in choice.others.values()}
+    # A second column of names is no dimension; a second one of labels (x, y, label) may be.
+    taken = {*roles.values(), *name_columns, *choice.others.values()}
+    dimensions = [name for name in kept if name not in taken]
+    if choice.features:
+        dimensions = _matching(list(kept), choice.features)
+    if vectors := [name for name in dimensions if name in lists]:
+        return arrays | {"embeddings": _of_lists(kept, vectors)}
+    series = _series(dimensions)
+    doubts = {name: why for name in dimensions if (why := _not_numbers(kept[name]))}
+    numbers = {name: _numbers(kept[name], name) for name in dimensions if name not in doubts}
+    if not choice.features:
+        doubts |= _doubtful(numbers, kept, series)
+    if doubts:
+        name = next(iter(doubts))
+        reasons = "; ".join(f"column {name!r} {why}" for name, why in doubts.items())
+        raise DataError(
+            f"{reasons}. Leave it out (--ignore {name!r}), use it as labels or names (--label "
+            f"{name!r}, --id {name!r}), or name the dimensions (--features '{series or 'f'}*')"
+        )
+    return arrays | ({"embeddings": np.array(list(numbers.values())).T} if numbers else {})
+
+
+def _not_numbers(values: Sequence[Any]) -> str:
+    """Why a column is no numbers; empty if it may be."""
+    for row, value in enumerate(values, 1):
+        try:
+            float("nan" if value is None or value == "" else value)
+        except (TypeError, ValueError):
+            return f"is neither numbers nor a known name ({str(value)[:40]!r} in row {row})"
+    return ""
+
+
+def _numbers(values: Sequence[Any], name: str) -> list[float]:
+    for row, value in enumerate(values, 1):
+        if value is None or value == "":
+            raise DataError(f"column {name!r} is empty in row {row}")
+    return [float(value) for value in values]
+
+
+def _of_lists(columns: Mapping[str, Sequence[Any]], names: list[str]) -> Array:
+    usual = [name for name in names if name in ("embeddings", "embedding", "features")]
+    if len(names) > 1 and len(usual) != 1:
+        listed = _listed([repr(name) for name in names])
+        raise DataError(f"columns {listed} all hold lists; choose one with --features")
+    name = names[0] if len(names) == 1 else usual[0]
+    lengths = {len(v) if isinstance(v, list | np.ndarray) else 0 for v in columns[name]}
+    if len(lengths) > 1:
+        spread = f"{min(lengths)} to {max(lengths)} numbers"
+        raise DataError(f"column {name!r} holds lists of {spread}; all must be alike")
+    return np.asarray([list(v) for v in columns[name]], np.float64)
+
+
+def _series(names: Sequence[str]) -> str | None:
+    """What most names have before their number (`f` of f0, f1, ...); None if there is no such."""
+    stems = [re.sub(r"\d+$", "", name) for name in names if re.search(r"\d$", name)]
+    stem = max(set(stems), key=stems.count, default=None)
+    return stem if stems.count(stem or "") >= max(_SERIES, len(names) / 2) else None
+
+
+def _doubtful(
+    numbers: Mapping[str, list[float]], columns: Mapping[str, Sequence[Any]], series: str | None
+) -> dict[str, str]:
+    """Columns that would be dimensions and look as if they were none, and why."""
+    whole = {name for name in numbers if all(_is_whole(str(v)) for v in columns[name])}
+    doubts = {}
+    for name, values in numbers.items():
+        if series is not None and re.fullmatch(re.escape(series) + r"\d+", name):
+            continue
+        odd = len(values) >= _FEW and len(set(values)) > 1 and name in whole
+        if _ID_NAME.search(name) or (odd and len(whole) < len(numbers) / 2):
+            doubts[name] = f"looks like an id (such as {columns[name][0]})"
+        elif series is not None:
+            doubts[name] = f"is not one of the columns {series}0, {series}1, ..."
+    return doubts
+
+
+def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The names that are one of the patterns, or match one, in their own order."""
+    return [n for n in names if any(n == one or fnmatchcase(n, one) for one in patterns)]
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:12])
+    return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown or "nothing"
