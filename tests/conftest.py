@@ -5,7 +5,6 @@ A file stands for all its tests, `file::test` for one and its parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,6 @@ SLOW = {
     "tests/peers/test_distributed.py",
     "tests/peers/test_miner_peers.py::test_distance_draws_as_the_distance_weighted_miner_does",
     "tests/report/test_browser.py",
-    "tests/report/test_comparison.py",
     "tests/report/test_forecast_page.py",
     "tests/report/test_hostile_text.py",
     "tests/samplers/test_batches.py::test_a_loader_with_workers_resumes_after_what_was_consumed",
@@ -82,14 +80,6 @@ SLOW = {
 
 # `make check`: as hypothesis's own profile `ci`, on a fifth of the examples.
 settings.register_profile("check", parent=settings.get_profile("ci"), max_examples=20)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing a test does is kept in one's own account."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNCOLLAPSE_STATE", str(tmp_path_factory.mktemp("state")))
-        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

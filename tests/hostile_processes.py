@@ -307,7 +307,7 @@ def _moved_on(path: Path, pid: int, driver) -> bool:
 
 
 def _saved(path: Path) -> bool:
-    return any(path.glob("checkpoints/step-*/manifest.json"))
+    return any(path.glob("checkpoints/step-*/state.pt"))
 
 
 def _owner(path: Path) -> int | None:

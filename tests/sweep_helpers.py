@@ -63,7 +63,7 @@ def until(condition, seconds: float = 120.0):
 
 def writer(path: Path) -> int | None:
     """The process that is making a run and has saved it once already."""
-    if not list(path.glob("checkpoints/step-*/manifest.json")):
+    if not list(path.glob("checkpoints/step-*/state.pt")):
         return None
     try:
         return int((path / ".lock").read_text().split()[1])

@@ -13,8 +13,8 @@ from uncollapse.cli.errors import run
 from uncollapse.data import DataError
 from uncollapse.data.sources import open_source
 from uncollapse.training import Run
+from uncollapse.training.manifest import record_files
 from uncollapse.training.measures import write_measures
-from uncollapse.training.run import reseal
 
 CONFIG = """
 [data]
@@ -113,12 +113,15 @@ def test_start_and_end_stand_beside_each_other_and_a_fall_is_said(trained, tmp_p
     before = scores.before.splits["test"]
     better = replace(before, scores={**before.scores, "recall@1": 0.999})
     better = replace(scores.before, splits={"test": better})
+    manifest = tmp_path / "run" / "manifest.json"
+    recorded = manifest.read_bytes()
     write_measures(tmp_path / "run", replace(scores, before=better))
+    manifest.write_bytes(recorded)
     assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
     told = capsys.readouterr()
-    assert "measures.json was changed since the run ended" in " ".join(told.err.split())
+    assert "measures.json is damaged: its checksum differs" in " ".join(told.err.split())
     assert "ends below" not in told.out  # made again
-    reseal(Run(tmp_path / "run"))
+    record_files(tmp_path / "run", "measures.json")
     assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "R@1 on test ends below the network before training: " in said

@@ -86,10 +86,9 @@ TWINS: list[tuple[str, Call]] = [
     ("similarity_after", loss(MultiSimilarityLoss, miner=Miner(*["multi_similarity"] * 2))),
     ("own_squares", ranking),
     ("count_tile", ranking),
-    ("row_hashes", ranking),
-    ("values_at_rank", guessed),
+    ("count_tile", guessed),
 ]
-TYPES = {"RankedPoints", "StripArrays", "SORTED_BELOW"}  # what kernels are handed, not kernels
+TYPES = {"RankedPoints", "CountArrays", "SORTED_BELOW"}  # what kernels are handed, not kernels
 
 
 @st.composite

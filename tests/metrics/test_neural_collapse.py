@@ -81,7 +81,7 @@ def test_nc2_of_means_on_a_cross_is_known():
 def test_nc2_of_many_classes_is_the_same_in_blocks(monkeypatch):
     x, labels = labelled(1, count=30, dim=12)
     whole = nc2(x, labels)
-    monkeypatch.setattr("uncollapse.metrics.collapse_figures._BLOCK", 70)
+    monkeypatch.setattr("uncollapse.metrics.collapse_figures._TABLE", 70)
     parts = nc2(x, labels)
     assert parts.maximal_angle == pytest.approx(whole.maximal_angle, rel=1e-12)
     assert parts.equiangular == pytest.approx(whole.equiangular, rel=1e-12)
@@ -105,7 +105,7 @@ def test_nc4_counts_rows_whose_nearest_mean_is_another(monkeypatch):
         for row, said in zip(x, predictions, strict=True)
     )
     assert nc4(x, labels, predictions) == pytest.approx(wrong / len(x))
-    monkeypatch.setattr("uncollapse.metrics.collapse_figures._BLOCK", 20)
+    monkeypatch.setattr("uncollapse.metrics.collapse_figures._TABLE", 20)
     assert nc4(x, labels, predictions) == pytest.approx(wrong / len(x))
 
 

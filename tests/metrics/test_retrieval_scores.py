@@ -13,9 +13,8 @@ from sklearn.metrics import average_precision_score
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import without_kernels
-from uncollapse.metrics import RetrievalResult, retrieval
-from uncollapse.metrics import rank_tasks as _strip
-from uncollapse.metrics import ranking as _ranks
+from uncollapse.distances import screen_dtype
+from uncollapse.metrics import RetrievalResult, ranking, retrieval
 
 ENGINES = ["compiled", "torch"]
 
@@ -100,28 +99,28 @@ def test_ties_duplicates_and_singletons_agree_with_the_loop(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_several_tiles_and_several_strips_agree_with_the_loop(
+def test_several_tiles_and_several_ranges_of_queries_agree_with_the_loop(
     engine, retrieval_oracle, monkeypatch
 ):
     x, labels = cloud(2, n=230, classes=5)
     expected = retrieval_oracle(x, labels)
-    monkeypatch.setattr(_ranks, "TILE", 37)
+    monkeypatch.setattr(ranking, "TILE", 37)
     whole = by(engine, x, labels, full_map=True)
-    monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)  # now few queries fit together
+    monkeypatch.setattr(ranking, "_BYTES_PER_POSITIVE", 10**5)  # now few queries fit together
     plan = []
-    original = _ranks._plan
-    monkeypatch.setattr(_ranks, "_plan", lambda *a: plan.append(original(*a)) or plan[-1])
-    strips = by(engine, x, labels, full_map=True)
-    assert len(plan[0].strips) > 3
+    original = ranking._plan
+    monkeypatch.setattr(ranking, "_plan", lambda *a: plan.append(original(*a)) or plan[-1])
+    ranges = by(engine, x, labels, full_map=True)
+    assert len(plan[0].ranges) > 3
     assert scores(whole) == pytest.approx(expected, abs=1e-12)
-    assert scores(strips) == pytest.approx(expected, abs=1e-12)
+    assert scores(ranges) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_streamed_copy_gives_the_same_result(engine, monkeypatch):
     x, labels = cloud(3, n=200, d=300)
-    original = _ranks._plan
-    monkeypatch.setattr(_ranks, "_plan", lambda *a: original(*a)._replace(resident=False))
+    original = ranking._plan
+    monkeypatch.setattr(ranking, "_plan", lambda *a: original(*a)._replace(resident=False))
     streamed = by(engine, x, labels)
     monkeypatch.undo()
     assert streamed == by(engine, x, labels)
@@ -135,24 +134,25 @@ def test_large_classes_agree_with_the_loop(engine, retrieval_oracle):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("strips", [False, True])
+@pytest.mark.parametrize("ranges", [False, True])
 def test_a_wrong_guess_at_the_limit_is_found_out_and_made_good(
-    engine, strips, retrieval_oracle, monkeypatch
+    engine, ranges, retrieval_oracle, monkeypatch
 ):
     x, labels = cloud(13, n=260, classes=6)
     failed = []
-    original = _ranks.unproven
-    monkeypatch.setattr(_ranks, "unproven", lambda *a: failed.append(original(*a)) or failed[-1])
-    monkeypatch.setattr(_strip, "_SAMPLE", 40)
-    monkeypatch.setattr(_strip, "_PAYS", 0.0)
-    if strips:
-        monkeypatch.setattr(_ranks, "_BYTES_PER_ENTRY", 10**5)
+    counts = ranking.RankCounts
+    original = counts.unproven
+    monkeypatch.setattr(counts, "unproven", lambda *a: failed.append(original(*a)) or failed[-1])
+    monkeypatch.setattr(ranking, "_SAMPLE", 40)
+    monkeypatch.setattr(ranking, "_PAYS", 0.0)
+    if ranges:
+        monkeypatch.setattr(ranking, "_BYTES_PER_POSITIVE", 10**5)
     expected = retrieval_oracle(x, labels)
     del expected["mAP"]  # needs all ranks, and no guess
     assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
     careful = sum(map(len, failed))
     failed.clear()
-    monkeypatch.setattr(_strip, "_SAFETY", -2.0)  # far too low
+    monkeypatch.setattr(ranking, "_SAFETY", -2.0)  # far too low
     assert scores(by(engine, x, labels)) == pytest.approx(expected, abs=1e-12)
     assert careful < 26 < sum(map(len, failed))
 
@@ -164,7 +164,7 @@ def test_reduced_precision_products_do_not_change_the_result(engine):
     exact = retrieval(x, labels)
     torch.set_float32_matmul_precision("medium")
     try:
-        assert _ranks.narrow_dtype() == torch.float64
+        assert screen_dtype() == torch.float64
         assert by(engine, x, labels) == exact
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -246,7 +246,7 @@ def test_perfect_float32_classes_at_spread_1e_4_score_one():
     assert retrieval(x, labels).map_at_r == 1.0
 
 
-def test_normalising_ranks_by_cosine(retrieval_oracle):
+def test_normalisingranking_by_cosine(retrieval_oracle):
     x, labels = cloud(7)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     result = retrieval(x, labels, normalize=True, full_map=True)

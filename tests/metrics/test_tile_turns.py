@@ -10,10 +10,8 @@ import pytest
 import torch
 
 from uncollapse._base.extras import compiled
-from uncollapse.metrics import ranking as _ranks
-from uncollapse.metrics import reid, retrieval
-from uncollapse.metrics.rank_tasks import make_task
-from uncollapse.metrics.ranking import Turns, in_turn
+from uncollapse.metrics import ranking, reid, retrieval
+from uncollapse.metrics.ranking import Comparison, each_tile
 
 needs_numba = pytest.mark.skipif(compiled.kernels is None, reason="needs numba")
 
@@ -40,63 +38,78 @@ def cloud(n=700, classes=40, seed=0):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_every_tile_is_done_once_and_no_two_count_for_the_same_queries(both, threads):
     rows, columns = range(0, 45, 5), range(0, 45 if both else 30, 5)
-    lock, busy, clashes, done = threading.Lock(), [], [], []
+    lock, busy, clashes, done, ticks = threading.Lock(), [], [], [], []
     met = threading.Barrier(threads)
 
-    def worker():
-        met.wait(timeout=60)  # all are at work before the first tile is done
+    def start_row(a):
+        if a < rows[threads]:
+            met.wait(timeout=60)  # all are at work before the first tile is done
 
-        def work(a, c):
-            mine = {a, c} if both else {a}
+        def do_tile(c):
+            queries = {a, c} if both else {a}
             with lock:
-                clashes.extend(mine & other for other in busy if mine & other)
-                busy.append(mine)
+                clashes.extend(queries & other for other in busy if queries & other)
+                busy.append(queries)
             np.linalg.svd(np.ones((60, 60)))  # gives others the chance to run
             with lock:
-                busy.remove(mine)
+                busy.remove(queries)
                 done.append((a, c))
 
-        return work
+        return do_tile
 
-    assert len(list(in_turn(Turns(rows, columns, both=both), worker, threads))) == len(done)
+    options = {"both": both, "threads": threads}
+    each_tile(start_row, rows, columns, **options, tick=lambda: ticks.append(len(done)))
+    assert len(ticks) == len(done)
     assert clashes == []
     assert sorted(done) == [(a, c) for a in rows for c in columns if c >= a or not both]
 
 
 def test_an_error_in_a_thread_reaches_the_caller_and_torch_keeps_its_threads():
-    def worker():
-        def work(a, c):
+    def start_row(a):
+        def do_tile(c):
             if (a, c) == (2, 3):
                 raise ValueError("tile (2, 3)")
 
-        return work
+        return do_tile
 
     with torch_threads(2):
         with pytest.raises(ValueError, match=r"tile \(2, 3\)"):
-            list(in_turn(Turns(range(6), range(6), both=True), worker, 2))
+            each_tile(start_row, range(6), range(6), both=True, threads=2, tick=lambda: None)
         assert torch.get_num_threads() == 2
 
 
-def test_who_stops_listening_stops_the_threads():
-    done = []
-    tiles = in_turn(Turns(range(50), range(50), both=True), lambda: lambda *t: done.append(t), 2)
-    next(tiles)
-    before = threading.active_count()
-    tiles.close()
-    assert threading.active_count() < before
+def test_an_error_in_the_caller_stops_the_threads():
+    rows_done = []
+    at_work = threading.active_count()
+
+    def start_row(a):
+        rows_done.append(a)
+        return lambda c: np.linalg.svd(np.ones((60, 60)))
+
+    def refuse():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        each_tile(start_row, range(500), range(500), both=True, threads=2, tick=refuse)
+    assert len(rows_done) < 500
+    assert threading.active_count() == at_work
 
 
 @needs_numba
-@pytest.mark.parametrize("limits", [{}, {"_BYTES_PER_ENTRY": 10**5}])
+@pytest.mark.parametrize("limits", [{}, {"_BYTES_PER_POSITIVE": 10**5}])
 @pytest.mark.parametrize("full_map", [False, True])
 def test_results_are_the_same_to_the_bit_on_any_number_of_threads(limits, full_map, monkeypatch):
     x, labels = cloud()
-    monkeypatch.setattr(_ranks, "TILE", 53)
+    monkeypatch.setattr(ranking, "TILE", 53)
     for name, value in limits.items():
-        monkeypatch.setattr(_ranks, name, value)
+        monkeypatch.setattr(ranking, name, value)
     used = []
-    original = _ranks.in_turn
-    monkeypatch.setattr(_ranks, "in_turn", lambda *a: used.append(a[2]) or original(*a))
+
+    def each_tile_seen(*args, threads, **options):
+        used.append(threads)
+        each_tile(*args, threads=threads, **options)
+
+    monkeypatch.setattr(ranking, "each_tile", each_tile_seen)
     found = {}
     for threads in (1, 2, 3):
         with torch_threads(threads):
@@ -116,7 +129,7 @@ def test_results_are_the_same_to_the_bit_on_any_number_of_threads(limits, full_m
 @needs_numba
 def test_progress_counts_every_tile_whatever_the_threads(monkeypatch):
     x, labels = cloud()
-    monkeypatch.setattr(_ranks, "TILE", 53)
+    monkeypatch.setattr(ranking, "TILE", 53)
     seen = []
     with torch_threads(3):
         retrieval(x, labels, progress=lambda *p: seen.append(p))
@@ -127,7 +140,7 @@ def test_progress_counts_every_tile_whatever_the_threads(monkeypatch):
 @needs_numba
 def test_inference_mode_is_no_hindrance(monkeypatch):
     x, labels = cloud()
-    monkeypatch.setattr(_ranks, "TILE", 53)
+    monkeypatch.setattr(ranking, "TILE", 53)
     expected = retrieval(x, labels)
     with torch_threads(2), torch.inference_mode():
         assert retrieval(torch.from_numpy(x) * 1, labels) == expected
@@ -136,9 +149,9 @@ def test_inference_mode_is_no_hindrance(monkeypatch):
 def test_threads_take_no_more_than_the_memory_that_is_there():
     x, labels = cloud()
     everyone = np.arange(len(x))
-    task = make_task(torch.from_numpy(x), labels, None, labels, everyone, everyone, lambda r: r)
+    task = Comparison.of(torch.from_numpy(x), None, (labels, labels), (everyone, everyone), 1)
     with torch_threads(4):
-        assert _ranks._plan(task, 10**9).threads == 4
-        assert _ranks._plan(task, 30 * 10**6).threads < 4
+        assert ranking._plan(task, 10**9).threads == 4
+        assert ranking._plan(task, 30 * 10**6).threads < 4
     with torch_threads(1):
-        assert _ranks._plan(task, 10**9).threads == 1
+        assert ranking._plan(task, 10**9).threads == 1

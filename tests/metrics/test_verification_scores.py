@@ -14,7 +14,6 @@ from sklearn.metrics import roc_auc_score, roc_curve
 import uncollapse as uc
 from uncollapse._base.check import InputError
 from uncollapse.metrics import verification_scores
-from uncollapse.metrics import verification_scores as _pair_tiles
 from uncollapse.metrics.verification_scores import verification
 
 SCORES = st.lists(st.tuples(st.integers(-6, 6), st.booleans()), min_size=4, max_size=60).filter(
@@ -108,7 +107,7 @@ def test_scores_that_are_all_equal_are_chance():
 @pytest.mark.parametrize("normalize", [False, True], ids=["euclidean", "cosine"])
 @pytest.mark.parametrize("tile", [8, 1 << 22], ids=["many tiles", "one tile"])
 def test_all_pairs_are_those_of_a_list_of_them(monkeypatch, normalize, tile):
-    monkeypatch.setattr(_pair_tiles, "_TILE", tile)
+    monkeypatch.setattr(verification_scores, "_TILE", tile)
     rng = np.random.default_rng(0)
     labels = np.array(["b", "a", "c", "d"])[rng.integers(0, 4, 40)]
     labels[7] = "alone"
@@ -226,7 +225,10 @@ def test_the_intervals_of_all_pairs_are_over_classes():
         (lambda: verification(scores=[1.0, np.nan], same=[1, 0]), "scores: .*nan in row 1"),
         (lambda: verification(scores=[1.0, 2.0], same=[3, 0]), "same: expected 2 truth values"),
         (lambda: verification(np.eye(3), scores=[1.0, 2.0], same=[1, 0]), "embeddings: expected"),
-        (lambda: verification(np.eye(3), pairs=[[0, 1]]), "same: expected one truth value a pair"),
+        (
+            lambda: verification(np.eye(3), pairs=[[0, 1]]),
+            "same: expected one truth value per",
+        ),
         (lambda: verification(np.eye(3), pairs=[[0, 3]], same=[1]), "pairs: .*from 0 to 2"),
         (lambda: verification(np.eye(3), pairs=[[1, 1]], same=[1]), "row 1 with itself"),
         (lambda: verification(np.eye(3), pairs=[0, 1], same=[1]), r"shape \[P, 2\]"),

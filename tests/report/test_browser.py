@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from uncollapse.report import diagnose, run_report, write_comparison
+from uncollapse.report import diagnose, run_report
 from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
 
 if TYPE_CHECKING:
     from conftest import Browser
 
-PAGES = ("diagnosis", "bare", "run", "runs", "comparison", "sweep")
+PAGES = ("diagnosis", "bare", "run", "runs", "sweep")
 WORDS = {
     "diagnosis": "Class collapse: classes have become points",
     "bare": "Network collapse: all embeddings have gone to one point",
     "run": "reference scale",
     "runs": "2 runs healthy",
-    "comparison": "What each reached",
     "sweep": "5 of 11 runs collapsed",
 }
 
@@ -37,13 +36,11 @@ def pages(
     z = rng.normal(size=(30, 16))[labels] + 1e-3 * rng.normal(size=(300, 16))
     long = np.array([f"a_very_long_class_name_without_a_space_in_it_{i}" for i in labels])
     images = rng.integers(0, 255, (300, 8, 8), dtype=np.uint8)
-    two = {"Easy positives": easy_run, "Hard positives": hard_run}
     makers: dict[str, Callable[[Path], Path]] = {
         "diagnosis": diagnose(z, long, labels * 2, images).save,
         "bare": diagnose(np.ones((40, 3))).save,
         "run": lambda path: run_report([easy_run], path),
         "runs": lambda path: run_report([easy_run, hard_run], path),
-        "comparison": lambda path: write_comparison(two, path),
         "sweep": lambda path: sweep_report(sweep_folder)[0].rename(path),
     }
     return {name: make(folder / f"{name}.html") for name, make in makers.items()}

@@ -15,13 +15,14 @@ import pytest
 from PIL import Image
 
 from uncollapse._base.check import visible
-from uncollapse._base.files import write_sealed
+from uncollapse._base.files import write_json
 from uncollapse.health.forecasts import Forecast, ForecastCell
 from uncollapse.health.strategy import Strategy
-from uncollapse.report import diagnose, run_report, write_comparison
+from uncollapse.report import diagnose, run_report
 from uncollapse.report.forecast_page import save_forecast_page
 from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
+from uncollapse.training.manifest import record_files
 
 if TYPE_CHECKING:
     from conftest import Browser
@@ -35,7 +36,7 @@ NAME = (
 NAME += TURNED
 SHOWN = visible(NAME)  # what a reader sees of it
 TEXT = f"</title></style></script></textarea><a href=javascript:owned=1>{NAME}{{% raw %}}<!-- ]]>"
-PAGES = ("diagnosis", "names", "files", "run", "runs", "comparison", "forecast", "sweep")
+PAGES = ("diagnosis", "names", "files", "run", "runs", "forecast", "sweep")
 
 # Attributes that run something, and links that are not to a place in the page itself.
 ACTING = """[...document.querySelectorAll('*')].flatMap(e => [...e.attributes]
@@ -61,7 +62,8 @@ def hostile_run(easy_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = f"[data]\nroot = {json.dumps(TEXT)}"
     run.config_file.write_text(config.replace("[data]", root), encoding="utf-8")
     more = {"versions": {TEXT: TEXT}, "skipped": {TEXT: {TEXT: {"count": 1, "first": [TEXT]}}}}
-    write_sealed(run.summary_file, run.summary | more)
+    write_json(run.summary_file, run.summary | more)
+    record_files(run.path, "summary.json")
     return run
 
 
@@ -77,7 +79,6 @@ def hostile(
     z = np.random.default_rng(0).normal(size=(40, 3)) + labels[:, None]
     named = np.array([f"{TEXT}{i}" for i in labels])
     images = np.zeros((40, 4, 4), np.uint8)
-    two = {TEXT: hostile_run, "hard": hard_run}
     pictures = [folder / f"{i} {NAME}.png" for i in range(40)]
     for picture in pictures:
         Image.new("L", (4, 4)).save(picture)
@@ -91,9 +92,6 @@ def hostile(
         "files": diagnose(z, named, images=pictures, names=[str(p) for p in pictures]).save,
         "run": lambda path: run_report([hostile_run], path),
         "runs": lambda path: run_report([hostile_run, hard_run], path),
-        "comparison": lambda path: write_comparison(
-            two, path, title=TEXT, text=TEXT, notes={TEXT: TEXT}
-        ),
         "forecast": lambda path: save_forecast_page(Forecast((shape,), (), 2.0), path, TEXT, TEXT),
         "sweep": lambda path: sweep_report(swept)[0].rename(path),
     }

@@ -80,7 +80,7 @@ def test_ranges_hold_their_ends_and_stay_whole_where_they_are(given, values):
         ({"grid": GRID, "exclude": [{"batch.size": 9}]}, "exclude: expected one of"),
         ({"grid": GRID, "exclude": [{"batch.p": [2, 4]}]}, "at least one that is left"),
         ({"grid": GRID, "early_stop": "never"}, "'collapse'"),
-        ({"grid": GRID, "budget": {"max_days": 1}}, "'max_runs', 'max_hours'"),
+        ({"grid": GRID, "budget": {"max_days": 1}}, "max_runs, max_hours"),
         ({"grid": GRID, "base": "none.toml"}, "none.toml"),
         ({"search": {"batch.p": [2]}}, "search.trials"),
         ({"search": {"trials": 2}}, "at least one config key"),

@@ -1,5 +1,3 @@
-import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -9,6 +7,7 @@ import torch
 from safetensors import SafetensorError
 
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
+from uncollapse.training.manifest import record_files
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -34,10 +33,10 @@ def test_the_last_two_and_the_best_are_kept(store):
     for step in (1, 2, 3, 4, 5):
         store.save(checkpoint(step), best=step == 2)
     assert store.steps() == [2, 4, 5]
-    assert store.best_step() == 2
+    assert store.best() == (2, None)
 
 
-@pytest.mark.parametrize("file", ["weights.safetensors", "state.pt", "manifest.json"])
+@pytest.mark.parametrize("file", ["weights.safetensors", "state.pt"])
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
 def test_a_damaged_checkpoint_is_detected_and_the_one_before_used(store, file, harm):
     store.save(checkpoint(1))
@@ -89,29 +88,36 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
 
 def test_an_empty_store_has_nothing(store):
     assert store.load_last() == (None, [])
-    assert store.best_step() is None
+    assert store.best() == (None, None)
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "{}", '{"step": 2, "sha256": {}}', '{"step": 2, "sha256": []}', "null", "2"]
-)
-def test_a_manifest_without_checksums_verifies_nothing(store, text):
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", "null", "2", '{"files": {}}'])
+def test_without_a_manifest_nothing_is_verified_and_that_is_said(store, text):
     store.save(checkpoint(1))
-    (store.save(checkpoint(2)) / "manifest.json").write_text(text)
-    loaded, complaints = store.load_last()
-    assert loaded.step == 1
-    assert "step-00000002" in complaints[0]
-    assert "damaged" in complaints[0]
+    store.save(checkpoint(2), best=True)
+    path = store.folder.parent / "manifest.json"
+    path.unlink() if text is None else path.write_text(text)
+    assert "not verified" in store.manifest().complaint
+    assert store.load_last()[0].step == 2
+    assert store.best() == (None, None)
+
+
+def test_a_checkpoint_that_the_manifest_does_not_list_was_not_finished(store):
+    store.save(checkpoint(1))
+    kept = (store.folder.parent / "manifest.json").read_bytes()
+    store.save(checkpoint(2))
+    (store.folder.parent / "manifest.json").write_bytes(kept)  # killed before it was written
+    assert store.steps() == [1]
+    assert store.load_last()[0].step == 1
+    store.save(checkpoint(3))
+    assert store.steps() == [1, 3]
 
 
 def test_a_pickle_in_place_of_the_state_is_neither_run_nor_advised(store, tmp_path):
     store.save(checkpoint(1))
     victim = store.save(checkpoint(2)) / "state.pt"
     victim.write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
-    manifest = json.loads((victim.parent / "manifest.json").read_text())
-    del manifest["seal"]
-    manifest["sha256"]["state.pt"] = hashlib.sha256(victim.read_bytes()).hexdigest()
-    (victim.parent / "manifest.json").write_text(json.dumps(manifest))
+    record_files(store.folder.parent, "checkpoints/step-00000002/state.pt")
     loaded, complaints = store.load_last()
     assert loaded.step == 1
     assert "state.pt cannot be read" in complaints[0]
@@ -127,40 +133,27 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("mark", [None, b"", b"step-x", b"\xff\xfe", b"..", b"step-00000002"])
-def test_the_best_is_known_without_its_mark_and_said(store, mark):
-    for step in (1, 2, 3):
+def test_the_best_is_kept_and_missed_where_it_is_gone(store):
+    for step in (1, 2, 3, 4):
         store.save(checkpoint(step), best=step == 1)
-    marker = store.folder / "best"
-    marker.unlink() if mark is None else marker.write_bytes(mark)
-    step, complaint = store.best()
-    assert step == 1
-    assert "best is" in complaint
-    store.save(checkpoint(4))
-    assert store.steps() == [1, 3, 4]  # the best was not dropped
-    assert store.repair_best() == complaint
+    assert store.steps() == [1, 3, 4]
     assert store.best() == (1, None)
+    shutil.rmtree(store.place(1))
+    step, complaint = store.best()
+    assert step is None
+    assert "step-00000001, the best checkpoint, is missing" in complaint
 
 
-def test_a_process_killed_before_it_wrote_the_mark_leaves_no_complaint(store):
-    store.save(checkpoint(1), best=True)
-    store.save(checkpoint(2), best=True)
-    (store.folder / "best").write_text("step-00000001")
-    assert store.best() == (2, None)
+def test_a_disk_that_fills_up_before_the_manifest_leaves_the_last_checkpoint(store, monkeypatch):
+    store.save(checkpoint(1))
 
-
-def test_a_disk_that_fills_up_before_the_mark_does_not_contradict_itself(store, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("uncollapse.training.checkpoint.write_text", full)
-    with pytest.raises(CheckpointError) as caught:
+    monkeypatch.setattr("uncollapse.training.manifest.write_json", full)
+    with pytest.raises(CheckpointError, match=r"step 2.*No space left.*step 1 is intact"):
         store.save(checkpoint(2), best=True)
-    said = str(caught.value)
-    assert "step 2" in said
-    assert "is written and intact, but could not be marked as the best: No space left" in said
-    assert "cannot write" not in said
-    assert store.load_last()[0].step == 2
+    assert store.load_last()[0].step == 1
 
 
 def test_an_error_of_safetensors_is_a_sentence_that_says_how_much_is_free(store, monkeypatch):

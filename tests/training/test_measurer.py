@@ -106,7 +106,7 @@ def test_training_does_not_notice_that_it_is_measured(run, tmp_path, monkeypatch
     session = Session(bare, load_eval_data(bare, "train"))
     for _ in range(4):
         session.advance()
-    last = measured.last_checkpoint()
+    last, _ = measured.checkpoints.load_last()
     for name, value in session.model.state_dict().items():
         assert torch.equal(last.weights[name], value)
     assert torch.equal(last.state["torch"], torch.get_rng_state())

@@ -13,7 +13,7 @@ import pytest
 from uncollapse._base.check import InputError
 from uncollapse.training import log as run_loggers
 from uncollapse.training import parse_config, train
-from uncollapse.training.log import Elsewhere
+from uncollapse.training.log import Log
 
 VALUES: dict[str, Any] = {
     "data": {"name": "digits"},
@@ -104,7 +104,8 @@ def test_nothing_is_opened_that_is_not_named(
     monkeypatch.setattr(run_loggers, "open_logger", opened)
     run = train(config(), tmp_path / "run")
     assert not (run.path / "loggers.json").exists()
-    assert Elsewhere.of(run, config()).loggers == []
+    with Log(run.metrics_file, config(), 0) as log:
+        assert log.loggers == []
 
 
 def test_the_old_key_still_means_tensorboard_where_it_is_installed(

@@ -7,7 +7,6 @@ the new one, never a part of it, whatever happens to the writer.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -25,15 +24,11 @@ __all__ = [
     "read_csv",
     "read_json",
     "read_jsonl",
-    "read_sealed",
     "read_toml",
-    "sha256_of",
     "streamed_aside",
-    "sums_of",
     "sync",
     "write_csv",
     "write_json",
-    "write_sealed",
     "write_text",
     "written_aside",
 ]
@@ -108,7 +103,7 @@ class append_lines:
     """Append JSON lines to a file that is opened once; what is past `keep` bytes is cut off first.
 
     A log grows where it is: each line is flushed, and a line cut short by a crash lies past the
-    offset that the last checkpoint kept. `sha256` is that of the file so far.
+    offset that the last checkpoint kept.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
@@ -121,7 +116,6 @@ class append_lines:
     def __init__(self, path: Path, keep: int = 0) -> None:
         with path.open("ab") as file:
             os.truncate(file.fileno(), min(keep, file.tell()))
-        self._sum = hashlib.sha256(path.read_bytes())
         self._file = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> append_lines:
@@ -135,17 +129,11 @@ class append_lines:
         line = json.dumps(row) + "\n"
         self._file.write(line)
         self._file.flush()
-        self._sum.update(line.encode())
 
     def offset(self) -> int:
         """Length of the file now, on disk."""
         os.fsync(self._file.fileno())
         return self._file.tell()
-
-    @property
-    def sha256(self) -> str:
-        """Checksum of the file now."""
-        return self._sum.hexdigest()
 
     def close(self) -> None:
         """Close the file."""
@@ -270,51 +258,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-# Checksums: JSON files that carry their own, and those of the files beside them.
-
-_SEAL = "seal"
-
-
-def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON object with its checksum in it, aside and renamed."""
-    plain = json.loads(json.dumps(dict(values)))  # as it will be read: keys of text, lists
-    write_json(path, plain | {_SEAL: _digest(plain)})
-
-
-def read_sealed(path: Path) -> dict[str, Any]:
-    """The object of such a file without its checksum; `DamagedFileError` if that differs.
-
-    A file without one, of an earlier version, is taken as it is.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.json"
-    >>> write_sealed(path, {"step": 8})
-    >>> read_sealed(path)
-    {'step': 8}
-    >>> _ = path.write_text(path.read_text().replace("8", "9", 1))
-    >>> read_sealed(path)
-    Traceback (most recent call last):
-    uncollapse._base.files.DamagedFileError: ...a.json is damaged: its checksum differs
-    """
-    values: dict[str, Any] = read_json(path)
-    seal = values.pop(_SEAL, None)
-    if seal is not None and seal != _digest(values):
-        raise DamagedFileError(path, "its checksum differs")
-    return values
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sums_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of these files of a folder, by name; of those that are there."""
-    return {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
-
-
-def _digest(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -7,12 +7,10 @@ numba, the twins do the work with the same results.
 from uncollapse._kernels.multi_similarity import similarity_after, similarity_before
 from uncollapse._kernels.ranking import (
     SORTED_BELOW,
+    CountArrays,
     RankedPoints,
-    StripArrays,
     count_tile,
     own_squares,
-    row_hashes,
-    values_at_rank,
 )
 from uncollapse._kernels.triplets import (
     choose,
@@ -26,8 +24,8 @@ from uncollapse._kernels.triplets import (
 
 __all__ = [
     "SORTED_BELOW",
+    "CountArrays",
     "RankedPoints",
-    "StripArrays",
     "choose",
     "class_distances",
     "class_gradient",
@@ -35,10 +33,8 @@ __all__ = [
     "frame_rows",
     "hinge_rows",
     "own_squares",
-    "row_hashes",
     "similarity_after",
     "similarity_before",
     "tangent",
     "triplet_charge",
-    "values_at_rank",
 ]

@@ -1,4 +1,4 @@
-"""Ranks of positives, counted tile by tile: twins of `metrics.ranking` and `metrics.rank_tasks`."""
+"""Ranks of positives, counted tile by tile: twins of `TorchScan` in `metrics.ranking`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from uncollapse._kernels.triplets import unfused
 
 __all__ = [
     "SORTED_BELOW",
+    "CountArrays",
     "RankedPoints",
-    "StripArrays",
     "count_tile",
     "own_squares",
-    "row_hashes",
-    "values_at_rank",
 ]
 
 
@@ -56,8 +54,8 @@ def own_squares(
 ) -> None:  # fmt: skip
     """Exact squared distances of the queries [first, last) to their positives, short lists sorted.
 
-    Twin of `TorchScan.own`. `low` is the query of `start[0]`. `mutual`: one set, and whole classes
-    of it, so that each pair serves both.
+    Twin of `TorchScan.own_squares`. `low` is the query of `start[0]`. `mutual`: one set, and whole
+    classes of it, so that each pair serves both.
     """
     for q in range(first, last):
         if mutual:
@@ -75,8 +73,8 @@ def own_squares(
             out[start[q - low] : start[q - low + 1]].sort()
 
 
-class StripArrays(NamedTuple):
-    """Arrays of a `Strip`: what is known so far about its queries."""
+class CountArrays(NamedTuple):
+    """Arrays of a `RankCounts`: what is known so far about its queries."""
 
     sure: Array
     cap: Array
@@ -212,9 +210,9 @@ def _second_look(
 
 
 @unfused
-def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
+def _finish(nearer: Array, q0: int, counts: CountArrays) -> None:
     """Add what certainly precedes every positive; drop positives whose rank passed the limit."""
-    live, start, fresh, hist = strip.live, strip.start, strip.fresh, strip.hist
+    live, start, fresh, hist = counts.live, counts.start, counts.fresh, counts.hist
     for n in range(len(nearer)):
         q = q0 + n
         if nearer[n] > 0:
@@ -226,41 +224,41 @@ def _finish(nearer: Array, q0: int, strip: StripArrays) -> None:
         before = 0
         for k in range(live[q] + 1):
             before += hist[start[q] + k]
-            if k + before >= strip.limit[q]:
+            if k + before >= counts.limit[q]:
                 live[q] = max(k - 1, 0)
-                strip.cap[q] = strip.threshold[start[q] + live[q]] * 1.000001
+                counts.cap[q] = counts.threshold[start[q] + live[q]] * 1.000001
                 break
 
 
 @unfused
 def _count_rows(
     tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints, bounds: Bounds,
-    pairs: Array, strip0: int, strip: StripArrays,
+    pairs: Array, query0: int, counts: CountArrays,
 ) -> None:  # fmt: skip
     """Count each listed negative at the first positive of its row's query that it precedes."""
-    threshold = strip.threshold
+    threshold = counts.threshold
     for n in range(len(pairs)):
         i, j = pairs[n] >> 16, pairs[n] & 0xFFFF
         position = row0 + i
-        q = position - strip0
-        end = strip.start[q] + strip.live[q] + 1
+        q = position - query0
+        end = counts.start[q] + counts.live[q] + 1
         low = tile[i, j] + bounds.low[j] + (x.norms[position] - x.band[position])
-        k = _first_at_least(threshold, strip.start[q], end, low)
+        k = _first_at_least(threshold, counts.start[q], end, low)
         high = tile[i, j] + bounds.high[j] + (x.norms[position] + x.band[position])
         if k < end and threshold[k] <= high:
             k = _first_at_least(threshold, k, end, _pair_square(x, position, y, column0 + j))
         if k < end:
-            strip.hist[k] += 1
-            strip.fresh[q] += 1
+            counts.hist[k] += 1
+            counts.fresh[q] += 1
 
 
 @unfused
 def _count_columns(
     tile: Array, row0: int, column0: int, x: RankedPoints, bounds: Bounds,
-    pairs: Array, grouped: Array, strip: StripArrays,
+    pairs: Array, grouped: Array, counts: CountArrays,
 ) -> None:  # fmt: skip
     """The same with the columns as queries, one by one: a query's thresholds are fetched once."""
-    columns, threshold = tile.shape[1], strip.threshold
+    columns, threshold = tile.shape[1], counts.threshold
     place = np.zeros(columns + 1, np.int64)
     for n in range(len(pairs)):
         place[(pairs[n] & 0xFFFF) + 1] += 1
@@ -273,7 +271,7 @@ def _count_columns(
     first = 0
     for j in range(columns):
         q = column0 + j
-        begin, end = strip.start[q], strip.start[q] + strip.live[q] + 1
+        begin, end = counts.start[q], counts.start[q] + counts.live[q] + 1
         for n in range(first, place[j]):
             i = grouped[n]
             other = row0 + i
@@ -283,31 +281,31 @@ def _count_columns(
             if k < end and threshold[k] <= high:
                 k = _first_at_least(threshold, k, end, _pair_square(x, q, x, other))
             if k < end:
-                strip.hist[k] += 1
-                strip.fresh[q] += 1
+                counts.hist[k] += 1
+                counts.fresh[q] += 1
         first = place[j]
 
 
 @unfused
 def count_tile(
     tile: Array, row0: int, column0: int, x: RankedPoints, y: RankedPoints,
-    own_low: Array, own_high: Array, strip0: int, strip: StripArrays,
+    own_low: Array, own_high: Array, query0: int, counts: CountArrays,
     both: bool, pairs: Array, grouped: Array,
 ) -> None:  # fmt: skip
     """The tile's rows are queries, with `both` its columns too; `tile[i, j]` is -2 x·y.
 
-    Twin of what `TorchScan.counter` gives. `both`: one set, all of it in one strip. Own classes are
+    Twin of what `TorchScan.counter` gives. `both`: one set, all of it in one count. Own classes are
     made infinite. `pairs` and `grouped` have room for one more than the tile's entries.
     """
     rows, columns = tile.shape
     here, there = slice(row0, row0 + rows), slice(column0, column0 + columns)
-    in_strip = slice(row0 - strip0, row0 - strip0 + rows)
+    own_queries = slice(row0 - query0, row0 - query0 + rows)
     x_low, x_high = x.norms[here] - x.band[here], x.norms[here] + x.band[here]
     low, high = y.norms[there] - y.band[there], y.norms[there] + y.band[there]
-    row = Bounds(low, high, strip.sure[in_strip] - x_high, strip.cap[in_strip] - x_low)
+    row = Bounds(low, high, counts.sure[own_queries] - x_high, counts.cap[own_queries] - x_low)
     column = Bounds(low, high, x_high, np.full_like(x_low, -np.inf))  # nothing is near
     if both:
-        column = Bounds(low - strip.cap[there], high - strip.sure[there], -x_high, -x_low)
+        column = Bounds(low - counts.cap[there], high - counts.sure[there], -x_high, -x_low)
     for i in range(rows):
         first = max(own_low[row0 + i] - column0, 0)
         for j in range(first, min(own_high[row0 + i] - column0, columns)):
@@ -316,40 +314,8 @@ def count_tile(
     _first_look(tile, row.low, row.cap, column.low, column.cap, near)
     listed = Listed(np.zeros(rows, np.int32), np.zeros(columns, np.int32), grouped, pairs)
     of_rows, of_columns = _second_look(tile, near, both, row, column, listed)
-    _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], strip0, strip)
-    _finish(listed.row_nearer, row0 - strip0, strip)
+    _count_rows(tile, row0, column0, x, y, row, grouped[:of_rows], query0, counts)
+    _finish(listed.row_nearer, row0 - query0, counts)
     if both:
-        _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, strip)
-        _finish(listed.column_nearer, column0, strip)
-
-
-@unfused
-def values_at_rank(values: Array, first: Array, last: Array, rank: Array) -> Array:
-    """The value at a 0-based rank of each row, without columns `first[i] : last[i]`: `_at_rank`."""
-    rows, columns = values.shape
-    out = np.empty(rows, values.dtype)
-    lowest = np.empty(columns, values.dtype)
-    for i in range(rows):
-        kept = rank[i] + 1
-        lowest[:kept] = np.inf
-        for j in range(columns):
-            value = values[i, j]
-            if value < lowest[kept - 1] and not first[i] <= j < last[i]:
-                place = kept - 1
-                while place > 0 and lowest[place - 1] > value:
-                    lowest[place] = lowest[place - 1]
-                    place -= 1
-                lowest[place] = value
-        out[i] = lowest[kept - 1]
-    return out
-
-
-@unfused
-def row_hashes(bits: Array, key: Array, out: Array) -> None:
-    """A number for each row from the `bits` of its values; `key` is `[2, d]`: twin of `_hashes`."""
-    for i in range(len(bits)):
-        total = np.int64(0)
-        for k in range(bits.shape[1]):
-            mixed = (np.int64(bits[i, k]) + key[0, k]) * key[1, k]
-            total += (mixed ^ (mixed >> 31)) * key[0, k]
-        out[i] = total
+        _count_columns(tile, row0, column0, x, row, pairs[:of_columns], grouped, counts)
+        _finish(listed.column_nearer, column0, counts)

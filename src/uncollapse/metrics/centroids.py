@@ -1,7 +1,7 @@
 """k-means by exact Lloyd steps that rescan only what moved; the clustering behind NMI (EPS §5.1).
 
 Why not a library's: with the thousands of clusters of NMI+ most centres stand still after a few
-steps, so comparing every point with every centre again is wasted (`_lloyd`). The steps are Lloyd's,
+steps, so comparing every point with every centre again is wasted. The steps are Lloyd's,
 from the same start to the same result as scikit-learn's; the start is greedy k-means++, as
 scikit-learn's is, when clusters are few, drawn in rounds by the same weights when they are many.
 """
@@ -17,182 +17,13 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError, check_choice, check_int, check_paired
-from uncollapse.distances import Frame, short_squares, squared_norms
-from uncollapse.metrics.rank_tasks import check_norms, narrow_dtype
+from uncollapse.distances import Frame, screen_dtype, short_squares, squared_norms
+from uncollapse.metrics.ranking import check_directions
 
-__all__ = ["KMeansResult", "State", "descend", "kmeans"]
-
-
-# Lloyd's steps that compare only what may have changed; each is exactly Lloyd's.
+__all__ = ["KMeansResult", "kmeans"]
 
 _ROWS, _COLUMNS = 1024, 512  # a tile of points and centres that stays near the core
 _SUM_ROWS = 4096
-
-
-class State:
-    """Centres and what is known of each point: its centre, its score there, a bound on the others.
-
-    The score of a centre is |c|² - 2 z·c. `lower` is a distance that no centre but the point's own
-    is nearer than.
-    """
-
-    def __init__(self, frame: Frame, clusters: int) -> None:
-        self.frame, self.z = frame, frame.block(slice(None))
-        self.norms = frame.norms.numpy()
-        self.centres = self.z.new_empty(clusters, self.z.shape[1])
-        self.labels = np.full(len(frame), -1)
-        self.score = np.full_like(self.norms, np.inf)
-        self.lower = np.full_like(self.norms, -np.inf)
-        # What a product may be wrong by, in a squared distance; no centre is farther than a point.
-        self.band = self.norms.dtype.type(2 * frame.gamma) * (self.norms + self.norms.max())
-
-    def own(self) -> Array:
-        """Distance of each point to its centre, or a little more."""
-        own: Array = np.sqrt(np.maximum(self.score + self.norms, 0.0) + self.band)
-        return own
-
-    def scan(self, rows: Array, among: Array) -> None:
-        """Move each of `rows` to the nearest of the centres `among`, if it beats its score."""
-        if not len(rows) or not len(among):
-            return
-        chosen = self.frame.beside(self.centres[torch.from_numpy(among)])
-        buffer = self.z.new_empty(_ROWS * _COLUMNS)
-        every = len(among) == len(self.centres)
-        for low in range(0, len(rows), _ROWS):
-            part = rows[low : low + _ROWS]
-            some = self.frame.beside(self.z[torch.from_numpy(part)])
-            best, label = self.score[part], self.labels[part]
-            second = np.full(len(part), np.inf, best.dtype)
-            each = np.arange(len(part))
-            for first in range(0, len(among), _COLUMNS):
-                columns = slice(first, min(first + _COLUMNS, len(among)))
-                out = buffer[: len(part) * (columns.stop - first)].view(len(part), -1)
-                tile = short_squares(some, slice(None), chosen, columns, out=out).numpy()
-                place = tile.argmin(axis=1)
-                value = tile[each, place]
-                second = np.minimum(second, np.maximum(best, value))
-                better = value < best
-                # Only a tile that gives the new centre may hold another below the old one.
-                again = each if every else np.flatnonzero(better)
-                tile[again, place[again]] = np.inf
-                rest = tile if every else tile[again]
-                second[again] = np.minimum(second[again], rest.min(axis=1))
-                best[better] = value[better]
-                label[better] = among[first + place[better]]
-            left_out = np.maximum(second + self.norms[part] - self.band[part], 0.0)
-            bound = np.sqrt(left_out)
-            self.lower[part] = bound if every else np.minimum(self.lower[part], bound)
-            self.score[part], self.labels[part] = best, label
-
-    def follow(self, moved: Array, before: Tensor) -> None:
-        """Lloyd's assignment after the centres `moved` were elsewhere `before`."""
-        here = self.centres[torch.from_numpy(moved)]
-        step = torch.linalg.vector_norm(here - before, dim=1).mul_(1.00001).numpy()
-        is_moved = np.zeros(len(self.centres), bool)
-        is_moved[moved] = True
-        lost = is_moved[self.labels]
-        rows = np.flatnonzero(lost)
-        for low in range(0, len(rows), _ROWS):
-            row = rows[low : low + _ROWS]
-            gap = self.z[torch.from_numpy(row)] - self.centres[torch.from_numpy(self.labels[row])]
-            self.score[row] = squared_norms(gap).numpy() - self.norms[row]
-        reach = self._reach(step, lost)
-        self.lower -= reach
-        far, is_open = moved[step > reach], self.own() >= self.lower
-        again = np.flatnonzero(is_open & lost)
-        self.score[again] = np.inf
-        self.scan(again, np.arange(len(self.centres)))
-        # A point whose centre stood still meets the moved ones; its bound on the others holds.
-        stood = np.flatnonzero(is_open & ~lost)
-        self.lower[stood] += reach
-        self.scan(stood, moved)
-        self.scan(np.flatnonzero(~is_open), far)
-
-    def _reach(self, step: Array, lost: Array) -> float:
-        """How long a step the bounds should allow for; longer ones are compared with every point.
-
-        Hamerly 2010: a point nearer to its centre than the bound less the reach stays, unless a
-        centre that went farther has come near. The cheapest of a few is taken.
-        """
-        slack = self.lower - self.own()
-        sizes = len(self.centres), len(step)
-
-        def cost(reach: float) -> int:
-            is_open = slack <= reach
-            full, some = int((is_open & lost).sum()), int((is_open & ~lost).sum())
-            closed = (len(lost) - full - some) * int((step > reach).sum())
-            return full * sizes[0] + some * sizes[1] + closed
-
-        reaches: list[float] = np.quantile(step, (1.0, 0.98, 0.9, 0.7, 0.4)).tolist()
-        return min(reaches, key=cost)
-
-
-def descend(state: State, max_iter: int) -> tuple[float, int, bool]:
-    """Lloyd steps until no label changes: `(inertia, steps, converged)`."""
-    labels = state.labels
-    changed, before = np.ones(len(labels), bool), labels
-    converged = False
-    iteration = 1
-    while iteration < max_iter and not converged:
-        # Every cluster that gained or lost a point gets a new centre; the others stand still.
-        touched = np.union1d(labels[changed], before[changed])
-        old = state.centres.clone()
-        moved = _recentre(state, touched)
-        before = labels.copy()
-        state.follow(moved, old[torch.from_numpy(moved)])
-        changed = labels != before
-        converged = not changed.any()
-        iteration += 1
-    inertia = 0.0
-    for low in range(0, len(labels), _SUM_ROWS):
-        own = state.centres[torch.from_numpy(labels[low : low + _SUM_ROWS])]
-        gap = state.z[low : low + _SUM_ROWS].double() - own.double()
-        inertia += float(gap.square().sum())
-    return inertia, iteration, converged
-
-
-def _recentre(state: State, touched: Array) -> Array:
-    """Put the touched centres at their means, empty ones at the worst points; return the moved."""
-    z, centres, labels = state.z, state.centres, state.labels
-    clusters = len(centres)
-    counts = np.bincount(labels, minlength=clusters)
-    is_touched = np.zeros(clusters, bool)
-    is_touched[touched] = True
-    rows = np.flatnonzero(is_touched[labels])
-    place = np.cumsum(is_touched) - 1  # among the touched
-    sums = torch.zeros(len(touched), z.shape[1], dtype=torch.float64)
-    for low in range(0, len(rows), _SUM_ROWS):
-        part = rows[low : low + _SUM_ROWS]
-        at = torch.from_numpy(place[labels[part]])
-        sums.index_add_(0, at, z[torch.from_numpy(part)].double())
-    full = torch.from_numpy(counts[touched] > 0)
-    size = torch.from_numpy(counts[touched]).double()[:, None]
-    target = torch.from_numpy(touched)
-    means = (sums / size.clamp(min=1)).to(centres.dtype)
-    centres[target[full]] = means[full]
-
-    empty = np.flatnonzero(counts == 0)
-    if not len(empty):
-        return touched
-    apart = state.score + state.norms
-    order = np.argsort(-apart, kind="stable")
-    # Not from a cluster of one, and not where nothing would be gained.
-    order = order[(counts[labels[order]] > 1) & (apart[order] > 1e-6 * max(apart.max(), 1e-30))]
-    distinct = _distinct(z, order, len(empty))
-    refilled = empty[: len(distinct)]
-    centres[torch.from_numpy(refilled)] = z[torch.from_numpy(distinct)]
-    return np.union1d(touched, refilled)
-
-
-def _distinct(z: Tensor, order: Array, wanted: int) -> Array:
-    """The first `wanted` rows of `order` that differ from each other."""
-    head = order[: 8 * wanted]
-    if not len(head):
-        return head
-    _, first = np.unique(z[torch.from_numpy(head)].numpy(), axis=0, return_index=True)
-    return head[np.sort(first)[:wanted]]
-
-
 _FEW_CLUSTERS = 128  # up to here k-means++ costs little beside the steps
 _ROUNDS = 16  # of the start with many clusters
 
@@ -238,8 +69,9 @@ def kmeans(
     check_int("max_iter", max_iter)
     if clusters > len(values):
         raise InputError("clusters", clusters, f"at most {len(values)}, the number of rows")
-    frame = Frame.of(values, normalize=normalize, dtype=narrow_dtype(), resident=False).kept()
-    check_norms(frame, "x")
+    if normalize:
+        check_directions(values, "x")
+    frame = Frame.of(values, normalize=normalize, dtype=screen_dtype(), resident=False).kept()
     z, unit = frame.block(slice(None)), frame.zoom
     if not isinstance(init, str):
         given = points(init, "init").detach().cpu().double()
@@ -253,24 +85,19 @@ def kmeans(
             _start(frame, clusters, init, np.random.default_rng((seed, run)))
             for run in range(restarts)
         ]
-    best = min((_settled(start, max_iter) for start in starts), key=lambda run: run.inertia)
+    best = min((_descend(start, max_iter) for start in starts), key=lambda run: run.inertia)
     centres = (torch.from_numpy(best.centres) + frame.centre) / unit
     return replace(best, centres=centres.numpy(), inertia=best.inertia / unit / unit)
-
-
-def _settled(state: State, max_iter: int) -> KMeansResult:
-    inertia, steps, converged = descend(state, max_iter)
-    return KMeansResult(state.labels, state.centres.double().numpy(), inertia, steps, converged)
 
 
 def _start(frame: Frame, clusters: int, init: str, generator: np.random.Generator) -> State:
     if init == "rounds":
         return _drawn_in_rounds(frame, clusters, generator)
     if init == "random":
-        rows = torch.from_numpy(generator.permutation(len(frame))[:clusters])
-        return _assigned(frame, frame.block(rows))
-    chosen = _plus_plus(frame, clusters, generator)
-    return _assigned(frame, frame.block(torch.from_numpy(chosen)))
+        rows = generator.permutation(len(frame))[:clusters]
+    else:
+        rows = _plus_plus(frame, clusters, generator)
+    return _assigned(frame, frame.block(torch.from_numpy(rows)))
 
 
 def _plus_plus(frame: Frame, clusters: int, generator: np.random.Generator) -> Array:
@@ -319,3 +146,159 @@ def _drawn_in_rounds(frame: Frame, clusters: int, generator: np.random.Generator
         state.centres[low:high] = frame.block(torch.from_numpy(rows))
         state.scan(np.arange(n), np.arange(low, high))
     return state
+
+
+class State:
+    """Centres and what is known of each point: its centre, its score there, a bound on the others.
+
+    The score of a centre is |c|² - 2 z·c. `lower` is a distance that no centre but the point's own
+    is nearer than.
+    """
+
+    def __init__(self, frame: Frame, clusters: int) -> None:
+        self.frame, self.z = frame, frame.block(slice(None))
+        self.norms = frame.norms.numpy()
+        self.centres = self.z.new_empty(clusters, self.z.shape[1])
+        self.labels = np.full(len(frame), -1)
+        self.score = np.full_like(self.norms, np.inf)
+        self.lower = np.full_like(self.norms, -np.inf)
+        # What a product may be wrong by, in a squared distance; no centre is farther than a point.
+        self.band = self.norms.dtype.type(2 * frame.gamma) * (self.norms + self.norms.max())
+
+    def own(self) -> Array:
+        """Distance of each point to its centre, or a little more."""
+        return np.asarray(np.sqrt(np.maximum(self.score + self.norms, 0.0) + self.band))
+
+    def scan(self, rows: Array, among: Array) -> None:
+        """Move each of `rows` to the nearest of the centres `among`, if it beats its score."""
+        if not len(rows) or not len(among):
+            return
+        chosen = self.frame.beside(self.centres[torch.from_numpy(among)])
+        buffer = self.z.new_empty(_ROWS * _COLUMNS)
+        every = len(among) == len(self.centres)
+        for low in range(0, len(rows), _ROWS):
+            part = rows[low : low + _ROWS]
+            some = self.frame.beside(self.z[torch.from_numpy(part)])
+            best, label = self.score[part], self.labels[part]
+            second = np.full(len(part), np.inf, best.dtype)
+            each = np.arange(len(part))
+            for first in range(0, len(among), _COLUMNS):
+                columns = slice(first, min(first + _COLUMNS, len(among)))
+                out = buffer[: len(part) * (columns.stop - first)].view(len(part), -1)
+                tile = short_squares(some, slice(None), chosen, columns, out=out).numpy()
+                column = tile.argmin(axis=1)
+                value = tile[each, column]
+                second = np.minimum(second, np.maximum(best, value))
+                better = value < best
+                # Only a tile that gives the new centre may hold another below the old one.
+                again = each if every else np.flatnonzero(better)
+                tile[again, column[again]] = np.inf
+                others = tile if every else tile[again]
+                second[again] = np.minimum(second[again], others.min(axis=1))
+                best[better] = value[better]
+                label[better] = among[first + column[better]]
+            bound = np.sqrt(np.maximum(second + self.norms[part] - self.band[part], 0.0))
+            self.lower[part] = bound if every else np.minimum(self.lower[part], bound)
+            self.score[part], self.labels[part] = best, label
+
+    def follow(self, moved: Array, before: Tensor) -> None:
+        """Lloyd's assignment after the centres `moved` were elsewhere `before`."""
+        here = self.centres[torch.from_numpy(moved)]
+        step = torch.linalg.vector_norm(here - before, dim=1).mul_(1.00001).numpy()
+        is_moved = np.zeros(len(self.centres), bool)
+        is_moved[moved] = True
+        lost = is_moved[self.labels]
+        rows = np.flatnonzero(lost)
+        for low in range(0, len(rows), _ROWS):
+            row = rows[low : low + _ROWS]
+            gap = self.z[torch.from_numpy(row)] - self.centres[torch.from_numpy(self.labels[row])]
+            self.score[row] = squared_norms(gap).numpy() - self.norms[row]
+        reach = self._reach(step, lost)
+        self.lower -= reach
+        far, is_open = moved[step > reach], self.own() >= self.lower
+        again = np.flatnonzero(is_open & lost)
+        self.score[again] = np.inf
+        self.scan(again, np.arange(len(self.centres)))
+        # A point whose centre stood still meets the moved ones; its bound on the others holds.
+        stood = np.flatnonzero(is_open & ~lost)
+        self.lower[stood] += reach
+        self.scan(stood, moved)
+        self.scan(np.flatnonzero(~is_open), far)
+
+    def _reach(self, step: Array, lost: Array) -> float:
+        """How long a step the bounds should allow for; longer ones are compared with every point.
+
+        Hamerly 2010: a point nearer to its centre than the bound less the reach stays, unless a
+        centre that went farther has come near. The cheapest of a few is taken.
+        """
+        slack = self.lower - self.own()
+        sizes = len(self.centres), len(step)
+
+        def cost(reach: float) -> int:
+            is_open = slack <= reach
+            full, some = int((is_open & lost).sum()), int((is_open & ~lost).sum())
+            closed = (len(lost) - full - some) * int((step > reach).sum())
+            return full * sizes[0] + some * sizes[1] + closed
+
+        reaches: list[float] = np.quantile(step, (1.0, 0.98, 0.9, 0.7, 0.4)).tolist()
+        return min(reaches, key=cost)
+
+
+def _descend(state: State, max_iter: int) -> KMeansResult:
+    """Lloyd steps until no label changes."""
+    labels = state.labels
+    changed, before = np.ones(len(labels), bool), labels
+    converged, iteration = False, 1
+    while iteration < max_iter and not converged:
+        # Every cluster that gained or lost a point gets a new centre; the others stand still.
+        touched = np.union1d(labels[changed], before[changed])
+        old = state.centres.clone()
+        moved = _recentre(state, touched)
+        before = labels.copy()
+        state.follow(moved, old[torch.from_numpy(moved)])
+        changed = labels != before
+        converged = not changed.any()
+        iteration += 1
+    inertia = 0.0
+    for low in range(0, len(labels), _SUM_ROWS):
+        own = state.centres[torch.from_numpy(labels[low : low + _SUM_ROWS])]
+        gap = state.z[low : low + _SUM_ROWS].double() - own.double()
+        inertia += float(gap.square().sum())
+    return KMeansResult(labels, state.centres.double().numpy(), inertia, iteration, converged)
+
+
+def _recentre(state: State, touched: Array) -> Array:
+    """Put the touched centres at their means, empty ones at the worst points; return the moved."""
+    z, centres, labels = state.z, state.centres, state.labels
+    clusters = len(centres)
+    counts = np.bincount(labels, minlength=clusters)
+    is_touched = np.zeros(clusters, bool)
+    is_touched[touched] = True
+    rows = np.flatnonzero(is_touched[labels])
+    index = np.cumsum(is_touched) - 1  # among the touched
+    sums = torch.zeros(len(touched), z.shape[1], dtype=torch.float64)
+    for low in range(0, len(rows), _SUM_ROWS):
+        part = rows[low : low + _SUM_ROWS]
+        at = torch.from_numpy(index[labels[part]])
+        sums.index_add_(0, at, z[torch.from_numpy(part)].double())
+    full = torch.from_numpy(counts[touched] > 0)
+    size = torch.from_numpy(counts[touched]).double()[:, None]
+    target = torch.from_numpy(touched)
+    means = (sums / size.clamp(min=1)).to(centres.dtype)
+    centres[target[full]] = means[full]
+
+    empty = np.flatnonzero(counts == 0)
+    if not len(empty):
+        return touched
+    apart = state.score + state.norms
+    order = np.argsort(-apart, kind="stable")
+    # Not from a cluster of one, and not where nothing would be gained.
+    order = order[(counts[labels[order]] > 1) & (apart[order] > 1e-6 * max(apart.max(), 1e-30))]
+    if not len(order):
+        return touched
+    head = order[: 8 * len(empty)]
+    _, first = np.unique(z[torch.from_numpy(head)].numpy(), axis=0, return_index=True)
+    distinct = head[np.sort(first)[: len(empty)]]
+    refilled = empty[: len(distinct)]
+    centres[torch.from_numpy(refilled)] = z[torch.from_numpy(distinct)]
+    return np.union1d(touched, refilled)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from uncollapse.metrics.result_table import Result
 __all__ = ["ClusteringResult", "clustering", "normalized_mutual_information", "pairwise_f1"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClusteringResult(Result):
     """Agreement of a k-means clustering with the classes; `ami` is None unless asked for.
 
@@ -24,25 +23,12 @@ class ClusteringResult(Result):
     """
 
     nmi: float
+    ami: float | None = None
     f1: float
     clusters: int
     clusters_used: int
     classes: int
     inertia: float
-    ami: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name."""
-        ami = {} if self.ami is None else {"ami": self.ami}
-        return {
-            "nmi": self.nmi,
-            **ami,
-            "f1": self.f1,
-            "clusters": self.clusters,
-            "clusters_used": self.clusters_used,
-            "classes": self.classes,
-            "inertia": self.inertia,
-        }
 
 
 def clustering(
@@ -76,7 +62,7 @@ def clustering(
         clusters = len(classes) * multiplier
         if clusters > len(values):
             given = f"{multiplier} (× {len(classes)} classes = {clusters} clusters)"
-            raise InputError("multiplier", given, f"at most {len(values)} clusters, one a row")
+            raise InputError("multiplier", given, f"at most {len(values)} clusters, one per row")
     elif multiplier != 1:
         raise InputError("multiplier", multiplier, "1 when clusters is given")
     run = kmeans(

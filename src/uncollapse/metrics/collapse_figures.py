@@ -1,9 +1,9 @@
-"""Class means of labelled rows and what is left of each row, in float64 about a common centre."""
+"""Published figures of collapse: neural collapse, directions, class density, spectrum, LiDAR."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,39 +14,9 @@ from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import binary_scale, pairwise_distances
 
-__all__ = [
-    "NC2",
-    "Anisotropy",
-    "ClassMeans",
-    "PiRatio",
-    "Spectrum",
-    "alignment",
-    "alpha_req",
-    "anisotropy",
-    "block_squares",
-    "cdnv",
-    "chosen_rows",
-    "effective_rank",
-    "field_figures",
-    "lidar",
-    "mean_gap",
-    "nc1",
-    "nc2",
-    "nc3",
-    "nc4",
-    "pair_blocks",
-    "pcf",
-    "pi_ratio",
-    "principal_axes",
-    "rankme",
-    "rho_spectrum",
-    "spectrum",
-    "uniformity",
-    "unit_rows",
-]
-
-
-# Class means of labelled rows and what is left of each row, in float64 about a common centre.
+_TABLE = 1 << 22  # numbers of a table of rows by classes that are held at a time
+_BLOCK = 1024  # rows whose pairs are looked at together
+_ZERO = 1e-14  # eigenvalues below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
@@ -65,11 +35,7 @@ class ClassMeans:
     @classmethod
     def of(cls, x: ArrayLike, labels: ArrayLike) -> ClassMeans:
         """The means of rows `[N, dim]` by their labels, in the order of the sorted labels."""
-        rows = points64(x)
-        unit = binary_scale(float(np.abs(rows).max()))
-        rows = rows / unit
-        rows = rows - rows[0]
-        rows = rows - rows.mean(axis=0)
+        rows, unit = _centred(x)
         layout = ClassLayout.of(labels, len(rows))
         sums = np.add.reduceat(rows[layout.order], layout.starts, axis=0)
         return cls(rows, sums / layout.counts[:, None], layout, unit)
@@ -77,19 +43,21 @@ class ClassMeans:
     @property
     def residuals(self) -> Array:
         """Each row minus the mean of its class."""
-        left: Array = self.rows - self.means[self.layout.ids]
-        return left
+        return np.asarray(self.rows - self.means[self.layout.ids])
 
     @property
     def centred(self) -> Array:
         """The class means about their own mean: each class weighs alike."""
-        about: Array = self.means - self.means.mean(axis=0)
-        return about
+        return np.asarray(self.means - self.means.mean(axis=0))
 
 
-# Neural collapse: NC1 to NC4 of Papyan, Han & Donoho 2020, and the CDNV of Galanti et al. 2022.
-
-_BLOCK = 1 << 22  # numbers of a table of rows by classes that are held at a time
+def _centred(x: ArrayLike) -> tuple[Array, float]:
+    """Rows over a power of two, so that squares stay in range, about their mean; and that power."""
+    rows = points64(x)
+    unit = binary_scale(float(np.abs(rows).max()))
+    rows = rows / unit
+    rows = rows - rows[0]  # first: the mean of equal numbers need not be that number
+    return rows - rows.mean(axis=0), unit
 
 
 @dataclass(frozen=True)
@@ -114,14 +82,14 @@ def nc1(x: ArrayLike, labels: ArrayLike) -> float:
     >>> round(nc1([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1]), 6)
     0.03125
     """
-    found = ClassMeans.of(x, labels)
-    means, residuals = found.means, found.residuals
-    left, values, _ = np.linalg.svd(found.centred.T, full_matrices=False)
+    classes = ClassMeans.of(x, labels)
+    means = classes.means
+    left, values, _ = np.linalg.svd(classes.centred.T, full_matrices=False)
     kept = values > max(means.shape) * 1e-15 * (values[0] if len(values) else 0.0)
     if not kept.any():
         return math.inf
     between = values[kept] ** 2 / len(means)
-    along = ((residuals @ left[:, kept]) ** 2).mean(axis=0)
+    along = ((classes.residuals @ left[:, kept]) ** 2).mean(axis=0)
     return float((along / between).sum() / len(means))
 
 
@@ -143,7 +111,7 @@ def nc2(x: ArrayLike, labels: ArrayLike) -> NC2:
     unit = means / np.where(norms > 0, norms, 1.0)[:, None]
     ideal, pairs = -1 / (count - 1), count * (count - 1)
     off = square = far = 0.0
-    step = max(1, _BLOCK // count)
+    step = max(1, _TABLE // count)
     for low in range(0, count, step):
         gaps = unit[low : low + step] @ unit.T - ideal
         gaps[np.arange(len(gaps)), low + np.arange(len(gaps))] = 0.0
@@ -163,19 +131,20 @@ def nc3(x: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
     >>> nc3([[1.0, 0.0], [0.0, 1.0]], [0, 1], [[2.0, -2.0], [-2.0, 2.0]])
     0.0
     """
-    found = ClassMeans.of(x, labels)
-    rows = _weights(weight, found)
-    sizes = float(np.linalg.norm(found.centred)), float(np.abs(rows).max())
-    if 0.0 in sizes:
+    means, rows = ClassMeans.of(x, labels).centred, points64(weight, "weight")
+    if rows.shape != means.shape:
+        allowed = f"{means.shape}, a row of x's width for each class"
+        raise InputError("weight", f"shape {rows.shape}", allowed)
+    if not means.any() or not rows.any():
         return math.nan
-    rows = rows / sizes[1]
-    return float(((rows / np.linalg.norm(rows) - found.centred / sizes[0]) ** 2).sum())
+    rows = rows / np.abs(rows).max()
+    return float(((rows / np.linalg.norm(rows) - means / np.linalg.norm(means)) ** 2).sum())
 
 
 def nc4(x: ArrayLike, labels: ArrayLike, predictions: ArrayLike) -> float:
     """Share of rows whose nearest class mean is not what was predicted: Papyan et al. 2020, fig. 7.
 
-    `predictions` are the classifier's, one a row; a class that no row has is never nearest. With
+    `predictions` are the classifier's, one per row; a class that no row has is never nearest. With
     `predictions=labels` it is the error of the nearest class mean, for embeddings that have no
     classifier. A tie counts as not nearest, so rows that are one point have 1.0; with one class it
     is 0.
@@ -183,12 +152,12 @@ def nc4(x: ArrayLike, labels: ArrayLike, predictions: ArrayLike) -> float:
     >>> nc4([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1], [0, 0, 0, 1])
     0.25
     """
-    found = ClassMeans.of(x, labels)
-    wanted = _ids_of(predictions, found)
-    means, agree = torch.from_numpy(found.means), 0
-    step = max(1, _BLOCK // len(means))
+    classes = ClassMeans.of(x, labels)
+    wanted = _ids_of(predictions, classes.layout)
+    means, agree = torch.from_numpy(classes.means), 0
+    step = max(1, _TABLE // len(means))
     for low in range(0, len(wanted), step):
-        block = torch.from_numpy(found.rows[low : low + step])
+        block = torch.from_numpy(classes.rows[low : low + step])
         squares = pairwise_distances(block, means, squared=True).numpy()
         known = np.flatnonzero(wanted[low : low + step] >= 0)
         column = wanted[low + known]
@@ -207,9 +176,9 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
     >>> cdnv([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1])
     0.015625
     """
-    found = ClassMeans.of(x, labels)
-    means, residuals, layout = found.means, found.residuals, found.layout
-    variance = np.bincount(layout.ids, (residuals**2).sum(axis=1)) / layout.counts
+    classes = ClassMeans.of(x, labels)
+    means, layout = classes.means, classes.layout
+    variance = np.bincount(layout.ids, (classes.residuals**2).sum(axis=1)) / layout.counts
     a, b = np.triu_indices(len(means), 1)
     if len(a) == 0:
         return math.nan
@@ -225,18 +194,10 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
     return total / len(a)
 
 
-def _weights(weight: ArrayLike, found: ClassMeans) -> Array:
-    rows = points64(weight, "weight")
-    if rows.shape != found.means.shape:
-        allowed = f"{found.means.shape}, a row of x's width for each class"
-        raise InputError("weight", f"shape {rows.shape}", allowed)
-    return rows
-
-
-def _ids_of(predictions: ArrayLike, found: ClassMeans) -> Array:
+def _ids_of(predictions: ArrayLike, layout: ClassLayout) -> Array:
     """Class numbers of the predictions; -1 for a class that no row has."""
-    given = label_array(predictions, len(found.rows), "predictions")
-    numbers = {label: i for i, label in enumerate(found.layout.classes.tolist())}
+    given = label_array(predictions, layout.size, "predictions")
+    numbers = {label: i for i, label in enumerate(layout.classes.tolist())}
     ids = np.array([numbers.get(label, -1) for label in given.tolist()])
     if (ids < 0).all():
         seen = f"none of the {len(numbers)} classes in labels, such as {given.tolist()[0]!r}"
@@ -244,22 +205,16 @@ def _ids_of(predictions: ArrayLike, found: ClassMeans) -> Array:
     return ids
 
 
-# Rows on the unit sphere in float64, and the mean cosine of their pairs without the pairs.
-
-_DIRECTIONS_BLOCK = 1024  # rows whose pairs are looked at together
-
-
-def unit_rows(x: ArrayLike, *, min_rows: int = 1) -> Array:
+def unit_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
     """Rows over their norms, of any size; a row of zeros, which has no direction, stays 0."""
-    rows = points64(x, min_rows=min_rows)
+    rows = points64(x, name, min_rows=min_rows)
     largest = np.abs(rows).max(axis=1, keepdims=True)
     rows = rows / np.where(largest > 0, largest, 1.0)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Array = rows / np.where(norms > 0, norms, 1.0)
-    return unit
+    return np.divide(rows, np.where(norms > 0, norms, 1.0))
 
 
-def mean_gap(unit: Array) -> float:
+def _mean_gap(unit: Array) -> float:
     """Mean of 1 - cosine over the pairs of unit rows (or zeros); NaN for a single one.
 
     1 - u·v = |u - v|²/2, and the mean of that over pairs is n/(n - 1) times the variance: right to
@@ -275,29 +230,19 @@ def mean_gap(unit: Array) -> float:
     return variance + zeros / n
 
 
-def chosen_rows(n: int, sample: int | None, seed: int) -> Array:
+def _chosen_rows(n: int, sample: int | None, seed: int) -> Array:
     """All rows where `sample` is None or large enough, else so many of them, ascending."""
     if sample is None or n <= check_int("sample", sample, 2):
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
 
 
-def pair_blocks(rows: Array) -> list[tuple[int, int]]:
-    """Ends of blocks of rows; with all rows from its start on, each pair is met once."""
-    return [
-        (low, min(low + _DIRECTIONS_BLOCK, len(rows)))
-        for low in range(0, len(rows), _DIRECTIONS_BLOCK)
-    ]
-
-
-def block_squares(rows: Array, low: int, high: int) -> Array:
-    """Squared distances of the pairs i < j with i in the block, as one list."""
-    first, rest = torch.from_numpy(rows[low:high]), torch.from_numpy(rows[low:])
-    squares = pairwise_distances(first, rest, squared=True).numpy()
-    return squares[np.arange(high - low)[:, None] < np.arange(len(rest))]
-
-
-# Directions: alignment and uniformity (Wang & Isola 2020), anisotropy (Ethayarajh 2019).
+def _pair_squares(rows: Array) -> Iterator[Array]:
+    """Squared distances of all pairs, a block of rows at a time."""
+    for low in range(0, len(rows), _BLOCK):
+        block, others = torch.from_numpy(rows[low : low + _BLOCK]), torch.from_numpy(rows[low:])
+        squares = pairwise_distances(block, others, squared=True).numpy()
+        yield squares[np.arange(len(block))[:, None] < np.arange(len(others))]
 
 
 @dataclass(frozen=True)
@@ -341,8 +286,8 @@ def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed:
     """
     check_number("t", t, 0.0)
     unit = unit_rows(x, min_rows=2)
-    unit = unit[chosen_rows(len(unit), sample, seed)]
-    parts = [_log_sum_exp(-t * block_squares(unit, *ends)) for ends in pair_blocks(unit)]
+    unit = unit[_chosen_rows(len(unit), sample, seed)]
+    parts = [torch.logsumexp(torch.from_numpy(-t * s), 0).item() for s in _pair_squares(unit)]
     pairs = len(unit) * (len(unit) - 1) / 2
     return float(np.logaddexp.reduce(parts)) - math.log(pairs)
 
@@ -360,18 +305,22 @@ def anisotropy(
     by `seed`; of all rows with None. About 0 for directions all round, 1 where all rows are one
     direction: a cone. Blind to scale, not to place. A row of zeros has cosine 0 with all others.
 
-    >>> found = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], quantiles=(0.5, 1.0))
-    >>> round(found.mean, 6), found.quantiles
+    >>> result = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], quantiles=(0.5, 1.0))
+    >>> round(result.mean, 6), result.quantiles
     (0.333333, {0.5: 0.0, 1.0: 1.0})
     """
     levels = [
         check_number("quantiles", level, 0.0, 1.0) for level in numbers64(quantiles, "quantiles")
     ]
     unit = unit_rows(x, min_rows=2)
-    some = unit[chosen_rows(len(unit), sample, seed)]
-    values = np.concatenate([_cosines(some, low, high) for low, high in pair_blocks(some)])
-    found = np.quantile(values, levels)
-    return Anisotropy(1 - mean_gap(unit), dict(zip(levels, found.tolist(), strict=True)))
+    some = unit[_chosen_rows(len(unit), sample, seed)]
+    # A row of zeros gets an axis of its own, so that its cosine with all others is 0.
+    zeros = np.flatnonzero(~some.any(axis=1))
+    axes = np.zeros((len(some), len(zeros)))
+    axes[zeros, np.arange(len(zeros))] = 1.0
+    cosines = [1 - squares / 2 for squares in _pair_squares(np.c_[some, axes])]
+    values = np.quantile(np.concatenate(cosines), levels)
+    return Anisotropy(1 - _mean_gap(unit), dict(zip(levels, values.tolist(), strict=True)))
 
 
 def _power_sum(unit: Array, alpha: float) -> float:
@@ -382,27 +331,7 @@ def _power_sum(unit: Array, alpha: float) -> float:
     if alpha == 2.0:  # n times the sum of squares about the mean
         about = unit - unit[0]
         return float(((about - about.mean(axis=0)) ** 2).sum() * n)
-    blocks = pair_blocks(unit)
-    return float(sum((block_squares(unit, *ends) ** (alpha / 2)).sum() for ends in blocks))
-
-
-def _cosines(unit: Array, low: int, high: int) -> Array:
-    """Cosines of the pairs i < j with i in the block."""
-    zero = (unit == 0).all(axis=1)
-    lacking = (zero[low:high, None].astype(np.float64) + zero[low:]) / 2
-    kept = np.arange(high - low)[:, None] < np.arange(len(unit) - low)
-    cosines: Array = 1 - (block_squares(unit, low, high) / 2 + lacking[kept])
-    return cosines
-
-
-def _log_sum_exp(values: Array) -> float:
-    if not len(values):  # a last block of one row has no pair
-        return -math.inf
-    largest = float(values.max())
-    return largest + math.log(float(np.exp(values - largest).sum()))
-
-
-# Density of classes, π_intra and π_inter: Roth et al. 2020.
+    return float(sum((squares ** (alpha / 2)).sum() for squares in _pair_squares(unit)))
 
 
 @dataclass(frozen=True)
@@ -433,17 +362,12 @@ def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
         # About the first row: the mean of equal rows need not be that row.
         means.append(members[0] + (members - members[0]).mean(axis=0))
         if len(members) > 1:
-            gaps.append(mean_gap(members))
+            gaps.append(_mean_gap(members))
     intra = float(np.mean(gaps)) if gaps else math.nan
-    inter = mean_gap(unit_rows(np.array(means)))
+    inter = _mean_gap(unit_rows(np.array(means)))
     if inter == 0.0:
         return PiRatio(intra, inter, math.inf if intra > 0 else math.nan)
     return PiRatio(intra, inter, intra / inter)
-
-
-# Principal axes of a point set: its spectrum about the mean, its effective rank.
-
-_ZERO = 1e-14  # eigenvalues below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
@@ -471,11 +395,7 @@ def spectrum(x: ArrayLike) -> Spectrum:
     >>> spectrum([[1.0, 0.0], [-1.0, 0.0]]).values.round(6).tolist()
     [1.414214, 0.0]
     """
-    wide = points64(x)
-    unit = binary_scale(float(np.abs(wide).max()))  # squares stay in range
-    wide = wide / unit
-    rows = wide - wide[0]  # first: the mean of equal numbers need not be that number
-    rows = rows - rows.mean(axis=0)
+    rows, unit = _centred(x)
     scale = float(np.abs(rows).max()) or 1.0
     rows = rows / scale
     if len(rows) <= rows.shape[1]:
@@ -495,12 +415,7 @@ def effective_rank(x: ArrayLike | Spectrum) -> float:
     >>> round(effective_rank([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 6)
     2.0
     """
-    values = (x if isinstance(x, Spectrum) else spectrum(x)).values
-    total = float(values.sum())
-    if total == 0.0:
-        return 0.0
-    shares = values[values > 0] / total
-    return float(np.exp(-(shares * np.log(shares)).sum()))
+    return _smooth_rank((x if isinstance(x, Spectrum) else spectrum(x)).values, 0.0)
 
 
 def principal_axes(x: ArrayLike | Spectrum, share: float = 0.99) -> int:
@@ -518,9 +433,6 @@ def principal_axes(x: ArrayLike | Spectrum, share: float = 0.99) -> int:
     return int(np.searchsorted(cumulated, share * (1 - 1e-12)) + 1)
 
 
-# Figures of the spectrum, as published: RankMe, ρ-spectrum, α-ReQ and PCF.
-
-
 def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
     """RankMe of Garrido et al. 2023: exp(-Σ p log p), p = σ/|σ|₁ + eps, of the rows as given.
 
@@ -532,8 +444,7 @@ def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
     2.0
     """
     check_number("eps", eps, 0.0, 1.0)
-    values = _singular_values(x)
-    return smooth_rank(values, eps)
+    return _smooth_rank(_singular_values(x), eps)
 
 
 def rho_spectrum(x: ArrayLike, *, skip: int = 0) -> float:
@@ -569,12 +480,17 @@ def alpha_req(x: ArrayLike, *, ranks: tuple[int, int] = (4, 100)) -> float:
     >>> round(alpha_req(np.concatenate([x, -x]), ranks=(1, 4)), 6)
     2.0
     """
-    first, last = _ranks(ranks)
-    found = spectrum(x)
-    last = min(last, found.rows - 1, np.shape(found.values)[0])
+    allowed = "two whole numbers, the first and the last rank of the fit, such as (4, 100)"
+    if not isinstance(ranks, tuple | list) or len(ranks) != 2:
+        raise InputError("ranks", ranks, allowed)
+    first, last = (check_int("ranks", rank) for rank in ranks)
+    if last <= first:
+        raise InputError("ranks", ranks, allowed)
+    axes = spectrum(x)
+    last = min(last, axes.rows - 1, len(axes.values))
     if last <= first:
         return math.nan
-    values = found.values[first - 1 : last]
+    values = axes.values[first - 1 : last]
     if values[-1] == 0.0:
         return math.inf
     rank = np.arange(first, last + 1, dtype=np.float64)
@@ -603,7 +519,7 @@ def pcf(x: ArrayLike, *, variance: float = 0.9) -> float:
     return float(min(enough, used) / width)
 
 
-def smooth_rank(values: Array, eps: float) -> float:
+def _smooth_rank(values: Array, eps: float) -> float:
     """exp of the entropy of values over their sum, plus eps each; 0 where all are 0."""
     total = float(values.sum())
     if total == 0.0:
@@ -619,19 +535,6 @@ def _singular_values(x: ArrayLike) -> Array:
     unit = binary_scale(float(np.abs(rows).max()))  # all figures here are blind to scale
     values: Array = np.linalg.svd(rows / unit, compute_uv=False)
     return np.where(values > max(rows.shape) * np.finfo(np.float64).eps * values[0], values, 0.0)
-
-
-def _ranks(ranks: tuple[int, int]) -> tuple[int, int]:
-    allowed = "two whole numbers, the first and the last rank of the fit, such as (4, 100)"
-    if not isinstance(ranks, tuple | list) or len(ranks) != 2:
-        raise InputError("ranks", ranks, allowed)
-    first, last = (check_int("ranks", rank) for rank in ranks)
-    if last <= first:
-        raise InputError("ranks", ranks, allowed)
-    return first, last
-
-
-# LiDAR: the rank of linear discriminant analysis, Thilak et al. 2023 (arXiv 2312.04000).
 
 
 def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 1e-8) -> float:
@@ -652,23 +555,19 @@ def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 
     """
     check_number("eps", eps, 0.0, 1.0)
     check_number("delta", delta, 0.0)
-    found = ClassMeans.of(x, labels)
-    sizes = found.layout.counts
+    classes = ClassMeans.of(x, labels)
+    sizes = classes.layout.counts
     several = sizes > 1
     weight = np.where(several, 1 / (np.maximum(sizes - 1, 1) * max(int(several.sum()), 1)), 0.0)
-    weighted = found.residuals * np.sqrt(weight[found.layout.ids])[:, None]
+    weighted = classes.residuals * np.sqrt(weight[classes.layout.ids])[:, None]
     inside, axes = np.linalg.eigh(weighted.T @ weighted)
     inside = np.maximum(inside, 0.0)
     # delta is in the units of x, these rows are x over `unit`; below 1e-30 of them is rounding.
-    more = max(delta / found.unit / found.unit, 1e-30)
+    more = max(delta / classes.unit / classes.unit, 1e-30)
     within = inside + more if more < 1 else inside / more + 1  # the scale of λ does not count
-    values = np.linalg.svd((found.centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
-    padded = np.zeros(found.means.shape[1])
-    padded[: len(values)] = values[: len(padded)]
-    return smooth_rank(padded, eps)
-
-
-# The figures by which the literature tells collapse, all of them for one embedding.
+    values = np.linalg.svd((classes.centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
+    width = classes.means.shape[1]
+    return _smooth_rank(np.pad(values[:width], (0, max(width - len(values), 0))), eps)
 
 
 def field_figures(
@@ -704,30 +603,28 @@ def field_figures(
         "cosine_mean": cosines.mean,
         **{f"cosine_q{100 * level:02.0f}": value for level, value in cosines.quantiles.items()},
     }
-    if labels is None:
-        if weight is not None or bias is not None:
-            raise InputError("labels", "None", "labels, where a classifier is given")
-        return figures
-    layout = ClassLayout.of(labels, len(rows))
-    simplex, density = nc2(rows, layout.ids), pi_ratio(rows, layout.ids)
-    figures |= {
-        "lidar": lidar(rows, layout.ids),
-        "nc1": nc1(rows, layout.ids),
-        "nc2_equinorm": simplex.equinorm,
-        "nc2_equiangular": simplex.equiangular,
-        "nc2_maximal_angle": simplex.maximal_angle,
-        "ncc_error": nc4(rows, layout.ids, layout.ids),
-        "cdnv": cdnv(rows, layout.ids),
-        "alignment": alignment(rows, layout.ids),
-        "pi_intra": density.intra,
-        "pi_inter": density.inter,
-        "pi_ratio": density.ratio,
-    }
+    if labels is not None:
+        return figures | _class_figures(rows, labels, weight, bias)
+    if weight is not None or bias is not None:
+        raise InputError("labels", "None", "labels, where a classifier is given")
+    return figures
+
+
+def _class_figures(
+    rows: Array, labels: ArrayLike, weight: ArrayLike | None, bias: ArrayLike | None
+) -> dict[str, float]:
+    ids = ClassLayout.of(labels, len(rows)).ids
+    simplex, density = nc2(rows, ids), pi_ratio(rows, ids)
+    figures = {"lidar": lidar(rows, ids), "nc1": nc1(rows, ids)}
+    figures |= {f"nc2_{name}": value for name, value in vars(simplex).items()}
+    figures |= {"ncc_error": nc4(rows, ids, ids), "cdnv": cdnv(rows, ids)}
+    figures["alignment"] = alignment(rows, ids)
+    figures |= {f"pi_{name}": value for name, value in vars(density).items()}
     if weight is None:
         if bias is not None:
             raise InputError("weight", "None", "the weight that the bias belongs to")
         return figures
-    figures["nc3"] = nc3(rows, layout.ids, weight)
+    figures["nc3"] = nc3(rows, ids, weight)
     logits = rows @ points64(weight, "weight").T
     if bias is not None:
         shift = numbers64(bias, "bias")
@@ -735,4 +632,4 @@ def field_figures(
             allowed = f"{logits.shape[1]}, one for each row of weight"
             raise InputError("bias", f"{len(shift)} numbers", allowed)
         logits = logits + shift
-    return figures | {"nc4": nc4(rows, layout.ids, np.argmax(logits, axis=1))}
+    return figures | {"nc4": nc4(rows, ids, np.argmax(logits, axis=1))}

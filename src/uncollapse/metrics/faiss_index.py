@@ -13,19 +13,24 @@ from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_number
 from uncollapse._base.extras import import_extra
 from uncollapse.distances import Frame
-from uncollapse.metrics.rank_tasks import BEYOND, Task, ranked_sets, tie_thresholds
+from uncollapse.metrics.ranking import (
+    BEYOND,
+    Comparison,
+    RankBlock,
+    ranked_sets,
+    tie_thresholds,
+)
 
 __all__ = ["neighbour_ranks"]
 
-Block = tuple[int, int, Array, Array]
 _SAMPLE = 500
 _BLOCK = 1024
 _DEEPEST = 2048
 
 
 def neighbour_ranks(
-    task: Task, *, depth: int, normalize: bool, ties: str, target: float, seed: int
-) -> tuple[Iterator[Block], float]:
+    task: Comparison, *, normalize: bool, ties: str, target: float, seed: int
+) -> tuple[Iterator[RankBlock], float]:
     """Ranks of the positives found in each query's approximate list, and the list's recall.
 
     The list is as long as the longest that a metric needs: the largest k or class. Its distances
@@ -36,14 +41,11 @@ def neighbour_ranks(
     check_number("target_recall", target, 0.0, 1.0)
     if task.queries.device.type != "cpu":
         raise InputError("index", f"'faiss' with points on {task.queries.device}", "'exact'")
-    depth = max(depth, int(task.counts.max()))
+    depth = int(task.limit.max())
     if depth > _DEEPEST:
-        raise InputError(
-            "index",
-            f"'faiss' for lists of {depth} (the largest k or class)",
-            f"'exact' for lists over {_DEEPEST}",
-        )
-    sets = ranked_sets(task.sets(), normalize=normalize, resident=True)
+        given = f"'faiss' for lists of {depth} (the largest k or class)"
+        raise InputError("index", given, f"'exact' for lists over {_DEEPEST}")
+    sets = ranked_sets(task, normalize=normalize, resident=True)
     x, y = sets[0].frame, sets[-1].frame
     # One more for the query itself, which may be in its own list.
     length = min(depth + bool((task.query_skip >= 0).any()), len(y))
@@ -76,8 +78,8 @@ def _tune(
     _, exact = flat.search(values, length)
     index.nprobe = min(8, index.nlist)
     while True:
-        _, found = index.search(values, length)
-        shared = [len(np.intersect1d(a, b)) for a, b in zip(exact, found, strict=True)]
+        _, near = index.search(values, length)
+        shared = [len(np.intersect1d(a, b)) for a, b in zip(exact, near, strict=True)]
         recall = sum(shared) / int(exact.size)
         if recall >= target or index.nprobe >= index.nlist:
             return recall
@@ -85,16 +87,17 @@ def _tune(
 
 
 def _blocks(
-    index: Any, task: Task, x: Frame, y: Frame, length: int, normalize: bool, ties: str
-) -> Iterator[Block]:
+    index: Any, task: Comparison, x: Frame, y: Frame, length: int, normalize: bool, ties: str
+) -> Iterator[RankBlock]:
     for low in range(0, len(x), _BLOCK):
         high = min(low + _BLOCK, len(x))
-        _, found = index.search(_narrow(x, slice(low, high)), length)
-        own = (found >= task.own_low[low:high, None]) & (found < task.own_high[low:high, None])
-        skip = task.gallery_skip[np.maximum(found, 0)] == task.query_skip[low:high, None]
-        wrong, right = (found >= 0) & ~own, own & ~skip
-        values = x.squares(slice(low, high), torch.from_numpy(np.maximum(found, 0)), y)
-        limits = tie_thresholds(values.clone(), x, normalize=normalize, ties=ties).numpy()
+        _, near = index.search(_narrow(x, slice(low, high)), length)
+        missing, near = near < 0, np.maximum(near, 0)
+        own = (near >= task.own_low[low:high, None]) & (near < task.own_high[low:high, None])
+        skip = task.gallery_skip[near] == task.query_skip[low:high, None]
+        wrong, right = ~own & ~missing, own & ~skip & ~missing
+        values = x.squares(slice(low, high), torch.from_numpy(near), y)
+        limits = tie_thresholds(values.clone(), x.zoom, normalize=normalize, ties=ties).numpy()
         distance = values.numpy()
         start = np.concatenate([[0], np.cumsum(task.counts[low:high])])
         ranks = np.full(start[-1], BEYOND, np.int64)

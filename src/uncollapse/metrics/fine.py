@@ -74,25 +74,17 @@ def fine_evaluation(
     ids, _ = class_ids(labels, n)
     inner, kinds = class_ids(fine_labels, n, "fine_labels")
     pairs = ids * len(kinds) + inner
-    scores, groups = [], []
-    for classes in (ids, pairs):
-        scores.append(
-            retrieval(
-                x,
-                classes,
-                ks=ks,
-                normalize=normalize,
-                ties=ties,
-                max_memory=max_memory,
-                progress=progress,
-            )
+    coarse, fine = (
+        retrieval(
+            x, classes, ks=ks, ties=ties, max_memory=max_memory, progress=progress,
+            normalize=normalize,
         )
-        groups.append(
-            clustering(
-                x, classes, multiplier=multiplier, restarts=restarts, normalize=normalize, seed=seed
-            )
-            if cluster
-            else None
-        )
+        for classes in (ids, pairs)
+    )  # fmt: skip
+    options: dict[str, Any] = {"multiplier": multiplier, "restarts": restarts, "seed": seed}
+    clusters = [
+        clustering(x, classes, normalize=normalize, **options) if cluster else None
+        for classes in (ids, pairs)
+    ]
     modes = modes_per_class(x, labels, fine_labels, normalize=normalize)
-    return FineResult(scores[0], scores[1], modes, groups[0], groups[1])
+    return FineResult(coarse, fine, modes, *clusters)

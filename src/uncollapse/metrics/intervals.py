@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -15,18 +14,6 @@ from uncollapse._base.check import InputError, check_choice, check_int, check_nu
 from uncollapse.metrics.re_identification import ReidResult
 from uncollapse.metrics.result_table import Result
 from uncollapse.metrics.retrieval_scores import RetrievalResult
-
-__all__ = [
-    "Interval",
-    "SeedComparison",
-    "SeedSummary",
-    "bootstrap",
-    "compare_seeds",
-    "confidence",
-    "over_seeds",
-    "wilson_bounds",
-]
-
 
 _HINT = " (embeddings? uc.confidence(uc.retrieval(x, labels), 'recall@1'))"
 _EXACT_SEEDS = 16  # up to here all 2^n sign patterns are tried
@@ -44,14 +31,9 @@ class Interval(Result):
     units: int
     method: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name."""
-        return dict(self.__dict__)
-
     def __str__(self) -> str:
-        return (
-            f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] ({self.level:.0%} {self.method})"
-        )
+        bounds = f"[{self.low:.4f}, {self.high:.4f}]"
+        return f"{self.value:.4f} {bounds} ({self.level:.0%} {self.method})"
 
 
 @dataclass(frozen=True)
@@ -61,10 +43,6 @@ class SeedSummary(Result):
     mean: float
     std: float
     seeds: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name."""
-        return dict(self.__dict__)
 
     def __str__(self) -> str:
         return f"{self.mean:.4f} ± {self.std:.4f} ({self.seeds} seeds)"
@@ -81,17 +59,12 @@ class SeedComparison(Result):
     test: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers by name."""
-        return {
-            "first_mean": self.first.mean,
-            "first_std": self.first.std,
-            "second_mean": self.second.mean,
-            "second_std": self.second.std,
-            "difference": self.difference,
-            "p_value": self.p_value,
-            "test": self.test,
-            "seeds": self.first.seeds,
-        }
+        """Numbers by name: mean and std of each, the difference, the test and the seeds."""
+        numbers: dict[str, Any] = {}
+        for name, side in (("first", self.first), ("second", self.second)):
+            numbers |= {f"{name}_mean": side.mean, f"{name}_std": side.std}
+        numbers |= {"difference": self.difference, "p_value": self.p_value, "test": self.test}
+        return numbers | {"seeds": self.first.seeds}
 
 
 def confidence(
@@ -140,7 +113,7 @@ def bootstrap(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """The interval of Σ sums / Σ sizes when whole units, one an entry, are drawn again.
+    """The interval of Σ sums / Σ sizes when whole units, one per entry, are drawn again.
 
     >>> bootstrap(np.array([0.0, 1.0] * 50), np.ones(100)).value
     0.5
@@ -158,32 +131,29 @@ def bootstrap(
     return Interval(value, float(low), float(high), level, resamples, len(sums), method)
 
 
-def wilson_bounds(share: float, total: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share of `total` trials: sensible for few, and for 0 or all.
+def wilson_interval(share: float, trials: float, level: float = 0.95) -> Interval:
+    """Wilson's score interval of a share of `trials`: sensible for few, and for 0 or all.
 
-    >>> [round(bound, 2) for bound in wilson_bounds(1.0, 3)]
-    [0.44, 1.0]
+    >>> print(wilson_interval(1.0, 3))
+    1.0000 [0.4385, 1.0000] (95% wilson)
     """
-    check_number("share", share, 0.0, 1.0)
-    if check_number("total", total, 0.0) == 0.0:
-        raise InputError("total", total, "more than 0")
-    check_number("level", level, 0.0, 1.0)
     z = NormalDist().inv_cdf((1 + level) / 2)
-    square = z * z / total
+    square = z * z / trials
     middle = (share + square / 2) / (1 + square)
-    half = z * math.sqrt(share * (1 - share) / total + square / (4 * total)) / (1 + square)
+    half = z * math.sqrt(share * (1 - share) / trials + square / (4 * trials)) / (1 + square)
     # At the ends the interval touches 0 or 1 exactly, which rounding would miss.
     low = 0.0 if share == 0.0 else max(0.0, middle - half)
-    return low, 1.0 if share == 1.0 else min(1.0, middle + half)
+    high = 1.0 if share == 1.0 else min(1.0, middle + half)
+    return Interval(share, low, high, level, 0, int(trials), "wilson")
 
 
 def over_seeds(values: ArrayLike) -> SeedSummary:
-    """Mean and sample standard deviation of one score a seed.
+    """Mean and sample standard deviation of one score per seed.
 
     >>> print(over_seeds([0.70, 0.72, 0.74]))
     0.7200 ± 0.0200 (3 seeds)
     """
-    numbers = _one_a_seed(values, "values")
+    numbers = _per_seed(values, "values")
     return SeedSummary(float(numbers.mean()), float(numbers.std(ddof=1)), len(numbers))
 
 
@@ -201,7 +171,7 @@ def compare_seeds(first: ArrayLike, second: ArrayLike) -> SeedComparison:
     """
     from scipy import stats
 
-    a, b = _one_a_seed(first, "first"), _one_a_seed(second, "second")
+    a, b = _per_seed(first, "first"), _per_seed(second, "second")
     if len(a) != len(b):
         raise InputError("second", f"{len(b)} seeds", f"{len(a)}, the same seeds as first")
     difference = a - b
@@ -220,9 +190,8 @@ def compare_seeds(first: ArrayLike, second: ArrayLike) -> SeedComparison:
 
 def _values(values: ArrayLike | RetrievalResult | ReidResult, metric: str | None) -> Array:
     if isinstance(values, RetrievalResult | ReidResult):
-        terms: Mapping[str, Array] = values.per_query
-        check_choice("metric", metric, terms)
-        return terms[str(metric)]
+        check_choice("metric", metric, values.per_query)
+        return values.per_query[str(metric)]
     if getattr(values, "ndim", 1) == 2:  # embeddings
         given = f"an array of shape {tuple(values.shape)}{_HINT}"  # type: ignore[union-attr]
         raise InputError("values", given, "one number per query, or a result and its metric")
@@ -232,10 +201,10 @@ def _values(values: ArrayLike | RetrievalResult | ReidResult, metric: str | None
     return numbers64(values, "values")
 
 
-def _one_a_seed(values: ArrayLike, name: str) -> Array:
+def _per_seed(values: ArrayLike, name: str) -> Array:
     numbers = numbers64(values, name, least=2)
     if not np.isfinite(numbers).all():
-        raise InputError(name, "NaN or infinity", "finite numbers, one a seed")
+        raise InputError(name, "NaN or infinity", "finite numbers, one per seed")
     return numbers
 
 

@@ -12,14 +12,17 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
-from uncollapse.distances import Frame, pairwise_distances, short_squares
-from uncollapse.metrics.rank_tasks import equal_rows, narrow_dtype
+from uncollapse.distances import Frame, pairwise_distances, screen_dtype, short_squares
+from uncollapse.metrics.ranking import equal_rows, pieces
 
-__all__ = ["NearLists", "Neighbours", "first_columns", "near_lists", "nearest", "pieces"]
-
+__all__ = ["Neighbours", "nearest"]
 
 _BLOCK = 256
 _SORTED_BELOW = 64  # gallery rows up to which sorting them all is as quick as choosing
+_GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
+_TILE = 256  # rows converted at a time where no copy is kept, at least
+_VALUES = 1 << 20  # values of them: 8 MB
+_PAIRS = 1 << 20  # pairs sorted together
 
 
 @dataclass(frozen=True)
@@ -31,19 +34,15 @@ class Neighbours:
 
 
 def nearest(
-    queries: Tensor,
-    gallery: Tensor,
-    k: int,
-    exclude: Tensor | None = None,
-    *,
+    queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None = None, *,
     progress: ProgressOption = False,
-) -> Neighbours:
+) -> Neighbours:  # fmt: skip
     """The k nearest gallery rows of each query; `exclude[q]` is a row query q must not find.
 
     Ties go to the lower row.
 
-    >>> found = nearest(torch.tensor([[0.0]]), torch.tensor([[3.0], [1.0], [2.0]]), k=2)
-    >>> found.rows.tolist(), found.distances.tolist()
+    >>> near = nearest(torch.tensor([[0.0]]), torch.tensor([[3.0], [1.0], [2.0]]), k=2)
+    >>> near.rows.tolist(), near.distances.tolist()
     ([[1, 2]], [[1.0, 2.0]])
     """
     room = len(gallery) - (exclude is not None)
@@ -67,22 +66,14 @@ def first_columns(block: Tensor, k: int) -> Tensor:
     """The columns of each row's k smallest, in order; of equal ones the lower column first."""
     if block.shape[1] <= max(_SORTED_BELOW, 4 * k):
         return torch.argsort(block, dim=1, stable=True)[:, :k]
-    found = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
-    found = found.gather(1, torch.argsort(block.gather(1, found), dim=1, stable=True))
+    columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
+    columns = columns.gather(1, torch.argsort(block.gather(1, columns), dim=1, stable=True))
     # Where others equal the last one, which of them was chosen is chance.
-    last = block.gather(1, found[:, -1:])
+    last = block.gather(1, columns[:, -1:])
     tied = ((block <= last).sum(dim=1) > k).nonzero().flatten()
     if len(tied):
-        found[tied] = torch.argsort(block[tied], dim=1, stable=True)[:, :k]
-    return found
-
-
-# Each row's nearest rows in its own set, and its farthest: exact, in blocks of rows.
-
-_GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
-_TILE = 256  # rows converted at a time where no copy is kept, at least
-_VALUES = 1 << 20  # values of them: 8 MB
-_PAIRS = 1 << 20  # pairs sorted together
+        columns[tied] = torch.argsort(block[tied], dim=1, stable=True)[:, :k]
+    return columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,31 +87,33 @@ class NearLists:
     farthest: Array
 
 
-def near_lists(x: Tensor, k: int, *, sphere: bool, max_memory: int, report: Report) -> NearLists:
+def near_lists(x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report) -> NearLists:
     """The k nearest rows of each row, which comes first in its own list; k is at most their number.
 
     Equal rows are compared once, so that a collapsed set costs no more than another.
     """
-    _, first, group = np.unique(equal_rows(x), return_index=True, return_inverse=True)
+    _, first, group = np.unique(equal_rows(x)[0], return_index=True, return_inverse=True)
     if len(first) == len(x):
-        return _of_different(x, k, sphere, max_memory, report)[0]
+        return _of_different(x, k, normalize, max_memory, report)[0]
     # In the order of their first rows, so that among groups too ties go to the lower row.
-    place = np.argsort(first)
-    first, group = first[place], np.argsort(place)[group]
+    order = np.argsort(first)
+    first, group = first[order], np.argsort(order)[group]
     some = x[torch.from_numpy(first).to(x.device)]
-    found, squares = _of_different(some, min(k, len(some)), sphere, max_memory, report)
-    lists = _with_copies(found.rows, squares, group, k)
-    return NearLists(_itself_first(lists[group]), first[found.farthest[group]])
+    near, squares = _of_different(some, min(k, len(some)), normalize, max_memory, report)
+    lists = _with_copies(near.rows, squares, group, k)
+    return NearLists(_itself_first(lists[group]), first[near.farthest[group]])
 
 
 def _of_different(
-    x: Tensor, k: int, sphere: bool, max_memory: int, report: Report
+    x: Tensor, k: int, normalize: bool, max_memory: int, report: Report
 ) -> tuple[NearLists, Array]:
     """The lists, and the squared distances in them."""
     n, width = x.shape
-    dtype = narrow_dtype()
+    dtype = screen_dtype()
     item = torch.finfo(dtype).bits // 8
-    frame = Frame.of(x, normalize=sphere, dtype=dtype, resident=4 * item * n * width <= max_memory)
+    frame = Frame.of(
+        x, normalize=normalize, dtype=dtype, resident=4 * item * n * width <= max_memory
+    )
     tile = n if frame.z is not None else max(_TILE, _VALUES // width)
     groups = min(n, max(_GROUPS, 4 * k))
     padded = -(-n // groups) * groups
@@ -168,23 +161,8 @@ def _marked(mask: Array, low: int) -> Iterator[tuple[slice, Array, Array]]:
 def _squares(frame: Frame, i: Array, j: Array) -> Array:
     device = frame.norms.device
     a, b = (torch.from_numpy(index).to(device) for index in (i, j))
-    found: Array = frame.squares(a, b).cpu().numpy()
-    return found
-
-
-def pieces(counts: Array, most: int) -> list[slice]:
-    """Neighbouring entries taken together while their counts add up to at most `most`.
-
-    >>> pieces(np.array([2, 2, 9, 1]), 4)
-    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
-    """
-    ends, found, low = np.cumsum(counts), [], 0
-    while low < len(counts):
-        used = int(ends[low - 1]) if low else 0
-        high = max(int(np.searchsorted(ends, used + most, side="right")), low + 1)
-        found.append(slice(low, high))
-        low = high
-    return found
+    squares: Array = frame.squares(a, b).cpu().numpy()
+    return squares
 
 
 def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
@@ -192,7 +170,7 @@ def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
     members = np.argsort(group, kind="stable")
     begin = np.searchsorted(group[members], np.arange(len(lists)))
     taken = np.minimum(np.bincount(group, minlength=len(lists)), k)
-    found = np.empty((len(lists), k), np.int32)
+    whole = np.empty((len(lists), k), np.int32)
     for piece in pieces(taken[lists].sum(axis=1), _PAIRS):
         near = lists[piece].ravel()
         counts = taken[near]
@@ -201,8 +179,8 @@ def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
         owner = np.repeat(np.repeat(np.arange(len(lists[piece])), lists.shape[1]), counts)
         order = np.lexsort((rows, np.repeat(squares[piece].ravel(), counts), owner))
         ends = np.searchsorted(owner, np.arange(len(lists[piece])))
-        found[piece] = rows[order[ends[:, None] + np.arange(k)]]
-    return found
+        whole[piece] = rows[order[ends[:, None] + np.arange(k)]]
+    return whole
 
 
 def _itself_first(lists: Array) -> Array:
@@ -212,5 +190,4 @@ def _itself_first(lists: Array) -> Array:
     spare = joined == own
     spare[:, 0] = False
     spare[~spare.any(axis=1), -1] = True
-    moved: Array = joined[~spare].reshape(lists.shape)
-    return moved
+    return np.reshape(joined[~spare], lists.shape)

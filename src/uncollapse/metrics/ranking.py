@@ -1,77 +1,375 @@
-"""Scan of a tile of squared distances: how many negatives precede each positive.
+"""Exact ranks of every query's positives: count the negatives nearer than each, tile by tile.
 
-In torch, on any device. `_compiled_scan` is the same by compiled kernels; both are exact.
+A tile of squared distances comes from one product, in float32; what its error bound leaves open is
+settled by float64 differences. In torch on any device, compiled on a CPU where numba is installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, pairwise
-from queue import SimpleQueue
-from threading import Condition
+from threading import Lock
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from pydantic import ByteSize, TypeAdapter, ValidationError
 from torch import Tensor
 
-from uncollapse._base.arrays import Array
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
-from uncollapse.distances import Frame, exact_squares, on_host, short_squares
-from uncollapse.metrics.rank_tasks import (
-    RankedSet,
-    Strip,
-    Task,
-    first_at_least,
-    narrow_dtype,
-    open_strip,
-    ranked_sets,
-    ranks_of,
-    unproven,
-)
+from uncollapse.distances import Frame, exact_squares, on_host, screen_dtype, short_squares
 
-__all__ = [
-    "TILE",
-    "CompiledScan",
-    "Counter",
-    "Scan",
-    "TorchScan",
-    "Turns",
-    "in_turn",
-    "parse_bytes",
-    "positive_ranks",
-    "scan_for",
-]
-
-
-# Scan of a tile of squared distances: how many negatives precede each positive.
-
+BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
+TIES = ("pessimistic", "optimistic")
 TILE = 640  # rows and columns: one float32 tile stays near the cores
+# Squared distances that differ by less than this share are equal: float64 sums have that error.
+_TIE = 1e-12
+# Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
+_UNIT_TIE = 4e-15
+_SAMPLE = 256  # gallery rows from which it is guessed where the limit lies
+_SAFETY = 3.0  # standard deviations
+_MANY = 16  # positives from which the guess pays
+_GUESS_ROWS = 1024
+_PAYS = 0.25  # share of queries for which the guess has to spare something
+_OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
+_SHARED_FROM = 1 << 14  # distances to positives from which threads share them
+_BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
+_BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
+_BYTES = TypeAdapter(ByteSize)
+
+StartRow = Callable[[int], Callable[[int], None]]  # given a row of tiles, what does one of them
+Tick = Callable[[], object]
+RankBlock = tuple[int, int, Array, Array]  # low, high, start, ranks: see `positive_ranks`
 # Compares the rows, the first of which is query a, with these columns of the gallery and counts for
-# the rows; if told to, for the columns as queries too.
+# the rows; if asked to, for the columns as queries too.
 Counter = Callable[[Frame, int, slice, bool], None]
 
-_OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which queries are compared with which gallery rows, both in the order of their classes.
+
+    Positions are indices into the two orders. Query position q's own class is gallery positions
+    `own_low[q] : own_high[q]`; those whose skip code differs from the query's are its `counts[q]`
+    positives, the others are ignored; everything outside is a negative. Ranks are exact below
+    `limit[q]`. `gallery is None`: the query set.
+    """
+
+    queries: Tensor
+    query_order: Array
+    gallery: Tensor | None
+    gallery_order: Array
+    own_low: Array
+    own_high: Array
+    query_skip: Array
+    gallery_skip: Array
+    counts: Array
+    limit: Array
+
+    @classmethod
+    def of(
+        cls,
+        queries: Tensor,
+        gallery: Tensor | None,
+        ids: tuple[Array, Array],
+        skip: tuple[Array, Array],
+        depth: int,
+    ) -> Comparison:
+        """Positives are the gallery rows of the same id and another skip code.
+
+        `ids` and `skip` are those of the queries and of the gallery. Ranks need not be exact from
+        `depth` on, or from the number of positives on where that is larger.
+        """
+        query_order, gallery_order = (np.argsort(side, kind="stable") for side in ids)
+        q, g = ids[0][query_order], ids[1][gallery_order]
+        own_low, own_high = np.searchsorted(g, q, side="left"), np.searchsorted(g, q, side="right")
+        codes, code = np.unique(np.concatenate(skip), return_inverse=True)
+        code = code.astype(np.int64)
+        query_skip, gallery_skip = code[: len(q)][query_order], code[len(q) :][gallery_order]
+        pairs, own = np.sort(g * len(codes) + gallery_skip), q * len(codes) + query_skip
+        skipped = np.searchsorted(pairs, own, side="right") - np.searchsorted(pairs, own)
+        counts = own_high - own_low - skipped
+        limit = np.minimum(np.maximum(counts, depth), BEYOND).astype(np.int64)
+        return cls(
+            queries, query_order, gallery, gallery_order, own_low, own_high, query_skip,
+            gallery_skip, counts, limit,
+        )  # fmt: skip
+
+    def of_queries(self, positions: Array) -> Comparison:
+        """The same for some query positions only; its gallery is a set of its own."""
+        names = ("query_order", "own_low", "own_high", "query_skip", "counts", "limit")
+        gallery = self.queries if self.gallery is None else self.gallery
+        return replace(
+            self, gallery=gallery, **{name: getattr(self, name)[positions] for name in names}
+        )
+
+
+def two_sets(queries: ArrayLike, gallery: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Both sets checked, detached, of one dtype and width, on a device that has float64."""
+    x, y = ranked_points(queries, "queries"), ranked_points(gallery, "gallery")
+    if x.shape[1] != y.shape[1]:
+        raise InputError("gallery", f"{y.shape[1]} columns", f"{x.shape[1]} as in queries")
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    return x.to(dtype), y.to(device=x.device, dtype=dtype)
+
+
+def ranked_points(x: ArrayLike, name: str) -> Tensor:
+    """One set checked, detached and contiguous, on a device that has float64."""
+    tensor = points(x, name).detach()
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).contiguous()
+
+
+def joint_ids(
+    first: ArrayLike, n: int, second: ArrayLike, m: int, names: tuple[str, str]
+) -> tuple[Array, Array]:
+    """Class numbers of two label lists over their common classes; nothing is cast to float."""
+    ids_a, classes_a = class_ids(first, n, names[0])
+    ids_b, classes_b = class_ids(second, m, names[1])
+    both = (classes_a, classes_b)
+    are_text = [c.dtype.kind in "US" or isinstance(c.flat[0], str | bytes) for c in both]
+    if are_text[0] != are_text[1]:
+        given = " and ".join(str(classes.dtype) for classes in both)
+        raise InputError(names[1], given, f"labels of one kind with {names[0]}")
+    if classes_a.dtype != classes_b.dtype and not are_text[0]:
+        both = (classes_a.astype(object), classes_b.astype(object))  # or uint64 becomes float64
+    _, number = np.unique(np.concatenate(both), return_inverse=True)
+    number = number.astype(np.int64)
+    return number[: len(classes_a)][ids_a], number[len(classes_a) :][ids_b]
+
+
+@dataclass(frozen=True, eq=False)
+class RankedSet:
+    """One set of points in the order of the ranking; positions are rows of the `frame`.
+
+    `twin[i]` is equal for two positions only if their rows are equal.
+    """
+
+    frame: Frame
+    twin: Tensor
+
+    def __len__(self) -> int:
+        return len(self.twin)
+
+    def at(self, positions: Tensor) -> RankedSet:
+        """Some of the points, as a set of its own."""
+        return RankedSet(self.frame.at(positions), self.twin[positions])
+
+
+def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[RankedSet]:
+    """The one or two sets of a comparison, in its order, about one common centre and scale.
+
+    `resident` keeps the narrow copy of all points; otherwise tiles are converted as needed.
+    """
+    names, rows, orders = ["queries"], [task.queries], [task.query_order]
+    if task.gallery is not None:
+        names, rows = [*names, "gallery"], [*rows, task.gallery]
+        orders = [*orders, task.gallery_order]
+    if normalize:
+        for name, values in zip(names, rows, strict=True):
+            check_directions(values, name)
+    device = task.queries.device
+    placed = [torch.from_numpy(order).to(device) for order in orders]
+    frames = Frame.of_sets(
+        rows, normalize=normalize, dtype=screen_dtype(), resident=resident, orders=placed
+    )
+    return [
+        RankedSet(frame, torch.from_numpy(twin[order] * (not frame.collapsed)).to(device))
+        for frame, order, twin in zip(frames, orders, equal_rows(*rows), strict=True)
+    ]
+
+
+def check_directions(rows: Tensor, name: str) -> None:
+    """Raise `InputError` for the first row of zeros, which has no direction."""
+    has_direction = rows.any(dim=1)
+    if not bool(has_direction.all()):
+        row = int(has_direction.int().argmin())
+        raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
+
+
+def equal_rows(*sets: Tensor) -> list[Array]:
+    """For each set a number per row, equal only for equal rows, across the sets too.
+
+    >>> numbers = equal_rows(torch.tensor([[1.0], [2.0], [1.0]]))[0]
+    >>> bool(numbers[0] == numbers[2]), bool(numbers[0] == numbers[1])
+    (True, False)
+    """
+    arrays = [rows.cpu().numpy() for rows in sets]
+    ends = np.cumsum([len(rows) for rows in arrays])
+    hashes = (hash(row.tobytes()) for rows in arrays for row in rows)
+    keys = np.fromiter(hashes, np.int64, int(ends[-1]))
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    head, number = first[number], number.astype(np.int64)
+
+    def row_bytes(i: int) -> bytes:
+        which = int(np.searchsorted(ends, i, side="right"))
+        return bytes(arrays[which][i - ends[which]].tobytes())
+
+    for i in np.flatnonzero(head != np.arange(len(head))).tolist():
+        if row_bytes(i) != row_bytes(int(head[i])):  # two different rows with one hash
+            number[i] = len(first) + i
+    return np.split(number, ends[:-1])
+
+
+def tie_thresholds(squares: Tensor, zoom: float, *, normalize: bool, ties: str) -> Tensor:
+    """Turn positives' squared distances into what a negative must not exceed to come first.
+
+    In place; `zoom` is that of the frame the distances are in.
+    """
+    rounding = _UNIT_TIE * zoom if normalize else 0.0
+    if ties == "pessimistic":
+        if rounding:
+            squares.sqrt_().add_(rounding).square_()
+        return squares.mul_(1 + _TIE)
+    if rounding:
+        squares.sqrt_().sub_(rounding).clamp_(min=0).square_()
+    # At distance 0 nothing is nearer: no squared distance is at most -1.
+    return squares.mul_(1 - _TIE).masked_fill_(squares == 0, -1.0)
+
+
+@dataclass(frozen=True)
+class RankCounts:
+    """Queries that are ranked together, and the negatives counted for them so far.
+
+    Query q's positives are entries `start[q] : start[q + 1]` of `threshold`, ascending: a negative
+    precedes positive k if its squared distance is at most `threshold[start[q] + k]`. `hist` counts
+    each negative at the first positive it precedes. Positives after `live[q]` have a rank of at
+    least `limit[q]` and are no longer followed; `guess[q]` is `live[q]` as it was guessed at the
+    start (-1: not guessed), to be proved in the end. `sure` and `cap` are the first and the last
+    live threshold, moved outwards by their rounding; `fresh` counts what came since `live` was set.
+    """
+
+    sure: Tensor
+    cap: Tensor
+    live: Tensor
+    start: Tensor
+    threshold: Tensor
+    hist: Tensor
+    fresh: Tensor
+    limit: Tensor
+    guess: Tensor
+
+    def ranks(self) -> Array:
+        """Index among the positives plus negatives before; `BEYOND` where not followed."""
+        start, live = self.start.cpu().numpy(), self.live.cpu().numpy()
+        counts = np.diff(start)
+        matched = counts > 0
+        first, last = start[:-1][matched], (start[:-1] + live)[matched]
+        entry = np.arange(start[-1])
+        ranks = np.cumsum(self.hist.cpu().numpy(), dtype=np.int64)
+        ranks += entry
+        before = np.where(first > 0, ranks[first - 1] + 1, 0)
+        ranks -= np.repeat(before, counts[matched])
+        ranks[entry > np.repeat(last, counts[matched])] = BEYOND
+        return ranks
+
+    def unproven(self, ranks: Array) -> Array:
+        """Queries whose guess stands and whose next positive may have a rank below the limit."""
+        live, guess = self.live.cpu().numpy(), self.guess.cpu().numpy()
+        guessed = np.flatnonzero((guess >= 0) & (live == guess))
+        last = ranks[self.start.cpu().numpy()[guessed] + live[guessed]]
+        failed: Array = guessed[last + 1 < self.limit.cpu().numpy()[guessed]]
+        return failed
+
+
+def _start_counts(
+    task: Comparison, scan: Scan, low: int, high: int, to_threshold: Callable[[Tensor], Tensor],
+    guess: bool,
+) -> RankCounts:  # fmt: skip
+    """The thresholds of the queries [low, high), nothing counted yet."""
+    x, y = scan.x.frame, scan.y.frame
+    device, dtype = x.norms.device, x.norms.dtype
+    counts = torch.from_numpy(task.counts[low:high]).to(device)
+    start = torch.zeros(high - low + 1, dtype=torch.int64, device=device)
+    torch.cumsum(counts, 0, out=start[1:])
+    squares = torch.empty(int(start[-1]), dtype=torch.float64, device=device)
+    scan.own_squares(low, high, start, squares)
+    threshold = to_threshold(squares)
+    live, guessed = counts - 1, torch.full_like(counts, -1)
+    if guess:
+        likely = _likely_last(task, x, y, low, high, start, threshold)
+        guessed = torch.where(likely < live, likely, guessed)
+        live = torch.minimum(live, likely)
+    matched = counts > 0
+    first, last = start[:-1][matched], (start[:-1] + live)[matched]
+    sure = torch.full((high - low,), -torch.inf, dtype=dtype, device=device)
+    cap = sure.clone()
+    sure[matched] = (threshold[first] * (1 - 1e-6)).to(dtype)
+    cap[matched] = (threshold[last] * (1 + 1e-6)).to(dtype)
+    hist = torch.zeros(len(threshold), dtype=torch.int32, device=device)
+    fresh = torch.zeros(high - low, dtype=torch.int32, device=device)
+    limit = torch.from_numpy(task.limit[low:high]).to(device)
+    return RankCounts(sure, cap, live.int(), start, threshold, hist, fresh, limit, guessed.int())
+
+
+def _likely_last(
+    task: Comparison, x: Frame, y: Frame, low: int, high: int, start: Tensor, threshold: Tensor
+) -> Tensor:
+    """The last positive of each query that is likely to have a rank below the limit.
+
+    A sample of the gallery tells where the limit-th neighbour lies, three standard deviations on
+    the safe side. Fewer points then lie below the last threshold followed.
+    """
+    device = start.device
+    likely = torch.full((high - low,), BEYOND, dtype=torch.int64, device=device)
+    expected = task.limit[low:high] * (_SAMPLE / max(len(y), 1))
+    rank = np.ceil(expected + _SAFETY * np.sqrt(expected)).astype(np.int64) + 1
+    useful = np.flatnonzero((task.counts[low:high] >= _MANY) & (rank < _SAMPLE // 2))
+    if len(y) < 4 * _SAMPLE or not len(useful):
+        return likely
+    chosen = np.sort(np.random.default_rng(0).choice(len(y), _SAMPLE, replace=False))
+    sample = y.at(torch.from_numpy(chosen).to(device)).kept()
+    blocks = -(-len(useful) // _GUESS_ROWS)
+    for block in range(blocks):
+        some = useful[block::blocks]  # spread over all classes
+        q, rows = (torch.from_numpy(index).to(device) for index in (some, low + some))
+        squares = short_squares(x, rows, sample).cpu().numpy()
+        own = (task.own_low[low + some, None] <= chosen) & (
+            chosen < task.own_high[low + some, None]
+        )
+        squares[own] = np.inf
+        squares.sort(axis=1)
+        at_rank = torch.from_numpy(squares[np.arange(len(some)), rank[some]]).to(device)
+        at_rank += x.norms[rows]
+        begin, end = start[:-1][q], start[1:][q]
+        entry = _first_at_least(threshold, begin, end, at_rank.double())
+        likely[q] = (entry - begin - 1).clamp(min=0)
+        if block == 0 and float((likely[q] < end - begin - 1).double().mean()) < _PAYS:
+            break  # the positives are near already: nothing to gain
+    return likely
+
+
+def _first_at_least(values: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
+    """First index in [low, high) whose value is at least `value`, else high; element by element."""
+    low, high = low.clone(), high.clone()
+    for _ in range(max(int((high - low).max()), 0).bit_length() if len(low) else 0):
+        going = low < high
+        middle = (low + high) // 2
+        reached = values[middle.clamp(max=len(values) - 1)] >= value
+        high = torch.where(going & reached, middle, high)
+        low = torch.where(going & ~reached, middle + 1, low)
+    return low
 
 
 class TorchScan:
-    """Distances to positives, and scans of tiles, for one task."""
+    """Distances to positives, and counts from tiles, for one comparison."""
 
-    shared = False  # whether threads should take turns: torch has its own for each tile
+    uses_threads = False  # torch has its own for each tile
 
-    def __init__(self, task: Task, x: RankedSet, y: RankedSet) -> None:
-        self._x, self._y = x, y
+    def __init__(self, task: Comparison, x: RankedSet, y: RankedSet) -> None:
+        self.x, self.y = x, y
         self._low, self._high, self._x_skip, self._y_skip = (
             torch.from_numpy(array).to(x.twin.device)
             for array in (task.own_low, task.own_high, task.query_skip, task.gallery_skip)
         )
 
-    def own(self, low: int, high: int, start: Tensor, out: Tensor) -> None:
+    def own_squares(self, low: int, high: int, start: Tensor, out: Tensor) -> None:
         """Exact squared distances from each query of [low, high) to its positives, ascending."""
         # A query whose class is not in the gallery has an empty range where the next class begins.
         new = (self._low[low:high].diff() != 0) | (self._high[low:high].diff() != 0)
@@ -83,248 +381,110 @@ class TorchScan:
             step = max(1, _OWN_ELEMENTS // (own.stop - own.start))
             for c in range(a, b, step):
                 e = min(c + step, b)
-                square = exact_squares(self._x.frame, slice(c, e), self._y.frame, own)
+                square = exact_squares(self.x.frame, slice(c, e), self.y.frame, own)
                 square[self._x_skip[c:e, None] == self._y_skip[own]] = torch.inf
                 values = square.sort(1).values
                 out[int(start[c - low]) : int(start[e - low])] = values[torch.isfinite(values)]
 
-    def counter(self, strip: Strip, low: int) -> Counter:
-        """What counts tiles for this strip, whose first query is `low`."""
-        buffer = self._x.frame.norms.new_empty(TILE * TILE)
+    def counter(self, counts: RankCounts, low: int) -> Counter:
+        """What counts tiles for these queries, the first of which is `low`."""
+        buffer = self.x.frame.norms.new_empty(TILE * TILE)
 
-        def count(left: Frame, a: int, columns: slice, both: bool) -> None:
-            width = columns.stop - columns.start
-            tile = buffer[: len(left) * width].view(len(left), width)
-            short_squares(left, slice(None), self._y.frame, columns, out=tile)
-            self._scan(tile, a, columns.start, strip, low, both)
+        def count_tile(left: Frame, a: int, columns: slice, both: bool) -> None:
+            rows, c, width = len(left), columns.start, columns.stop - columns.start
+            tile = buffer[: rows * width].view(rows, width)
+            short_squares(left, slice(None), self.y.frame, columns, out=tile)
+            tile += self.x.frame.norms[a : a + rows, None]
+            own_low, own_high = self._low[a : a + rows, None], self._high[a : a + rows, None]
+            if int(own_low.min()) < columns.stop and int(own_high.max()) > c:
+                position = torch.arange(c, columns.stop, device=tile.device)
+                tile[(position >= own_low) & (position < own_high)] = torch.inf
+            _count(tile, self.x, a, self.y, c, counts, a - low)
+            if both:
+                _count(tile.T, self.x, c, self.x, a, counts, c)
 
-        return count
-
-    def _scan(self, tile: Tensor, a: int, c: int, strip: Strip, low: int, both: bool) -> None:
-        rows, columns = tile.shape
-        tile += self._x.frame.norms[a : a + rows, None]
-        own_low, own_high = self._low[a : a + rows], self._high[a : a + rows]
-        if int(own_low.min()) < c + columns and int(own_high.max()) > c:
-            place = torch.arange(c, c + columns, device=tile.device)
-            tile[(place >= own_low[:, None]) & (place < own_high[:, None])] = torch.inf
-        _count(tile, self._x, a, self._y, c, strip, a - low)
-        if both:
-            _count(tile.T, self._x, c, self._x, a, strip, c)
+        return count_tile
 
 
 def _count(
-    tile: Tensor, x: RankedSet, row0: int, y: RankedSet, column0: int, strip: Strip, q0: int
+    tile: Tensor, x: RankedSet, row0: int, y: RankedSet, column0: int, counts: RankCounts, q0: int
 ) -> None:
-    """The tile's rows are queries q0... of the strip; their own classes are at infinity."""
+    """The tile's rows are queries q0... of the counts; their own classes are at infinity."""
     rows, columns = tile.shape
     q = slice(q0, q0 + rows)
     bands = x.frame.band[row0 : row0 + rows, None], y.frame.band[column0 : column0 + columns]
     margin = bands[0] + bands[1]
-    nearer = tile + margin < strip.sure[q, None]
-    open_pairs = (tile - margin <= strip.cap[q, None]).logical_and_(nearer.logical_not())
+    nearer = tile + margin < counts.sure[q, None]
+    open_pairs = (tile - margin <= counts.cap[q, None]).logical_and_(nearer.logical_not())
     certain = nearer.sum(1, dtype=torch.int32)
-    live = strip.live[q] >= 0
-    strip.hist.index_add_(0, strip.start[:-1][q][live], certain[live])
-    strip.fresh[q] += certain
+    live = counts.live[q] >= 0
+    counts.hist.index_add_(0, counts.start[:-1][q][live], certain[live])
+    counts.fresh[q] += certain
 
     i, j = open_pairs.nonzero(as_tuple=True)
     if len(i):
         # Count each such negative at the first positive it precedes.
         value, around = tile[i, j], margin[i, j]
-        begin = strip.start[:-1][q][i]
-        end = begin + strip.live[q][i] + 1
-        place = first_at_least(strip.threshold, begin, end, (value - around).double())
-        inside = place < end
-        at = strip.threshold[place.clamp(max=len(strip.threshold) - 1)]
-        unsure = inside & (at <= (value + around).double())
+        begin = counts.start[:-1][q][i]
+        end = begin + counts.live[q][i] + 1
+        entry = _first_at_least(counts.threshold, begin, end, (value - around).double())
+        threshold = counts.threshold[entry.clamp(max=len(counts.threshold) - 1)]
+        unsure = (entry < end) & (threshold <= (value + around).double())
         pick = unsure.nonzero().flatten()
         a, b = row0 + i[pick], column0 + j[pick]
         square = torch.zeros(len(pick), dtype=torch.float64, device=tile.device)
         apart = (x.twin[a] != y.twin[b]).nonzero().flatten()
         square[apart] = x.frame.squares(a[apart], b[apart], y.frame)
-        place[pick] = first_at_least(strip.threshold, place[pick], end[pick], square)
-        inside = place < end
-        one = torch.ones(1, dtype=torch.int32, device=tile.device)
-        strip.hist.index_add_(0, place[inside], one.expand(int(inside.sum())))
-        strip.fresh[q] += torch.bincount(i[inside], minlength=rows).int()
-    _retire(strip, q0, rows)
+        entry[pick] = _first_at_least(counts.threshold, entry[pick], end[pick], square)
+        inside = entry < end
+        counts.hist.index_add_(0, entry[inside], torch.ones_like(entry[inside], dtype=torch.int32))
+        counts.fresh[q] += torch.bincount(i[inside], minlength=rows).int()
+    _retire(counts, q0, rows)
 
 
-def _retire(strip: Strip, q0: int, rows: int) -> None:
+def _retire(counts: RankCounts, q0: int, rows: int) -> None:
     """Drop positives whose rank passed the limit."""
     q = slice(q0, q0 + rows)
-    due = ((strip.live[q] > 0) & (strip.fresh[q] > strip.live[q])).nonzero().flatten() + q0
+    due = ((counts.live[q] > 0) & (counts.fresh[q] > counts.live[q])).nonzero().flatten() + q0
     if not len(due):
         return
-    strip.fresh[due] = 0
-    first, count = strip.start[due], strip.live[due].long() + 1
-    k = torch.arange(int(count.max()), device=first.device)
-    entry = (first[:, None] + k).clamp(max=len(strip.hist) - 1)
-    rank = strip.hist[entry].cumsum(1) + k
-    passed = (rank >= strip.limit[due, None]) & (k < count[:, None])
-    any_passed = passed.any(1)
-    last = torch.where(any_passed, (passed.int().argmax(1) - 1).clamp(min=0), count - 1)
-    strip.live[due] = last.to(strip.live.dtype)
-    strip.cap[due] = (strip.threshold[first + last] * 1.000001).to(strip.cap.dtype)
-
-
-# Tiles of a comparison shared between threads, so that no two write to the same queries at once.
-
-Tile = tuple[int, int]  # the first row and the first column
-Work = Callable[[int, int], None]
-
-
-class Turns:
-    """Hands out the tiles of `rows` and `columns`, those of one row of tiles one after another.
-
-    With `both` a tile counts for the queries of its rows and of its columns, and columns begin at
-    the row's own; else for those of its rows alone. No tile is handed out while another is at work
-    on its queries. Rows of tiles that nobody has begun take no memory.
-
-    >>> turns = Turns(range(3), range(3), both=True)
-    >>> first, second = turns.take(), turns.take()
-    >>> first, second, turns.take(done=first)
-    ((0, 0), (1, 1), (0, 2))
-    """
-
-    def __init__(self, rows: range, columns: range, *, both: bool) -> None:
-        self._columns, self._both = columns, both
-        self._closed = list(rows)
-        self._open: dict[int, list[int]] = {}
-        self._busy: set[int] = set()
-        self._changed = Condition()
-
-    def take(self, done: Tile | None = None) -> Tile | None:
-        """The next tile for who is `done` with another; None when there are none, or on `stop`.
-
-        Waits while all that is left must wait for others.
-        """
-        with self._changed:
-            if done is not None:
-                self._busy -= self._written(done)
-                self._changed.notify_all()
-            while self._closed or self._open:
-                tile = self._free(None if done is None else done[0])
-                if tile is not None:
-                    self._busy |= self._written(tile)
-                    return tile
-                self._changed.wait()
-            return None
-
-    def stop(self) -> None:
-        """Hand out no more."""
-        with self._changed:
-            self._closed, self._open = [], {}
-            self._changed.notify_all()
-
-    def _free(self, row: int | None) -> Tile | None:
-        begun = [a for a in self._open if a != row]
-        for a in [*([row] if row in self._open else []), *begun]:
-            tile = self._first_of(a)
-            if tile is not None:
-                return tile
-        for n, a in enumerate(self._closed):
-            if a not in self._busy:
-                del self._closed[n]
-                self._open[a] = [c for c in self._columns if c >= a or not self._both]
-                return self._first_of(a)
-        return None
-
-    def _first_of(self, a: int) -> Tile | None:
-        if a in self._busy:
-            return None
-        left = self._open[a]
-        for n, c in enumerate(left):
-            if not self._both or c not in self._busy:
-                del left[n]
-                if not left:
-                    del self._open[a]
-                return a, c
-        return None
-
-    def _written(self, tile: Tile) -> set[int]:
-        return set(tile) if self._both else {tile[0]}
-
-
-def in_turn(turns: Turns, worker: Callable[[], Work], threads: int) -> Iterator[None]:
-    """Do all tiles, each by one of the workers; yields after each tile.
-
-    `worker` is called once in each of the `threads`, which divide torch's own among them.
-    """
-    if threads == 1:
-        work = worker()
-        tile = turns.take()
-        while tile is not None:
-            work(*tile)
-            yield
-            tile = turns.take(tile)
-        return
-    before = torch.get_num_threads()
-    ended: SimpleQueue[BaseException | bool] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            torch.set_num_threads(max(before // threads, 1))  # of this thread alone
-            work, tile = worker(), turns.take()
-            while tile is not None:
-                work(*tile)
-                ended.put(False)
-                tile = turns.take(tile)
-            ended.put(True)
-        except BaseException as error:
-            turns.stop()
-            ended.put(error)
-
-    try:
-        with ThreadPoolExecutor(threads, "uncollapse-tiles") as pool:
-            for _ in range(threads):
-                pool.submit(run)
-            try:
-                at_work = threads
-                while at_work:
-                    news = ended.get()
-                    if isinstance(news, BaseException):
-                        raise news
-                    at_work -= news
-                    if not news:
-                        yield
-            finally:
-                turns.stop()
-    finally:
-        torch.set_num_threads(before)  # for threads that are yet to begin
-
-
-# The scan of `_tile_scan` by the compiled kernels, where they may look at the points' memory.
-
-_ALL = slice(None)
-_SHARED_FROM = 1 << 14  # distances to positives from which threads share them
+    counts.fresh[due] = 0
+    first, followed = counts.start[due], counts.live[due].long() + 1
+    k = torch.arange(int(followed.max()), device=first.device)
+    entry = (first[:, None] + k).clamp(max=len(counts.hist) - 1)
+    rank = counts.hist[entry].cumsum(1) + k
+    passed = (rank >= counts.limit[due, None]) & (k < followed[:, None])
+    last = torch.where(passed.any(1), (passed.int().argmax(1) - 1).clamp(min=0), followed - 1)
+    counts.live[due] = last.to(counts.live.dtype)
+    counts.cap[due] = (counts.threshold[first + last] * 1.000001).to(counts.cap.dtype)
 
 
 class CompiledScan:
-    """The same as `TorchScan`."""
+    """The same as `TorchScan` by compiled kernels, where they may look at the points' memory."""
 
-    shared = True
+    uses_threads = True
 
-    def __init__(self, kernels: ModuleType, task: Task, x: RankedSet, y: RankedSet) -> None:
-        self._kernels, self._task = kernels, task
-        self._x, self._y = (kernels.RankedPoints(*_arrays(points)) for points in (x, y))
-        self._columns = y.frame
+    def __init__(self, kernels: ModuleType, task: Comparison, x: RankedSet, y: RankedSet) -> None:
+        self.x, self.y, self._kernels, self._task = x, y, kernels, task
+        self._points = [kernels.RankedPoints(*_arrays(ranked)) for ranked in (x, y)]
 
-    def own(self, low: int, high: int, start: Tensor, out: Tensor) -> None:
+    def own_squares(self, low: int, high: int, start: Tensor, out: Tensor) -> None:
         """Exact squared distances from each query of [low, high) to its positives, ascending."""
-        t, begin = self._task, start.numpy()
+        t, begin, squares = self._task, start.numpy(), out.numpy()
         mutual = t.gallery is None and low == 0 and high == len(t.own_low)
 
         def measure(part: tuple[int, int]) -> None:
             self._kernels.own_squares(
-                self._x, self._y, *part, low, t.own_low, t.own_high, t.query_skip, t.gallery_skip,
-                mutual, begin, out.numpy(),
+                *self._points, *part, low, t.own_low, t.own_high, t.query_skip, t.gallery_skip,
+                mutual, begin, squares,
             )  # fmt: skip
 
-        parts = [
-            (low + a, low + b)
-            for a, b in _shares(t.own_low[low:high], begin, torch.get_num_threads())
-        ]
+        threads = torch.get_num_threads() if begin[-1] >= _SHARED_FROM else 1
+        # Ranges of queries with about as many positives each, none of which divides a class.
+        wanted = np.searchsorted(begin, begin[-1] * np.arange(1, threads) / threads)
+        classes = np.flatnonzero(np.diff(t.own_low[low:high])) + 1
+        ends = np.r_[classes, high - low][np.searchsorted(classes, wanted)]
+        parts = list(pairwise((low + np.unique(np.r_[0, ends, high - low])).tolist()))
         if len(parts) == 1:
             measure(parts[0])
         else:
@@ -334,141 +494,170 @@ class CompiledScan:
         bounds = np.r_[0, np.flatnonzero(np.diff(counts)) + 1, high - low]
         for a, b in pairwise(bounds.tolist()):  # queries with equally many positives
             if counts[a] >= self._kernels.SORTED_BELOW:
-                out[begin[a] : begin[b]].numpy().reshape(b - a, counts[a]).sort(axis=1)
+                squares[begin[a] : begin[b]].reshape(b - a, counts[a]).sort(axis=1)
 
-    def counter(self, strip: Strip, low: int) -> Counter:
-        """What counts tiles for this strip, whose first query is `low`: one for each thread."""
-        names = self._kernels.StripArrays._fields
-        known = self._kernels.StripArrays(*(getattr(strip, n).numpy() for n in names))
-        buffer = torch.empty(TILE * TILE, dtype=self._columns.norms.dtype)
+    def counter(self, counts: RankCounts, low: int) -> Counter:
+        """What counts tiles for these queries, the first of which is `low`, in one thread."""
+        names = self._kernels.CountArrays._fields
+        known = self._kernels.CountArrays(*(getattr(counts, name).numpy() for name in names))
+        frame = self.y.frame
+        buffer = torch.empty(TILE * TILE, dtype=frame.norms.dtype)
         pairs, grouped = (np.empty(TILE * TILE + 1, np.int32) for _ in range(2))
         own = self._task.own_low, self._task.own_high
 
-        def count(left: Frame, a: int, columns: slice, both: bool) -> None:
-            right, norms = self._columns.block(columns), self._columns.norms[columns]
+        def count_tile(left: Frame, a: int, columns: slice, both: bool) -> None:
+            right, norms = frame.block(columns), frame.norms[columns]
             tile = buffer[: len(left) * len(right)].view(len(left), len(right))
             # Without the norms: adding them is another pass over the tile.
-            torch.addmm(norms, left.block(_ALL), right.T, beta=0.0, alpha=-2.0, out=tile)
+            torch.addmm(norms, left.block(slice(None)), right.T, beta=0.0, alpha=-2.0, out=tile)
             self._kernels.count_tile(
-                tile.numpy(), a, columns.start, self._x, self._y, *own, low, known,
-                both, pairs, grouped,
-            )  # fmt: skip
+                tile.numpy(),
+                a,
+                columns.start,
+                *self._points,
+                *own,
+                low,
+                known,
+                both,
+                pairs,
+                grouped,
+            )
 
-        return count
+        return count_tile
+
+
+def _arrays(ranked: RankedSet) -> list[Array]:
+    frame = ranked.frame
+    factor = frame.factor
+    if not isinstance(factor, Tensor):
+        factor = torch.full((len(frame.given),), factor, dtype=torch.float64)
+    tensors = (frame.given, frame.order, factor, frame.norms, frame.band, ranked.twin)
+    return [tensor.numpy() for tensor in tensors if tensor is not None]
 
 
 Scan = CompiledScan | TorchScan
 
 
-def scan_for(task: Task, x: RankedSet, y: RankedSet) -> Scan:
+def _scan_for(task: Comparison, x: RankedSet, y: RankedSet) -> Scan:
     """Compiled on a CPU if numba is there, in torch otherwise."""
     kernels = compiled.kernels if on_host(x.twin) else None
     return TorchScan(task, x, y) if kernels is None else CompiledScan(kernels, task, x, y)
 
 
-def _shares(own_low: Array, start: Array, threads: int) -> list[tuple[int, int]]:
-    """Ranges of queries with about as many positives each, none of which divides a class."""
-    if start[-1] < _SHARED_FROM:
-        threads = 1
-    wanted = np.searchsorted(start, start[-1] * np.arange(1, threads) / threads)
-    classes = np.flatnonzero(np.diff(own_low)) + 1
-    bounds = np.r_[classes, len(own_low)][np.searchsorted(classes, wanted)]
-    return list(pairwise(np.unique(np.r_[0, bounds, len(own_low)]).tolist()))
-
-
-def _arrays(points: RankedSet) -> list[Any]:
-    frame = points.frame
-    factor = frame.factor
-    if not isinstance(factor, Tensor):
-        factor = torch.full((len(frame.given),), factor, dtype=torch.float64)
-    tensors = (frame.given, frame.order, factor, frame.norms, frame.band, points.twin)
-    return [tensor.numpy() for tensor in tensors if tensor is not None]
-
-
-# Exact ranks of the positives of every query by counting, tile by tile, in bounded memory.
-
-_BYTES_PER_ENTRY = 40  # threshold, count, rank and their temporaries, a positive
-_BYTES = TypeAdapter(ByteSize)
-_BYTES_PER_ROW = 200  # indices, norms, bands, state and results, a query or gallery row
-
-
 class _Plan(NamedTuple):
-    """How the task fits the memory: queries a strip, if tiles serve both sides, a copy, threads."""
+    """How the work fits into the memory.
 
-    strips: list[tuple[int, int]]
+    `ranges` of queries are ranked together; with `both` a tile serves the queries of its rows and
+    of its columns; `resident`: a narrow copy of all points is kept.
+    """
+
+    ranges: list[slice]
     both: bool
     resident: bool
     threads: int
 
 
 def positive_ranks(
-    task: Task, *, normalize: bool, ties: str, max_memory: int,
+    task: Comparison,
+    *,
+    normalize: bool,
+    ties: str,
+    max_memory: int,
     report: Callable[[int, int], object] = lambda done, total: None,
-) -> Iterator[tuple[int, int, Array, Array]]:  # fmt: skip
+) -> Iterator[RankBlock]:
     """Yield `(low, high, start, ranks)`: 0-based ranks of the positives of query positions.
 
     The positives of position `low + i` are `ranks[start[i] : start[i + 1]]`, ascending; a rank at
     or past the query's limit may be given as `BEYOND`.
     """
     plan = _plan(task, max_memory)
-    sets = ranked_sets(task.sets(), normalize=normalize, resident=plan.resident)
+    sets = ranked_sets(task, normalize=normalize, resident=plan.resident)
     x, y = sets[0], sets[-1]
-    scan = scan_for(task, x, y)
-    opened = partial(open_strip, normalize=normalize, ties=ties)
-    tiles = sum(len(range(low, high, TILE)) for low, high in plan.strips)
+    to_threshold = partial(tie_thresholds, zoom=x.frame.zoom, normalize=normalize, ties=ties)
+    tiles = sum(len(range(part.start, part.stop, TILE)) for part in plan.ranges)
     total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(range(0, len(y), TILE))
     ticks = count(1)
-    for low, high in plan.strips:
-        strip = opened(task, x.frame, y.frame, low, high, scan.own)
-        for _ in _scan(scan, x, y, strip, low, high, plan):
-            report(next(ticks), total)
-        start, ranks = strip.start.cpu().numpy(), ranks_of(strip)
-        failed = unproven(strip, ranks)
+    scan = _scan_for(task, x, y)
+    for part in plan.ranges:
+        low, high = part.start, part.stop
+        counts = _start_counts(task, scan, low, high, to_threshold, guess=True)
+        _count_all(scan, counts, low, high, plan, lambda: report(next(ticks), total))
+        start, ranks = counts.start.cpu().numpy(), counts.ranks()
+        failed = counts.unproven(ranks)
         if len(failed):  # the guess at the limit was too low for these few: once more without
             some = task.of_queries(low + failed)
             few = x.at(torch.from_numpy(low + failed).to(x.twin.device))
-            again = scan_for(some, few, y)
-            rest = opened(some, few.frame, y.frame, 0, len(failed), again.own, guess=False)
-            for _ in _scan(again, few, y, rest, 0, len(failed), plan._replace(both=False)):
-                pass
-            begin, counts = rest.start.cpu().numpy()[:-1], some.counts
-            place = np.arange(counts.sum()) + np.repeat(start[failed] - begin, counts)
-            ranks[place] = ranks_of(rest)
+            again = _scan_for(some, few, y)
+            exact = _start_counts(some, again, 0, len(failed), to_threshold, guess=False)
+            _count_all(again, exact, 0, len(failed), plan._replace(both=False), lambda: None)
+            begin = exact.start.cpu().numpy()[:-1]
+            entry = np.arange(some.counts.sum()) + np.repeat(start[failed] - begin, some.counts)
+            ranks[entry] = exact.ranks()
         yield low, high, start, ranks
 
 
-def _scan(
-    scan: Scan, x: RankedSet, y: RankedSet, strip: Strip, low: int, high: int, plan: _Plan
-) -> Iterator[None]:
+def _count_all(
+    scan: Scan, counts: RankCounts, low: int, high: int, plan: _Plan, tick: Tick
+) -> None:
     """Compare the queries [low, high) with the gallery, a tile at a time."""
 
-    def worker() -> Callable[[int, int], None]:
-        count = scan.counter(strip, low)
-        left: dict[int, Frame] = {}
+    def start_row(a: int) -> Callable[[int], None]:
+        count_tile = scan.counter(counts, low)
+        left = scan.x.frame.at(slice(a, min(a + TILE, high))).kept()
+        return lambda c: count_tile(
+            left, a, slice(c, min(c + TILE, len(scan.y))), plan.both and c > a
+        )
 
-        def compare(a: int, c: int) -> None:
-            if a not in left:
-                left.clear()
-                left[a] = x.frame.at(slice(a, min(a + TILE, high))).kept()
-            count(left[a], a, slice(c, min(c + TILE, len(y))), plan.both and c > a)
-
-        return compare
-
-    rows, columns = range(low, high, TILE), range(0, len(y), TILE)
+    rows, columns = range(low, high, TILE), range(0, len(scan.y), TILE)
     most = -(-len(rows) // 2) if plan.both else len(rows)
-    threads = min(plan.threads, most) if scan.shared else 1
-    yield from in_turn(Turns(rows, columns, both=plan.both), worker, threads)
+    threads = min(plan.threads, most) if scan.uses_threads else 1
+    each_tile(start_row, rows, columns, both=plan.both, threads=threads, tick=tick)
 
 
-def _plan(task: Task, max_memory: int) -> _Plan:
+def each_tile(
+    start_row: StartRow, rows: range, columns: range, *, both: bool, threads: int, tick: Tick
+) -> None:
+    """Do every tile once, each row of tiles in one of the threads; `tick` is called for each.
+
+    `start_row(a)` returns what does tile (a, c). With `both` a tile counts for the queries of its
+    rows and of its columns, and the columns begin at the row's own. No two threads count for the
+    same queries at a time. The threads divide torch's own among them.
+    """
+    locks = {a: Lock() for a in rows}
+
+    def tiles_of(a: int) -> Iterator[None]:
+        do_tile = start_row(a)
+        for c in columns[columns.index(a) :] if both else columns:
+            with locks[a], locks[c] if both and c > a else nullcontext():  # ascending: no deadlock
+                do_tile(c)
+            yield
+
+    if threads == 1:
+        for a in rows:
+            for _ in tiles_of(a):
+                tick()
+        return
+    before = torch.get_num_threads()
+    own = (max(before // threads, 1),)
+    pool = ThreadPoolExecutor(threads, "uncollapse-tiles", torch.set_num_threads, own)
+    try:
+        for done in pool.map(lambda a: sum(1 for _ in tiles_of(a)), rows):
+            for _ in range(done):
+                tick()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)  # for threads that are yet to begin
+
+
+def _plan(task: Comparison, max_memory: int) -> _Plan:
     """Fit the work into the memory, or say what it would take."""
     queries, width = task.queries.shape
     points = queries + (0 if task.gallery is None else len(task.gallery))
-    item = torch.finfo(narrow_dtype()).bits // 8
+    item = torch.finfo(screen_dtype()).bits // 8
     fixed = _BYTES_PER_ROW * points
     fixed += item * TILE * TILE * 4 + TILE * width * 40 + (8 << 20)
-    entries = task.counts.astype(np.int64)
-    least = fixed + _BYTES_PER_ENTRY * max(int(entries.max()), 1)
+    most = max(int(task.counts.max()), 1)
+    least = fixed + _BYTES_PER_POSITIVE * most
     if max_memory < least:
         raise InputError(
             "max_memory", f"{max_memory / 1e6:.0f} MB", f"at least {-(-least // 10**6)} MB here"
@@ -478,19 +667,27 @@ def _plan(task: Task, max_memory: int) -> _Plan:
     more = min(torch.get_num_threads() - 1, (max_memory - least) // (2 * each))
     left = max_memory - fixed - more * each
     copy = item * points * width
-    whole = _BYTES_PER_ENTRY * int(entries.sum())
+    whole = _BYTES_PER_POSITIVE * int(task.counts.sum())
     if task.gallery is None and whole <= left:
-        return _Plan([(0, queries)], True, copy <= left - whole, 1 + more)
+        return _Plan([slice(0, queries)], True, copy <= left - whole, 1 + more)
     resident = copy <= left // 2
-    room = max((left - copy * resident) // _BYTES_PER_ENTRY, int(entries.max()))
-    ends = np.cumsum(entries)
-    strips, low = [], 0
-    while low < queries:
+    room = max((left - copy * resident) // _BYTES_PER_POSITIVE, most)
+    return _Plan(pieces(task.counts, room), False, resident, 1 + more)
+
+
+def pieces(counts: Array, most: int) -> list[slice]:
+    """Neighbouring entries taken together while their counts add up to at most `most`.
+
+    >>> pieces(np.array([2, 2, 9, 1]), 4)
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    ends, parts, low = np.cumsum(counts), [], 0
+    while low < len(counts):
         used = int(ends[low - 1]) if low else 0
-        high = max(int(np.searchsorted(ends, used + room, side="right")), low + 1)
-        strips.append((low, high))
+        high = max(int(np.searchsorted(ends, used + most, side="right")), low + 1)
+        parts.append(slice(low, high))
         low = high
-    return _Plan(strips, False, resident, 1 + more)
+    return parts
 
 
 def parse_bytes(value: int | str, name: str = "max_memory") -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,30 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.metrics.rank_tasks import BEYOND, TIES, joint_ids, make_task, two_sets
-from uncollapse.metrics.ranking import parse_bytes, positive_ranks
+from uncollapse.metrics.ranking import (
+    BEYOND,
+    TIES,
+    Comparison,
+    joint_ids,
+    parse_bytes,
+    positive_ranks,
+    two_sets,
+)
 from uncollapse.metrics.re_ranking import ReRanking, reranked_ranks
 from uncollapse.metrics.result_table import Result
-from uncollapse.metrics.retrieval_scores import Terms, check_ks, means
+from uncollapse.metrics.retrieval_scores import check_ks, means, query_terms
 
 __all__ = ["ReidResult", "reid", "searching_rows"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReidResult(Result):
     """Means over the queries that have a match under another camera; NaN if none has.
 
-    `per_query` holds each mean's terms in the order of the queries, NaN where there is no match.
+    `map` is the mean average precision over **all** matches (not MAP@R), `cmc[k]` the share of
+    queries with a match among the first k, `minp` the mean of (number of matches)/(1-based rank of
+    the last match). `per_query` holds what each query adds to the means, in the order of the
+    queries, NaN where there is no match.
     """
 
     map: float
@@ -37,18 +48,6 @@ class ReidResult(Result):
     gallery_size: int
     junk: int
     per_query: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name: mAP, cmc@k, mINP, and the counts."""
-        return {
-            "mAP": self.map,
-            **{f"cmc@{k}": value for k, value in self.cmc.items()},
-            "mINP": self.minp,
-            "queries": self.queries,
-            "queries_without_match": self.queries_without_match,
-            "gallery_size": self.gallery_size,
-            "junk": self.junk,
-        }
 
 
 def reid(
@@ -72,12 +71,9 @@ def reid(
     A gallery item with the query's id and the query's camera is taken out of its ranking; items of
     id -1 (junk) are taken out of all; items of id 0 (distractors) stay, and are wrong for everyone.
 
-    mAP is the plain mean over queries of the average precision over **all** matches (not MAP@R):
     `average="hits"` takes the precision at each match, as today's toolboxes do;
-    `average="trapezoid"` takes the area under the interpolated curve, as the data set's first
-    evaluation script did. CMC@k is the share of queries with a match among the first k. mINP is
-    the mean of (number of matches)/(1-based rank of the last match). Ties and exactness are those
-    of `retrieval`.
+    `average="trapezoid"` the area under the interpolated curve, as the data set's first evaluation
+    script did. Ties and exactness are those of `retrieval`.
 
     With `rerank=ReRanking()` the gallery, without its junk, is ordered by the re-ranked distances
     of `metrics.rerank`; those that differ by less than 1e-12 are ties.
@@ -90,57 +86,75 @@ def reid(
     check_choice("average", average, ("hits", "trapezoid"))
     if rerank is not None and not isinstance(rerank, ReRanking):
         raise InputError("rerank", repr(rerank), "ReRanking(k1, k2, lambda_value) or None")
-    budget = parse_bytes(max_memory)
-    wanted = check_ks(ks)
-    x, y = two_sets(queries, gallery)
-    asked = (len(x), "query_ids")
-    nobody = np.flatnonzero(_is(query_ids, -1, *asked) | _is(query_ids, 0, *asked))
-    if len(nobody):
-        raise InputError("query_ids", f"-1 or 0 in row {nobody[0]}", "ids of persons only")
-    keep = ~_is(gallery_ids, -1, len(y), "gallery_ids")
-    q_ids, g_ids = joint_ids(query_ids, len(x), gallery_ids, len(y), ("query_ids", "gallery_ids"))
-    q_cams, g_cams = joint_ids(
-        query_cams, len(x), gallery_cams, len(y), ("query_cams", "gallery_cams")
-    )
-    if not keep.any():
-        raise InputError("gallery_ids", "junk (-1) only", "at least one item that is not junk")
-    if not keep.all():
-        y, g_ids, g_cams = y[torch.from_numpy(keep).to(y.device)], g_ids[keep], g_cams[keep]
-    task = make_task(x, q_ids, y, g_ids, q_cams, g_cams, lambda r: np.full(len(r), BEYOND))
-    names = ["mAP", *(f"cmc@{k}" for k in wanted), "mINP"]
-    terms = Terms(len(x), names)
-    how: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
+    budget, ks = parse_bytes(max_memory), check_ks(ks)
+    task, junk = _compared(queries, query_ids, query_cams, gallery, gallery_ids, gallery_cams)
+    options: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
     with ExitStack() as stack:
         if rerank is None:
             report = stack.enter_context(progress_reporter(progress, "re-identification"))
-            found = positive_ranks(task, **how, report=report)
+            blocks = positive_ranks(task, **options, report=report)
         else:
-            found = reranked_ranks(task, x, y, rerank, **how, progress=progress)
-        for low, high, start, ranks in found:
-            terms.add_reid(task.query_order[low:high], start, ranks, wanted, average)
-    kept = ~np.isnan(terms.values["mAP"])
-    mean = means(terms.values, kept)
+            blocks = reranked_ranks(task, rerank, **options, progress=progress)
+        names = ["mAP", *(f"cmc@{k}" for k in ks), "mINP"]
+        terms = query_terms(task, names, blocks, partial(_terms, ks=ks, average=average))
+    kept = ~np.isnan(terms["mAP"])
+    mean = means(terms, kept)
     return ReidResult(
         map=mean["mAP"],
-        cmc={k: mean[f"cmc@{k}"] for k in wanted},
+        cmc={k: mean[f"cmc@{k}"] for k in ks},
         minp=mean["mINP"],
-        queries=len(x),
+        queries=len(kept),
         queries_without_match=int((~kept).sum()),
-        gallery_size=len(y),
-        junk=int((~keep).sum()),
-        per_query=terms.values,
+        gallery_size=len(task.gallery_order),
+        junk=junk,
+        per_query=terms,
     )
 
 
-def searching_rows(ids: Array) -> Array:
+def _compared(
+    queries: ArrayLike, query_ids: ArrayLike, query_cams: ArrayLike,
+    gallery: ArrayLike, gallery_ids: ArrayLike, gallery_cams: ArrayLike,
+) -> tuple[Comparison, int]:  # fmt: skip
+    """The comparison without junk, and how much of the gallery is junk."""
+    x, y = two_sets(queries, gallery)
+    nobody = np.setdiff1d(np.arange(len(x)), searching_rows(query_ids, len(x), "query_ids"))
+    if len(nobody):
+        raise InputError("query_ids", f"-1 or 0 in row {nobody[0]}", "ids of persons only")
+    keep = ~_is(gallery_ids, -1, len(y), "gallery_ids")
+    ids = joint_ids(query_ids, len(x), gallery_ids, len(y), ("query_ids", "gallery_ids"))
+    cams = joint_ids(query_cams, len(x), gallery_cams, len(y), ("query_cams", "gallery_cams"))
+    if not keep.any():
+        raise InputError("gallery_ids", "junk (-1) only", "at least one item that is not junk")
+    y = y[torch.from_numpy(keep).to(y.device)]
+    task = Comparison.of(x, y, (ids[0], ids[1][keep]), (cams[0], cams[1][keep]), BEYOND)
+    return task, int((~keep).sum())
+
+
+def _terms(
+    ranks: Array, first: Array, counts: Array, *, ks: Sequence[int], average: str
+) -> dict[str, Array]:
+    """The formulas of `ReidResult`."""
+    matches_before = np.arange(len(ranks)) - np.repeat(first, counts)
+    precision = (matches_before + 1) / (ranks + 1.0)
+    if average == "trapezoid":
+        # Precision just before the match: 1 at the top of the list.
+        before = np.where(ranks > 0, matches_before / np.maximum(ranks, 1), 1.0)
+        precision = (precision + before) / 2
+    terms: dict[str, Array] = {f"cmc@{k}": ranks[first] < k for k in ks}
+    terms["mAP"] = np.add.reduceat(precision, first) / counts
+    terms["mINP"] = counts / (ranks[first + counts - 1] + 1.0)
+    return terms
+
+
+def searching_rows(ids: ArrayLike, n: int | None = None, name: str = "ids") -> Array:
     """Rows whose id is a person's: junk (-1) and distractors (0) search for nobody.
 
     >>> searching_rows(np.array([3, 0, -1, 4])).tolist()
     [0, 3]
     """
-    return np.flatnonzero(~_is(ids, -1, len(ids), "ids") & ~_is(ids, 0, len(ids), "ids"))
+    return np.flatnonzero(~_is(ids, -1, n, name) & ~_is(ids, 0, n, name))
 
 
-def _is(ids: ArrayLike, value: int, n: int, name: str) -> Array:
+def _is(ids: ArrayLike, value: int, n: int | None, name: str) -> Array:
     array = label_array(ids, n, name)
-    return array == value if array.dtype.kind in "iuf" else np.zeros(n, bool)
+    return array == value if array.dtype.kind in "iuf" else np.zeros(len(array), bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,135 +14,21 @@ from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, short_squares, working_dtype
-from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists, pieces
-from uncollapse.metrics.rank_tasks import Task, two_sets
-from uncollapse.metrics.ranking import parse_bytes
+from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
+from uncollapse.metrics.ranking import (
+    Comparison,
+    RankBlock,
+    check_directions,
+    parse_bytes,
+    pieces,
+    two_sets,
+)
 
-__all__ = [
-    "ReRanked",
-    "ReRanking",
-    "expanded",
-    "k_reciprocal",
-    "min_sums",
-    "neighbour_means",
-    "rerank",
-    "reranked_ranks",
-    "weighted",
-]
-
-
-# k-reciprocal encoding of rows as sparse vectors: Zhong et al. 2017, sections 3.2 to 3.4.
+__all__ = ["ReRanked", "ReRanking", "rerank"]
 
 Sparse = Any  # a scipy.sparse array
 _ROWS = 1024  # rows whose sets are made together
 _PAIRS = 1 << 19  # entries compared together
-
-
-def k_reciprocal(lists: Array) -> Sparse:
-    """R(i), (3): the rows of list i in whose own list i is, as ones of row i.
-
-    >>> k_reciprocal(np.array([[0, 1], [1, 0], [2, 1]])).toarray().tolist()
-    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
-    """
-    member = _members(lists, 1, np.int32)
-    both = member.multiply(member.T).tocsr()
-    both.sort_indices()
-    return both
-
-
-def expanded(whole: Sparse, half: Sparse) -> Sparse:
-    """R*(i), (4): R(i, k) with R(c, k/2) of each c in it that shares more than 2/3 of that with it.
-
-    >>> from scipy.sparse import csr_array
-    >>> whole = csr_array(np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]]))
-    >>> half = csr_array(np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]]))
-    >>> expanded(whole, half).toarray().tolist()  # of rows 1 and 2 the first has a half: too little
-    [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
-    """
-    sizes = np.diff(half.indptr)
-    parts = []
-    for low in range(0, whole.shape[0], _ROWS):
-        mine = whole[low : low + _ROWS]
-        shared = mine.multiply(mine @ half.T).tocsr()
-        shared.data = (3 * shared.data > 2 * sizes[shared.indices]).astype(shared.dtype)
-        shared.eliminate_zeros()
-        sets = (mine + shared @ half).tocsr()
-        sets.data[:] = 1
-        parts.append(sets)
-    return _stacked(parts)
-
-
-def weighted(sets: Sparse, frame: Frame, farthest: Array) -> Sparse:
-    """V, (7): exp(-d) of the members of each set, over their sum.
-
-    d is the squared distance over the largest of the row, as in the authors' code.
-    """
-    owner = np.repeat(np.arange(sets.shape[0]), np.diff(sets.indptr))
-    values = np.empty(len(owner))
-    device = frame.norms.device
-    for low in range(0, len(owner), _PAIRS):
-        part = slice(low, low + _PAIRS)
-        i, j = (torch.from_numpy(a[part].astype(np.int64)) for a in (owner, sets.indices))
-        square = frame.squares(i.to(device), j.to(device)).cpu().numpy()
-        values[part] = np.exp(-square / farthest[owner[part]])
-    # No set is empty: each row is in its own.
-    values /= np.add.reduceat(values, sets.indptr[:-1])[owner]
-    return _csr(values, sets.indices, sets.indptr, sets.shape)
-
-
-def neighbour_means(v: Sparse, lists: Array) -> Sparse:
-    """Local query expansion, (11): of each row the mean of v over its list, itself included."""
-    share = _members(lists, 1 / lists.shape[1], np.float64)
-    parts = [share[low : low + _ROWS] @ v for low in range(0, v.shape[0], _ROWS)]
-    return _stacked(parts)
-
-
-def min_sums(asking: Sparse, columns: Sparse) -> Array:
-    """Σ_c min(v_qc, v_gc), (10), of a few rows q with all rows g, which come by column (CSC).
-
-    >>> from scipy.sparse import csr_array
-    >>> rows = csr_array(np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]]))
-    >>> min_sums(rows[[0]], rows.tocsc()).tolist()
-    [[1.0, 0.25]]
-    """
-    count, size = asking.shape[0], columns.shape[0]
-    owner = np.repeat(np.arange(count), np.diff(asking.indptr)).astype(np.int64)
-    begin = columns.indptr[asking.indices].astype(np.int64)
-    lengths = columns.indptr[asking.indices + 1] - begin
-    total = np.zeros(count * size)
-    for piece in pieces(lengths, _PAIRS):
-        many = lengths[piece]
-        shift = begin[piece] - (np.cumsum(many) - many)
-        place = np.repeat(shift, many) + np.arange(many.sum())
-        least = np.minimum(np.repeat(asking.data[piece], many), columns.data[place])
-        # Entries of one row q follow each other: only the rows between need to be added up.
-        first, last = owner[piece][0], owner[piece][-1] + 1
-        at = np.repeat((owner[piece] - first) * size, many) + columns.indices[place]
-        found = np.bincount(at, weights=least, minlength=(last - first) * size)
-        total[first * size : last * size] += found
-    return total.reshape(count, size)
-
-
-def _members(lists: Array, value: float, dtype: type) -> Sparse:
-    n, k = lists.shape
-    data = np.full(n * k, value, dtype)
-    found = _csr(data, lists.ravel(), np.arange(0, n * k + 1, k), (n, n))
-    found.sort_indices()
-    return found
-
-
-def _csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> Sparse:
-    from scipy.sparse import csr_array  # which takes longer to load than all of metrics
-
-    return csr_array((data, indices, indptr), shape=shape)
-
-
-def _stacked(parts: list[Sparse]) -> Sparse:
-    from scipy.sparse import vstack
-
-    return vstack(parts, format="csr")
-
-
 _TILE = 256  # gallery rows converted at a time, at least
 _VALUES = 1 << 20  # values of them: 8 MB
 _TIE = 1e-12  # re-ranked distances, which are at most 1, that differ by less are equal
@@ -191,7 +77,11 @@ class ReRanked:
         """
         chosen = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
         weight = self.settings.lambda_value
-        mixed = _jaccard(min_sums(self._queries[chosen], self._columns))
+        # Jaccard: 1 - Σmin/Σmax of two encodings, each of which adds up to 1, from Σmin (10).
+        shared = _min_sums(self._queries[chosen], self._columns)
+        total = np.subtract(2.0, shared)
+        shared /= total
+        mixed = np.subtract(1.0, shared, out=shared)
         mixed *= 1 - weight
         mixed += self._original(chosen, weight)  # (12)
         return torch.from_numpy(mixed)
@@ -220,14 +110,14 @@ class ReRanked:
         frame, first = self._frame, len(self)
         i = torch.from_numpy(rows).to(frame.norms.device)
         scale = weight / self._farthest[rows][:, None]
-        found = np.empty((len(rows), self.gallery_size))
+        original = np.empty((len(rows), self.gallery_size))
         tile = max(_TILE, _VALUES // frame.dim)
         for low in range(first, len(frame), tile):
             part = slice(low, min(low + tile, len(frame)))
             square = short_squares(frame, i, j=part).add_(frame.norms[i][:, None])
             some = square.clamp_(min=0.0).cpu().numpy()
-            np.multiply(some, scale, out=found[:, low - first : part.stop - first])
-        return found
+            np.multiply(some, scale, out=original[:, low - first : part.stop - first])
+        return original
 
 
 def rerank(
@@ -264,68 +154,158 @@ def rerank(
     settings = ReRanking(k1, k2, lambda_value)
     budget = parse_bytes(max_memory)
     x, y = two_sets(queries, gallery)
+    if normalize:
+        check_directions(x, "queries")
+        check_directions(y, "gallery")
     points = torch.cat([x, y])
     n = len(points)
     frame = Frame.of(points, normalize=normalize, dtype=working_dtype(points), resident=False)
-    _check_norms(frame, len(x))
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
         near = near_lists(
-            points, max(whole, min(k2, n)), sphere=normalize, max_memory=budget, report=report
+            points, max(whole, min(k2, n)), normalize=normalize, max_memory=budget, report=report
         )
     everyone = torch.arange(n, device=points.device)
     far = torch.from_numpy(near.farthest).to(points.device)
     farthest = frame.squares(everyone, far).cpu().numpy()
     farthest[farthest == 0] = 1.0  # one point only: all distances are 0
     lists = near.rows
-    sets = expanded(k_reciprocal(lists[:, :whole]), k_reciprocal(lists[:, :half]))
-    v = weighted(sets, frame, farthest)
+    sets = _expanded(_k_reciprocal(lists[:, :whole]), _k_reciprocal(lists[:, :half]))
+    v = _weighted(sets, frame, farthest)
     if k2 > 1:
-        v = neighbour_means(v, lists[:, :k2])
+        v = _neighbour_means(v, lists[:, :k2])
     rows = max(1, min(len(x), budget // (16 * 8 * len(y))))
     return ReRanked(settings, len(y), rows, frame, farthest, v[: len(x)], v[len(x) :].tocsc())
 
 
 def reranked_ranks(
-    task: Task, queries: Tensor, gallery: Tensor, settings: ReRanking, *,
-    normalize: bool, ties: str, max_memory: int, progress: ProgressOption,
-) -> Iterator[tuple[int, int, Array, Array]]:  # fmt: skip
-    """`positive_ranks` of a task whose gallery is in the order of the re-ranked distances."""
-    ranked = rerank(
-        queries, gallery,
-        k1=settings.k1, k2=settings.k2, lambda_value=settings.lambda_value,
-        normalize=normalize, max_memory=max_memory, progress=progress,
-    )  # fmt: skip
+    task: Comparison, settings: ReRanking, *, ties: str, progress: ProgressOption, **options: Any
+) -> Iterator[RankBlock]:
+    """`positive_ranks` in the order of the re-ranked distances; `options` are those of `rerank`."""
+    assert task.gallery is not None
+    ranked = rerank(task.queries, task.gallery, **vars(settings), progress=progress, **options)
     slack = _TIE if ties == "pessimistic" else -_TIE
     with progress_reporter(progress, "re-ranked order") as report:
         for low in range(0, len(ranked), ranked.block_rows):
             high = min(low + ranked.block_rows, len(ranked))
             block = ranked.distances(task.query_order[low:high]).numpy()[:, task.gallery_order]
-            found = [_ranks(task, q, row, slack) for q, row in enumerate(block, low)]
-            start = np.concatenate([[0], np.cumsum([len(ranks) for ranks in found])])
-            yield low, high, start, np.concatenate(found)
+            ranks = [_ranks(task, q, row, slack) for q, row in enumerate(block, low)]
+            start = np.r_[0, np.cumsum(task.counts[low:high])]
+            yield low, high, start, np.concatenate(ranks)
             report(high, len(ranked))
 
 
-def _jaccard(shared: Array) -> Array:
-    """1 - Σmin/Σmax of two encodings, each of which adds up to 1, from Σmin (10); in place."""
-    total = np.subtract(2.0, shared)
-    shared /= total
-    return np.subtract(1.0, shared, out=shared)
-
-
-def _ranks(task: Task, q: int, row: Array, slack: float) -> Array:
+def _ranks(task: Comparison, q: int, row: Array, slack: float) -> Array:
     """0-based ranks of a query's positives: its nearer positives, and all nearer negatives."""
     own = slice(task.own_low[q], task.own_high[q])
     positives = np.sort(row[own][task.gallery_skip[own] != task.query_skip[q]])
     negatives = np.sort(np.concatenate([row[: own.start], row[own.stop :]]))
     before = np.searchsorted(negatives, positives + slack, side="right")
-    ranks: Array = before + np.arange(len(positives))
-    return ranks
+    return np.add(before, np.arange(len(positives)))
 
 
-def _check_norms(frame: Frame, queries: int) -> None:
-    if isinstance(frame.factor, Tensor) and not bool(frame.factor.all()):
-        first = int((frame.factor == 0).nonzero()[0])
-        name, row = ("queries", first) if first < queries else ("gallery", first - queries)
-        raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
+# The encoding of rows as sparse vectors: Zhong et al. 2017, sections 3.2 to 3.4.
+
+
+def _k_reciprocal(lists: Array) -> Sparse:
+    """R(i), (3): the rows of list i in whose own list i is, as ones of row i.
+
+    >>> _k_reciprocal(np.array([[0, 1], [1, 0], [2, 1]])).toarray().tolist()
+    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    member = _members(lists).astype(np.int32)
+    both = member.multiply(member.T).tocsr()
+    both.sort_indices()
+    return both
+
+
+def _expanded(whole: Sparse, half: Sparse) -> Sparse:
+    """R*(i), (4): R(i, k) with R(c, k/2) of each c in it that shares more than 2/3 of that with it.
+
+    >>> from scipy.sparse import csr_array
+    >>> whole = csr_array(np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]]))
+    >>> half = csr_array(np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]]))
+    >>> _expanded(whole, half).toarray().tolist()  # row 0 has half of rows 1 and 2: too little
+    [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+    """
+    sizes = np.diff(half.indptr)
+
+    def expand(own: Sparse) -> Sparse:
+        shared = own.multiply(own @ half.T).tocsr()
+        shared.data = (3 * shared.data > 2 * sizes[shared.indices]).astype(shared.dtype)
+        shared.eliminate_zeros()
+        sets = (own + shared @ half).tocsr()
+        sets.data[:] = 1
+        return sets
+
+    return _by_blocks(whole, expand)
+
+
+def _weighted(sets: Sparse, frame: Frame, farthest: Array) -> Sparse:
+    """V, (7): exp(-d) of the members of each set, over their sum.
+
+    d is the squared distance over the largest of the row, as in the authors' code.
+    """
+    v = sets.astype(np.float64)
+    owner = np.repeat(np.arange(v.shape[0]), np.diff(v.indptr))
+    values = np.empty(len(owner))
+    device = frame.norms.device
+    for low in range(0, len(owner), _PAIRS):
+        part = slice(low, low + _PAIRS)
+        i, j = (torch.from_numpy(a[part].astype(np.int64)) for a in (owner, v.indices))
+        square = frame.squares(i.to(device), j.to(device)).cpu().numpy()
+        values[part] = np.exp(-square / farthest[owner[part]])
+    # No set is empty: each row is in its own.
+    values /= np.add.reduceat(values, v.indptr[:-1])[owner]
+    v.data = values
+    return v
+
+
+def _neighbour_means(v: Sparse, lists: Array) -> Sparse:
+    """Local query expansion, (11): of each row the mean of v over its list, itself included."""
+    return _by_blocks(_members(lists) * (1 / lists.shape[1]), lambda share: share @ v)
+
+
+def _min_sums(asking: Sparse, columns: Sparse) -> Array:
+    """Σ_c min(v_qc, v_gc), (10), of a few rows q with all rows g, which come by column (CSC).
+
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array(np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]]))
+    >>> _min_sums(rows[[0]], rows.tocsc()).tolist()
+    [[1.0, 0.25]]
+    """
+    count, size = asking.shape[0], columns.shape[0]
+    owner = np.repeat(np.arange(count), np.diff(asking.indptr)).astype(np.int64)
+    begin = columns.indptr[asking.indices].astype(np.int64)
+    lengths = columns.indptr[asking.indices + 1] - begin
+    total = np.zeros(count * size)
+    for piece in pieces(lengths, _PAIRS):
+        many = lengths[piece]
+        shift = begin[piece] - (np.cumsum(many) - many)
+        entry = np.repeat(shift, many) + np.arange(many.sum())
+        least = np.minimum(np.repeat(asking.data[piece], many), columns.data[entry])
+        # Entries of one row q follow each other: only the rows between need to be added up.
+        first, last = owner[piece][0], owner[piece][-1] + 1
+        at = np.repeat((owner[piece] - first) * size, many) + columns.indices[entry]
+        sums = np.bincount(at, weights=least, minlength=(last - first) * size)
+        total[first * size : last * size] += sums
+    return total.reshape(count, size)
+
+
+def _members(lists: Array) -> Sparse:
+    """`[n, n]`: ones where a row is in another's list."""
+    from scipy.sparse import csr_array  # which takes longer to load than all of metrics
+
+    n, k = lists.shape
+    starts = np.arange(0, n * k + 1, k)
+    members = csr_array((np.ones(n * k), lists.ravel(), starts), shape=(n, n))
+    members.sort_indices()
+    return members
+
+
+def _by_blocks(rows: Sparse, change: Callable[[Sparse], Sparse]) -> Sparse:
+    """The changed rows, some at a time."""
+    from scipy.sparse import vstack
+
+    starts = range(0, rows.shape[0], _ROWS)
+    return vstack([change(rows[low : low + _ROWS]) for low in starts], format="csr")

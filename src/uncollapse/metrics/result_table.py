@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, cast
 
 from uncollapse._base.extras import import_extra
 
 __all__ = ["Result", "text_table"]
 
 
+_NAMES = {"map": "mAP", "map_at_r": "map@r", "minp": "mINP"}  # as the literature has them
+
+
 class Result:
-    """Base of the result dataclasses; a subclass says its rows in `to_dict`."""
+    """Base of the result dataclasses."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers by name, as plain Python values."""
-        raise NotImplementedError
+        """The numbers by name: one entry per field that is shown and is not None.
+
+        A field with one number for each k has an entry `name@k` for each.
+        """
+        numbers: dict[str, Any] = {}
+        for field in fields(cast(Any, self)):
+            name, value = _NAMES.get(field.name, field.name), getattr(self, field.name)
+            if isinstance(value, Mapping) and field.repr:
+                numbers |= {f"{name}@{k}": number for k, number in value.items()}
+            elif value is not None and field.repr:
+                numbers[name] = value
+        return numbers
 
     def to_frame(self) -> Any:
         """One-row `pandas.DataFrame` of `to_dict()`; needs pandas."""

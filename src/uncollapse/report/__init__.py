@@ -7,21 +7,17 @@ from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.page import Page
 
 if TYPE_CHECKING:
-    from uncollapse.report.comparison import Comparison, compare, write_comparison
     from uncollapse.report.diagnosis import diagnose_run
     from uncollapse.report.neighbours import contact_sheet
     from uncollapse.report.run_page import run_report, write_report
 
 __all__ = [
-    "Comparison",
     "Diagnosis",
     "Page",
-    "compare",
     "contact_sheet",
     "diagnose",
     "diagnose_run",
     "run_report",
-    "write_comparison",
     "write_report",
 ]
 
@@ -29,7 +25,6 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "comparison": "Comparison compare write_comparison",
         "neighbours": "contact_sheet",
         "diagnosis": "diagnose_run",
         "run_page": "run_report write_report",

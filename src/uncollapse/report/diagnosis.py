@@ -22,7 +22,6 @@ from uncollapse.report.neighbours import Images, Neighbourhood, check_images, ne
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project
 from uncollapse.training import NotMeasuredError, Run
-from uncollapse.training.assemble import run_settings
 from uncollapse.training.measures import name_labels
 
 __all__ = [
@@ -431,7 +430,7 @@ def diagnose_run(
         tsne=tsne,
         max_rows=max_rows,
         cosine=found.config.loss.normalizes,
-        settings=run_settings(found.config),
+        settings=measures.settings,
     )
     start = measures.start(split) if reference is None else None
     return replace(result, split=split, compared_with="" if start is None else str(start))

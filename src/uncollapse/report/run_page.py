@@ -38,7 +38,6 @@ from uncollapse.report.page import (
 from uncollapse.report.projection import project, projection_name
 from uncollapse.report.race_charts import race_chart, race_table
 from uncollapse.training import NotMeasuredError, Run
-from uncollapse.training.assemble import run_settings
 from uncollapse.training.measures import Samples, SplitFacts, SplitRows, name_labels
 from uncollapse.training.run import ends_below, find_damage, start_scores
 
@@ -634,7 +633,7 @@ def _warnings(views: Sequence[RunView]) -> list[str]:
 def _verdict(view: RunView) -> dict[str, Any]:
     found = view.snapshot
     if isinstance(found, Snapshot):
-        judged = verdict_content(found.health, run_settings(view.run.config))
+        judged = verdict_content(found.health, view.run.measures().settings)
         figures = {"figures": run_figures(view), "step": f"{found.step:,}"}
         return judged | figures | {"sampled": found.sampled, "missing": ""}
     text = verdict_text(view.verdict)._asdict()

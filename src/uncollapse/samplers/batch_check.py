@@ -38,30 +38,20 @@ class BatchReport:
     @property
     def problems(self) -> list[str]:
         """What will hurt, in words; empty when nothing does."""
-        found = []
-        if self.single_class:
-            found.append(
-                f"{self.single_class} of {self.batches} batches have one class: no negatives"
-            )
-        if self.all_alone:
-            found.append(
-                f"{self.all_alone} of {self.batches} batches have no class twice: no positives"
-            )
-        if self.without_positive > 0:
-            found.append(
-                f"{self.without_positive:.1%} of the anchors have no positive and are skipped"
-            )
-        if self.repeated:
-            found.append(
-                f"{self.repeated} of {self.batches} batches hold a sample twice: a copy of the "
-                "anchor can be its easy positive"
-            )
-        if self.mode_share is not None and self.mode_share < 0.5:
-            found.append(
-                f"only {self.mode_share:.1%} of the anchors meet their own mode among their "
-                "positives: raise k (EPS Fig. 3b)"
-            )
-        return found
+        of_batches = f"of {self.batches} batches"
+        mode_share = 1.0 if self.mode_share is None else self.mode_share
+        problems = {
+            f"{self.single_class} {of_batches} have one class: no negatives": self.single_class,
+            f"{self.all_alone} {of_batches} have no class twice: no positives": self.all_alone,
+            f"{self.without_positive:.1%} of the anchors have no positive and are skipped": (
+                self.without_positive
+            ),
+            f"{self.repeated} {of_batches} hold a sample twice: a copy of the anchor can be its "
+            "easy positive": self.repeated,
+            f"only {mode_share:.1%} of the anchors meet their own mode among their positives: "
+            "raise k (EPS Fig. 3b)": mode_share < 0.5,
+        }
+        return [problem for problem, occurs in problems.items() if occurs]
 
     def __str__(self) -> str:
         rows = [
@@ -173,11 +163,11 @@ def _none_of(population: int, marked: Array, draws: int) -> Array:
     """Hypergeometric chance to draw none of the marked: C(N − m, r) / C(N, r)."""
     from scipy.special import gammaln
 
-    rest = population - marked
-    safe = np.maximum(rest - draws, 0)
-    log = gammaln(rest + 1) - gammaln(safe + 1)
+    unmarked = population - marked
+    safe = np.maximum(unmarked - draws, 0)
+    log = gammaln(unmarked + 1) - gammaln(safe + 1)
     log -= gammaln(population + 1) - gammaln(population - draws + 1)
-    return np.asarray(np.where(rest >= draws, np.exp(log), 0.0))
+    return np.asarray(np.where(unmarked >= draws, np.exp(log), 0.0))
 
 
 def _draw(sampler: Iterable[Sequence[int]], n: int) -> Iterator[Array]:

@@ -18,9 +18,6 @@ from uncollapse._base.classes import ClassLayout
 __all__ = ["PKSampler", "SeededBatches", "UniformBatchSampler"]
 
 
-# Seeded batches that can be stopped, resumed and shared between ranks.
-
-
 class SeededBatches(BatchSampler):
     """A batch sampler whose batch i of an epoch is a function of (seed, epoch, i) alone.
 
@@ -92,42 +89,36 @@ class SeededBatches(BatchSampler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken: the next iteration gives the rest of that epoch."""
-        mine = self.settings()
+        own = self.settings()
         for key, value in state["settings"].items():
-            if mine.get(key) != value:
-                raise InputError(f"state of {key}", value, f"this sampler's, {mine.get(key)}")
+            if own.get(key) != value:
+                raise InputError(f"state of {key}", value, f"this sampler's, {own.get(key)}")
         epoch, done = int(state["epoch"]), int(state["done"])
         self.set_epoch(epoch + done // self.batches)
         self._start = self._given = done % self.batches
 
-    def random(self, *place: int) -> np.random.Generator:
-        """The generator of one place in the stream."""
-        return np.random.default_rng([self.seed, *place])
+    def random(self, *position: int) -> np.random.Generator:
+        """The generator of one position in the stream."""
+        return np.random.default_rng([self.seed, *position])
 
 
 def _refuse_batches_of_batches(sampler: SeededBatches) -> None:
     """Raise where a DataLoader was given the sampler as `sampler=`, to be cut into batches again.
 
-    It then stands inside torch's own `BatchSampler`, whose `__iter__` asks for its rows. Nothing is
-    told to a sampler before that, and a dataset indexed by a whole batch may well answer.
+    It is then inside torch's own `BatchSampler`, whose `__iter__` asks for its rows. A sampler
+    learns of it no earlier, and a dataset indexed by a whole batch may well answer.
     """
-    here = inspect.currentframe()
-    asking = here.f_back.f_back if here is not None and here.f_back is not None else None
-    caller = None if asking is None else asking.f_locals.get("self")
+    caller = inspect.stack(0)[2].frame.f_locals.get("self")
     if isinstance(caller, BatchSampler) and getattr(caller, "sampler", None) is sampler:
         name = type(sampler).__name__
         allowed = f"DataLoader(dataset, batch_sampler=...): a {name} gives whole batches"
         raise InputError("sampler", f"DataLoader(dataset, sampler={name}(...))", allowed)
 
 
-# P classes with K samples each: the PK batches of HNM §4 and Hermans et al. 2017.
-
-_SHORT = ("repeat", "skip", "error")
-
-
 class PKSampler(SeededBatches):
     """A batch sampler: `p` distinct classes, uniform over classes, and `k` samples of each.
 
+    The PK batches of HNM §4 and Hermans et al. 2017.
     Samples of a class are drawn without replacement, class after class. Pass it to a DataLoader as
     `batch_sampler`. HNM's law is that collapse grows with p × k: see `uncollapse.mining.Miner`'s
     `pool` for a large batch that does not mine over all of it.
@@ -165,7 +156,7 @@ class PKSampler(SeededBatches):
         short: str = "repeat",
     ) -> None:
         self.p, self.k, self.short = check_int("p", p), check_int("k", k, 2), short
-        check_choice("short", short, _SHORT)
+        check_choice("short", short, ("repeat", "skip", "error"))
         self.layout = ClassLayout.of(labels, None)
         default = max(1, self.layout.size // (self.p * self.k))
         super().__init__(seed, default if batches is None else batches, rank, world_size)
@@ -173,12 +164,12 @@ class PKSampler(SeededBatches):
             raise InputError("p", p, f"a multiple of world_size, {world_size}")
         counts = self.layout.counts
         if short == "error" and int(counts.min()) < self.k:
-            least = self.layout.classes[counts.argmin()]
-            given = f"label {least} with {counts.min()} samples"
+            label = self.layout.classes[counts.argmin()]
+            given = f"label {label} with {counts.min()} samples"
             raise InputError("labels", given, f"at least k = {k} samples of each (short='error')")
-        self.drawn = np.flatnonzero(counts >= (self.k if short == "skip" else 2))
+        least = self.k if short == "skip" else 2
+        self.drawn = np.flatnonzero(counts >= least)
         if len(self.drawn) < self.p:
-            least = self.k if short == "skip" else 2
             given = f"{p} with {len(self.drawn)} classes of at least {least} samples"
             raise InputError("p", given, "no more than there are such classes")
 
@@ -208,14 +199,12 @@ class PKSampler(SeededBatches):
         return np.concatenate([rng.permutation(members) for _ in range(rounds)])[: self.k]
 
 
-# Batches without a promise about classes: HNM appendix D.
-
-
 class UniformBatchSampler(SeededBatches):
     """A batch sampler: `batch_size` samples, all equally likely, none twice in a batch.
 
-    Passes over the data in a new order each time; the remainder of a pass is left out. Batches may
-    hold a class once, so anchors may lack positives: `check_batches` says how often.
+    As in HNM appendix D. Passes over the data in a new order each time; the remainder of a pass is
+    left out. Batches may hold a class once, so anchors may lack positives: `check_batches` says how
+    often.
 
     Args:
         data: the number of samples, or their labels (only counted).
@@ -256,9 +245,9 @@ class UniformBatchSampler(SeededBatches):
 
     def global_batch(self, index: int) -> Array:
         """Rows of batch `index` of the current epoch, over all ranks."""
-        place = self.epoch, index // self.in_pass
-        if self._pass is None or self._pass[0] != place:
-            self._pass = place, self.random(*place).permutation(self.size)
+        position = self.epoch, index // self.in_pass
+        if self._pass is None or self._pass[0] != position:
+            self._pass = position, self.random(*position).permutation(self.size)
         start = index % self.in_pass * self.batch_size
         return self._pass[1][start : start + self.batch_size]
 

@@ -1,14 +1,16 @@
-"""Runs in processes of this machine, one BLAS thread each; a process that dies is replaced."""
+"""Where runs are made: in processes of this machine, or as tasks of a Ray cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import wait
@@ -20,8 +22,6 @@ from uncollapse.sweep.jobs import ONE_THREAD, Job, failure, perform
 
 __all__ = ["LocalEngine", "RayEngine"]
 
-
-# Runs in processes of this machine, one BLAS thread each; a process that dies is replaced.
 
 _PATIENCE = 20.0  # seconds a process may take to save its run when it is asked to end
 
@@ -88,7 +88,7 @@ class _Process:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         # A session of its own: Ctrl-C reaches the driver alone, which then asks for a good end.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "uncollapse.sweep.worker"],
+            [sys.executable, "-P", "-m", "uncollapse.sweep.engines"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -130,8 +130,6 @@ class _Process:
         why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         return f"its process was {why}" + (f" ({said[-1].strip()})" if said and code > 0 else "")
 
-
-# Runs as tasks of a Ray cluster, which must share the sweep's folder (and the data) by path.
 
 _STORE = 100_000_000  # bytes; what passes between processes is a config and a result
 
@@ -187,3 +185,28 @@ class RayEngine:
             self._ray.cancel(task, force=True)
         self._running = {}
         self._ray.shutdown()
+
+
+def serve() -> None:
+    """Make one run after another: jobs come in on stdin, results go out on stdout.
+
+    It ends when stdin does, so it never outlives the driver, however that one died.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever prints does not disturb the answers
+    jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+    while True:
+        job = jobs.get()
+        answers.write(json.dumps(perform(job["config"], job["path"])) + "\n")
+        answers.flush()
+
+
+def _listen(jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        jobs.put(json.loads(line))
+    os._exit(0)  # the driver is gone: the run goes on from its checkpoint another time
+
+
+if __name__ == "__main__":
+    serve()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,11 @@ from uncollapse.sweep.spec import Space, Sweep, load_sweep
 from uncollapse.training import Config, Run, embed, evaluate, train
 from uncollapse.training.assemble import load_eval_data
 
-__all__ = [
-    "Cost",
-    "Plan",
-    "calibrate",
-    "check_kept",
-    "keep_sweep",
-    "make_plan",
-    "runs_folder",
-    "sweep_grid",
-    "sweep_search",
-]
+__all__ = ["Plan", "keep_sweep", "make_plan", "runs_folder", "sweep_grid", "sweep_search"]
+
+_CONSTRAINT = "collapsed"  # above 0 it is broken
+_STEPS = 5  # of a run that is timed
+_KEPT = 3  # checkpoints of a run: the last two and the best
 
 
 def runs_folder(out: str | Path) -> Path:
@@ -52,9 +46,28 @@ def check_kept(sweep: Sweep, out: str | Path) -> None:
     Values, seeds and exclusions may be changed so that there are more runs; a run that was there
     must still be, unchanged.
     """
-    place = Path(out) / "sweep.toml"
-    if place.is_file() and any(runs_folder(out).glob("*/config.toml")):
-        _check_part(load_sweep(place), sweep, Path(out))
+    file = Path(out) / "sweep.toml"
+    if not file.is_file() or not any(runs_folder(out).glob("*/config.toml")):
+        return
+    before = load_sweep(file)
+    allowed = "the sweep that is there, or more of it; give another --out for a different one"
+    if (before.search is None) != (sweep.search is None) or before.axes != sweep.axes:
+        given = f"axes {', '.join(sweep.axes)} where {out} has {', '.join(before.axes)}"
+        raise InputError("sweep", given, allowed)
+    if before.search is not None:
+        if before.base != sweep.base or before.seeds != sweep.seeds:
+            raise InputError("base", f"another one than in {out}", allowed)
+        return
+    jobs = {job.name: job.config for job in sweep.jobs()}
+    for job in before.jobs():
+        config = jobs.get(job.name)
+        if config is None:
+            raise InputError("grid", f"no run {job.name}, which {out} has", allowed)
+        old, new = job.config.model_dump(), config.model_dump()
+        changed = [section for section in old if old[section] != new[section]]
+        if changed:
+            given = f"another [{changed[0]}] for {job.name} than in {out}"
+            raise InputError("base", given, allowed)
 
 
 def sweep_grid(
@@ -66,50 +79,30 @@ def sweep_grid(
     retry_failed: bool = False,
 ) -> Results:
     """Make the runs of a grid that are not made yet, within the budget; the table follows."""
-    named: dict[str, Job] = {job.name: job for job in sweep.jobs()}
-    results = Results(Path(out), list(named))
+    jobs = sweep.jobs()
+    done_first = sorted(jobs, key=lambda job: past_outcome(job, engine.out) is None)
+    results = Results(Path(out), [job.name for job in jobs])
 
-    def add(outcome: Outcome) -> None:
-        if outcome.status != "interrupted":
-            results.add(result_row(sweep, named[outcome.name], outcome))
+    def add(job: Job, outcome: Outcome) -> None:
+        results.add(result_row(sweep, job, outcome))
 
-    drive(
-        sorted(named.values(), key=lambda job: past_outcome(job, engine.out) is None),  # done first
-        engine,
-        board,
-        retry_failed=retry_failed,
-        most=sweep.max_runs,
-        deadline=sweep.deadline(),
-        on_outcome=add,
-    )
+    return _drive(sweep, done_first, engine, board, results, add, retry_failed)
+
+
+def _drive(
+    sweep: Sweep,
+    jobs: Iterable[Job],
+    engine: Engine,
+    board: Board,
+    results: Results,
+    add: Callable[[Job, Outcome], None],
+    retry_failed: bool,
+) -> Results:
+    """Make the jobs within the budget, and add each that has ended to the results."""
+    limits = {"most": sweep.budget.max_runs, "deadline": sweep.deadline()}
+    drive(jobs, engine, board, retry_failed=retry_failed, on_outcome=add, **limits)  # type: ignore[arg-type]
     results.write()
     return results
-
-
-def _check_part(before: Sweep, now: Sweep, out: Path) -> None:
-    allowed = "the sweep that is there, or more of it; give another --out for a different one"
-    if (before.search is None) != (now.search is None) or before.axes != now.axes:
-        given = f"axes {', '.join(now.axes)} where {out} has {', '.join(before.axes)}"
-        raise InputError("sweep", given, allowed)
-    if before.search is not None:
-        if before.base != now.base or before.seeds != now.seeds:
-            raise InputError("base", f"another one than in {out}", allowed)
-        return
-    jobs = {job.name: job for job in now.jobs()}
-    for job in before.jobs():
-        found = jobs.get(job.name)
-        if found is None:
-            raise InputError("grid", f"no run {job.name}, which {out} has", allowed)
-        if found.config != job.config:
-            old, new = (one.config.model_dump() for one in (job, found))
-            sections = [key for key in old if old[key] != new[key]]
-            given = f"another [{sections[0]}] for {job.name} than in {out}"
-            raise InputError("base", given, allowed)
-
-
-# A search instead of a grid: Optuna proposes, R@1 is what counts, collapse is not allowed.
-
-_CONSTRAINT = "collapsed"  # above 0 it is broken
 
 
 def sweep_search(
@@ -124,35 +117,22 @@ def sweep_search(
     """
     optuna = import_extra("optuna", "optuna")
     study = _study(optuna, sweep, Path(out))
-    open_trials: dict[str, Any] = {}
-    jobs: dict[str, Job] = {}
+    trials: dict[str, Any] = {}
     results = Results(Path(out))
 
     def proposals() -> Iterator[Job]:
         for trial in _trials(optuna, study, sweep):
             config = sweep.config({**trial.params, "seed": sweep.seeds[0]})
             job = Job(f"trial-{trial.number:04d}", config)
-            open_trials[job.name], jobs[job.name] = trial, job
+            trials[job.name] = trial
             yield job
 
-    def tell(outcome: Outcome) -> None:
-        if outcome.status == "interrupted":
-            return
-        row = result_row(sweep, jobs[outcome.name], outcome)
+    def add(job: Job, outcome: Outcome) -> None:
+        row = result_row(sweep, job, outcome)
         results.add(row)
-        _tell(optuna, study, open_trials[outcome.name], row)
+        _tell(optuna, study, trials[job.name], row)
 
-    drive(
-        proposals(),
-        engine,
-        board,
-        retry_failed=retry_failed,
-        most=sweep.max_runs,
-        deadline=sweep.deadline(),
-        on_outcome=tell,
-    )
-    results.write()
-    return results
+    return _drive(sweep, proposals(), engine, board, results, add, retry_failed)
 
 
 def _study(optuna: Any, sweep: Sweep, out: Path) -> Any:
@@ -211,9 +191,6 @@ def _distribution(optuna: Any, space: Space) -> Any:
 
 # What a sweep will cost, shown before it begins: a short calibration, extrapolated.
 
-_STEPS = 5
-_KEPT = 3  # checkpoints of a run: the last two and the best
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -253,7 +230,7 @@ def make_plan(sweep: Sweep, out: Path, slots: int, *, retry_failed: bool = False
     """
     done, failed, left = _left(sweep, out, retry_failed)
     total = sweep.search.trials if sweep.search else done + failed + len(left)
-    left = left[: sweep.max_runs]
+    left = left[: sweep.budget.max_runs]
     counts = (total, done, failed, len(left), min(slots, max(1, len(left))))
     if not left:
         return Plan(*counts)
@@ -286,16 +263,16 @@ def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[C
         done = sum(_ended(Run(path)) for path in out.glob("trial-*"))
         corners = [sweep.config(point) for point in sweep.search.corners()]
         return done, 0, list(itertools.islice(itertools.cycle(corners), sweep.search.trials - done))
-    jobs = sweep.jobs()
-    past = [past_outcome(job, out) for job in jobs]
-    failed = [one is not None and one.status == "failed" for one in past]
-    left = [
-        job.config
-        for job, one, bad in zip(jobs, past, failed, strict=True)
-        if one is None or (bad and retry_failed)
-    ]
-    again = sum(failed) if retry_failed else 0
-    return len(jobs) - len(left) - sum(failed) + again, sum(failed) - again, left
+    done, failed, left = 0, 0, []
+    for job in sweep.jobs():
+        past = past_outcome(job, out)
+        if past is None or (past.status == "failed" and retry_failed):
+            left.append(job.config)
+        elif past.status == "failed":
+            failed += 1
+        else:
+            done += 1
+    return done, failed, left
 
 
 def _ended(run: Run) -> bool:
@@ -330,9 +307,7 @@ def _judge(config: Config, path: Path) -> tuple[float, int]:
 
 def _work(config: Config) -> float:
     """How large a config is, in arbitrary units: its batch, and its dimension beside a network."""
-    rows = config.batch.p * config.batch.k
-    rows = config.batch.size if config.batch.sampler == "uniform" else rows
-    return rows * (512.0 + config.model.dim)
+    return config.batch.samples * (512.0 + config.model.dim)
 
 
 def _between(low: Cost, high: Cost, config: Config) -> float:

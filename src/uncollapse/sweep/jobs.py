@@ -34,18 +34,16 @@ __all__ = [
     "cores",
     "drive",
     "failure",
-    "forget_failure",
     "past_outcome",
     "perform",
-    "record",
     "run_jobs",
-    "run_status",
 ]
 
-
-# One run of many: what it is asked to be, and what became of it, from its own directory.
-
 _DONE = ("finished", "stopped")
+# What keeps BLAS, OpenMP and numba at one thread; set before they are loaded.
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
 
 
 @dataclass(frozen=True)
@@ -83,61 +81,31 @@ class Outcome:
 def past_outcome(job: Job, out: Path) -> Outcome | None:
     """What an earlier sweep left of this job: done or failed; None where there is work to do."""
     run = Run(out / job.name)
-    failure = _failure_file(run.path)
-    if failure.is_file():
-        error, seconds = _read_failure(failure)
+    file = run.path / "failure.json"
+    if file.is_file():
+        try:
+            values = read_json(file)
+            error, seconds = str(values["error"]), float(values["seconds"])
+        except (DamagedFileError, KeyError, TypeError, ValueError):
+            error, seconds = f"{file} is damaged: it failed, and it is not known why", 0.0
         return Outcome(job.name, "failed", run.path, error, seconds)
-    status = run_status(job, out)
+    status = _run_status(job, run)
     if status is None or not measures_file(run.path).is_file():
         return None
     seconds = float(run.summary.get("seconds_of_this_session", 0.0))
     return Outcome(job.name, status, run.path, None, seconds)
 
 
-def run_status(job: Job, out: Path) -> str | None:
+def _run_status(job: Job, run: Run) -> str | None:
     """`finished` or `stopped` if this very run was made; None otherwise."""
-    run = Run(out / job.name)
     # A run that was made otherwise is not this one: training says what differs, or goes on. So it
     # does where a file is damaged.
     try:
         status = run.summary.get("status")
-        mine = status in _DONE and run.config == job.config and not find_damage(run)
+        made = status in _DONE and run.config == job.config and not find_damage(run)
     except (OSError, DamagedFileError):
         return None
-    return status if mine else None
-
-
-def record(job: Job, out: Path, result: Mapping[str, Any]) -> Outcome:
-    """The outcome of a job that came back; a failure is written down beside the run."""
-    path = out / job.name
-    if result["status"] == "failed":
-        write_json(_failure_file(path), dict(result))
-    return Outcome(job.name, result["status"], path, result["error"], result["seconds"])
-
-
-def forget_failure(job: Job, out: Path) -> None:
-    """Let a failed job be tried again, from its last checkpoint."""
-    _failure_file(out / job.name).unlink(missing_ok=True)
-
-
-def _read_failure(path: Path) -> tuple[str, float]:
-    try:
-        found = read_json(path)
-        return str(found["error"]), float(found["seconds"])
-    except (DamagedFileError, KeyError, TypeError, ValueError):
-        return f"{path} is damaged: it failed, and it is not known why", 0.0
-
-
-def _failure_file(path: Path) -> Path:
-    return path / "failure.json"
-
-
-# Make one run, wherever this process is: its folder's only writer, errors caught.
-
-# What keeps BLAS, OpenMP and numba at one thread; set before they are loaded.
-ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
-)
+    return status if made else None
 
 
 def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -148,19 +116,22 @@ def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     `traceback`.
     """
     begun = time.monotonic()
-    place = Path(path)
+    run = Run(Path(path), trust=True)
     torch.set_num_threads(1)
     try:
-        with FolderOwner(place, wait=True) as owner:
-            job = Job(place.name, parse_config(config))
-            status = run_status(job, place.parent)
+        with FolderOwner(run.path, wait=True) as owner:
+            job = Job(run.path.name, parse_config(config))
+            status = _run_status(job, run)
             if status is None:
-                run = train(job.config, place, resume=True, owner=owner)
+                train(job.config, run.path, resume=True, owner=owner)
                 status = run.summary["status"]
-            if status != "interrupted" and not measures_file(place).is_file():
-                measure_run(Run(place))
+            if status != "interrupted" and not measures_file(run.path).is_file():
+                measure_run(run)
     except Exception as error:
-        return failure(_say(error), time.monotonic() - begun, traceback.format_exc())
+        ours = type(error).__module__.startswith("uncollapse.")  # written for people
+        text = " ".join(str(error).split())
+        text = text if ours else f"{type(error).__name__}: {text}"
+        return failure(text, time.monotonic() - begun, traceback.format_exc())
     return {"status": status, "error": None, "seconds": round(time.monotonic() - begun, 3)}
 
 
@@ -173,15 +144,7 @@ def failure(error: str, seconds: float, trace: str = "") -> dict[str, Any]:
     return {"status": "failed", "error": error, "seconds": round(seconds, 3), "traceback": trace}
 
 
-def _say(error: Exception) -> str:
-    ours = type(error).__module__.startswith("uncollapse.")  # written for people
-    text = " ".join(str(error).split())
-    return text if ours else f"{type(error).__name__}: {text}"
-
-
-# What a person sees of a sweep: a live table of the runs under way, or a line for each run.
-
-_COLOURS = {"finished": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow"}
+_COLORS = {"finished": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow"}
 _NUMBERS = ("step", "loss", "diameter", "R@1", "seconds")
 _COLUMNS = {"run": "left"} | dict.fromkeys(_NUMBERS, "right") | {"verdict": "left"}
 _TAIL = 4096  # bytes of a log that hold its last lines
@@ -225,7 +188,7 @@ class Board:
         error = f"  {outcome.error}" if outcome.error else ""
         self._shown.line(
             (f"{place}  {outcome.name}  ", ""),
-            (outcome.status, _COLOURS[outcome.status]),
+            (outcome.status, _COLORS[outcome.status]),
             (f"  {outcome.seconds:.1f} s{error}", ""),
         )
 
@@ -276,9 +239,6 @@ def _last_figures(path: Path) -> dict[str, Any]:
     return found
 
 
-# Run many jobs on an engine: done ones are kept, others go on, failures are written down.
-
-
 class Engine(Protocol):
     """Where runs are made. `collect` waits for results; `close` ends what is under way."""
 
@@ -318,8 +278,8 @@ def run_jobs(
     jobs, folder = list(jobs), Path(out)
     count = cores() if processes is None else check_int("processes", processes)
     with Board(console, total=len(jobs)) as board:
-        found = drive(jobs, LocalEngine(folder, count), board, retry_failed=retry_failed)
-    return [found[job.name] for job in jobs]
+        outcomes = drive(jobs, LocalEngine(folder, count), board, retry_failed=retry_failed)
+    return [outcomes[job.name] for job in jobs]
 
 
 def cores() -> int:
@@ -339,22 +299,24 @@ def drive(
     retry_failed: bool = False,
     most: int | None = None,
     deadline: float | None = None,
-    on_outcome: Callable[[Outcome], None] | None = None,
+    on_outcome: Callable[[Job, Outcome], None] | None = None,
 ) -> dict[str, Outcome]:
-    """Make the runs on any engine; outcomes by name, each told to `on_outcome` when it is known.
+    """Make the runs on any engine; outcomes by name.
+
+    `on_outcome(job, outcome)` is told each that has ended when that is known.
 
     A job is taken from `jobs` when there is room for it, so a search may decide late. At most
     `most` runs are begun, and none after `deadline` (of `time.monotonic()`).
     """
     engine.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     running: set[str] = set()
 
-    def settle(outcome: Outcome) -> None:
-        found[outcome.name] = outcome
+    def settle(job: Job, outcome: Outcome) -> None:
+        outcomes[job.name] = outcome
         board.ended(outcome)
-        if on_outcome is not None:
-            on_outcome(outcome)
+        if on_outcome is not None and outcome.status != "interrupted":
+            on_outcome(job, outcome)
 
     left = _to_make(jobs, engine.out, retry_failed, settle)
     room = itertools.count() if most is None else iter(range(most))
@@ -365,22 +327,26 @@ def drive(
                 job = next(left, None)
                 if job is None:
                     break
-                forget_failure(job, engine.out)
+                (engine.out / job.name / "failure.json").unlink(missing_ok=True)  # tried again
                 engine.submit(job)
                 running.add(job.name)
                 board.began(job, engine.out / job.name)
             if not running:
-                return found
+                return outcomes
             for job, result in engine.collect(board.period):
                 running.discard(job.name)
-                settle(record(job, engine.out, result))
+                path = engine.out / job.name
+                if result["status"] == "failed":
+                    write_json(path / "failure.json", dict(result))
+                values = (result[key] for key in ("error", "seconds"))
+                settle(job, Outcome(job.name, result["status"], path, *values))
             board.refresh()
     finally:
         engine.close()
 
 
 def _to_make(
-    jobs: Iterable[Job], out: Path, retry_failed: bool, settle: Callable[[Outcome], None]
+    jobs: Iterable[Job], out: Path, retry_failed: bool, settle: Callable[[Job, Outcome], None]
 ) -> Iterator[Job]:
     """The jobs that have work left; the others are settled on the way."""
     names: set[str] = set()
@@ -392,4 +358,4 @@ def _to_make(
         if past is None or (retry_failed and past.status == "failed"):
             yield job
         else:
-            settle(past)
+            settle(job, past)

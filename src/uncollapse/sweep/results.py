@@ -14,7 +14,7 @@ from uncollapse._base.check import InputError, check_int
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import write_csv, written_aside
 from uncollapse.health import Thresholds
-from uncollapse.metrics.intervals import wilson_bounds
+from uncollapse.metrics.intervals import wilson_interval
 from uncollapse.sweep.jobs import Job, Outcome
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
@@ -212,5 +212,5 @@ def wilson(count: int, total: int) -> Rate:
     check_int("total", total)
     if check_int("count", count, 0) > total:
         raise InputError("count", count, f"at most {total}, the total")
-    low, high = wilson_bounds(count / total, total)
-    return Rate(count, total, low, high)
+    interval = wilson_interval(count / total, total)
+    return Rate(count, total, interval.low, interval.high)

@@ -8,92 +8,154 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomlkit
+from pydantic import Field, ValidationError
 
-from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.files import read_toml
 from uncollapse.sweep.jobs import Job
 from uncollapse.training import Config, load_config, parse_config
+from uncollapse.training.config import explain, nested
+from uncollapse.training.sections import Section
 
-__all__ = [
-    "Grid",
-    "Search",
-    "Space",
-    "Sweep",
-    "axis_values",
-    "flat_axes",
-    "load_sweep",
-    "matches",
-    "nested",
-    "parse_search",
-    "parse_sweep",
-    "point_name",
-    "short_names",
-]
-
-
-# The axes of a grid: dotted config keys with the values each takes, and names of their points.
+__all__ = ["Sweep", "axis_values", "load_sweep", "parse_sweep", "point_name", "short_names"]
 
 _MOST = 1000  # values of one axis
 _LONGEST = 120  # characters of a name; file systems take 255
+Number = int | float
 
 
-def flat_axes(table: Mapping[str, Any], name: str, prefix: str = "") -> dict[str, Any]:
-    """Dotted keys of a table, whether written `batch.p = ...` or `"batch.p" = ...`.
+class Range(Section):
+    """`{from, to, step}` or `{from, to, times}`: numbers of a grid, ends included."""
 
-    >>> flat_axes({"batch": {"p": [2, 4]}, "model.dim": {"from": 4, "to": 8, "step": 2}}, "grid")
-    {'batch.p': [2, 4], 'model.dim': {'from': 4, 'to': 8, 'step': 2}}
-    """
-    if not isinstance(table, Mapping):
-        raise InputError(name, repr(table), "a table of config keys")
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping) and not {"from", "choices", "low"} & value.keys():
-            found |= flat_axes(value, name, f"{prefix}{key}.")
+    start: Number = Field(alias="from")
+    to: Number
+    step: Number | None = Field(None, gt=0)
+    times: Number | None = Field(None, gt=1)
+
+    def values(self) -> list[Any]:
+        """The numbers; `ValueError` for a range that has none, or too many."""
+        if (self.step is None) == (self.times is None) or self.to < self.start:
+            raise ValueError
+        if self.step is not None:
+            count = math.floor((self.to - self.start) / self.step + 1e-9) + 1
+            values = [round(self.start + i * self.step, 12) for i in range(min(count, _MOST + 1))]
         else:
-            found[prefix + key] = value
-    return found
+            ratio = math.log(self.to / self.start) / math.log(self.times or 1)
+            count = math.floor(ratio + 1e-9) + 1
+            powers = ((self.times or 1) ** i for i in range(min(count, _MOST + 1)))
+            values = [float(f"{self.start * power:.12g}") for power in powers]
+        if len(values) > _MOST:
+            raise ValueError
+        given = (self.start, self.to, self.step or self.times)
+        whole = all(isinstance(number, int) for number in given)
+        return [int(value) for value in values] if whole else [float(value) for value in values]
 
 
-def axis_values(key: str, given: Any) -> list[Any]:
-    """The values of an axis: a list, `{from, to, step}` or `{from, to, times}`, ends included.
+class Space(Section):
+    """Where a search may look for one key: some `choices`, or the numbers from `low` to `high`."""
 
-    >>> axis_values("model.dim", {"from": 4, "to": 64, "times": 4})
-    [4, 16, 64]
-    >>> axis_values("loss.margin", {"from": 0.0, "to": 0.3, "step": 0.1})
-    [0.0, 0.1, 0.2, 0.3]
+    choices: list[bool | Number | str] = Field([])
+    low: Number | None = None
+    high: Number | None = None
+    log: bool = False
+
+    @property
+    def ends(self) -> list[Any]:
+        """Its choices, or its lowest and highest number."""
+        return self.choices or [self.low, self.high]
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are meant."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+class Search(Section):
+    """`[search]`: a number of trials over spaces, one for each key."""
+
+    trials: int = Field(ge=1)
+    spaces: dict[str, Space]
+
+    def corners(self) -> list[dict[str, Any]]:
+        """Points at which every end of every space is met once, the others at their first."""
+        first = {key: space.ends[0] for key, space in self.spaces.items()}
+        return [{**first, key: end} for key, space in self.spaces.items() for end in space.ends]
+
+
+class Budget(Section):
+    """`[budget]`: how many runs, and how many hours, a sweep may take at a time."""
+
+    max_runs: int | None = Field(None, ge=1)
+    max_hours: float | None = Field(None, ge=0)
+
+
+class Sweep(Section):
+    """A sweep, checked: every config in it can be parsed.
+
+    The grids are made one after the other and share their points; an axis that one of them does not
+    have stands there at the base's value. `seeds` is the outermost loop, so that a sweep that is
+    cut short has looked at every point.
     """
-    if isinstance(given, Mapping):
-        values = _range(key, given)
-    elif isinstance(given, list) and given:
-        values = given
-    else:
-        raise InputError(key, repr(given), "a list of values, or {from, to, step} or {..., times}")
-    if any(value in values[:i] for i, value in enumerate(values)):
-        raise InputError(key, repr(given), "each value once")
-    return list(values)
 
+    base: Config
+    grid: list[dict[str, list[Any]]] = Field([])
+    search: Search | None = None
+    exclude: list[dict[str, Any]] = Field([])
+    seeds: list[int]
+    early_stop: Literal["collapse"] | None = None
+    budget: Budget = Budget()
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as the sections of a config.
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The config keys that vary, in the order of the file; the seed is not among them."""
+        if self.search is not None:
+            return tuple(self.search.spaces)
+        return tuple(dict.fromkeys(key for grid in self.grid for key in grid))
 
-    >>> nested({"batch.p": 2, "batch.k": 4, "seed": 1})
-    {'batch': {'p': 2, 'k': 4}, 'seed': 1}
-    """
-    found: dict[str, Any] = {}
-    for key, value in flat.items():
-        *sections, last = key.split(".")
-        place = found
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise InputError(key, "a key inside a value", "a key of the config")
-        place[last] = value
-    return found
+    def deadline(self) -> float | None:
+        """When, by `time.monotonic()`, the hours of a sweep that begins now are spent."""
+        hours = self.budget.max_hours
+        return None if hours is None else time.monotonic() + 3600.0 * hours
+
+    def config(self, point: Mapping[str, Any]) -> Config:
+        """The base with these keys changed."""
+        return self.base.with_changes(nested(point))
+
+    def jobs(self) -> list[Job]:
+        """Every run of the grid, once; its name says where it stands."""
+        short = short_names([*self.axes, "seed"])
+        jobs: dict[str, Job] = {}
+        for seed, point in itertools.product(self.seeds, self.points()):
+            config = self.config({**point, "seed": seed})
+            values = {short[key]: value for key, value in self.point(config).items()}
+            job = Job(point_name({**values, "seed": seed}), config)
+            if jobs.setdefault(job.name, job).config != config:
+                raise InputError("grid", f"{job.name} twice", "values with different names")
+        return list(jobs.values())
+
+    def points(self, *, excluded: bool = False) -> list[dict[str, Any]]:
+        """The combinations of the grids; with `excluded`, those that are left out instead."""
+        points = [
+            dict(zip(grid, values, strict=True))
+            for grid in self.grid
+            for values in itertools.product(*grid.values())
+        ]
+        return [p for p in points if any(_matches(rule, p) for rule in self.exclude) == excluded]
+
+    def point(self, config: Config) -> dict[str, Any]:
+        """Where a run of this sweep stands: its value on each axis."""
+        return {key: config.value(key) for key in self.axes}
+
+    def to_toml(self) -> str:
+        """The sweep with everything resolved, as it is kept beside its results."""
+        values = self.model_dump(exclude_none=True, exclude={"base"}, exclude_defaults=True)
+        if self.search is not None:
+            values["search"] = {"trials": self.search.trials, **values["search"]["spaces"]}
+        return tomlkit.dumps({**values, "base": self.base.to_values()})
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -127,208 +189,15 @@ def _word(value: Any) -> str:
     return re.sub(r"[^\w.+-]", "-", str(value))
 
 
-def _range(key: str, given: Mapping[str, Any]) -> list[Any]:
-    how = given.keys() - {"from", "to"}
-    if given.keys() != {"from", "to", *how} or how not in ({"step"}, {"times"}):
-        raise InputError(key, repr(dict(given)), "{from, to, step} or {from, to, times}")
-    low = check_number(f"{key}.from", given["from"])
-    high = check_number(f"{key}.to", given["to"], low)
-    if "step" in how:
-        step = check_number(f"{key}.step", given["step"])
-        count = math.floor((high - low) / step + 1e-9) + 1 if step > 0 else 0
-        values = [round(low + i * step, 12) for i in range(min(count, _MOST + 1))]
-    else:
-        times = check_number(f"{key}.times", given["times"])
-        count = 0
-        if low > 0 and times > 1:
-            count = math.floor(math.log(high / low) / math.log(times) + 1e-9) + 1
-        values = [float(f"{low * times**i:.12g}") for i in range(min(count, _MOST + 1))]
-    if not 1 <= len(values) <= _MOST:
-        allowed = f"a step above 0 (times: above 1, from above 0) and at most {_MOST} values"
-        raise InputError(key, repr(dict(given)), allowed)
-    whole = all(isinstance(part, int) for part in given.values())
-    return [int(v) for v in values] if whole else values
-
-
-# Where a search may look: choices, and ranges of numbers, for the config's keys.
-
-
-@dataclass(frozen=True)
-class Space:
-    """Values of one key: some `choices`, or the numbers from `low` to `high`."""
-
-    choices: tuple[Any, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-    whole: bool = False
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """Its choices, or its lowest and highest number."""
-        if self.choices:
-            return self.choices
-        return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in a file."""
-        if self.choices:
-            return {"choices": list(self.choices)}
-        return {"low": self.ends[0], "high": self.ends[1], "log": self.log}
-
-
-@dataclass(frozen=True)
-class Search:
-    """A number of trials over spaces, one for each key."""
-
-    spaces: Mapping[str, Space]
-    trials: int
-
-    def corners(self) -> list[dict[str, Any]]:
-        """Points at which every end of every space is met once, the others at their first."""
-        first = {key: space.ends[0] for key, space in self.spaces.items()}
-        return [{**first, key: end} for key, space in self.spaces.items() for end in space.ends]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in a file."""
-        spaces = {key: space.to_dict() for key, space in self.spaces.items()}
-        return {"trials": self.trials, **spaces}
-
-
-def parse_search(given: Any) -> Search:
-    """Check `[search]`: `trials`, and a space for each key.
-
-    >>> search = parse_search({"trials": 5, "loss.margin": {"low": 0.0, "high": 0.5},
-    ...                        "mining.positives": ["easy", "hard"]})
-    >>> search.spaces["mining.positives"].choices, search.spaces["loss.margin"].whole
-    (('easy', 'hard'), False)
-    """
-    if not isinstance(given, Mapping):
-        raise InputError("search", repr(given), "a table of config keys")
-    trials = check_int("search.trials", given.get("trials"))
-    keys = flat_axes({k: v for k, v in given.items() if k != "trials"}, "search")
-    if not keys:
-        raise InputError("search", "no key to search over", "at least one config key")
-    return Search({key: _space(key, value) for key, value in keys.items()}, trials)
-
-
-def _space(key: str, given: Any) -> Space:
-    if isinstance(given, list):
-        given = {"choices": given}
-    if isinstance(given, Mapping) and given.keys() == {"choices"} and given["choices"]:
-        if any(isinstance(choice, list | Mapping) for choice in given["choices"]):
-            raise InputError(key, repr(given["choices"]), "choices that are numbers or words")
-        return Space(choices=tuple(given["choices"]))
-    asked = {"low", "high"}
-    if not isinstance(given, Mapping) or not asked <= given.keys() <= asked | {"log"}:
-        allowed = "a list of choices, {low, high} or {low, high, log = true}"
-        raise InputError(key, repr(given), allowed)
-    log = given.get("log", False) is True
-    low = check_number(f"{key}.low", given["low"])
-    high = check_number(f"{key}.high", given["high"], low)
-    if log and low <= 0:
-        raise InputError(f"{key}.low", given["low"], "a number above 0 on a logarithmic scale")
-    whole = all(isinstance(given[end], int) for end in asked)
-    return Space((), low, high, log, whole)
-
-
-Grid = dict[str, list[Any]]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep, checked: every config in it can be parsed.
-
-    `grids` are made one after the other and share their points; an axis that one of them does not
-    have stands there at the base's value. `seeds` is the outermost loop, so that a sweep that is
-    cut short has looked at every point.
-    """
-
-    base: Config
-    grids: tuple[Grid, ...]
-    seeds: tuple[int, ...]
-    exclude: tuple[Mapping[str, Any], ...] = ()
-    early_stop: str | None = None
-    max_runs: int | None = None
-    max_hours: float | None = None
-    search: Search | None = None
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The config keys that vary, in the order of the file; the seed is not among them."""
-        if self.search is not None:
-            return tuple(self.search.spaces)
-        return tuple(dict.fromkeys(key for grid in self.grids for key in grid))
-
-    def deadline(self) -> float | None:
-        """When, by `time.monotonic()`, the hours of a sweep that begins now are spent."""
-        return None if self.max_hours is None else time.monotonic() + 3600.0 * self.max_hours
-
-    def config(self, point: Mapping[str, Any]) -> Config:
-        """The base with these keys changed."""
-        return self.base.with_changes(nested(point))
-
-    def job(self, point: Mapping[str, Any], seed: int) -> Job:
-        """The run at a point; its name says where that is."""
-        short = short_names([*self.axes, "seed"])
-        config = self.config({**point, "seed": seed})
-        place = {short[key]: config.value(key) for key in self.axes}
-        return Job(point_name({**place, "seed": seed}), config)
-
-    def jobs(self) -> list[Job]:
-        """Every run of the grid, once."""
-        jobs: dict[str, Job] = {}
-        for seed in self.seeds:
-            for point in self.points():
-                job = self.job(point, seed)
-                if jobs.setdefault(job.name, job).config != job.config:
-                    raise InputError("grid", f"{job.name} twice", "values with different names")
-        return list(jobs.values())
-
-    def points(self, *, excluded: bool = False) -> list[dict[str, Any]]:
-        """The combinations of the grids; with `excluded`, those that are left out instead."""
-        every = [point for grid in self.grids for point in _points(grid)]
-        return [p for p in every if any(matches(rule, p) for rule in self.exclude) == excluded]
-
-    def point(self, config: Config) -> dict[str, Any]:
-        """Where a run of this sweep stands: its value on each axis."""
-        return {key: config.value(key) for key in self.axes}
-
-    def to_toml(self) -> str:
-        """The sweep with everything resolved, as it is kept beside its results."""
-        values: dict[str, Any] = {"seeds": list(self.seeds)}
-        if self.early_stop is not None:
-            values["early_stop"] = self.early_stop
-        values["base"] = self.base.to_values()
-        values["exclude"] = [dict(one) for one in self.exclude]
-        limits = {"max_runs": self.max_runs, "max_hours": self.max_hours}
-        values["budget"] = {k: v for k, v in limits.items() if v is not None}
-        if self.search is None:
-            values["grid"] = [dict(grid) for grid in self.grids]
-        else:
-            values["search"] = self.search.to_dict()
-        return tomlkit.dumps({k: v for k, v in values.items() if v not in ({}, [])})
-
-
-def matches(rule: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
-    """Whether a point of a grid falls under a rule of `exclude`; a list means any of its values.
-
-    >>> matches({"batch.p": [2, 4]}, {"batch.p": 4, "batch.k": 2})
-    True
-    """
+def _matches(rule: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+    """Whether a point of a grid falls under a rule of `exclude`; a list means any of its values."""
     return all(
         key in point and (point[key] in value if isinstance(value, list) else point[key] == value)
         for key, value in rule.items()
     )
 
 
-def _points(grid: Grid) -> list[dict[str, Any]]:
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-
-
 # Read a sweep from TOML and check all of it, before anything runs.
-
-_KEYS = ("base", "grid", "search", "exclude", "seeds", "early_stop", "budget")
 
 
 def load_sweep(path: str | Path, *, data_root: str | Path | None = None) -> Sweep:
@@ -352,34 +221,93 @@ def parse_sweep(
     uncollapse._base.check.InputError: batch.q: expected one of sampler, p, k, size, got a key that
     does not exist
     """
-    for key in values:
-        check_choice("a key of the sweep", key, _KEYS)
-    base = _base(values.get("base", {}), Path(folder)).with_root(data_root)
-    if ("grid" in values) == ("search" in values):
+    if ("grid" in values) == ("search" in values) and values.keys() <= Sweep.model_fields.keys():
         given = "both" if "grid" in values else "neither"
         raise InputError("sweep", given, "either a [grid] or a [search]")
-    early_stop = values.get("early_stop")
-    if early_stop is not None:
-        check_choice("early_stop", early_stop, ("collapse",))
+    base = _base(values.get("base", {}), Path(folder)).with_root(data_root)
+    if values.get("early_stop") == "collapse":
         stopping = base.guard.model_copy(update={"action": "stop"})
         base = base.model_copy(update={"guard": stopping})
-    budget = values.get("budget", {})
-    for key in budget:
-        check_choice("a key of [budget]", key, ("max_runs", "max_hours"))
-    runs, hours = budget.get("max_runs"), budget.get("max_hours")
-    search = values.get("search")
-    sweep = Sweep(
-        base,
-        _grids(values.get("grid", [])),
-        _seeds(values.get("seeds", [base.seed])),
-        tuple(flat_axes(one, "exclude") for one in values.get("exclude", [])),
-        early_stop,
-        None if runs is None else check_int("budget.max_runs", runs),
-        None if hours is None else check_number("budget.max_hours", hours, 0.0),
-        None if search is None else parse_search(search),
-    )
+    resolved = {**values, "base": base, "seeds": _seeds(values.get("seeds", [base.seed]))}
+    resolved["exclude"] = [_flat("exclude", rule) for rule in values.get("exclude", [])]
+    if "grid" in values:
+        grids = values["grid"] if isinstance(values["grid"], list) else [values["grid"]]
+        resolved["grid"] = [
+            {key: axis_values(key, value) for key, value in _flat("grid", grid).items()}
+            for grid in grids
+        ]
+    if "search" in values:
+        resolved["search"] = _search(values["search"])
+    try:
+        sweep = Sweep.model_validate(resolved)
+    except ValidationError as error:
+        raise explain(error, Sweep) from None
     _check_axes(sweep)
     return sweep
+
+
+def axis_values(key: str, given: Any) -> list[Any]:
+    """The values of an axis: a list, `{from, to, step}` or `{from, to, times}`, ends included.
+
+    >>> axis_values("model.dim", {"from": 4, "to": 64, "times": 4})
+    [4, 16, 64]
+    >>> axis_values("loss.margin", {"from": 0.0, "to": 0.3, "step": 0.1})
+    [0.0, 0.1, 0.2, 0.3]
+    """
+    values = given
+    if isinstance(given, Mapping):
+        try:
+            values = Range.model_validate(given).values()
+        except (ValidationError, ValueError, ArithmeticError):
+            allowed = (
+                "{from, to, step} or {from, to, times}, with a step above 0 (times: above 1, from "
+                f"above 0) and at most {_MOST} values"
+            )
+            raise InputError(key, repr(dict(given)), allowed) from None
+    if not isinstance(values, list) or not values:
+        raise InputError(key, repr(given), "a list of values, or {from, to, step} or {..., times}")
+    if any(value in values[:i] for i, value in enumerate(values)):
+        raise InputError(key, repr(given), "each value once")
+    return values
+
+
+def _flat(name: str, table: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted keys of a table, whether written `batch.p = ...` or `"batch.p" = ...`."""
+    if not isinstance(table, Mapping) or not table:
+        raise InputError(name, repr(table), "at least one config key with its values")
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        is_range = isinstance(value, Mapping) and {"from", "choices", "low"} & value.keys()
+        inner = isinstance(value, Mapping) and not is_range
+        flat |= _flat(name, value, f"{prefix}{key}.") if inner else {prefix + key: value}
+    return flat
+
+
+def _search(given: Any) -> dict[str, Any]:
+    """`trials`, and a space for each key."""
+    if not isinstance(given, Mapping):
+        raise InputError("search", repr(given), "a table of config keys")
+    keys = _flat("search", {key: value for key, value in given.items() if key != "trials"})
+    trials = check_int("search.trials", given.get("trials"))
+    return {"trials": trials, "spaces": {key: _space(key, space) for key, space in keys.items()}}
+
+
+def _space(key: str, given: Any) -> Space:
+    allowed = "a list of choices, {low, high} or {low, high, log = true}"
+    values = {"choices": given} if isinstance(given, list) else given
+    try:
+        space = Space.model_validate(values)
+    except ValidationError:
+        if isinstance(given, list):
+            allowed = "choices that are numbers or words"
+        raise InputError(key, repr(given), allowed) from None
+    low, high = space.low, space.high
+    if (low is None) != (high is None) or (low is None) == (not space.choices):
+        raise InputError(key, repr(given), allowed)
+    if low is not None and high is not None and (high < low or (space.log and low <= 0)):
+        allowed = "low up to high, and a number above 0 on a logarithmic scale"
+        raise InputError(key, repr(given), allowed)
+    return space
 
 
 def _base(given: Any, folder: Path) -> Config:
@@ -390,24 +318,13 @@ def _base(given: Any, folder: Path) -> Config:
     return parse_config(given)
 
 
-def _grids(given: Any) -> tuple[Grid, ...]:
-    tables = given if isinstance(given, list) else [given]
-    found = tuple(
-        {key: axis_values(key, value) for key, value in flat_axes(table, "grid").items()}
-        for table in tables
-    )
-    if given != [] and not all(found):
-        raise InputError("grid", "no axis", "at least one config key with its values")
-    return found
-
-
-def _seeds(given: Any) -> tuple[int, ...]:
-    if isinstance(given, list):
-        seeds = tuple(check_int("seeds", seed, 0) for seed in given)
-        if not seeds or len(set(seeds)) < len(seeds):
-            raise InputError("seeds", repr(given), "a number of seeds, or different ones in a list")
-        return seeds
-    return tuple(range(check_int("seeds", given)))
+def _seeds(given: Any) -> list[int]:
+    if not isinstance(given, list):
+        return list(range(check_int("seeds", given)))
+    seeds = [check_int("seeds", seed, 0) for seed in given]
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError("seeds", repr(given), "a number of seeds, or different ones in a list")
+    return seeds
 
 
 def _check_axes(sweep: Sweep) -> None:
@@ -415,7 +332,7 @@ def _check_axes(sweep: Sweep) -> None:
         raise InputError("seed", "an axis", "seeds = [...] at the top of the file")
     if sweep.search is not None:
         if len(sweep.seeds) > 1:
-            raise InputError("seeds", list(sweep.seeds), "one seed in a search")
+            raise InputError("seeds", sweep.seeds, "one seed in a search")
         for point in sweep.search.corners():
             sweep.config(point)
         return
@@ -423,7 +340,7 @@ def _check_axes(sweep: Sweep) -> None:
     for rule in sweep.exclude:
         for key in rule:
             check_choice("exclude", key, sweep.axes)
-        if not any(matches(rule, point) for point in left_out):
+        if not any(_matches(rule, point) for point in left_out):
             raise InputError("exclude", dict(rule), "a combination that is in the grid")
     if not sweep.jobs():
         raise InputError("exclude", "every combination", "at least one that is left")

@@ -246,22 +246,19 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
     """The loss with its miner; parameters such as proxies are sized by the training data."""
-    size = _size(config, len(train.classes), len(train))
+    model = config.model
+    generator = seeded(config, "loss")
+    size = TrainingSize(len(train.classes), len(train), model.dim, generator, model.normalize)
     if 0 < config.loss.memory < config.batch.samples:
         allowed = f"0, or at least the {config.batch.samples} samples of a batch"
         raise InputError("loss.memory", config.loss.memory, allowed)
     return config.loss.build(_build_miner(config), size)
 
 
-def _size(config: Config, classes: int, samples: int) -> TrainingSize:
-    model = config.model
-    return TrainingSize(classes, samples, model.dim, seeded(config, "loss"), model.normalize)
-
-
-def run_settings(config: Config) -> RunSettings:
-    """What the adviser must know of a run; it is read off its config, without its data."""
-    known = RunSettings.of(config.loss.build(_build_miner(config), _size(config, 2, 2)))
+def run_settings(config: Config, loss: Loss) -> RunSettings:
+    """What advice on a run depends on."""
     batch = config.batch
+    known = RunSettings.of(loss)
     return replace(known, lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
 
 

@@ -1,11 +1,11 @@
-"""Checkpoints that a crash cannot spoil: written aside, checksummed, renamed, verified on load."""
+"""Save and restore checkpoints: written aside, renamed when whole, verified on load."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from uncollapse._base.check import InputError
-from uncollapse._base.files import (
-    read_sealed,
-    sha256_of,
-    sums_of,
-    write_sealed,
-    write_text,
-    written_aside,
-)
+from uncollapse._base.files import written_aside
 from uncollapse.training.config import Config
+from uncollapse.training.manifest import Manifest
 
 __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CheckpointStore",
-    "changed_keys",
     "check_config",
     "check_same",
     "check_tensors",
-    "config_values",
-    "is_of_the_network",
 ]
 
-
-_WEIGHTS, _STATE, _MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
+_FILES = ("weights.safetensors", "state.pt")
 _NAME = re.compile(r"step-([0-9]{8,})")
 
 
@@ -48,53 +38,55 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on: `weights` of the network, and the `state` of all the rest.
+    """What a run needs to go on: `weights` of the network, and the `state` of everything else.
 
-    `config` has the values of the config it was made with (`identity.config_values`); it is empty
-    in checkpoints of earlier versions.
+    `state["config"]` has every key of the config it was made with, by its dotted name.
     """
 
     step: int
     weights: Mapping[str, Tensor]
     state: Mapping[str, Any]
-    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CheckpointStore:
     """The checkpoints of one run, `folder/step-00000100/`: the last `keep`, and the best.
 
-    A checkpoint's folder appears by one rename when all its files are on disk, so it is there whole
-    or not at all. Its manifest holds the files' SHA-256, the values of the config, how long the log
-    was, and whether it was the best so far; the file `best` names the one that is.
+    A checkpoint's folder appears by one rename when all its files are on disk; then the manifest of
+    the run, in the folder above, lists it. One that is not listed was not finished.
     """
 
     folder: Path
     keep: int = 2
 
-    def save(self, checkpoint: Checkpoint, *, best: bool = False) -> Path:
-        """Write a checkpoint and drop the older ones; an error leaves those untouched."""
-        final = self.folder / f"step-{checkpoint.step:08d}"
-        whole = f"the checkpoint of step {checkpoint.step}"
+    def save(self, checkpoint: Checkpoint, *, best: bool = False, log: Path | None = None) -> Path:
+        """Write a checkpoint and drop the older ones; an error leaves those untouched.
+
+        `log` is the log of the run, which goes on from here when the run is resumed.
+        """
+        step, final = checkpoint.step, self.place(checkpoint.step)
         try:
             with written_aside(final, folder=True) as aside:
-                self._write(checkpoint, aside, best)
+                tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.weights.items()}
+                save_file(tensors, aside / _FILES[0])
+                torch.save(dict(checkpoint.state), aside / _FILES[1])
+            manifest = self.manifest().record(*self._names(step))
+            manifest = manifest if log is None else manifest.with_log(log)
+            manifest = replace(manifest, best=step) if best else manifest
+            kept = {*sorted({*self.steps(), step})[-self.keep :], manifest.best}
+            old = [other for other in self._on_disk() if other not in kept]
+            manifest.without(name for other in old for name in self._names(other)).write()
         # torch reports a full disk as RuntimeError, safetensors as its own error.
         except (OSError, RuntimeError, SafetensorError) as error:
             good = next((s for s in reversed(self.steps()) if self.complaint(s) is None), None)
             left = f"the one of step {good} is intact" if good is not None else "there is no other"
             raise CheckpointError(
-                f"cannot write {whole} in {self.folder}: {self._reason(error)}; {left}"
+                f"cannot write the checkpoint of step {step} in {self.folder}: "
+                f"{self._reason(error)}; {left}"
             ) from error
-        if best:
-            try:
-                write_text(self.folder / "best", final.name)
-            except OSError as error:
-                raise CheckpointError(
-                    f"{whole} in {self.folder} is written and intact, but could not be marked as "
-                    f"the best: {self._reason(error)}"
-                ) from error
-        self._drop_old()
+        # Those of a run that was killed while writing as well.
+        for leftover in [*map(self.place, old), *self.folder.glob(".step-*")]:
+            shutil.rmtree(leftover, ignore_errors=True)
         return final
 
     def load_last(
@@ -107,135 +99,89 @@ class CheckpointStore:
         complaints: list[str] = []
         for step in reversed(self.steps()):
             try:
-                found = self.load(step)
-                if accept is not None:
-                    accept(found)
+                return self.load(step, accept), complaints
             except CheckpointError as error:
                 complaints.append(str(error))
-            else:
-                return found, complaints
         return None, complaints
 
-    def load(self, step: int) -> Checkpoint:
-        """Read the checkpoint of a step, verified against its checksums."""
-        place = self.place(step)
-        manifest = self._verified(step)
+    def load(self, step: int, accept: Callable[[Checkpoint], None] | None = None) -> Checkpoint:
+        """Read the checkpoint of a step, verified against its checksums.
+
+        A whole checkpoint of another run is refused by `accept`, which says so, before its
+        checksums are looked at.
+        """
+        complaint = self.complaint(step)
         try:
-            state = torch.load(place / _STATE, map_location="cpu", weights_only=True)
-            weights = load_file(place / _WEIGHTS)
-        except Exception as error:
-            # torch's own words advise to load it unsafely, which runs whatever is in it.
-            name = _WEIGHTS if isinstance(error, SafetensorError) else _STATE
-            raise CheckpointError(
-                f"{place / name} cannot be read: it holds something else than the tensors and "
-                "plain values of a checkpoint, and nothing else is ever loaded"
-            ) from error
-        if not isinstance(state, dict):
-            raise CheckpointError(f"{place / _STATE} is damaged: not the state of a run")
-        return Checkpoint(step, weights, state, manifest.get("config", {}))
+            checkpoint = self._read(step)
+        except CheckpointError as error:
+            raise CheckpointError(complaint or str(error)) from error
+        if accept is not None:
+            accept(checkpoint)
+        if complaint is not None:
+            raise CheckpointError(complaint)
+        return checkpoint
 
     def best(self) -> tuple[int | None, str | None]:
-        """The step of the best checkpoint, if one was marked; and what is wrong with its mark."""
-        marker = self.folder / "best"
-        flags = {step: self._flag(step) for step in self.steps()}
-        said = max((step for step, flag in flags.items() if flag), default=None)
-        try:
-            found = _NAME.fullmatch(marker.read_text(encoding="utf-8").strip())
-        except (OSError, UnicodeDecodeError):
-            found = None
-        named = int(found[1]) if found else None
-        if named in flags and flags[named] is not False:
-            # A process killed before it wrote the mark leaves that of the best before.
-            return (named if flags[named] is None else said), None
-        if said is None and not marker.exists():
-            return None, None
-        why = f"{marker} is {'damaged' if marker.exists() else 'missing'}"
-        if said is not None:
-            return said, f"{why}; the checkpoint of step {said} says that it is the best"
-        return None, f"{why}, and no checkpoint says that it is the best"
-
-    def repair_best(self) -> str | None:
-        """Write the mark of the best again where it is wrong; says what was."""
-        step, complaint = self.best()
-        if complaint is not None and step is not None:
-            write_text(self.folder / "best", self.place(step).name)
-        elif complaint is not None:
-            (self.folder / "best").unlink(missing_ok=True)
-        return complaint
-
-    def best_step(self) -> int | None:
-        """The step whose checkpoint was marked best, if it is still there."""
-        return self.best()[0]
+        """The step of the best checkpoint, if one is known; and what is wrong with it."""
+        step = self.manifest().best
+        if step is None or step in self.steps():
+            return step, None
+        return None, f"{self.place(step)}, the best checkpoint, is missing"
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, ascending."""
-        if not self.folder.is_dir():
-            return []
-        names = (_NAME.fullmatch(p.name) for p in self.folder.iterdir() if p.is_dir())
-        return sorted(int(name[1]) for name in names if name)
+        manifest = self.manifest()
+        return [
+            step
+            for step in self._on_disk()
+            if manifest.complaint is not None or self._names(step)[0] in manifest.files
+        ]
 
     def place(self, step: int) -> Path:
         """The folder of a step's checkpoint."""
         return self.folder / f"step-{step:08d}"
 
+    def manifest(self) -> Manifest:
+        """That of the run."""
+        return Manifest.read(self.folder.parent)
+
     def complaint(self, step: int) -> str | None:
         """What is wrong with the files of a checkpoint; None if they are as they were written."""
+        manifest = self.manifest()
+        return next(filter(None, map(manifest.damage, self._names(step))), None)
+
+    def adopt(self, manifest: Manifest, last: int) -> Manifest:
+        """With the checkpoints up to step `last` as they are, for a manifest that was lost."""
+        steps = [step for step in self._on_disk() if step <= last]
+        return manifest.record(*(name for step in steps for name in self._names(step)))
+
+    def _on_disk(self) -> list[int]:
+        if not self.folder.is_dir():
+            return []
+        names = (_NAME.fullmatch(p.name) for p in self.folder.iterdir() if p.is_dir())
+        return sorted(int(name[1]) for name in names if name)
+
+    def _names(self, step: int) -> list[str]:
+        """The files of a checkpoint as the manifest names them."""
+        return [f"{self.folder.name}/{self.place(step).name}/{name}" for name in _FILES]
+
+    def _read(self, step: int) -> Checkpoint:
+        weights_file, state_file = (self.place(step) / name for name in _FILES)
         try:
-            self._verified(step)
-        except CheckpointError as error:
-            return str(error)
-        return None
-
-    def manifest(self, step: int) -> dict[str, Any]:
-        """What the manifest of a checkpoint says; `CheckpointError` if it cannot be read."""
-        place = self.place(step)
-        try:
-            found = read_sealed(place / _MANIFEST)
-        except (OSError, ValueError) as error:
-            why = "it has no manifest.json" if isinstance(error, FileNotFoundError) else error
-            raise CheckpointError(f"{place} is damaged: {why}") from error
-        kinds = (("step", int), ("sha256", dict), ("config", dict), ("log", dict))
-        wrong = [key for key, kind in kinds if not isinstance(found.get(key, kind()), kind)]
-        if wrong or found.get("step") != step:
-            text = f"its {wrong[0] if wrong else 'step'} is not that of a checkpoint"
-            raise CheckpointError(f"{place / _MANIFEST} is damaged: {text}")
-        return found
-
-    def _verified(self, step: int) -> dict[str, Any]:
-        place, manifest = self.place(step), self.manifest(step)
-        expected = manifest.get("sha256", {})
-        for name in (_WEIGHTS, _STATE):
-            if name not in expected:
-                raise CheckpointError(f"{place / _MANIFEST} is damaged: no checksum of {name}")
-            try:
-                same = sha256_of(place / name) == expected[name]
-            except OSError as error:
-                raise CheckpointError(f"{place} is damaged: {error.strerror}: {name}") from error
-            if not same:
-                raise CheckpointError(f"{place / name} is damaged: its checksum differs")
-        return manifest
-
-    def _flag(self, step: int) -> bool | None:
-        """Whether a checkpoint was the best when it was written; None where it does not say."""
-        try:
-            found = self.manifest(step).get("best")
-        except CheckpointError:
-            return None
-        return found if isinstance(found, bool) else None
-
-    def _write(self, checkpoint: Checkpoint, place: Path, best: bool) -> None:
-        tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.weights.items()}
-        save_file(tensors, place / _WEIGHTS)
-        torch.save(dict(checkpoint.state), place / _STATE)
-        log = {key: checkpoint.state.get(f"log_{key}") for key in ("offset", "sha256")}
-        manifest = {
-            "step": checkpoint.step,
-            "sha256": sums_of(place, (_WEIGHTS, _STATE)),
-            "best": best,
-            "config": dict(checkpoint.config),
-            "log": {key: value for key, value in log.items() if value is not None},
-        }
-        write_sealed(place / _MANIFEST, manifest)
+            state = torch.load(state_file, map_location="cpu", weights_only=True)
+            weights = load_file(weights_file)
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{self.place(step)} is damaged: a file is missing") from error
+        except Exception as error:
+            # torch's own words advise to load it unsafely, which runs whatever is in it.
+            path = weights_file if isinstance(error, SafetensorError) else state_file
+            raise CheckpointError(
+                f"{path} cannot be read: it holds something else than the tensors and plain values "
+                "of a checkpoint, and nothing else is ever loaded"
+            ) from error
+        if not isinstance(state, dict):
+            raise CheckpointError(f"{state_file} is damaged: not the state of a run")
+        return Checkpoint(step, weights, state)
 
     def _reason(self, error: Exception) -> str:
         """The error in words; torch says of a full disk only that a position is unexpected."""
@@ -244,16 +190,8 @@ class CheckpointStore:
         place = next(p for p in (self.folder, *self.folder.absolute().parents) if p.is_dir())
         return f"{error} ({shutil.disk_usage(place).free / 1e6:,.0f} MB are free there)"
 
-    def _drop_old(self) -> None:
-        kept = {*self.steps()[-self.keep :], self.best_step()}
-        for step in self.steps():
-            if step not in kept:
-                shutil.rmtree(self.place(step), ignore_errors=True)
-        for leftover in self.folder.glob(".step-*"):  # of a run that was killed while writing
-            shutil.rmtree(leftover, ignore_errors=True)
 
-
-# Which config a run and its checkpoints were made with: what may differ, and what may not.
+# Whether a checkpoint is of this run: made with its config, for its network.
 
 # What may differ between a run and the config it is resumed with.
 _MAY_CHANGE = {
@@ -269,82 +207,47 @@ _MAY_CHANGE = {
 _OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
 
 
-def config_values(config: Config) -> dict[str, Any]:
-    """Every key of a config by its dotted name, as JSON has it: what a checkpoint carries.
-
-    >>> config_values(Config())["batch.p"]
-    8
-    """
-    return _flat(config.model_dump(mode="json"))
-
-
-def changed_keys(before: Mapping[str, Any], now: Config) -> dict[str, tuple[Any, Any]]:
-    """Keys whose values differ, as `(before, now)`; those that may change are left out.
-
-    Keys that only one of the two has are of another version, and are not compared.
-    """
-    values = config_values(now)
-    return {
-        key: (old, values[key])
-        for key, old in before.items()
-        if key in values and key not in _MAY_CHANGE and old != values[key]
-    }
-
-
-def is_of_the_network(key: str) -> bool:
-    """Whether a key is about how a network was made, not about how it is looked at."""
-    return not key.startswith(_OF_LOOKING)
-
-
 def check_same(before: Config, now: Config) -> None:
     """Raise `InputError` for a key that may not change and is not as the run was started with."""
-    old, new = config_values(before), config_values(now)
+    old, new = before.flat(), now.flat()
     for key in [*old, *(key for key in new if key not in old)]:
         if key not in _MAY_CHANGE and old.get(key) != new.get(key):
             given = f"{new.get(key)!r} (the run was started with {old.get(key)!r})"
             raise InputError(key, given, "the run's own value when resuming")
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-# Whether a checkpoint is of this run: made with its config, for its network.
-
-
 def check_config(checkpoint: Checkpoint, config: Config, *, looking: bool = False) -> list[str]:
     """Raise `CheckpointError` for a checkpoint that was made with another config.
 
     Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are refused too
-    with `looking`; without, a line about each is returned.
+    with `looking`; without, a line about each is returned. Keys that only one of the two has are of
+    another version, and are not compared.
     """
-    changed = changed_keys(checkpoint.config, config)
-    lines = []
-    for key, (old, new) in changed.items():
-        said = f"was made with {key} = {old!r}, where config.toml says {new!r}"
-        if looking or is_of_the_network(key):
-            which = f"the checkpoint of step {checkpoint.step} is of another run: it"
-            raise CheckpointError(f"{which} {said.replace('config.toml', 'the config')}")
-        lines.append(f"the run {said}")
+    values, lines = config.flat(), []
+    for key, old in checkpoint.state.get("config", {}).items():
+        if key not in values or key in _MAY_CHANGE or old == values[key]:
+            continue
+        made = f"was made with {key} = {old!r}, where"
+        if looking or not key.startswith(_OF_LOOKING):
+            raise CheckpointError(
+                f"the checkpoint of step {checkpoint.step} is of another run: it {made} the config "
+                f"says {values[key]!r}"
+            )
+        lines.append(f"the run {made} config.toml says {values[key]!r}")
     return lines
 
 
 def check_tensors(step: int, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     """Raise `CheckpointError` unless names and shapes are those of the network."""
-    shapes = {name: list(tensor.shape) for name, tensor in given.items()}
-    for name, tensor in wanted.items():
-        if shapes.pop(name, None) != list(tensor.shape):
-            found = list(given[name].shape) if name in given else "missing"
-            what = f"{name} is {found}, and should be {list(tensor.shape)}"
-            break
-    else:
-        if not shapes:
-            return
-        what = f"{next(iter(shapes))} is not a part of it"
-    raise CheckpointError(f"the checkpoint of step {step} is of another network: {what}")
+    shapes = [
+        {name: list(tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (given, wanted)
+    ]
+    for name in {**shapes[1], **shapes[0]}:
+        saved, expected = (side.get(name) for side in shapes)
+        if saved == expected:
+            continue
+        what = f"{name} is {saved or 'missing'}, and should be {expected}"
+        if expected is None:
+            what = f"{name} is not a part of it"
+        raise CheckpointError(f"the checkpoint of step {step} is of another network: {what}")

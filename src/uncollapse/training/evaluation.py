@@ -1,13 +1,14 @@
-"""Embed a dataset and judge it: EPS §5 and what re-identification reports, in one flat dict."""
+"""Embed a dataset and judge it: EPS §5 and what re-identification and verification report."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,13 +34,11 @@ from uncollapse.training.sections import EvaluateConfig
 
 __all__ = [
     "RERANKED",
-    "SHARE",
     "VERIFICATION",
     "Evaluated",
     "GallerySearch",
     "NotFiniteError",
     "PairCheck",
-    "Sides",
     "as_evaluated",
     "embed",
     "evaluate",
@@ -48,15 +47,288 @@ __all__ = [
     "find_checks",
     "find_searches",
     "images_of_files",
+    "scores_of",
 ]
 
-
-# Queries that search a gallery: a network judged by re-identification, as Market-1501 has it.
-
 RERANKED = "reranked/"  # before the names of figures after re-ranking
-SHARE = "share/"  # before the names of figures that are of some identities only
+VERIFICATION = "verification/"  # before the names of figures that are of pairs
+_SHARE = "share/"  # before the names of figures that are of some identities only
 _KS = (1, 5, 10)
 _LEAST = 50  # identities of a share: fewer say little, and cost little anyway
+_RATES = (1e-2, 1e-3)
+
+
+class NotFiniteError(ValueError):
+    """A network that has diverged: its embeddings are no numbers to judge."""
+
+    def __init__(self, lost: int, count: int) -> None:
+        super().__init__(
+            f"the network has diverged: {lost} of {count} embeddings are NaN or infinite. Train "
+            "again with a lower optimizer.lr, with optimizer.clip = 1.0 or guard.action = 'rescue'"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """Splits through one network: what `evaluate` gives for each, and the embeddings it judged."""
+
+    scores: Mapping[str, Mapping[str, float]]
+    embeddings: Mapping[str, Tensor]
+
+    def flat(self) -> dict[str, float]:
+        """The scores by `split/name`: what is logged."""
+        return {
+            f"{split}/{name}": value
+            for split, scores in self.scores.items()
+            for name, value in scores.items()
+        }
+
+
+def as_evaluated(data: LabelledImages, config: Config) -> LabelledImages:
+    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
+    transform = evaluation_transform(config.data)
+    return data if transform is None else replace(data, transform=transform)
+
+
+def evaluate_splits(
+    model: nn.Module,
+    splits: Mapping[str, LabelledImages],
+    settings: EvaluateConfig | None = None,
+    *,
+    searches: Mapping[str, GallerySearch] | None = None,
+    checks: Mapping[str, PairCheck] | None = None,
+    whole: bool = True,
+    ranks: Ranks = ALONE,
+    rerank: ReRanking | None = None,
+    progress: ProgressOption = False,
+) -> Evaluated:
+    """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
+
+    The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
+    and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
+    training; without `whole` of that share alone. The pairs of `checks` are verified as well:
+    `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several ranks share
+    the work, and each gets the whole. With `rerank`, whose `progress` is told, whole searches have
+    `reranked/recall@1`, ... as well.
+    """
+    settings = settings or EvaluateConfig()
+    scores: dict[str, dict[str, float]] = {}
+    embeddings: dict[str, Tensor] = {}
+    for name, data in splits.items():
+        search, check = (searches or {}).get(name), (checks or {}).get(name)
+        if search is not None:
+            reranked = partial(search.scores, rerank=rerank, progress=progress)
+            again = None if rerank is None else reranked
+            scores[name], embeddings[name] = _search(model, search, settings, whole, ranks, again)
+            continue
+        rows = taken = evenly_spaced(len(data), settings.max_samples)
+        if check is not None:
+            taken = torch.unique(torch.cat([rows, check.needed]))
+        z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
+        embeddings[name] = z[torch.searchsorted(taken, rows)]
+        scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
+        if check is not None:
+            _check_finite(z)
+            scores[name] |= ranks.on_first(partial(check.scores, z, taken))
+    return Evaluated(scores, embeddings)
+
+
+@torch.no_grad()
+def embed(
+    model: nn.Module,
+    data: LabelledImages,
+    *,
+    batch: int = 256,
+    progress: Callable[[int, int], None] | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """Embeddings `[N, dim]` of all samples, on the CPU, with the network in evaluation mode.
+
+    The network's mode is restored. `progress(done, total)` is called after each batch. On several
+    ranks each embeds some of the batches, the same batches as one process, and all get the whole.
+    """
+    parameter = next(model.parameters(), torch.empty(0))
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    starts = range(0, len(data), batch)
+    if len(starts) < ranks.size:  # too little to share out
+        ranks = ALONE
+    parts = []
+    try:
+        for start in starts[ranks.share(len(starts))]:
+            images, _ = data[start : start + batch]
+            parts.append(model(images.to(parameter.device)).float().cpu())
+            if progress is not None:
+                progress(min(start + batch, len(data)), len(data))
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    return gather(torch.cat(parts), ranks)
+
+
+def scores_of(
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    fine_labels: ArrayLike | None = None,
+    *,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    nmi: bool = False,
+    multiplier: int = 1,
+    ranks: Ranks = ALONE,
+) -> dict[str, float]:
+    """Each row against all others: Recall@k, MAP@R and, if asked, NMI; by fine labels as well.
+
+    The one evaluator of embeddings with labels, behind training, commands, pages and papers. Keys
+    are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is of
+    k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of so many times the
+    clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with all
+    embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
+    `NotFiniteError` for embeddings of a network that has diverged.
+
+    >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])
+    {'recall@1': 1.0, 'map@r': 1.0}
+    """
+    z = points(embeddings, "embeddings", check_finite=False)
+    _check_finite(z)
+    scores: dict[str, float] = {}
+    for prefix, kind in {"": labels, "fine/": fine_labels}.items():
+        if kind is None:
+            continue
+        ids = torch.as_tensor(kind)
+        by_name = shared_retrieval(z, ids, ranks, ks=ks).to_dict()
+        scores |= {f"{prefix}{name}": float(by_name[name]) for name in _names(ks)}
+        if nmi:
+            scores |= _clusters(z, ids, multiplier, ranks, prefix)
+    return scores
+
+
+def evaluate(
+    embeddings: ArrayLike,
+    data: LabelledImages,
+    settings: EvaluateConfig | None = None,
+    *,
+    ranks: Ranks = ALONE,
+) -> dict[str, float]:
+    """`scores_of` the samples of a dataset, at most `max_samples` of them."""
+    settings = settings or EvaluateConfig()
+    rows = evenly_spaced(len(data), settings.max_samples)
+    z = points(embeddings, "embeddings", min_rows=len(data), check_finite=False)[rows]
+    fine = None if data.fine_labels is None else data.fine_labels[rows]
+    return scores_of(z, data.labels[rows], fine, **_asked(settings), ranks=ranks)
+
+
+def evenly_spaced(count: int, most: int | None) -> Tensor:
+    """At most `most` rows of `count`, the same ones every time.
+
+    >>> evenly_spaced(10, 4).tolist()
+    [0, 3, 6, 9]
+    """
+    if most is None or count <= most:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, most).round().long()
+
+
+def _asked(settings: EvaluateConfig) -> dict[str, Any]:
+    return {
+        "ks": settings.ks,
+        "nmi": settings.clustering,
+        "multiplier": settings.multiplier,
+    }
+
+
+def _search(
+    model: nn.Module,
+    search: GallerySearch,
+    settings: EvaluateConfig,
+    whole: bool,
+    ranks: Ranks,
+    again: Callable[..., dict[str, float]] | None,
+) -> tuple[dict[str, float], Tensor]:
+    """Figures of a search, those of the share first; and the embeddings of its queries.
+
+    `again` scores the whole once more, in another order.
+    """
+    every, part = search.plan(settings)
+    taken = every if whole or part is None else part
+    queries = search.queries.subset(taken.queries)
+    gallery = search.gallery.subset(taken.gallery)
+    z, ref_z = (
+        embed(model, side, batch=settings.batch, ranks=ranks) for side in (queries, gallery)
+    )
+    _check_finite(torch.cat([z, ref_z]))
+    scores: dict[str, float] = {}
+    if part is not None:
+        z_part = z[torch.searchsorted(taken.queries, part.queries)]
+        ref_part = ref_z[torch.searchsorted(taken.gallery, part.gallery)]
+        named = ranks.on_first(partial(search.scores, z_part, ref_part, part, settings))
+        scores |= {_SHARE + name: value for name, value in named.items()}
+    if taken is every:
+        for score in filter(None, [search.scores, again]):
+            scores |= ranks.on_first(partial(score, z, ref_z, every, settings))
+        if settings.clustering:
+            scores |= _clusters(z, queries.labels, settings.multiplier, ranks)
+        if queries.fine_labels is not None:  # of the queries among themselves
+            fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
+            scores |= {f"fine/{name}": value for name, value in fine.items()}
+    return scores, z
+
+
+def _check_finite(z: Tensor) -> None:
+    finite = torch.isfinite(z).all(dim=1)
+    if not bool(finite.all()):
+        raise NotFiniteError(int((~finite).sum()), len(z))
+
+
+def _names(ks: Sequence[int]) -> list[str]:
+    return [f"recall@{k}" for k in ks] + ["map@r"]
+
+
+def _clusters(
+    z: Tensor, labels: Tensor, multiplier: int, ranks: Ranks, prefix: str = ""
+) -> dict[str, float]:
+    """`nmi` and, with a multiplier, `nmi+`."""
+    # With a cluster for each sample any embedding would look alike.
+    most = max(1, len(z) // (2 * len(torch.unique(labels))))
+    times = {"nmi": 1} | ({"nmi+": min(multiplier, most)} if multiplier > 1 else {})
+    return {
+        prefix + name: float(ranks.on_first(partial(_nmi, z, labels, many)))
+        for name, many in times.items()
+    }
+
+
+def _nmi(z: Tensor, labels: Tensor, multiplier: int) -> float:
+    return float(clustering(z, labels, multiplier=multiplier).nmi)
+
+
+def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
+    """Image files, or the images in folders, decoded as the run's evaluation images are.
+
+    Their labels are all 0: they are not known.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files += sorted(p for p in path.rglob("*") if p.is_file() and is_image(p.name))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise DataError(f"{path}: no such image file or folder")
+    if not files:
+        raise DataError(f"no image files in {', '.join(map(str, paths))}")
+    config = run.config.data
+    info = describe(config.name)
+    channels, *size = run.sample_shape
+    side = size_pair(config.size) or info.size or (size[0], size[1])
+    middle = info.middle if config.middle is None else config.middle
+    how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert, middle)
+    transform = evaluation_transform(config)
+    refs = [ImageRef(file) for file in files]
+    labels = torch.zeros(len(refs), dtype=torch.long)
+    source, names = FileSource(refs, how), tuple(map(str, refs))
+    return LabelledImages(source, labels, name="files", transform=transform, files=names)
+
+
+# Queries that search a gallery: re-identification, as Market-1501 has it.
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +400,7 @@ class GallerySearch:
         ids, there = self._ids
         assert self.queries.cameras is not None
         assert self.gallery.cameras is not None
-        found = reid(
+        result = reid(
             queries,
             ids[sides.queries.numpy()],
             self.queries.cameras[sides.queries],
@@ -140,8 +412,8 @@ class GallerySearch:
             progress=progress,
         )
         prefix = "" if rerank is None else RERANKED
-        named = {f"recall@{k}": value for k, value in found.cmc.items()}
-        named |= {"mAP": found.map, "mINP": found.minp}
+        named = {f"recall@{k}": value for k, value in result.cmc.items()}
+        named |= {"mAP": result.map, "mINP": result.minp}
         return {prefix + name: float(v) for name, v in named.items() if math.isfinite(v)}
 
     def describe(self, settings: EvaluateConfig) -> str:
@@ -149,7 +421,7 @@ class GallerySearch:
         ids, there = self._ids
         whole, part = self.plan(settings)
         strangers = int((~np.isin(there[whole.gallery.numpy()], ids)).sum())
-        said = [
+        parts = [
             f"re-identification: {len(whole.queries):,} queries of {whole.identities:,} identities "
             f"in a gallery of {len(whole.gallery):,}, same identity and camera left out",
             *[f"{strangers:,} distractors in it"] * bool(strangers),
@@ -157,21 +429,21 @@ class GallerySearch:
         ]
         if part is not None:
             key = f"evaluate.reid_share = {settings.reid_share:g}"
-            said.append(f"while training, {part.identities:,} of the identities ({key})")
-        return "; ".join(said)
+            parts.append(f"while training, {part.identities:,} of the identities ({key})")
+        return "; ".join(parts)
 
     def matched(self) -> bool:
         """Whether any query has a match under another camera."""
         ids, there = self._ids
         assert self.queries.cameras is not None
         assert self.gallery.cameras is not None
-        rows = searching_rows(ids)
-        seen = {(int(i), int(c)) for i, c in zip(there, self.gallery.cameras, strict=True)}
         cameras: dict[int, set[int]] = {}
-        for identity, camera in seen:
+        for identity, camera in zip(there.tolist(), self.gallery.cameras.tolist(), strict=True):
             cameras.setdefault(identity, set()).add(camera)
-        asked = zip(ids[rows].tolist(), self.queries.cameras[torch.from_numpy(rows)], strict=True)
-        return any(cameras.get(identity, set()) - {int(camera)} for identity, camera in asked)
+        rows = searching_rows(ids)
+        own = self.queries.cameras[torch.from_numpy(rows)].tolist()
+        asked = zip(ids[rows].tolist(), own, strict=True)
+        return any(cameras.get(identity, set()) - {camera} for identity, camera in asked)
 
     @cached_property
     def _ids(self) -> tuple[Array, Array]:
@@ -193,7 +465,7 @@ def find_searches(
 
     The split is `query` of a dataset that has a `gallery`, both with cameras.
     """
-    c, found, warnings = config.data, {}, []
+    c, searches, warnings = config.data, {}, []
     info = describe(c.name)
     for split, data in splits.items():
         if info.aliases.get(split, split) != "query" or data.cameras is None:
@@ -211,21 +483,18 @@ def find_searches(
             why = "no query has a match under another camera of the gallery"
             warnings.append(f"{split} is searched in itself: {why}")
             continue
-        found[split] = search
-    return found, warnings
+        searches[split] = search
+    return searches, warnings
 
 
 def _counts(people: Array, ids: Array) -> Array:
     """How many of the ids each of the people has."""
     names, counts = np.unique(ids, return_counts=True)
-    place = np.searchsorted(names, people).clip(max=len(names) - 1)
-    return np.where(names[place] == people, counts[place], 0)
+    nearest = np.searchsorted(names, people).clip(max=len(names) - 1)
+    return np.where(names[nearest] == people, counts[nearest], 0)
 
 
-# Pairs of a split, the same or not: a network judged by verification, as LFW has it.
-
-VERIFICATION = "verification/"  # before the names of figures that are of pairs
-_RATES = (1e-2, 1e-3)
+# Pairs of a split, the same or not: verification, as LFW has it.
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,10 +522,10 @@ class PairCheck:
         the best threshold of these pairs), and `tar@0.01`, `tar@0.001` where there are different
         pairs enough. A pair is compared by Euclidean distance, as neighbours are.
         """
-        places = np.searchsorted(taken.numpy(), self.rows)
-        found = verification(z, pairs=places, same=self.same, folds=self.folds, far=_RATES)
-        by_name = found.to_dict()
-        names = ["fold_accuracy", "fold_standard_error"] if found.fold_accuracy else ["accuracy"]
+        rows = np.searchsorted(taken.numpy(), self.rows)
+        result = verification(z, pairs=rows, same=self.same, folds=self.folds, far=_RATES)
+        by_name = result.to_dict()
+        names = ["fold_accuracy", "fold_standard_error"] if result.fold_accuracy else ["accuracy"]
         names += ["auc", "eer", *(f"tar@{rate:g}" for rate in _RATES)]
         known = {name: by_name[name] for name in names if by_name[name] is not None}
         return {VERIFICATION + name: float(v) for name, v in known.items() if math.isfinite(v)}
@@ -286,9 +555,9 @@ def find_checks(
     source = Path(c.pairs).expanduser() if c.pairs is not None else find_pairs(c.name, c.root)
     if source is None or not splits:
         return {}, []
-    pairs, found, warnings = read_pairs(source), {}, []
+    pairs, checks, warnings = read_pairs(source), {}, []
     for split, data in splits.items():
-        if searches is not None and split in searches:
+        if split in (searches or {}):
             continue
         check = _check_of(pairs, data, source)
         if not len(check.rows):
@@ -301,12 +570,12 @@ def find_checks(
         except InputError as error:
             warnings.append(f"{split} is not verified by {source}: {error}")
             continue
-        found[split] = check
-        seen = _trained_on(config, data, check)
-        if seen:
-            why = f"{seen:,} of {len(check.rows):,} pairs have someone of the training split"
+        checks[split] = check
+        trained = _trained_on(config, data, check)
+        if trained:
+            why = f"{trained:,} of {len(check.rows):,} pairs have someone of the training split"
             warnings.append(f"{split}: {why}; their figures are not of unseen classes")
-    return found, warnings
+    return checks, warnings
 
 
 def _check_of(pairs: PairList, data: LabelledImages, source: Path) -> PairCheck:
@@ -333,252 +602,3 @@ def _trained_on(config: Config, data: LabelledImages, check: PairCheck) -> int:
             seen = np.isin(data.labels.numpy()[check.rows], labels)
             return int(seen.any(axis=1).sum())
     return 0
-
-
-class NotFiniteError(ValueError):
-    """A network that has diverged: its embeddings are no numbers to judge."""
-
-    def __init__(self, lost: int, count: int) -> None:
-        super().__init__(
-            f"the network has diverged: {lost} of {count} embeddings are NaN or infinite. Train "
-            "again with a lower optimizer.lr, with optimizer.clip = 1.0 or guard.action = 'rescue'"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """Splits through one network: what `evaluate` gives for each, and the embeddings it judged."""
-
-    scores: Mapping[str, Mapping[str, float]]
-    embeddings: Mapping[str, Tensor]
-
-    def flat(self) -> dict[str, float]:
-        """The scores by `split/name`: what is logged."""
-        return {
-            f"{split}/{name}": value
-            for split, found in self.scores.items()
-            for name, value in found.items()
-        }
-
-
-def as_evaluated(data: LabelledImages, config: Config) -> LabelledImages:
-    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
-    transform = evaluation_transform(config.data)
-    return data if transform is None else replace(data, transform=transform)
-
-
-def evaluate_splits(
-    model: nn.Module,
-    splits: Mapping[str, LabelledImages],
-    settings: EvaluateConfig | None = None,
-    *,
-    searches: Mapping[str, GallerySearch] | None = None,
-    checks: Mapping[str, PairCheck] | None = None,
-    whole: bool = True,
-    ranks: Ranks = ALONE,
-    rerank: ReRanking | None = None,
-    progress: ProgressOption = False,
-) -> Evaluated:
-    """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
-
-    The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
-    and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
-    training; without `whole` of that share alone. The pairs of `checks` are verified as well:
-    `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several ranks share
-    the work, and each gets the whole. With `rerank`, whose `progress` is told, whole searches have
-    `reranked/recall@1`, ... as well.
-    """
-    settings = settings or EvaluateConfig()
-    scores: dict[str, dict[str, float]] = {}
-    embeddings: dict[str, Tensor] = {}
-    for name, data in splits.items():
-        if searches is not None and name in searches:
-            again = (
-                None
-                if rerank is None
-                else partial(searches[name].scores, rerank=rerank, progress=progress)
-            )
-            found = _search(model, searches[name], settings, whole, ranks, again)
-            scores[name], embeddings[name] = found
-            continue
-        rows = taken = evenly_spaced(len(data), settings.max_samples)
-        check = (checks or {}).get(name)
-        if check is not None:
-            taken = torch.unique(torch.cat([rows, check.needed]))
-        z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
-        embeddings[name] = z[torch.searchsorted(taken, rows)]
-        scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
-        if check is not None:
-            _check_finite(z)
-            scores[name] |= ranks.on_first(partial(check.scores, z, taken))
-    return Evaluated(scores, embeddings)
-
-
-@torch.no_grad()
-def embed(
-    model: nn.Module,
-    data: LabelledImages,
-    *,
-    batch: int = 256,
-    progress: Callable[[int, int], None] | None = None,
-    ranks: Ranks = ALONE,
-) -> Tensor:
-    """Embeddings `[N, dim]` of all samples, on the CPU, with the network in evaluation mode.
-
-    The network's mode is restored. `progress(done, total)` is called after each batch. On several
-    ranks each embeds some of the batches, the same batches as one process, and all get the whole.
-    """
-    parameter = next(model.parameters(), torch.empty(0))
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    starts = range(0, len(data), batch)
-    if len(starts) < ranks.size:  # too little to share out
-        ranks = ALONE
-    parts = []
-    try:
-        for start in starts[ranks.share(len(starts))]:
-            images, _ = data[start : start + batch]
-            parts.append(model(images.to(parameter.device)).float().cpu())
-            if progress is not None:
-                progress(min(start + batch, len(data)), len(data))
-    finally:
-        for module, training in modes.items():
-            module.training = training
-    return gather(torch.cat(parts), ranks)
-
-
-def evaluate(
-    embeddings: ArrayLike,
-    data: LabelledImages,
-    settings: EvaluateConfig | None = None,
-    *,
-    ranks: Ranks = ALONE,
-) -> dict[str, float]:
-    """Recall@k, MAP@R and, if asked, NMI by labels; with fine labels the same again by those.
-
-    Keys are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is
-    of k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of so many times
-    the clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with
-    all embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
-    `NotFiniteError` for embeddings of a network that has diverged.
-    """
-    settings = settings or EvaluateConfig()
-    rows = evenly_spaced(len(data), settings.max_samples)
-    z = points(embeddings, "embeddings", min_rows=len(data), check_finite=False)[rows]
-    _check_finite(z)
-    kinds = {"": data.labels[rows]}
-    if data.fine_labels is not None:
-        kinds["fine/"] = data.fine_labels[rows]
-    found: dict[str, float] = {}
-    for prefix, labels in kinds.items():
-        found |= _retrieved(z, labels, settings, ranks, prefix)
-    return found
-
-
-def evenly_spaced(count: int, most: int | None) -> Tensor:
-    """At most `most` rows of `count`, the same ones every time.
-
-    >>> evenly_spaced(10, 4).tolist()
-    [0, 3, 6, 9]
-    """
-    if most is None or count <= most:
-        return torch.arange(count)
-    return torch.linspace(0, count - 1, most).round().long()
-
-
-def _search(
-    model: nn.Module,
-    search: GallerySearch,
-    settings: EvaluateConfig,
-    whole: bool,
-    ranks: Ranks,
-    again: Callable[..., dict[str, float]] | None,
-) -> tuple[dict[str, float], Tensor]:
-    """Figures of a search, those of the share first; and the embeddings of its queries.
-
-    `again` scores the whole once more, in another order.
-    """
-    every, part = search.plan(settings)
-    taken = every if whole or part is None else part
-    asked = search.queries.subset(taken.queries)
-    z = embed(model, asked, batch=settings.batch, ranks=ranks)
-    met = search.gallery.subset(taken.gallery)
-    there = embed(model, met, batch=settings.batch, ranks=ranks)
-    _check_finite(torch.cat([z, there]))
-    found: dict[str, float] = {}
-    if part is not None:
-        mine = z[torch.searchsorted(taken.queries, part.queries)]
-        theirs = there[torch.searchsorted(taken.gallery, part.gallery)]
-        named = ranks.on_first(partial(search.scores, mine, theirs, part, settings))
-        found |= {SHARE + name: value for name, value in named.items()}
-    if taken is every:
-        for scores in [search.scores] + ([] if again is None else [again]):
-            found |= ranks.on_first(partial(scores, z, there, every, settings))
-        found |= _clusters(z, asked.labels, settings, ranks)
-        if asked.fine_labels is not None:  # of the queries among themselves
-            found |= _retrieved(z, asked.fine_labels, settings, ranks, "fine/")
-    return found, z
-
-
-def _check_finite(z: Tensor) -> None:
-    finite = torch.isfinite(z).all(dim=1)
-    if not bool(finite.all()):
-        raise NotFiniteError(int((~finite).sum()), len(z))
-
-
-def _retrieved(
-    z: Tensor, labels: Tensor, settings: EvaluateConfig, ranks: Ranks, prefix: str
-) -> dict[str, float]:
-    """Rows among each other by one kind of labels."""
-    by_name = shared_retrieval(z, labels, ranks, ks=settings.ks).to_dict()
-    ranked = [f"recall@{k}" for k in settings.ks] + ["map@r"]
-    found = {name: float(by_name[name]) for name in ranked}
-    found |= _clusters(z, labels, settings, ranks)
-    return {prefix + name: value for name, value in found.items()}
-
-
-def _clusters(
-    z: Tensor, labels: Tensor, settings: EvaluateConfig, ranks: Ranks
-) -> dict[str, float]:
-    """`nmi` and, with a multiplier, `nmi+`, if they are asked for."""
-    if not settings.clustering:
-        return {}
-    names = {"nmi": 1} | ({"nmi+": settings.multiplier} if settings.multiplier > 1 else {})
-    return {name: ranks.on_first(partial(_nmi, z, labels, times)) for name, times in names.items()}
-
-
-def _nmi(z: Tensor, labels: Tensor, multiplier: int) -> float:
-    # With a cluster for each sample any embedding would look alike.
-    most = max(1, len(z) // (2 * len(torch.unique(labels))))
-    return float(clustering(z, labels, multiplier=min(multiplier, most)).nmi)
-
-
-# Image files of a user's own, as a run's network wants them.
-
-
-def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
-    """Image files, or the images in folders, decoded as the run's evaluation images are.
-
-    Their labels are all 0: they are not known.
-    """
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            files += sorted(p for p in path.rglob("*") if p.is_file() and is_image(p.name))
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise DataError(f"{path}: no such image file or folder")
-    if not files:
-        raise DataError(f"no image files in {', '.join(map(str, paths))}")
-    config = run.config.data
-    info = describe(config.name)
-    channels, *size = run.sample_shape
-    side = size_pair(config.size) or info.size or (size[0], size[1])
-    middle = info.middle if config.middle is None else config.middle
-    how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert, middle)
-    transform = evaluation_transform(config)
-    refs = [ImageRef(file) for file in files]
-    labels = torch.zeros(len(refs), dtype=torch.long)
-    source, names = FileSource(refs, how), tuple(map(str, refs))
-    return LabelledImages(source, labels, name="files", transform=transform, files=names)

@@ -26,56 +26,21 @@ from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.losses import Loss
 from uncollapse.losses.memory import memories
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data
+from uncollapse.training import evaluation
+from uncollapse.training import measures as files
+from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data, run_settings
 from uncollapse.training.config import Config
-from uncollapse.training.distributed.ranks import ALONE
+from uncollapse.training.distributed import ALONE, Ranks
 from uncollapse.training.distributed.shared_batchnorm import SharedBatchNorm
-from uncollapse.training.evaluation import (
-    Evaluated,
-    GallerySearch,
-    PairCheck,
-    embed,
-    evaluate_splits,
-    find_checks,
-    find_searches,
-)
-from uncollapse.training.measures import (
-    BatchFigures,
-    Measures,
-    Moment,
-    NotMeasuredError,
-    Samples,
-    SplitFacts,
-    SplitFigures,
-    SplitRows,
-    check_rows,
-    measures_file,
-    name_labels,
-    read_measures,
-    read_rows,
-    write_measures,
-    write_rows,
-    write_samples,
-)
-from uncollapse.training.run import Run, check_trusted, reseal, warn_user
+from uncollapse.training.evaluation import Evaluated, GallerySearch, PairCheck
+from uncollapse.training.measures import BatchFigures, Measures, Moment, NotMeasuredError, Samples
+from uncollapse.training.run import Run, check_trusted, warn_user
 from uncollapse.training.session import endless, first_network
 
-__all__ = [
-    "Measurer",
-    "average_statistics",
-    "choose_samples",
-    "fixed_rows",
-    "measure_run",
-    "settled_copy",
-    "small_pictures",
-    "start_network",
-    "undisturbed",
-]
-
-
-# A network and the first batches of its training: what they make of batch norm, and figures.
+__all__ = ["Measurer", "choose_samples", "measure_run", "settled_copy", "start_network"]
 
 _BATCHES = 8
+_ROWS = 2000
 
 
 def settled_copy(
@@ -186,7 +151,7 @@ def _share_of_anchors(labels: Tensor) -> float:
     return float((counts[inverse] > 1).float().mean()) if len(counts) > 1 else 0.0
 
 
-# A few queries with their nearest neighbours, as pictures or texts, for a page: EPS Fig. 4.
+# A few queries with their nearest neighbours, as pictures or texts: EPS Fig. 4.
 
 _QUERIES, _NEIGHBOURS = 6, 6
 _SIDE = 96  # pixels; 42 colour pictures of this size are 1.2 MB
@@ -240,19 +205,12 @@ def _short_texts(texts: list[str]) -> Tensor:
     return rows if rows.shape[1] <= _TEXT else rows_of_texts(texts, _TEXT)
 
 
-_ROWS = 2000
-
-
 class Measurer:
     """Measures a run into its folder: the definitions of all figures are in `measures`.
 
-    Args:
-        folder: the run's.
-        config: the run's.
-        train: the training split, as it is evaluated.
-        splits: the evaluation splits, as they are evaluated; `train` stands in where there is none.
-        searches: the splits that are queries, with their gallery.
-        checks: the splits with pairs to verify.
+    `train` is the training split and `evaluated` the evaluation splits, as they are evaluated;
+    `searches` are those that are queries, with their gallery, and `checks` those with pairs to
+    verify. Without an evaluation split, `train` stands in.
     """
 
     def __init__(
@@ -260,29 +218,57 @@ class Measurer:
         folder: Path,
         config: Config,
         train: LabelledImages,
-        splits: Mapping[str, LabelledImages],
+        evaluated: Mapping[str, LabelledImages],
         searches: Mapping[str, GallerySearch] | None = None,
         checks: Mapping[str, PairCheck] | None = None,
     ) -> None:
-        self.folder, self.config, self.train, self.evaluated = folder, config, train, splits
+        self.folder, self.config, self.train, self.evaluated = folder, config, train, evaluated
         self.searches, self.checks = dict(searches or {}), dict(checks or {})
-        self.splits = dict(splits) or {config.data.train_split: train}
+        self.splits = dict(evaluated) or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
+
+    @classmethod
+    def of(cls, folder: Path, config: Config, train: LabelledImages) -> tuple[Measurer, list[str]]:
+        """With the config's evaluation splits; and what a user should know of them."""
+        splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
+        searches, unsearched = evaluation.find_searches(config, splits)
+        checks, unchecked = evaluation.find_checks(config, splits, searches)
+        return cls(folder, config, train, splits, searches, checks), [*unsearched, *unchecked]
+
+    def evaluate(
+        self, network: nn.Module, *, whole: bool = True, ranks: Ranks = ALONE
+    ) -> Evaluated:
+        """`evaluate_splits` of the evaluation splits."""
+        return evaluation.evaluate_splits(
+            network,
+            self.evaluated,
+            self.config.evaluate,
+            searches=self.searches,
+            checks=self.checks,
+            whole=whole,
+            ranks=ranks,
+        )
+
+    def describe(self) -> list[str]:
+        """What is searched and what is verified, in a sentence each."""
+        settings = self.config.evaluate
+        searched = [f"{split}: {one.describe(settings)}" for split, one in self.searches.items()]
+        return searched + [f"{split}: {one.describe()}" for split, one in self.checks.items()]
 
     def known(self) -> Measures | None:
         """What was measured before this."""
         try:
-            return read_measures(self.folder)
+            return files.read_measures(self.folder)
         except NotMeasuredError:
             return None
 
     def drop_damaged(self) -> str | None:
         """Remove measures that cannot be used: they are taken again. Says what was wrong."""
         try:
-            check_rows(self.folder)
+            files.check_rows(self.folder)
             self.known()
         except (DamagedFileError, NotMeasuredError) as error:
-            measures_file(self.folder).unlink(missing_ok=True)
+            files.measures_file(self.folder).unlink(missing_ok=True)
             return f"{error}; the measures are taken again"
         return None
 
@@ -291,18 +277,22 @@ class Measurer:
         return settled_copy(model, loss, self.config, self.train)
 
     def take_before(
-        self, network: nn.Module, batches: BatchFigures, seen: Evaluated | None = None
+        self,
+        network: nn.Module,
+        loss: Loss,
+        batches: BatchFigures,
+        evaluated: Evaluated | None = None,
     ) -> Measures:
         """Measure the untrained network, which is `settled`; what is known already is kept.
 
-        `seen` is the evaluation of this network, if it was made already.
+        `evaluated` is the evaluation of this network, if it was made already.
         """
         known = self.known()
         if known is not None:
             return known
-        moment, embedded = self._moment(0, network, batches, seen)
+        moment, rows = self._moment(0, network, batches, evaluated)
         facts = {
-            name: SplitFacts(
+            name: files.SplitFacts(
                 data.name,
                 data.shape,
                 len(data),
@@ -312,77 +302,91 @@ class Measurer:
             )
             for name, data in self.splits.items()
         }
-        measures = Measures(facts, moment)
-        write_rows(self.folder, "before", 0, embedded)
-        write_measures(self.folder, measures)
-        return measures
+        taken = Measures(facts, moment, settings=run_settings(self.config, loss))
+        files.write_rows(self.folder, "before", 0, rows)
+        files.write_measures(self.folder, taken)
+        return taken
 
-    def rebuild(self, shape: Sequence[int]) -> tuple[nn.Module, BatchFigures]:
-        """The `settled` network as it was before training: the config's seed gives its weights.
+    def rebuild_before(self, shape: Sequence[int]) -> Measures:
+        """`take_before` of the network built again: the config's seed gives its first weights.
 
         `shape` is that of a sample as the network sees it.
         """
-        with undisturbed(self.config.seed, torch.device("cpu")):
-            model = first_network(self.config, self.train, shape).train()
-        return self.settled(model, build_loss(self.config, self.train))
+        loss = build_loss(self.config, self.train)
+        network, batches = self.settled(self.first_network(shape), loss)
+        return self.take_before(network, loss, batches)
 
-    def rebuild_before(self, shape: Sequence[int]) -> Measures:
-        """`take_before` of the network built again from the config."""
-        return self.take_before(*self.rebuild(shape))
+    def first_network(self, shape: Sequence[int]) -> nn.Module:
+        """The network before its first step, in training mode, built again from the config."""
+        with undisturbed(self.config.seed, torch.device("cpu")):
+            return first_network(self.config, self.train, shape).train()
 
     def take_after(
-        self, step: int, model: nn.Module, loss: Loss, seen: Evaluated | None = None
+        self, step: int, model: nn.Module, loss: Loss, evaluated: Evaluated | None = None
     ) -> Measures:
         """Measure the trained network; where that was done at this step, nothing is.
 
         The measures before training must be there.
         """
-        known = read_measures(self.folder)
+        known = files.read_measures(self.folder)
         if known.after is not None and known.after.step == step:
             return known
         batches = self.settled(model, loss)[1]
-        moment, embedded = self._moment(step, model, batches, seen, known.before)
-        found = {
-            name: choose_samples(
-                data.subset(self.rows[name]), _finest(data, self.rows[name]), rows.embeddings
-            )
-            for (name, data), rows in zip(self.splits.items(), embedded.values(), strict=True)
-            if math.isfinite(moment.splits[name].health.diameter)
-        }
-        write_rows(self.folder, "after", step, embedded)
-        write_samples(self.folder, step, {k: one for k, one in found.items() if one is not None})
-        measures = replace(known, after=moment)
-        write_measures(self.folder, measures)  # last: the other files are there when it says so
-        return measures
+        moment, rows = self._moment(step, model, batches, evaluated, known.before)
+        samples: dict[str, Samples] = {}
+        for name, data in self.splits.items():
+            if not math.isfinite(moment.splits[name].health.diameter):
+                continue
+            labels = _finest(data, self.rows[name])
+            chosen = choose_samples(data.subset(self.rows[name]), labels, rows[name].embeddings)
+            samples |= {} if chosen is None else {name: chosen}
+        files.write_rows(self.folder, "after", step, rows)
+        files.write_samples(self.folder, step, samples)
+        taken = replace(known, after=moment)
+        files.write_measures(self.folder, taken)  # last: the other files are there when it says so
+        return taken
 
     def _moment(
         self,
         step: int,
         network: nn.Module,
         batches: BatchFigures,
-        seen: Evaluated | None,
+        evaluated: Evaluated | None,
         before: Moment | None = None,
-    ) -> tuple[Moment, dict[str, SplitRows]]:
-        settings = self.config.evaluate
-        if seen is None:
-            seen = evaluate_splits(
-                network, self.evaluated, settings, searches=self.searches, checks=self.checks
-            )
+    ) -> tuple[Moment, dict[str, files.SplitRows]]:
+        evaluated = self.evaluate(network) if evaluated is None else evaluated
         figures, embedded = {}, {}
         for name, data in self.splits.items():
             rows = self.rows[name]
-            points = seen.embeddings.get(name)
+            points = evaluated.embeddings.get(name)
             if points is not None and len(points) == len(data):
                 z = points[rows]
             else:
-                z = embed(network, data.subset(rows), batch=settings.batch)
-            embedded[name] = _rows(data, rows, z)
-            reference = None if before is None else before.splits[name].health
-            start = None if before is None else read_rows(self.folder, "before", name).embeddings
-            cosine = self.config.loss.normalizes
-            health = _health(data, rows, z, reference, start, cosine=cosine)
-            figures[name] = SplitFigures(health, seen.scores.get(name, {}))
+                subset = data.subset(rows)
+                z = evaluation.embed(network, subset, batch=self.config.evaluate.batch)
+            fine = None if data.fine_labels is None else data.fine_labels[rows]
+            embedded[name] = files.SplitRows(rows, data.labels[rows], fine, z)
+            health = self._health(name, embedded[name], before)
+            figures[name] = files.SplitFigures(health, evaluated.scores.get(name, {}))
         return Moment(step, batches, figures), embedded
+
+    def _health(self, split: str, rows: files.SplitRows, before: Moment | None) -> Health:
+        labels = files.name_labels(rows.labels, self.splits[split].class_names)
+        fine = None if rows.fine_labels is None else rows.fine_labels.numpy()
+        reference, start = None, None
+        if before is not None:
+            reference = before.splits[split].health
+            start = files.read_rows(self.folder, "before", split).embeddings
+        health = measure(
+            rows.embeddings,
+            labels,
+            reference=reference,
+            fine_labels=fine,
+            before=start,
+            modes=fine is None,
+            cosine=self.config.loss.normalizes,
+        )
+        return health if fine is None else with_modes(health, rows.embeddings.numpy(), labels, fine)
 
 
 def measure_run(
@@ -403,21 +407,15 @@ def measure_run(
     config = run.config.with_root(data_root)
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
-    searches, unsearched = find_searches(config, splits)
-    checks, unchecked = find_checks(config, splits, searches)
-    measurer = Measurer(run.path, config, train, splits, searches, checks)
+    measurer, notes = Measurer.of(run.path, config, train)
     chosen = run.choose()
-    said = [*chosen.warnings, *unsearched, *unchecked]
-    for text in [*said, *filter(None, [measurer.drop_damaged()])]:
+    for text in filter(None, [*chosen.warnings, *notes, measurer.drop_damaged()]):
         warn(text)
     if measurer.known() is None:
         measurer.rebuild_before(chosen.checkpoint.state["shape"])
     loss = build_loss(config, train)
     loss.load_state_dict(chosen.checkpoint.state["loss"])
-    measures = measurer.take_after(chosen.step, chosen.model, loss)
-    reseal(run)
-    return measures
+    return measurer.take_after(chosen.step, chosen.model, loss)
 
 
 def start_network(run: Run, config: Config | None = None) -> nn.Module:
@@ -429,7 +427,9 @@ def start_network(run: Run, config: Config | None = None) -> nn.Module:
     config = run.config if config is None else config
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    return Measurer(run.path, config, train, {}).rebuild(run.sample_shape)[0]
+    measurer = Measurer(run.path, config, train, {})
+    network = measurer.first_network(run.sample_shape)
+    return measurer.settled(network, build_loss(config, train))[0]
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
@@ -439,35 +439,7 @@ def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
     return torch.from_numpy(balanced_rows(ids, most, np.random.default_rng(0)))
 
 
-def _health(
-    data: LabelledImages,
-    rows: Tensor,
-    z: Tensor,
-    reference: Health | None = None,
-    before: Tensor | None = None,
-    *,
-    cosine: bool,
-) -> Health:
-    labels = name_labels(data.labels[rows], data.class_names)
-    fine = None if data.fine_labels is None else data.fine_labels[rows].numpy()
-    found = measure(
-        z,
-        labels,
-        reference=reference,
-        fine_labels=fine,
-        before=before,
-        modes=fine is None,
-        cosine=cosine,
-    )
-    return found if fine is None else with_modes(found, z.numpy(), labels, fine)
-
-
-def _rows(data: LabelledImages, rows: Tensor, z: Tensor) -> SplitRows:
-    fine = None if data.fine_labels is None else data.fine_labels[rows]
-    return SplitRows(rows, data.labels[rows], fine, z)
-
-
 def _finest(data: LabelledImages, rows: Tensor) -> Array:
     if data.fine_labels is None:
-        return name_labels(data.labels[rows], data.class_names)
-    return name_labels(data.fine_labels[rows], data.fine_names)
+        return files.name_labels(data.labels[rows], data.class_names)
+    return files.name_labels(data.fine_labels[rows], data.fine_names)

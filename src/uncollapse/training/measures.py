@@ -1,4 +1,4 @@
-"""The measures of a run: every figure of its start and its end, taken once, and their files.
+"""The measures of a run: every figure of its start and its end, taken once, in files.
 
 In the folder of a run: `measures.json` (figures), `embeddings-before.safetensors` and
 `embeddings-after.safetensors` (the same fixed rows of each split, before and after training), and
@@ -22,8 +22,7 @@ in training mode, so each is normalised by itself: what HNM (17) and a forecast 
                             "modes"},
                 "splits": {"test": {"health": {...}, "scores": {"recall@1", "map@r", ...}}}},
      "after": ...,
-     "files": {"embeddings-before.safetensors": SHA-256, ...},
-     "seal": SHA-256 of all the rest}
+     "settings": what advice on the run depends on}
 
 The first split is the one that a page is about. `after` is missing until the run has ended. Numbers
 that are not finite are written as Python writes them (NaN, Infinity).
@@ -33,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,17 +42,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, texts_of_rows
-from uncollapse._base.files import (
-    DamagedFileError,
-    read_sealed,
-    sha256_of,
-    sums_of,
-    write_sealed,
-    written_aside,
-)
+from uncollapse._base.files import DamagedFileError, read_json, write_json, written_aside
 from uncollapse.data.sources import StartScale
 from uncollapse.geometry import diameter_lower_bound
-from uncollapse.health import Health
+from uncollapse.health import Health, RunSettings
+from uncollapse.training.manifest import Manifest, record_files
 
 __all__ = [
     "ROW_FILES",
@@ -77,11 +70,9 @@ __all__ = [
     "write_samples",
 ]
 
-
-# The rows that a run was measured on: their embeddings before and after, and some to be seen.
-
 When = Literal["before", "after"]
 ROW_FILES = ("embeddings-before.safetensors", "embeddings-after.safetensors", "samples.safetensors")
+_FORMAT = 1
 
 
 class NotMeasuredError(RuntimeError):
@@ -129,16 +120,14 @@ def read_rows(folder: Path, when: When, split: str) -> SplitRows:
 
     Raises `NotMeasuredError` where they were not taken.
     """
-    names = ("rows", "labels", "embeddings")
-    found = _read(folder, f"embeddings-{when}.safetensors", split, names)
-    fine = found.get("fine_labels")
-    return SplitRows(found["rows"], found["labels"], fine, found["embeddings"])
+    needed = ("rows", "labels", "embeddings")
+    tensors = _read(folder, f"embeddings-{when}.safetensors", split, needed)
+    return SplitRows(**{"fine_labels": None, **tensors})  # type: ignore[arg-type]
 
 
 def write_rows(folder: Path, when: When, step: int, splits: Mapping[str, SplitRows]) -> None:
     """Write `embeddings-before.safetensors` or `embeddings-after.safetensors`."""
-    tensors = {name: {**vars(one)} for name, one in splits.items()}
-    _write(folder / f"embeddings-{when}.safetensors", tensors, {"step": str(step)})
+    _write(folder / f"embeddings-{when}.safetensors", step, splits)
 
 
 def read_samples(folder: Path, split: str) -> Samples:
@@ -146,49 +135,43 @@ def read_samples(folder: Path, split: str) -> Samples:
 
     Raises `NotMeasuredError` where they were not taken.
     """
-    found = _read(folder, "samples.safetensors", split, ("queries", "neighbours", "shown"))
-    seen = found.get("pixels"), found.get("texts")
-    return Samples(found["queries"], found["neighbours"], found["shown"], *seen)
+    needed = ("queries", "neighbours", "shown")
+    return Samples(**_read(folder, "samples.safetensors", split, needed))
 
 
 def write_samples(folder: Path, step: int, splits: Mapping[str, Samples]) -> None:
     """Write `samples.safetensors`."""
-    tensors = {name: {**vars(one)} for name, one in splits.items()}
-    _write(folder / "samples.safetensors", tensors, {"step": str(step)})
+    _write(folder / "samples.safetensors", step, splits)
 
 
-def _read(folder: Path, name: str, split: str, wanted: Sequence[str]) -> dict[str, Tensor]:
+def _read(folder: Path, name: str, split: str, needed: Sequence[str]) -> dict[str, Tensor]:
     path = folder / name
     if not path.is_file():
         raise NotMeasuredError(folder, name)
+    Manifest.read(folder).check(name)
     try:
         with safe_open(path, framework="pt") as file:
             keys = [key for key in file.keys() if key.rpartition("/")[0] == split]  # noqa: SIM118
-            found = {key.rpartition("/")[2]: file.get_tensor(key) for key in keys}
+            tensors = {key.rpartition("/")[2]: file.get_tensor(key) for key in keys}
     except SafetensorError as error:
         raise DamagedFileError(path, str(error)) from None
-    if not found:
+    if not tensors:
         raise NotMeasuredError(folder, f"{name} of the split {split!r}")
-    lost = [key for key in wanted if key not in found]
+    lost = [key for key in needed if key not in tensors]
     if lost:
         raise DamagedFileError(path, f"no {split}/{lost[0]} in it")
-    return found
+    return tensors
 
 
-def _write(
-    path: Path, splits: Mapping[str, Mapping[str, Tensor | None]], metadata: dict[str, str]
-) -> None:
+def _write(path: Path, step: int, splits: Mapping[str, SplitRows | Samples]) -> None:
     tensors = {
         f"{split}/{name}": tensor.detach().cpu().contiguous()
-        for split, named in splits.items()
-        for name, tensor in named.items()
+        for split, fields in splits.items()
+        for name, tensor in vars(fields).items()
         if tensor is not None
     }
     with written_aside(path) as aside:
-        save_file(tensors, aside, metadata)
-
-
-_FORMAT = 1
+        save_file(tensors, aside, {"step": str(step)})
 
 
 @dataclass(frozen=True)
@@ -256,11 +239,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class Measures:
-    """What `measures.json` holds; `after` is None while the run has not ended."""
+    """What `measures.json` holds; `after` is None while the run has not ended.
+
+    `settings` are what advice on the run depends on.
+    """
 
     splits: Mapping[str, SplitFacts]
     before: Moment
     after: Moment | None = None
+    settings: RunSettings = field(default_factory=RunSettings)
 
     @property
     def split(self) -> str:
@@ -306,13 +293,15 @@ def read_measures(folder: Path) -> Measures:
     path = measures_file(folder)
     if not path.is_file():
         raise NotMeasuredError(folder, path.name)
-    plain = read_sealed(path)
+    Manifest.read(folder).check(path.name)
+    plain = read_json(path)
     if plain.get("format") != _FORMAT:
         raise DamagedFileError(path, f"format {plain.get('format')!r}, expected {_FORMAT}")
     try:
         facts = {name: _facts(one) for name, one in plain["splits"].items()}
-        after = plain.get("after")
-        return Measures(facts, _moment(plain["before"]), None if after is None else _moment(after))
+        after = _moment(plain["after"]) if "after" in plain else None
+        settings = RunSettings(**plain.get("settings", {}))
+        return Measures(facts, _moment(plain["before"]), after, settings)
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise DamagedFileError(path, f"not the measures of a run ({error!r})") from None
 
@@ -320,15 +309,16 @@ def read_measures(folder: Path) -> Measures:
 def write_measures(folder: Path, measures: Measures) -> None:
     """Write `measures.json`, aside and renamed; the same measures give the same bytes.
 
-    The files of rows that belong to it must be there already.
+    The files of rows that belong to it must be there already: all are recorded in the manifest.
     """
-    plain: dict[str, Any] = {"format": _FORMAT}
+    plain: dict[str, Any] = {"format": _FORMAT, "settings": asdict(measures.settings)}
     plain["splits"] = {name: asdict(one) for name, one in measures.splits.items()}
     plain["before"] = _plain(measures.before)
     if measures.after is not None:
         plain["after"] = _plain(measures.after)
-    plain["files"] = sums_of(folder, ROW_FILES)
-    write_sealed(measures_file(folder), plain)
+    path = measures_file(folder)
+    write_json(path, plain)
+    record_files(folder, path.name, *ROW_FILES)
 
 
 def check_rows(folder: Path) -> None:
@@ -336,14 +326,11 @@ def check_rows(folder: Path) -> None:
 
     `NotMeasuredError` for one that is gone, `DamagedFileError` for one that is another.
     """
-    path = measures_file(folder)
-    sums = read_sealed(path).get("files", {}) if path.is_file() else {}
-    for name in [name for name in ROW_FILES if name in sums]:
-        if not (folder / name).is_file():
+    manifest = Manifest.read(folder)
+    for name in ROW_FILES if measures_file(folder).is_file() else ():
+        if name in manifest.files and not (folder / name).is_file():
             raise NotMeasuredError(folder, name)
-        if sha256_of(folder / name) != sums[name]:
-            why = "its checksum differs from the one in measures.json"
-            raise DamagedFileError(folder / name, why)
+        manifest.check(name)
 
 
 def name_labels(labels: Tensor, names: Mapping[int, str]) -> Array:

@@ -1,10 +1,9 @@
-"""A forecast from a run's config: its data, its network at initialisation, its loss."""
+"""Questions asked of a config before training: a forecast, and the noise of its labels."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -21,21 +20,10 @@ from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import evenly_spaced
-from uncollapse.training.measures import NotMeasuredError
 from uncollapse.training.run import Run, check_trusted
 from uncollapse.training.session import first_network
 
-__all__ = [
-    "FittedC",
-    "before_and_after",
-    "fit_c",
-    "forecast_run",
-    "noise_probe_run",
-    "save_forecast",
-]
-
-
-# A forecast from a run's config: its data, its network at initialisation, its loss.
+__all__ = ["forecast_run", "noise_probe_run", "save_forecast"]
 
 Progress = Callable[[int, int], None]
 
@@ -58,13 +46,13 @@ def forecast_run(
     if not config.loss.id_weight:
         return ask(widths, progress=progress)
     # A classifier is as wide as the embedding: each width has a loss of its own.
-    found = [
+    forecasts = [
         ask([width], progress=_part(progress, number, len(widths)))
         for number, width in enumerate(widths)
     ]
-    cells = tuple(cell for one in found for cell in one.cells)
-    others = tuple(cell for one in found for cell in one.alternatives)
-    return replace(found[0], cells=cells, alternatives=others)
+    cells = tuple(cell for one in forecasts for cell in one.cells)
+    others = tuple(cell for one in forecasts for cell in one.alternatives)
+    return replace(forecasts[0], cells=cells, alternatives=others)
 
 
 def _forecast(
@@ -113,68 +101,13 @@ def _part(progress: Progress | None, number: int, parts: int) -> Progress | None
     return lambda done, total: progress(number * total + done, parts * total)
 
 
-def save_forecast(found: Forecast, folder: Path) -> list[Path]:
+def save_forecast(result: Forecast, folder: Path) -> list[Path]:
     """The table as CSV, in `folder`."""
-    rows = found.to_rows()
+    rows = result.to_rows()
     fields = list(dict.fromkeys(key for row in rows for key in row))
     path = folder / "forecast.csv"
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
     return [path]
-
-
-@dataclass(frozen=True)
-class FittedC:
-    """`c` of (17) as finished runs have it: what each alone asks for, and what all do.
-
-    A run that grew asks for a negative one: any c would have held.
-
-    >>> FittedC((0.5, 1.5, -2.0)).c
-    1.5
-    """
-
-    each: tuple[float, ...]
-
-    @property
-    def c(self) -> float:
-        """The smallest c that is not negative and with which (17) held in every run."""
-        return max(0.0, *self.each)
-
-    def __str__(self) -> str:
-        low, middle, high = min(self.each), statistics.median(self.each), max(self.each)
-        some = f"{len(self.each)} run{'s' * (len(self.each) > 1)}"
-        return f"c = {self.c:.3g} from {some}: {low:.3g} to {high:.3g}, median {middle:.3g}"
-
-
-def fit_c(runs: Sequence[tuple[float, float, float]]) -> FittedC:
-    """From `(diameter before, loss before, diameter after)` of finished runs: c of HNM (17).
-
-    >>> str(fit_c([(4.0, 1.0, 3.0), (4.0, 2.0, 1.0)]))
-    'c = 1.5 from 2 runs: 1 to 1.5, median 1.25'
-    """
-    usable = tuple((before - after) / loss for before, loss, after in runs if loss > 0)
-    if not usable:
-        raise InputError("runs", "none with a loss above 0", "finished runs that started mixed")
-    return FittedC(usable)
-
-
-def before_and_after(run: Run) -> tuple[float, float, float]:
-    """Diameter and hard-mined loss of a run's network as it began, and its diameter at the end.
-
-    Means over the same batches of its training data through both networks, as in a forecast; read
-    from the run's measures. Raises `InputError` where the loss is no plain triplet loss, and
-    `NotMeasuredError` for a run that has not ended or has no measures.
-    """
-    measures = run.measures()
-    first = measures.before.batches
-    if first.hard_mined_loss is None:
-        name = run.config.loss.name
-        raise InputError("loss.name", repr(name), f"a plain 'triplet' in {run.path}")
-    if measures.after is None:
-        raise NotMeasuredError(run.path, "measures after training: it has not ended")
-    return first.diameter, first.hard_mined_loss, measures.after.batches.diameter
-
-
-# The noise question asked of a run: EPS §4.2 on its own data and network.
 
 
 def noise_probe_run(

@@ -42,7 +42,6 @@ from uncollapse.training.checkpoint import (
     CheckpointError,
     check_config,
     check_tensors,
-    config_values,
 )
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import (
@@ -145,7 +144,10 @@ def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # What a checkpoint must have to go on with.
-_STATE = ("shape", "loss", "optimizer", "scaler", "augment", "torch", "place", "best", "guard")
+_STATE = (
+    *("config", "shape", "loss", "optimizer", "scaler", "augment", "torch", "place"),
+    *("best", "guard", "log_offset", "latest"),
+)
 
 
 class Session:
@@ -180,7 +182,6 @@ class Session:
         self.step = 0
         self.best = float("-inf")
         self.log_offset = 0
-        self.log_sha256: str | None = None
         self.latest: dict[str, Any] = {}  # the last value of each key that was logged
 
     def advance(self) -> dict[str, Any]:
@@ -274,6 +275,7 @@ class Session:
     def checkpoint(self) -> Checkpoint:
         """The whole state, as it is between two steps: the same whatever the number of ranks."""
         state = {
+            "config": self.config.flat(),
             "shape": list(self.shape),
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -283,15 +285,13 @@ class Session:
             "place": self.stream.place,
             "best": self.best,
             "log_offset": self.log_offset,
-            "log_sha256": self.log_sha256,
             "latest": self.latest,
             "guard": None if self.guard is None else self.guard.state_dict(),
             "ranks": self.ranks.size,
         }
         if self.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(self.device)
-        weights = self.model.state_dict()
-        return Checkpoint(self.step, weights, state, config_values(self.config))
+        return Checkpoint(self.step, self.model.state_dict(), state)
 
     def accept(self, checkpoint: Checkpoint) -> None:
         """Raise `CheckpointError` for a checkpoint that is not of this run."""
@@ -299,8 +299,10 @@ class Session:
         check_tensors(checkpoint.step, checkpoint.weights, self.model.state_dict())
         lost = [key for key in _STATE if key not in checkpoint.state]
         if lost:
-            text = f"its state has no {lost[0]!r}"
-            raise CheckpointError(f"the checkpoint of step {checkpoint.step} is damaged: {text}")
+            raise CheckpointError(
+                f"the checkpoint of step {checkpoint.step} cannot be resumed: its state has no "
+                f"{lost[0]!r}. It is damaged, or was written by an earlier version"
+            )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a saved state; `CheckpointError` for one of another run."""
@@ -326,8 +328,8 @@ class Session:
         if self.guard is not None:
             self.guard.load_state_dict(state["guard"])
         self.step, self.best = checkpoint.step, state["best"]
-        self.log_offset, self.log_sha256 = state["log_offset"], state.get("log_sha256")
-        self.latest = dict(state.get("latest", {}))
+        self.log_offset = state["log_offset"]
+        self.latest = dict(state["latest"])
 
     def _charged(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share.
@@ -448,7 +450,9 @@ def _guard(session: Session) -> Guard | None:
         raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")
     mined = _mined(session.config, session.ranks, session.apart)
     settings = replace(
-        run_settings(session.config), batch_size=mined, several_modes=finer_classes(session.data)
+        run_settings(session.config, session.loss),
+        batch_size=mined,
+        several_modes=finer_classes(session.data),
     )
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
     return Guard(
