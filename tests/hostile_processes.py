@@ -313,8 +313,9 @@ def _saved(path: Path) -> bool:
 def _owner(path: Path) -> int | None:
     """The living process that writes a run."""
     try:
-        pid = int((path / ".lock").read_text().split()[1])
-    except (OSError, IndexError):
+        lines = (path / ".lock").read_text().split()
+        pid = next(int(line.removeprefix("pid=")) for line in lines if line.startswith("pid="))
+    except (OSError, StopIteration):
         return None
     return pid if _alive(pid) else None
 

@@ -66,6 +66,6 @@ def writer(path: Path) -> int | None:
     if not list(path.glob("checkpoints/step-*/state.pt")):
         return None
     try:
-        return int((path / ".lock").read_text().split()[1])
+        return int((path / ".lock").read_text().split()[1].removeprefix("pid="))
     except (OSError, IndexError):
         return None

@@ -22,7 +22,7 @@ _CONTENT = {
 
 def test_text_of_others_cannot_become_markup():
     rows = [["<script>"], [Cell("<img>", note="<hr>", style='"><b>')]]
-    text = drawn(Table(["<i>"], rows, caption="<u>"))
+    text = drawn(Table(["<i>"], rows, title="<u>"))
     for piece in ("<script>", "<img>", "<hr>", "<b>", "<u>", "<i>"):
         assert piece not in text
         assert piece.replace("<", "&lt;").replace(">", "&gt;") in text

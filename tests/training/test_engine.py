@@ -293,7 +293,8 @@ def test_a_process_that_lost_its_folder_writes_no_checkpoint(tmp_path, monkeypat
 
     def robbed(self):
         if self.step == 4:
-            (tmp_path / "run" / ".lock").write_text("elsewhere 2 y")
+            (tmp_path / "taken").write_text("elsewhere 2 y")
+            (tmp_path / "taken").replace(tmp_path / "run" / ".lock")
         return advance(self)
 
     monkeypatch.setattr(Session, "advance", robbed)

@@ -130,7 +130,7 @@ class LiveTable:
     >>> import io
     >>> from rich.console import Console
     >>> with LiveTable(Console(file=io.StringIO())) as table:
-    ...     table.draw({"run": "left", "loss": "right"}, [["a", "0.5"]], "1 running")
+    ...     table.draw(["run", "loss"], [["a", "0.5"]], "1 running")
     ...     table.line(("a  ", ""), ("finished", "green"))
     >>> table.console.file.getvalue()
     'a  finished\\n'
@@ -155,24 +155,16 @@ class LiveTable:
             self._live.stop()
             self._live = None
 
-    def draw(self, columns: Mapping[str, str], rows: Sequence[Sequence[str]], below: str) -> None:
-        """Show a table, with a line below it; `columns` are names with `left` or `right`.
-
-        Without columns the line stands alone.
-        """
+    def draw(self, columns: Sequence[str], rows: Sequence[Sequence[str]], below: str) -> None:
+        """Show a table, with a line below it; without columns the line stands alone."""
         if self._live is None:
             return
         from rich.console import Group
         from rich.text import Text
 
-        from uncollapse._base.table import Column, FittedTable
+        from uncollapse._base.table import Table
 
-        heads = [
-            Column(name, right=side == "right", folds=side != "right")
-            for name, side in columns.items()
-        ]
-        table = FittedTable(heads, list(rows), boxed=False)
-        parts = [table, Text(below)] if columns else [Text(below)]
+        parts = [Table(columns, rows), Text(below)] if columns else [Text(below)]
         self._live.update(Group(*parts), refresh=True)
 
     def line(self, *parts: tuple[str, str]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import unicodedata
 from html import escape
 
 from uncollapse._base.check import visible
+from uncollapse._base.table import number, percent, short_id
 
 __all__ = [
     "fitting_size",
@@ -95,39 +94,6 @@ def _advance(character: str) -> float:
     return 1.0 if unicodedata.east_asian_width(character) in "WF" else _OTHER
 
 
-# Numbers as a person writes them: three digits, per cent, and short ones beside an axis.
-
-
-def number(value: float | int | None, digits: int = 3) -> str:
-    """A number as a person writes it; a dash for what is not known.
-
-    >>> number(0.12345), number(12345.6), number(1e-7), number(12), number(None), number(1e30)
-    ('0.123', '12,346', '1e-7', '12', '–', '1e30')
-    """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if 999.5 <= abs(value) < 1e7:  # where three digits would be written as 1e3
-        return f"{value:,.0f}"
-    text = f"{value:.{digits}g}"
-    mantissa, found, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if found else text
-
-
-def percent(share: float | None) -> str:
-    """A share of one in per cent, with three digits at most.
-
-    >>> [percent(share).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 1.2e-4)]
-    ['98.8_%', '0.012_%']
-    """
-    if share is None or math.isnan(share):
-        return "–"
-    return f"{number(100 * float(share))}\N{NO-BREAK SPACE}%"
-
-
 def tick_text(value: float) -> str:
     """A short number: there is room for six characters beside an axis.
 
@@ -140,9 +106,6 @@ def tick_text(value: float) -> str:
     return f"{value / 1000:g}k" if abs(value) >= 10_000 else number(value)
 
 
-# Text that is safe in SVG and HTML, and short names for elements that refer to each other.
-
-
 def safe_text(text: object) -> str:
     """Text without markup; what would act is shown, what XML does not know becomes a space.
 
@@ -150,16 +113,6 @@ def safe_text(text: object) -> str:
     ('a &lt; b', 'nul [U+0000]', 'half  ')
     """
     return escape("".join(c if _known(c) else " " for c in visible(str(text))))
-
-
-def short_id(*parts: object) -> str:
-    """A name for elements that refer to each other: the same for the same content.
-
-    >>> short_id("a") == short_id("a") != short_id("b")
-    True
-    """
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()
-    return f"u{digest[:10]}"
 
 
 def _known(character: str) -> bool:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from uncollapse._base.table import Column, FittedTable
+from uncollapse._base.table import Cell, Table
 from uncollapse.cli.printing import show, status
 
 if TYPE_CHECKING:
@@ -53,14 +53,12 @@ def survey_table(copies: Iterable[Survey]) -> RenderableType:
     >>> "cub200" in shown.get()
     True
     """
-    columns = [Column("name", style="bold"), Column("what", folds=True, below=True, least=36)]
-    columns += [Column("found", folds=True, below=True, least=40), Column("where", folds=True)]
-    table = FittedTable(columns, title="Datasets")
+    table = Table(["name", "what", "found", "where"], title="Datasets")
     for copy in copies:
         lines = "\n".join(_count(copy, split) for split in copy.found)
         wrong = any(map(copy.official, copy.found))
-        where = copy.origin or Text("not found", style="dim")
-        found = Text(lines, style="red" if wrong else "")
+        where = copy.origin or Cell("not found", style="dim")
+        found = Cell(lines, style="red" if wrong else "")
         table.add(copy.info.name, copy.info.title, found, where)
     hint = "[dim]Set UNCOLLAPSE_DATA to a folder with one folder per dataset. More about one:[/dim]"
     return Group(table, f"{hint} uncollapse datasets NAME")

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from uncollapse._base.check import InputError
-from uncollapse._base.table import Column, FittedTable, wrapped_for
+from uncollapse._base.table import Cell, Table, wrapped_for
 from uncollapse.cli.errors import INTERRUPTED
 from uncollapse.cli.printing import say, show
 
@@ -184,15 +183,14 @@ def _play(act: Act, configs: Mapping[Part, Config], out: Path) -> Story:
     return Story(act.title, act.text, act.score, runs)
 
 
-def _table(act: Act, story: Story) -> FittedTable:
-    figures = [Column(name, right=True) for name in ("R@1 untrained", "R@1 trained", "diameter")]
-    columns = [Column("run"), *figures, Column("verdict")]
-    table = FittedTable(columns, title=f"{act.title}: 48 letters never trained on")
+def _table(act: Act, story: Story) -> Table:
+    heads = ["run", "R@1 untrained", "R@1 trained", "diameter", "verdict"]
+    table = Table(heads, title=f"{act.title}: 48 letters never trained on")
     for name, end in story.ends.items():
         verdict, size = end.health.verdict, end.health.relative_diameter
         shown = "-" if size is None else f"{size:.1%}"
         figures_of = f"{end.before:.1%}", f"{end.after:.1%}", shown
-        table.add(name, *figures_of, Text(verdict, _STYLES.get(verdict, "red")))
+        table.add(name, *figures_of, Cell(verdict, style=_STYLES.get(verdict, "red")))
     return table
 
 

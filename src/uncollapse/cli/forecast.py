@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from uncollapse._base.check import InputError
 from uncollapse._base.progress import progress_reporter
-from uncollapse._base.table import Column, FittedTable
+from uncollapse._base.table import Cell, Table
 from uncollapse.cli.options import TrustOption, must_exist
 from uncollapse.cli.printing import say, show
 
@@ -27,7 +26,6 @@ __all__ = ["command", "forecast_tables", "race_table"]
 _COLORS = {"none": "green", "some": "yellow", "high": "red"}
 _RECALL = "R@1 train"
 _RESULTS = {"wins": "green", "shrinks": "red"}
-_SPARE = {"±": 3, "bound": 2, "diameter": 1}  # what goes first where there is no room
 _P, _K = "2,4,8,18", "2,4,8,16,32"
 
 
@@ -160,16 +158,12 @@ def _tell_winner(
     say(f"train it: {shlex.join(words)}", whole=True)
 
 
-def forecast_tables(forecast: Forecast, *, alternatives: bool) -> list[FittedTable]:
+def forecast_tables(forecast: Forecast, *, alternatives: bool) -> list[Table]:
     """The own strategy for each batch shape and dimension; then its alternatives, in short."""
     title = f"{forecast.cells[0].strategy}, at initialisation"
     probed = forecast.cells[0].probe is not None
-    # Of figures for which a terminal has no room, files and the page have all.
     columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound", *["left"] * probed]
-    own = FittedTable(
-        [Column(name, right=True, spare=_SPARE.get(name, 0)) for name in [*columns, "risk"]],
-        title=title,
-    )
+    own = Table([*columns, "risk"], title=title, keys=3)
     for cell in forecast.cells:
         own.add(
             str(cell.p),
@@ -181,13 +175,12 @@ def forecast_tables(forecast: Forecast, *, alternatives: bool) -> list[FittedTab
             f"{cell.diameter:.3g}",
             f"{cell.bound:.3g}" if cell.bound > 0 else "vacuous",
             *([] if cell.probe is None else [f"{cell.probe.predicted:.2g}"]),
-            Text(cell.risk, style=_COLORS[cell.risk]),
+            Cell(cell.risk, style=_COLORS[cell.risk]),
         )
     if not forecast.alternatives or not alternatives:
         return [own]
-    heads = [Column("strategy", folds=True), Column("largest drift", right=True)]
-    others = FittedTable(
-        [*heads, Column("shrinks in", folds=True), Column("modes", folds=True)],
+    others = Table(
+        ["strategy", "largest drift", "shrinks in", "modes"],
         title="alternatives, same shapes, at initialisation",
     )
     for strategy in dict.fromkeys(cell.strategy for cell in forecast.alternatives):
@@ -196,18 +189,17 @@ def forecast_tables(forecast: Forecast, *, alternatives: bool) -> list[FittedTab
         shrinking = sum(cell.risk != "none" for cell in cells)
         others.add(
             str(strategy),
-            Text(f"{worst.drift:+.3f}", style=_COLORS[worst.risk]),
+            Cell(f"{worst.drift:+.3f}", style=_COLORS[worst.risk]),
             f"{shrinking} of {len(cells)} shapes",
             _range([cell.mode_drift for cell in cells]),
         )
     return [own, others]
 
 
-def race_table(result: RaceResult) -> FittedTable:
+def race_table(result: RaceResult) -> Table:
     """The strategies of a race, best first."""
-    numbers = [Column(name, right=True) for name in ("drift", "steps", _RECALL, "left")]
-    table = FittedTable(
-        [Column("strategy", folds=True, least=16), *numbers, Column("result", folds=True)],
+    table = Table(
+        ["strategy", "drift", "steps", _RECALL, "left", "result"],
         title=f"race from the untrained network, best first; own: {result.own}",
     )
     for entrant in result.by_place:
@@ -217,7 +209,7 @@ def race_table(result: RaceResult) -> FittedTable:
             "–" if entrant.steps is None else str(entrant.steps),
             "–" if entrant.recall is None else f"{entrant.recall:.1%}",
             "–" if entrant.scale is None else f"{entrant.scale:.2g}",
-            Text(entrant.result, style=_RESULTS.get(entrant.result, "")),
+            Cell(entrant.result, style=_RESULTS.get(entrant.result, "")),
         )
     return table
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from uncollapse._base.check import visible
-from uncollapse._base.table import Column, FittedTable, wrapped_for
+from uncollapse._base.table import Table, wrapped_for
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -110,27 +110,25 @@ class ScoreLine:
         return [self.title, f"{100 * (self.value or 0.0):.2f}" if known else "–", between]
 
 
-def line_table(lines: Sequence[ScoreLine], threshold: str = "") -> FittedTable:
+def line_table(lines: Sequence[ScoreLine], threshold: str = "") -> Table:
     """One row per figure, in per cent; with `threshold`, a column of that name for the notes."""
     kinds = list(dict.fromkeys(line.by for line in lines))
     several = len(kinds) > 1
-    columns = [*[Column("by", key=True, folds=True)] * several, Column("figure", key=True)]
-    columns += [Column("%", right=True), Column("95% interval")]
-    columns += [Column(threshold, right=True)] if threshold else []
-    table = FittedTable([*columns, Column("over", folds=True, least=12)])
+    heads = [*["by"] * several, "figure", "%", "95% interval"]
+    heads += [threshold] if threshold else []
+    table = Table([*heads, "over"], keys=1 + several)
     for kind in kinds:
         for line in lines:
             if line.by == kind:
                 notes = [line.note] if threshold else []
                 cells = [*[kind] * several, *line.cells(), *notes, line.over]
                 table.add(*map(visible, cells))
-        table.end_section()
     return table
 
 
 def split_tables(
     scores: Mapping[str, float], start: Mapping[str, float] | None = None
-) -> list[FittedTable]:
+) -> list[Table]:
     """A table of what ranks rows, and one of what verifies pairs, where there is such."""
     from uncollapse.training.evaluation import VERIFICATION
 
@@ -148,14 +146,13 @@ def split_tables(
     return tables
 
 
-def _split_table(scores: Mapping[str, float], start: Mapping[str, float], head: str) -> FittedTable:
+def _split_table(scores: Mapping[str, float], start: Mapping[str, float], head: str) -> Table:
     """Rows are split and kind of label, columns the metrics; each under that before training."""
     ends, begins = _by_group(scores), _by_group(start)
     metrics = list(dict.fromkeys(metric for row in ends.values() for metric in row))
     both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
     titles = (_TITLES.get(m, m.replace("recall@", "R@").replace("tar@", "TAR@")) for m in metrics)
-    names = [Column(head, key=True, folds=True), *[Column("training", key=True)] * both]
-    table = FittedTable([*names, *(Column(title, right=True) for title in titles)])
+    table = Table([head, *["training"] * both, *titles], keys=1 + both)
     for group, row in ends.items():
         moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
         for moment, values in moments.items():

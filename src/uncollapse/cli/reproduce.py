@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
-from uncollapse._base.table import Column, FittedTable
+from uncollapse._base.table import Cell, Table
 from uncollapse.cli.printing import say, show
 
 if TYPE_CHECKING:
-    from uncollapse.papers import Page, Table
+    from uncollapse.papers import Page
 
 __all__ = ["command", "listing_table", "show_page"]
-
-_SENTENCE, _SHORT = 120, 20  # characters of cells that want lines between rows; that never fold
 
 _COLOURS = {
     "yes": "green",
@@ -89,11 +87,8 @@ def command(
         say(f"wrote {path}")
 
 
-def listing_table() -> FittedTable:
+def listing_table() -> Table:
     """All items: what they need, and how they were last recorded.
-
-    A narrow terminal has the sentences under the name; one with room for it also says how long
-    items take at each scale, roughly.
 
     >>> from uncollapse.papers import CATALOGUE
     >>> len(listing_table().rows) == len(CATALOGUE)
@@ -102,24 +97,14 @@ def listing_table() -> FittedTable:
     from uncollapse.papers import CATALOGUE, SCALES, read_recorded
 
     recorded = read_recorded()
-    wide = {scale: Column(f"about, {scale}", spare=1) for scale in SCALES}
-    columns = [
-        Column("name", style="bold"),
-        Column("what it makes", folds=True, below=True, least=30),
-        Column("needs", folds=True, below=True, lead="needs ", least=16),
-        Column("scale"),
-        Column("took"),
-        Column("data used", folds=True, least=14),
-        Column("real"),
-        *wide.values(),
-    ]
-    table = FittedTable(columns, boxed=False, tells=False)
+    heads = ["name", "what it makes", "needs", "scale", "took", "data used", "real"]
+    table = Table([*heads, *(f"about, {scale}" for scale in SCALES)])
     for item in CATALOGUE.values():
         last = recorded.get(item.name)
         facts = ["–"] * 4
         if last is not None:
             facts = [last.scale, last.time, last.data or "none", last.real or "–"]
-        times = [item.time_at(scale) or "–" for scale in wide]
+        times = [item.time_at(scale) or "–" for scale in SCALES]
         table.add(item.name, item.summary, item.needs, *facts, *times)
     return table
 
@@ -129,7 +114,7 @@ def show_page(console: Console, page: Page) -> None:
     for number, table in enumerate(page.tables):
         if number:
             console.print()
-        console.print(_terminal_table(table, page.title if number == 0 else ""))
+        console.print(_coloured(table, page.title if number == 0 else ""))
         for note in table.notes:
             say(note, console=console)
     for name, value in page.about.items():
@@ -138,31 +123,15 @@ def show_page(console: Console, page: Page) -> None:
         say(note, console=console)
 
 
-def _terminal_table(table: Table, title: str) -> FittedTable:
+def _coloured(table: Table, title: str) -> Table:
+    rows = [list(line) for line in table.lines]
+    if table.verdict is not None:
+        for row in rows:
+            text = str(row[table.verdict].text)
+            row[table.verdict] = Cell(text, style=_colour(text))
     titles = "\n".join(text for text in (title, table.title) if text)
-    # Long sentences need lines between rows, and room to wrap.
-    lines = any(len(cell) > _SENTENCE for row in table.rows for cell in row)
-    shown = FittedTable([_column(table, i) for i in range(len(table.heading))], [], titles)
-    shown.lines = lines
-    for number, row in enumerate(table.rows):
-        cells = [
-            Text(cell, style="bold" * (number in table.strong and i > 0))
-            for i, cell in enumerate(row)
-        ]
-        if table.verdict is not None:
-            cells[table.verdict].style = _colour(row[table.verdict])
-        shown.add(*cells)
-    return shown
-
-
-def _column(table: Table, i: int) -> Column:
-    """Sentences fold, and so do headings; numbers and verdicts stay whole."""
-    cells = [row[i] for row in table.rows]
-    widest = max(map(len, cells), default=0)
-    whole = i == table.verdict or widest <= _SHORT
-    key = i == 0 or not table.heading[i]
-    over = i == 0 and not whole and len(table.heading) > 1
-    return Column(table.heading[i], folds=not whole, below=over, least=20 * (not whole), key=key)
+    keys = next((i for i, name in enumerate(table.head) if name and i > 0), 1)
+    return replace(table, rows=rows, title=titles, notes=(), keys=keys)
 
 
 def _colour(text: str) -> str:

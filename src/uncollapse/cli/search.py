@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from uncollapse._base.check import InputError, visible
-from uncollapse._base.table import Column, FittedTable
+from uncollapse._base.table import Table
 from uncollapse.cli.embed import (
     embed_samples,
     is_backbone,
@@ -247,14 +247,11 @@ def _entries(search: _Search, hits: Neighbours, measure: str) -> list[dict[str, 
     return entries
 
 
-def neighbour_table(entries: Sequence[dict[str, Any]], measure: str) -> FittedTable:
+def neighbour_table(entries: Sequence[dict[str, Any]], measure: str) -> Table:
     """Queries, each with its neighbours, nearest first."""
     first = entries[0]
-    columns = [Column("query", folds=True, least=16), Column("rank", right=True)]
-    columns += [Column("neighbour", folds=True, least=16)]
-    columns += [Column("label", folds=True, least=8)] * ("label" in first)
-    columns += [Column("")] * ("same" in first)
-    table = FittedTable([*columns, Column(measure, right=True)])
+    heads = ["query", "rank", "neighbour", *["label"] * ("label" in first)]
+    table = Table([*heads, *[""] * ("same" in first), measure], keys=2)
     for entry in entries:
         cells = [entry["query"] if entry["rank"] == 1 else "", str(entry["rank"])]
         cells += [entry["neighbour"], *([str(entry["label"])] if "label" in entry else [])]

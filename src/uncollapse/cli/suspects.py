@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uncollapse._base.check import InputError, visible
-from uncollapse._base.table import Column, FittedTable
+from uncollapse._base.table import Table
 from uncollapse.cli.embed import embed_samples, load_samples, open_network
 from uncollapse.cli.options import (
     EMBED_FIRST,
@@ -133,12 +133,10 @@ def _pictures_of_file(source: Source, images: Path) -> Pictures:
 
 def _table(
     result: SuspectLabels, shown: list[int], labels: Array, names: Sequence[str] | None
-) -> FittedTable:
+) -> Table:
     """The worst of them, with the label that their neighbours suggest."""
-    named = [Column("name", folds=True, below=True, least=16)] * (names is not None)
-    words = [Column(word, folds=True, least=8) for word in ("label", "suggested")]
-    figures = [Column(word, right=True) for word in ("agree", "P(wrong)")]
-    table = FittedTable([Column("row", right=True), *named, *words, *figures])
+    named = ["name"] * (names is not None)
+    table = Table(["row", *named, "label", "suggested", "agree", "P(wrong)"])
     for row in shown:
         near = labels[result.neighbours[row]]
         agree = f"{int((near == result.suggested[row]).sum())} of {len(near)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse._base.check import InputError, check_choice
-from uncollapse._base.table import Column, FittedTable
+from uncollapse._base.table import Table
 from uncollapse.cli.options import must_exist
 from uncollapse.cli.printing import say, show, status
 
@@ -85,9 +85,9 @@ def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engi
     return LocalEngine(out, jobs or cores())
 
 
-def _table(plan: Plan) -> FittedTable:
+def _table(plan: Plan) -> Table:
     """The plan for a person."""
-    table = FittedTable([Column("what"), Column("value", folds=True)], boxed=False, header=False)
+    table = Table(["", ""])
     table.add("runs", f"{plan.total}")
     table.add("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))
     table.add("to make now", f"{plan.left}, {plan.slots} at a time")

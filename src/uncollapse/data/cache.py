@@ -193,7 +193,7 @@ def _find_or_build(
         return ready
     try:
         manifest.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(manifest.with_suffix(".lock")) as lock:
+        with FileLock(manifest.with_suffix(".lock")):
             ready = _open(manifest, fingerprint)  # another process may have built it meanwhile
             if ready is None:
                 free = shutil.disk_usage(manifest.parent).free
@@ -202,7 +202,7 @@ def _find_or_build(
                     raise OSError(errno.ENOSPC, why)
                 verb = "decoding" if kind == "image" else "computing"
                 with progress_reporter(progress, f"{verb} {kind}s") as report:
-                    _write(manifest, fingerprint, build, lock, report)
+                    _write(manifest, fingerprint, build, report)
                 ready = _open(manifest, fingerprint)
     except OSError as error:
         raise _explained(error, manifest.parent, kind) from error
@@ -211,17 +211,12 @@ def _find_or_build(
     return ready
 
 
-def _write(manifest: Path, fingerprint: str, build: _Build, lock: FileLock, report: Report) -> None:
+def _write(manifest: Path, fingerprint: str, build: _Build, report: Report) -> None:
     """Build into a new file, name it in the manifest, and remove what nobody names any more."""
-
-    def still_building(done: int, total: int) -> None:
-        lock.refresh()
-        report(done, total)
-
     values = manifest.with_name(f"{manifest.stem}-{uuid.uuid4().hex[:12]}.bin")
     try:
         with streamed_aside(values) as file:
-            entry = build(file, still_building)
+            entry = build(file, report)
         write_json(manifest, entry | {"fingerprint": fingerprint, "values": values.name})
     except BaseException:
         values.unlink(missing_ok=True)

@@ -6,13 +6,14 @@ import datetime
 import re
 import time
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import check_choice
 from uncollapse._base.files import DamagedFileError, read_csv, read_json, write_csv, write_json
+from uncollapse._base.table import Table
 from uncollapse.data import describe
 
 __all__ = [
@@ -286,36 +287,6 @@ def write_recorded(found: Mapping[str, Recorded], path: Path = RECORDED) -> None
 
 
 # Tables and pages as data, and as Markdown; `uncollapse.cli` shows them in a terminal.
-
-
-@dataclass(frozen=True)
-class Table:
-    """A heading and rows of text. `verdict` is the column that says whether something holds.
-
-    Rows whose number is in `strong` are the ones to look at. `notes` are sentences that stand
-    under the table.
-
-    >>> print(Table(["a", "b"], [["x|y", "1"]], strong=[0]).markdown())
-    | a | b |
-    | --- | --- |
-    | x\\|y | **1** |
-    """
-
-    heading: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    title: str = ""
-    verdict: int | None = None
-    strong: Collection[int] = ()
-    notes: Sequence[str] = ()
-
-    def markdown(self) -> str:
-        """The table; its title and notes are left to the page."""
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
-        for number in self.strong:
-            first, *others = rows[number]
-            rows[number] = [first, *(f"**{cell}**" if cell else "" for cell in others)]
-        lines = [self.heading, ["---"] * len(self.heading), *rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 @dataclass(frozen=True)

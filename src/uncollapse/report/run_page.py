@@ -299,7 +299,7 @@ def event_table(named: Mapping[str, History], events: Sequence[Sequence[Event]])
     if not rows:
         return None
     head = ["mark", *["run"] * several, "step", "what happened"]
-    return Table(head, rows, caption="Events marked in the curves", first=15)
+    return Table(head, rows, title="Events marked in the curves", first=15)
 
 
 def _families(keys: Sequence[str]) -> dict[str, list[str]]:
