@@ -53,7 +53,7 @@ class LocalEngine:
     def collect(self, timeout: float) -> list[tuple[Job, Mapping[str, Any]]]:
         """Wait for results at most so long; returns those that came."""
         ready = set(wait([process.answers.fileno() for process in self._busy.values()], timeout))
-        found: list[tuple[Job, Mapping[str, Any]]] = []
+        results: list[tuple[Job, Mapping[str, Any]]] = []
         for name, process in list(self._busy.items()):
             if process.answers.fileno() not in ready:
                 continue
@@ -61,7 +61,7 @@ class LocalEngine:
             del self._busy[name]
             if line.endswith(b"\n"):
                 self._idle.append(process)
-                found.append((job, json.loads(line)))
+                results.append((job, json.loads(line)))
                 continue
             death = process.end()
             self._tries[name] = self._tries.get(name, 0) + 1
@@ -69,8 +69,8 @@ class LocalEngine:
                 self.submit(job)
             else:
                 tries = f"{death}; it died {self._tries[name]} times"
-                found.append((job, failure(tries, time.monotonic() - process.begun)))
-        return found
+                results.append((job, failure(tries, time.monotonic() - process.begun)))
+        return results
 
     def close(self) -> None:
         """End the processes; runs under way are saved first."""
@@ -125,10 +125,10 @@ class _Process:
         code = self._process.wait()
         self.answers.close()
         self._log.seek(0)
-        said = self._log.read().decode(errors="replace").strip().splitlines()
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
         self._log.close()
         why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"its process was {why}" + (f" ({said[-1].strip()})" if said and code > 0 else "")
+        return f"its process was {why}" + (f" ({lines[-1].strip()})" if lines and code > 0 else "")
 
 
 _STORE = 100_000_000  # bytes; what passes between processes is a config and a result
@@ -168,16 +168,16 @@ class RayEngine:
     def collect(self, timeout: float) -> list[tuple[Job, Mapping[str, Any]]]:
         """Results that came within the time."""
         ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        found: list[tuple[Job, Mapping[str, Any]]] = []
+        results: list[tuple[Job, Mapping[str, Any]]] = []
         for task in ready:
             job, begun = self._running.pop(task)
             try:
-                found.append((job, self._ray.get(task)))
+                results.append((job, self._ray.get(task)))
             except self._ray.exceptions.RayError as error:
                 line = " ".join(str(error).split())
                 text = f"Ray gave up on it after {self.retries + 1} tries: {line[:300]}"
-                found.append((job, failure(text, time.monotonic() - begun)))
-        return found
+                results.append((job, failure(text, time.monotonic() - begun)))
+        return results
 
     def close(self) -> None:
         """Cancel what is under way (it resumes another time) and leave the cluster."""

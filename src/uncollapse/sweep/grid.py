@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tempfile
 import time
@@ -71,12 +72,7 @@ def check_kept(sweep: Sweep, out: str | Path) -> None:
 
 
 def sweep_grid(
-    sweep: Sweep,
-    out: str | Path,
-    engine: Engine,
-    board: Board,
-    *,
-    retry_failed: bool = False,
+    sweep: Sweep, out: str | Path, engine: Engine, board: Board, *, retry_failed: bool = False
 ) -> Results:
     """Make the runs of a grid that are not made yet, within the budget; the table follows."""
     jobs = sweep.jobs()
@@ -260,7 +256,10 @@ def calibrate(config: Config) -> Cost:
 def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[Config]]:
     """How many runs are done and failed, and the configs of those to be made."""
     if sweep.search is not None:
-        done = sum(_ended(Run(path)) for path in out.glob("trial-*"))
+        done = 0
+        for path in out.glob("trial-*"):
+            with contextlib.suppress(DamagedFileError):  # it is made again
+                done += Run(path).summary.get("status") in ("finished", "stopped")
         corners = [sweep.config(point) for point in sweep.search.corners()]
         return done, 0, list(itertools.islice(itertools.cycle(corners), sweep.search.trials - done))
     done, failed, left = 0, 0, []
@@ -273,13 +272,6 @@ def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[C
         else:
             done += 1
     return done, failed, left
-
-
-def _ended(run: Run) -> bool:
-    try:
-        return run.summary.get("status") in ("finished", "stopped")
-    except DamagedFileError:  # it is made again
-        return False
 
 
 def _train(config: Config, steps: int, out: Path) -> float:

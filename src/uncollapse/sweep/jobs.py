@@ -25,19 +25,7 @@ from uncollapse.training.run import find_damage
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
 
-__all__ = [
-    "ONE_THREAD",
-    "Board",
-    "Engine",
-    "Job",
-    "Outcome",
-    "cores",
-    "drive",
-    "failure",
-    "past_outcome",
-    "perform",
-    "run_jobs",
-]
+__all__ = ["Board", "Engine", "Job", "Outcome", "cores", "drive", "perform", "run_jobs"]
 
 _DONE = ("finished", "stopped")
 # What keeps BLAS, OpenMP and numba at one thread; set before they are loaded.
@@ -225,18 +213,18 @@ def _last_figures(path: Path) -> dict[str, Any]:
             lines = file.read().split(b"\n")[:-1]
     except OSError:
         return {}
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for line in lines:
         try:
             values = json.loads(line)
         except ValueError:  # the first may be cut in two
             continue
-        found |= values
+        figures |= values
         keys = [k for k in values if k.endswith("recall@1") and "fine/" not in k]
         if keys:  # of all identities, where they were looked at
             best = min(keys, key=lambda key: "share/" in key)
-            found["recall@1"] = f"{values[best]:.1%} {best.partition('/')[0]}"
-    return found
+            figures["recall@1"] = f"{values[best]:.1%} {best.partition('/')[0]}"
+    return figures
 
 
 class Engine(Protocol):

@@ -20,17 +20,7 @@ from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
 from uncollapse.training.run import start_scores
 
-__all__ = [
-    "Rate",
-    "Results",
-    "diameters",
-    "is_collapsed",
-    "last_verdict",
-    "primary_recall",
-    "recalls_init",
-    "result_row",
-    "wilson",
-]
+__all__ = ["Results", "diameters", "is_collapsed", "primary_recall", "result_row", "wilson"]
 
 
 Row = dict[str, Any]
@@ -47,13 +37,13 @@ def diameters(run: Run) -> dict[str, float | None]:
     Raises `NotMeasuredError` for a run without measures.
     """
     measures = run.measures()
-    found = {
+    values = {
         "diameter_init": measures.before.diameter,
         "diameter": None if measures.after is None else measures.after.diameter,
         "hard_loss_init": measures.before.batches.hard_mined_loss,
         "bound": measures.bound(),
     }
-    return {k: v if v is not None and math.isfinite(v) else None for k, v in found.items()}
+    return {k: v if v is not None and math.isfinite(v) else None for k, v in values.items()}
 
 
 def recalls_init(run: Run) -> dict[str, float]:
@@ -90,8 +80,8 @@ def last_verdict(summary: Mapping[str, Any]) -> str | None:
     """
     if summary["status"] == "stopped":
         return "network-collapse"
-    found: str | None = summary["metrics"].get("verdict")
-    return found
+    verdict: str | None = summary["metrics"].get("verdict")
+    return verdict
 
 
 def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
@@ -124,8 +114,8 @@ def primary_recall(row: Mapping[str, Any], *, fine: bool = False) -> float | Non
     0.5
     """
     keys = (key for key in row if "/recall@" in key and "share/" not in key)  # all identities
-    found = row.get(next((key for key in keys if ("fine/" in key) == fine), ""))
-    return None if found in (None, "") else float(found)
+    recall = row.get(next((key for key in keys if ("fine/" in key) == fine), ""))
+    return None if recall in (None, "") else float(recall)
 
 
 class Results:

@@ -206,10 +206,7 @@ def load_sweep(path: str | Path, *, data_root: str | Path | None = None) -> Swee
 
 
 def parse_sweep(
-    values: Mapping[str, Any],
-    *,
-    folder: str | Path = ".",
-    data_root: str | Path | None = None,
+    values: Mapping[str, Any], *, folder: str | Path = ".", data_root: str | Path | None = None
 ) -> Sweep:
     """Check a sweep given as nested values, every config of it included.
 

@@ -14,18 +14,7 @@ from torch import Tensor, nn
 from uncollapse import backbones, data
 from uncollapse._base.check import InputError
 from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
-from uncollapse.data import (
-    Compose,
-    LabelledImages,
-    color_jitter,
-    describe,
-    horizontal_flip,
-    paper_transform,
-    random_crop,
-    random_erasing,
-    standardize,
-    with_features,
-)
+from uncollapse.data import Compose, LabelledImages, describe, with_features
 from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
 from uncollapse.mining import Miner
@@ -33,28 +22,7 @@ from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
 from uncollapse.training.sections import DataConfig, TrainingSize
 
-__all__ = [
-    "build_loss",
-    "build_model",
-    "build_optimizer",
-    "build_sampler",
-    "check_samples",
-    "evaluation_transform",
-    "learning_rate",
-    "load_data",
-    "load_eval_data",
-    "pick_device",
-    "run_settings",
-    "seeded",
-    "size_pair",
-    "training_transform",
-    "trains_on_texts",
-    "uses_features",
-    "with_frozen_features",
-]
-
-
-# Texts or images: what a run's dataset holds, and which backbones can read it.
+__all__ = ["build_loss", "build_model", "load_data", "load_eval_data", "trains_on_texts"]
 
 
 def trains_on_texts(config: Config) -> bool:
@@ -72,16 +40,16 @@ def check_samples(config: Config) -> None:
     One's own `module.path:function` may read either. A network that scales pixels as its weights
     expect takes no `data.mean` or `data.std` beside.
     """
-    name, data = config.model.backbone, config.data.name
+    name, dataset = config.model.backbone, config.data.name
     of_images = name in BACKBONES or name.startswith("timm:")
     if trains_on_texts(config) and of_images:
-        allowed = f"a sentence: backbone (or your own function) for the texts of {data!r}"
+        allowed = f"a sentence: backbone (or your own function) for the texts of {dataset!r}"
         raise InputError("model.backbone", repr(name), allowed)
     for key, given in (("data.mean", config.data.mean), ("data.std", config.data.std)):
         if name in SCALES_ITSELF and given is not None:
             raise InputError(key, given, f"nothing: {name} scales pixels itself")
     if name.startswith("sentence:") and not trains_on_texts(config):
-        allowed = f"a backbone for the samples of {data!r}, which are no texts"
+        allowed = f"a backbone for the samples of {dataset!r}, which are no texts"
         raise InputError("model.backbone", repr(name), allowed)
 
 
@@ -89,10 +57,10 @@ def check_samples(config: Config) -> None:
 
 # In this order, whatever that of the config.
 _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
-    "crop": random_crop,
-    "flip": horizontal_flip,
-    "colour": color_jitter,
-    "erase": random_erasing,
+    "crop": data.random_crop,
+    "flip": data.horizontal_flip,
+    "colour": data.color_jitter,
+    "erase": data.random_erasing,
 }
 
 
@@ -100,7 +68,7 @@ def training_transform(config: DataConfig, seed: int) -> Compose:
     """The random steps that `data.augment` names, then `data.mean` and `data.std`."""
     steps: list[Callable[..., Tensor]] = []
     if config.augment == "paper":
-        steps += paper_transform(config.name, train=True).steps
+        steps += data.paper_transform(config.name, train=True).steps
     elif isinstance(config.augment, list):
         chosen = [step for name, step in _AUGMENTATIONS.items() if name in config.augment]
         steps += [_images_only, *chosen] if chosen else []
@@ -111,7 +79,7 @@ def evaluation_transform(config: DataConfig) -> Compose | None:
     """The same without chance: the middle crop where the papers crop, `data.mean`, `data.std`."""
     steps: list[Callable[..., Tensor]] = []
     if config.augment == "paper":
-        steps += paper_transform(config.name, train=False).steps
+        steps += data.paper_transform(config.name, train=False).steps
     steps += _standardised(config)
     return Compose(steps) if steps else None
 
@@ -140,7 +108,7 @@ def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
         if len(values) not in (1, images.shape[1]):
             allowed = f"one number, or one for each of the {images.shape[1]} channels"
             raise InputError(name, values, allowed)
-    return standardize(images, mean, std)
+    return data.standardize(images, mean, std)
 
 
 def _images_only(images: Tensor) -> Tensor:
@@ -148,9 +116,6 @@ def _images_only(images: Tensor) -> Tensor:
         given = "samples that are not images"
         raise InputError("data.augment", given, "'none': only images are augmented")
     return images
-
-
-# What the frozen part of a run's network makes of its samples: computed once, then read.
 
 
 def uses_features(config: Config) -> bool:
@@ -199,7 +164,7 @@ def seeded(config: Config, stream: str) -> torch.Generator:
 def load_data(config: Config, split: str) -> LabelledImages:
     """A split of the config's dataset, with the labels the config asks for."""
     c = config.data
-    found = data.load(
+    split_data = data.load(
         c.name,
         c.root,
         split,
@@ -209,20 +174,18 @@ def load_data(config: Config, split: str) -> LabelledImages:
         channels=c.channels,
         strict=c.strict,
     )
-    found = found.by_fine_labels() if c.labels == "fine" else found
-    return _with_features(config, found) if uses_features(config) else found
+    split_data = split_data.by_fine_labels() if c.labels == "fine" else split_data
+    if not uses_features(config):
+        return split_data
+    plain = replace(split_data, transform=evaluation_transform(config.data))
+    front = build_model(config, plain[:1][0].shape[1:]).front
+    assert front is not None  # `uses_features` says that something is frozen
+    return with_frozen_features(plain, front, config, pick_device(config.train.device))
 
 
 def load_eval_data(config: Config, split: str) -> LabelledImages:
     """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
     return replace(load_data(config, split), transform=evaluation_transform(config.data))
-
-
-def _with_features(config: Config, found: LabelledImages) -> LabelledImages:
-    plain = replace(found, transform=evaluation_transform(config.data))
-    front = build_model(config, plain[:1][0].shape[1:]).front
-    assert front is not None  # `uses_features` says that something is frozen
-    return with_frozen_features(plain, front, config, pick_device(config.train.device))
 
 
 def build_model(config: Config, shape: Iterable[int]) -> Embedder:

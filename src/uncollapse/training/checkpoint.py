@@ -19,14 +19,7 @@ from uncollapse._base.files import written_aside
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "CheckpointStore",
-    "check_config",
-    "check_same",
-    "check_tensors",
-]
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
 
 _FILES = ("weights.safetensors", "state.pt")
 _NAME = re.compile(r"step-([0-9]{8,})")

@@ -17,20 +17,7 @@ from uncollapse._base.files import read_toml, write_text
 from uncollapse.training import sections
 from uncollapse.training.sections import Section
 
-__all__ = [
-    "Config",
-    "WrongKeysError",
-    "apply_overrides",
-    "better_path",
-    "dotted",
-    "explain",
-    "load_config",
-    "nested",
-    "parse_config",
-    "save_better_config",
-    "set_key",
-    "with_new_names",
-]
+__all__ = ["Config", "WrongKeysError", "load_config", "parse_config", "save_better_config"]
 
 # Keys that were renamed: refused in a user's file by their new name, read in the folder of a run.
 RENAMED = {

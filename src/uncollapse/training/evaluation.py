@@ -32,23 +32,7 @@ from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retriev
 from uncollapse.training.run import Run
 from uncollapse.training.sections import EvaluateConfig
 
-__all__ = [
-    "RERANKED",
-    "VERIFICATION",
-    "Evaluated",
-    "GallerySearch",
-    "NotFiniteError",
-    "PairCheck",
-    "as_evaluated",
-    "embed",
-    "evaluate",
-    "evaluate_splits",
-    "evenly_spaced",
-    "find_checks",
-    "find_searches",
-    "images_of_files",
-    "scores_of",
-]
+__all__ = ["embed", "evaluate", "evaluate_splits", "find_checks", "find_searches", "scores_of"]
 
 RERANKED = "reranked/"  # before the names of figures after re-ranking
 VERIFICATION = "verification/"  # before the names of figures that are of pairs
@@ -196,7 +180,8 @@ def scores_of(
             continue
         ids = torch.as_tensor(kind)
         by_name = shared_retrieval(z, ids, ranks, ks=ks).to_dict()
-        scores |= {f"{prefix}{name}": float(by_name[name]) for name in _names(ks)}
+        names = [*(f"recall@{k}" for k in ks), "map@r"]
+        scores |= {f"{prefix}{name}": float(by_name[name]) for name in names}
         if nmi:
             scores |= _clusters(z, ids, multiplier, ranks, prefix)
     return scores
@@ -229,11 +214,7 @@ def evenly_spaced(count: int, most: int | None) -> Tensor:
 
 
 def _asked(settings: EvaluateConfig) -> dict[str, Any]:
-    return {
-        "ks": settings.ks,
-        "nmi": settings.clustering,
-        "multiplier": settings.multiplier,
-    }
+    return {"ks": settings.ks, "nmi": settings.clustering, "multiplier": settings.multiplier}
 
 
 def _search(
@@ -277,10 +258,6 @@ def _check_finite(z: Tensor) -> None:
     finite = torch.isfinite(z).all(dim=1)
     if not bool(finite.all()):
         raise NotFiniteError(int((~finite).sum()), len(z))
-
-
-def _names(ks: Sequence[int]) -> list[str]:
-    return [f"recall@{k}" for k in ks] + ["map@r"]
 
 
 def _clusters(

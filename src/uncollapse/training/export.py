@@ -50,11 +50,11 @@ def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> Exp
     with written_aside(target) as aside:
         _write(model, samples[:2], aside)
         session = runtime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
-        (found,) = session.run(["embeddings"], {"images": samples.numpy()})
+        (output,) = session.run(["embeddings"], {"images": samples.numpy()})
         with torch.no_grad():
             truth = model(samples)
         size = float(truth.abs().max()) or 1.0
-        difference = float((torch.from_numpy(found) - truth).abs().max()) / size
+        difference = float((torch.from_numpy(output) - truth).abs().max()) / size
         if not difference <= _TOLERANCE:
             raise ExportError(f"the exported network differs from torch by {difference:.2g}")
     return Export(target, difference)

@@ -44,7 +44,7 @@ class Manifest:
         >>> Manifest(folder).record("a.txt").write()
         >>> _ = (folder / "a.txt").write_text("b")
         >>> Manifest.read(folder).damage("a.txt")
-        '...a.txt is damaged: its checksum differs from the one in manifest.json'
+        '...a.txt is damaged: its checksum differs'
         """
         path = folder / _MANIFEST
         if not path.is_file():
@@ -92,13 +92,13 @@ class Manifest:
             return f"{path} is missing"
         if _sha256(path) == self.files[name]:
             return None
-        return str(DamagedFileError(path, f"its checksum differs from the one in {_MANIFEST}"))
+        return str(DamagedFileError(path, "its checksum differs"))
 
     def check(self, name: str) -> None:
         """Raise `DamagedFileError` for a file that is there and not as it was recorded."""
         path = self.folder / name
         if path.is_file() and self.damage(name) is not None:
-            raise DamagedFileError(path, f"its checksum differs from the one in {_MANIFEST}")
+            raise DamagedFileError(path, "its checksum differs")
 
     def log_damage(self, path: Path, *, ended: bool = False) -> str | None:
         """What is wrong with the log; once the run has `ended`, it may not have grown either."""

@@ -139,8 +139,8 @@ def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> flo
             value: Tensor = loss(given, y, sample_ids=ids)
             return value
 
-        found = batch_gradient(charge, z, labels, loss.normalize or has_unit_rows(z))
-        seen.append(mode_rates(found, labels, MODE_NEIGHBOURS)[0])
+        gradient = batch_gradient(charge, z, labels, loss.normalize or has_unit_rows(z))
+        seen.append(mode_rates(gradient, labels, MODE_NEIGHBOURS)[0])
     known = [value for value in seen if not math.isnan(value)]
     return sum(known) / len(known) if known else None
 
@@ -390,10 +390,7 @@ class Measurer:
 
 
 def measure_run(
-    run: Run,
-    *,
-    data_root: str | Path | None = None,
-    warn: Callable[[str], None] = warn_user,
+    run: Run, *, data_root: str | Path | None = None, warn: Callable[[str], None] = warn_user
 ) -> Measures:
     """Measure a run afterwards, from its dataset and its last checkpoint; returns all measures.
 

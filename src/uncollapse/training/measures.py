@@ -48,27 +48,7 @@ from uncollapse.geometry import diameter_lower_bound
 from uncollapse.health import Health, RunSettings
 from uncollapse.training.manifest import Manifest, record_files
 
-__all__ = [
-    "ROW_FILES",
-    "BatchFigures",
-    "Measures",
-    "Moment",
-    "NotMeasuredError",
-    "Samples",
-    "SplitFacts",
-    "SplitFigures",
-    "SplitRows",
-    "When",
-    "check_rows",
-    "measures_file",
-    "name_labels",
-    "read_measures",
-    "read_rows",
-    "read_samples",
-    "write_measures",
-    "write_rows",
-    "write_samples",
-]
+__all__ = ["Measures", "NotMeasuredError", "name_labels", "read_measures", "write_measures"]
 
 When = Literal["before", "after"]
 ROW_FILES = ("embeddings-before.safetensors", "embeddings-after.safetensors", "samples.safetensors")

@@ -18,33 +18,12 @@ from torch.nn import functional
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
+from uncollapse.health import RunSettings, loop_race, strategy
+from uncollapse.health import race as races
 from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
 from uncollapse.health.figures import balanced_rows, spread
-from uncollapse.health.loop_race import (
-    TrainingState,
-    copy_state,
-    eval_except_batch_norm,
-    restore_state,
-)
-from uncollapse.health.race import (
-    Race,
-    RaceData,
-    RacePlan,
-    nearest_is_own_class,
-    plan_race,
-    run_race,
-)
-from uncollapse.health.strategy import (
-    RunSettings,
-    Strategy,
-    apply_strategy,
-    changed_keys,
-    contenders,
-    finer_classes,
-    left_alone,
-    rank_strategies,
-    strategy_of,
-)
+from uncollapse.health.race import Race, RaceData, RacePlan
+from uncollapse.health.strategy import Strategy
 from uncollapse.training.assemble import load_data
 from uncollapse.training.config import Config
 from uncollapse.training.evaluation import as_evaluated
@@ -52,18 +31,8 @@ from uncollapse.training.evaluation import as_evaluated
 if TYPE_CHECKING:
     from uncollapse.training.session import Session
 
-__all__ = [
-    "Entrant",
-    "RaceResult",
-    "SessionTrial",
-    "held_out",
-    "race_budget",
-    "race_run",
-    "save_race",
-]
+__all__ = ["Entrant", "RaceResult", "SessionTrial", "race_budget", "race_run", "save_race"]
 
-
-# Races of strategies inside a run: the session's own steps, on batches of its own stream.
 
 _PER_CLASS = 4  # held-out rows of a class, where there are classes enough
 _FEWEST = 48
@@ -101,18 +70,19 @@ class SessionTrial:
         return RaceData(batches, images.to(s.device), s.class_of[chosen])
 
     def _batches(self, steps: int) -> list[Batch]:
-        found = [self.session.take_batch()]
-        most = max(1, _BYTES // found[0][0].nbytes)
-        found += [self.session.take_batch() for _ in range(min(steps, most) - 1)]
-        return found
+        batches = [self.session.take_batch()]
+        most = max(1, _BYTES // batches[0][0].nbytes)
+        batches += [self.session.take_batch() for _ in range(min(steps, most) - 1)]
+        return batches
 
-    def copy_state(self) -> TrainingState:
+    def copy_state(self) -> loop_race.TrainingState:
         """Network, optimiser and what the loss learns."""
-        return copy_state(self.session.model, self.session.optimizer, self.session.loss)
+        return loop_race.copy_state(self.session.model, self.session.optimizer, self.session.loss)
 
-    def restore(self, state: TrainingState) -> None:
+    def restore(self, state: loop_race.TrainingState) -> None:
         """Make a copy the state again."""
-        restore_state(state, self.session.model, self.session.optimizer, self.session.loss)
+        s = self.session
+        loop_race.restore_state(state, s.model, s.optimizer, s.loss)
 
     def train(self, batch: Batch) -> None:
         """One step, as the run makes it."""
@@ -122,7 +92,7 @@ class SessionTrial:
     def embed(self, held: Tensor) -> Tensor:
         """Held-out rows through the network, in blocks as large as a batch."""
         s = self.session
-        with eval_except_batch_norm(s.model):
+        with loop_race.eval_except_batch_norm(s.model):
             parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
         z = torch.cat(parts)
         return torch.nn.functional.normalize(z, dim=1) if s.loss.normalize else z
@@ -194,16 +164,16 @@ class RaceResult:
     @property
     def changes(self) -> dict[str, Any]:
         """The keys of the config that the winner changes, with its values; empty for the own."""
-        return changed_keys(self.own, self.winner)
+        return strategy.changed_keys(self.own, self.winner)
 
     @property
     def by_place(self) -> list[Entrant]:
         """Best first: by steps and R@1, then those that did not race, by drift."""
         places = list(self.race.last)
         ran = [one for one in self.entrants if one.steps is not None]
-        rest = [one for one in self.entrants if one.steps is None]
+        idle = [one for one in self.entrants if one.steps is None]
         ran.sort(key=lambda one: (one.result != "wins", places.index(str(one.strategy))))
-        return ran + sorted(rest, key=lambda one: one.drift)
+        return ran + sorted(idle, key=lambda one: one.drift)
 
     def __str__(self) -> str:
         kept = f"{self.own} wins" if self.winner == self.own else f"{self.winner} beats {self.own}"
@@ -225,8 +195,11 @@ def race_run(
     budget = race_budget(config, steps)
     with torch.random.fork_rng(devices=[]):
         session = _session(config)
-        own = strategy_of(session.loss)
-        others = [one for one in _ranked(session, own) if one.lr_factor == 1.0]
+        own = strategy.strategy_of(session.loss)
+        modes = strategy.finer_classes(session.data)
+        settings = RunSettings(k=config.batch.per_class, several_modes=modes)
+        ranked = strategy.rank_strategies(own, settings)
+        others = [one for one in ranked if one.lr_factor == 1.0]
         if not others:
             given = f"{config.loss.name!r} without mining"
             raise InputError("loss.name", given, "a loss whose mining or form has alternatives")
@@ -237,14 +210,14 @@ def race_run(
             raise InputError("--race", given, "an alternative that does not shrink the embedding")
         plan = _plan(len(safe) + 1, budget, session, fewest=_SURE)
         if plan is None or plan.strategies <= len(safe):  # no room for all of them to show anything
-            safe = contenders(own, safe)
+            safe = strategy.contenders(own, safe)
             plan = _plan(len(safe) + 1, budget, session)
         assert plan is not None  # two have room
         some = safe[: plan.strategies - 1]
         runners = [own, *some] if drifts[own] <= NO_DRIFT else [*some, own]
         trial = _FirstSteps(session, plan, progress)
-        apply = partial(apply_strategy, session.loss)
-        race = run_race(trial, runners, apply, plan, session.batch_size)
+        apply = partial(strategy.apply_strategy, session.loss)
+        race = races.run_race(trial, runners, apply, plan, session.batch_size)
     if race is None:
         allowed = "a split with 48 samples or more of classes that have several"
         raise InputError("data.train_split", repr(config.data.train_split), allowed)
@@ -252,25 +225,25 @@ def race_run(
 
 
 def _plan(count: int, budget: float, session: Session, fewest: int = 4) -> RacePlan | None:
-    return plan_race(count, budget, session.batch_size, most=count, fewest=fewest)
+    return races.plan_race(count, budget, session.batch_size, most=count, fewest=fewest)
 
 
 def race_budget(config: Config, steps: int | None = None) -> int:
     """The steps that a race may cost; `InputError` where two strategies have no room in them."""
     budget = int(_SHARE * config.train.steps) if steps is None else check_int("steps", steps)
     size = config.batch.samples
-    if plan_race(2, budget, size) is None:
-        least = next(n for n in itertools.count(1) if plan_race(2, n, size))
+    if races.plan_race(2, budget, size) is None:
+        least = next(n for n in itertools.count(1) if races.plan_race(2, n, size))
         given = f"{budget}{', a tenth of train.steps' if steps is None else ''}"
         raise InputError("--race-steps", given, f"at least {least}, room for two strategies")
     return budget
 
 
-def save_race(found: RaceResult, folder: Path) -> list[Path]:
+def save_race(result: RaceResult, folder: Path) -> list[Path]:
     """The strategies and their last scores as CSV, in `folder`."""
     path = folder / "race.csv"
     fields = ["strategy", "drift", "steps", "recall", "scale", "result"]
-    rows = ([getattr(one, field) for field in fields] for one in found.by_place)
+    rows = ([getattr(one, field) for field in fields] for one in result.by_place)
     write_csv(path, fields, (["" if cell is None else cell for cell in row] for row in rows))
     return [path]
 
@@ -285,11 +258,6 @@ def _session(config: Config) -> Session:
     return Session(plain, load_data(plain, plain.data.train_split))
 
 
-def _ranked(session: Session, own: Strategy) -> list[Strategy]:
-    k = session.config.batch.per_class
-    return rank_strategies(own, RunSettings(k=k, several_modes=finer_classes(session.data)))
-
-
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:
     """The drift of each on the run's first batches; the session's loss stays as it was.
 
@@ -297,18 +265,18 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
     """
     batches = [session.take_batch() for _ in range(_BATCHES)]
     embedded = []
-    with torch.no_grad(), eval_except_batch_norm(session.model):
+    with torch.no_grad(), loop_race.eval_except_batch_norm(session.model):
         for images, rows in batches:
             z = session.forward(images).float()
             z = functional.normalize(z, dim=1) if session.loss.normalize else z
             embedded.append((z, session.class_of[rows].to(z.device)))
     unit = has_unit_rows(embedded[0][0])
-    found = {}
-    with left_alone(session.loss, strategies[0]), filled_memories(session.loss, embedded):
-        for strategy in strategies:
-            apply_strategy(session.loss, strategy)
-            found[strategy] = drift(session.loss, embedded, normalize=unit).value
-    return found
+    drifts = {}
+    with strategy.left_alone(session.loss, strategies[0]), filled_memories(session.loss, embedded):
+        for one in strategies:
+            strategy.apply_strategy(session.loss, one)
+            drifts[one] = drift(session.loss, embedded, normalize=unit).value
+    return drifts
 
 
 class _FirstSteps(SessionTrial):
@@ -323,13 +291,13 @@ class _FirstSteps(SessionTrial):
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
         """That of the session, with the number of each batch; the rows are looked at once."""
-        found = super().race_data(steps, rows)
-        if found is None:
+        data = super().race_data(steps, rows)
+        if data is None:
             return None
-        z = super().embed(found.held)
-        ids = torch.as_tensor(found.labels)
-        self.start, self._unit = float(nearest_is_own_class(z, ids).mean()), spread(z)
-        return found._replace(batches=list(enumerate(found.batches)))
+        z = super().embed(data.held)
+        ids = torch.as_tensor(data.labels)
+        self.start, self._unit = float(races.nearest_is_own_class(z, ids).mean()), spread(z)
+        return data._replace(batches=list(enumerate(data.batches)))
 
     def train(self, batch: Any) -> None:
         """One step, as the run would make it there."""
@@ -353,13 +321,13 @@ def _entrants(
     last = {
         score.strategy: (score, scale) for score, scale in zip(race.scores, scales, strict=True)
     }
-    found = []
-    for strategy, value in drifts.items():
-        result = "wins" if str(strategy) == race.chosen else "out"
-        if strategy not in runners:
+    entrants = []
+    for entrant, value in drifts.items():
+        result = "wins" if str(entrant) == race.chosen else "out"
+        if entrant not in runners:
             result = "shrinks" if value > NO_DRIFT else "no room"
-            found.append(Entrant(strategy, value, None, None, None, result))
+            entrants.append(Entrant(entrant, value, None, None, None, result))
             continue
-        score, scale = last[str(strategy)]
-        found.append(Entrant(strategy, value, score.steps, score.recall, scale, result))
-    return found
+        score, scale = last[str(entrant)]
+        entrants.append(Entrant(entrant, value, score.steps, score.recall, scale, result))
+    return entrants

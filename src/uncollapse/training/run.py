@@ -13,6 +13,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError, read_json, read_jsonl, read_toml
 from uncollapse.backbones import BACKBONES, Embedder
 from uncollapse.training import assemble
+from uncollapse.training import measures as files
 from uncollapse.training.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -22,27 +23,8 @@ from uncollapse.training.checkpoint import (
 )
 from uncollapse.training.config import Config, parse_config, with_new_names
 from uncollapse.training.manifest import Manifest
-from uncollapse.training.measures import (
-    Measures,
-    NotMeasuredError,
-    Samples,
-    SplitRows,
-    When,
-    read_measures,
-    read_rows,
-    read_samples,
-)
 
-__all__ = [
-    "Chosen",
-    "Run",
-    "UntrustedCodeError",
-    "check_trusted",
-    "ends_below",
-    "find_damage",
-    "start_scores",
-    "warn_user",
-]
+__all__ = ["Run", "UntrustedCodeError", "check_trusted", "ends_below", "find_damage"]
 
 _SECTIONS = ("seed", "data", "model", "batch", "optimizer", "train")  # of a run's own config
 _CONFIG_REMEDY = (
@@ -157,17 +139,17 @@ class Run:
         if self.metrics_file.is_file():
             yield from read_jsonl(self.metrics_file, complaints)
 
-    def measures(self) -> Measures:
+    def measures(self) -> files.Measures:
         """Every figure of the start and the end; `NotMeasuredError` where they were not taken."""
-        return read_measures(self.path)
+        return files.read_measures(self.path)
 
-    def rows(self, when: When, split: str) -> SplitRows:
+    def rows(self, when: files.When, split: str) -> files.SplitRows:
         """The fixed rows of a split with their embeddings `before` or `after` training."""
-        return read_rows(self.path, when, split)
+        return files.read_rows(self.path, when, split)
 
-    def samples(self, split: str) -> Samples:
+    def samples(self, split: str) -> files.Samples:
         """A few queries of a split, their nearest neighbours after training, and pictures."""
-        return read_samples(self.path, split)
+        return files.read_samples(self.path, split)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -310,7 +292,7 @@ def start_scores(run: Run) -> dict[str, float]:
     """
     try:
         before = run.measures().before
-    except (NotMeasuredError, DamagedFileError):
+    except (files.NotMeasuredError, DamagedFileError):
         return {}
     return {
         f"{split}/{name}": value

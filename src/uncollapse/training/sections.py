@@ -1,4 +1,4 @@
-"""What every section of a config has in common, and keys that take one of some words."""
+"""The sections of a run's config: their keys, bounds and defaults."""
 
 from __future__ import annotations
 
@@ -28,16 +28,7 @@ from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.health.loggers import LOGGERS
-from uncollapse.losses import (
-    CrossBatchMemory,
-    IdentityLoss,
-    Loss,
-    MultipleLosses,
-    TrimmedLoss,
-    TripletLoss,
-    TupleLoss,
-    registry,
-)
+from uncollapse.losses import Loss, TripletLoss, TupleLoss, registry
 from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES, remembers
@@ -45,29 +36,7 @@ from uncollapse.losses.registry import always_normalizes, loss_settings, make_lo
 from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
-__all__ = [
-    "AUGMENTATIONS",
-    "LOSSES",
-    "REGULARIZERS",
-    "AnyLoss",
-    "BatchConfig",
-    "DataConfig",
-    "DistributedConfig",
-    "EvaluateConfig",
-    "FalseNegativesConfig",
-    "GuardConfig",
-    "LossConfig",
-    "MiningConfig",
-    "ModelConfig",
-    "OneOf",
-    "OptimizerConfig",
-    "Section",
-    "TrainConfig",
-    "TrainingSize",
-]
-
-
-# What every section of a config has in common, and keys that take one of some words.
+__all__ = ["LOSSES", "AnyLoss", "EvaluateConfig", "LossConfig", "Section", "TrainingSize"]
 
 
 class Section(BaseModel):
@@ -398,6 +367,16 @@ REGULARIZERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
 }
 
 
+# Keys that say something only where another key is not off.
+_NEEDS: dict[str, tuple[str, Any]] = {
+    "memory_after": ("memory", 0),
+    "memory_references": ("memory", 0),
+    "id_neck": ("id_weight", 0),
+    "label_smoothing": ("id_weight", 0),
+    "regularizer_weight": ("regularizer", "none"),
+}
+
+
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
 
@@ -422,20 +401,13 @@ class LossConfig(Section):
     regularizer: Annotated[str, OneOf(("none", *REGULARIZERS))] = "none"
     regularizer_weight: float = Field(0.1, ge=0)
 
-    @field_validator("id_neck", "label_smoothing")
+    @field_validator(*_NEEDS)
     @classmethod
-    def _of_a_classifier(cls, value: str | float, info: ValidationInfo) -> str | float:
-        off = cls.model_fields[str(info.field_name)].default
-        if value != off and info.data.get("id_weight") == 0:
-            raise ValueError(f"{off!r} where loss.id_weight is 0")
-        return value
-
-    @field_validator("regularizer_weight")
-    @classmethod
-    def _of_a_regularizer(cls, value: float, info: ValidationInfo) -> float:
-        off = cls.model_fields["regularizer_weight"].default
-        if value != off and info.data.get("regularizer") == "none":
-            raise ValueError(f"{off!r} where loss.regularizer is 'none'")
+    def _has_what_it_needs(cls, value: Any, info: ValidationInfo) -> Any:
+        default = cls.model_fields[str(info.field_name)].default
+        needed, off = _NEEDS[str(info.field_name)]
+        if value != default and info.data.get(needed) == off:
+            raise ValueError(f"{default!r} where loss.{needed} is {off!r}")
         return value
 
     @field_validator("distance", check_fields=False)
@@ -452,14 +424,6 @@ class LossConfig(Section):
             raise ValueError("0: this loss compares no rows with rows")
         return value
 
-    @field_validator("memory_after", "memory_references")
-    @classmethod
-    def _of_a_memory(cls, value: int | str, info: ValidationInfo) -> int | str:
-        off = cls.model_fields[str(info.field_name)].default
-        if value != off and info.data.get("memory") == 0:
-            raise ValueError(f"{off!r} where loss.memory is 0")
-        return value
-
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
         """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
         mined = make_loss(
@@ -472,14 +436,14 @@ class LossConfig(Section):
             generator=size.generator,
         )
         if self.trim is not None:
-            mined = TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
+            mined = losses.TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
         loss: Loss = mined
         if self.memory:
-            loss = CrossBatchMemory(
+            loss = losses.CrossBatchMemory(
                 mined, self.memory, after=self.memory_after, references=self.memory_references
             )
         if self.id_weight > 0:
-            loss = IdentityLoss(
+            loss = losses.IdentityLoss(
                 loss,
                 num_classes=size.classes,
                 dim=size.dim,
@@ -491,7 +455,7 @@ class LossConfig(Section):
         if self.regularizer == "none":
             return loss
         more = REGULARIZERS[self.regularizer](self.normalizes or size.unit, size)
-        return MultipleLosses([loss, more], weights=[1.0, self.regularizer_weight])
+        return losses.MultipleLosses([loss, more], weights=[1.0, self.regularizer_weight])
 
     @property
     def mining_margin(self) -> float:

@@ -24,41 +24,14 @@ from uncollapse.health.strategy import finer_classes
 from uncollapse.losses.memory import memories, reading
 from uncollapse.mining import Miner
 from uncollapse.samplers.batches import SeededBatches
-from uncollapse.training.assemble import (
-    build_loss,
-    build_model,
-    build_optimizer,
-    build_sampler,
-    evaluation_transform,
-    learning_rate,
-    pick_device,
-    run_settings,
-    seeded,
-    training_transform,
-    uses_features,
-)
-from uncollapse.training.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    check_config,
-    check_tensors,
-)
+from uncollapse.training import assemble, distributed
+from uncollapse.training.checkpoint import Checkpoint, CheckpointError, check_config, check_tensors
 from uncollapse.training.config import Config
-from uncollapse.training.distributed import (
-    ALONE,
-    Ranks,
-    gather,
-    share_gradients,
-    sum_gradients,
-    synchronise_batch_norm,
-)
+from uncollapse.training.distributed import ALONE, Ranks
 from uncollapse.training.evaluation import evenly_spaced
 from uncollapse.training.races import SessionTrial
 
 __all__ = ["BatchStream", "Session", "endless", "first_network"]
-
-
-# Batches without end from a seeded sampler, with a place that can be saved and returned to.
 
 
 class BatchStream:
@@ -95,21 +68,15 @@ class BatchStream:
             yield self.data[rows[self.ranks.share(len(rows))]][0], rows
 
     def _ahead(self, sampler: SeededBatches, workers: int) -> Iterator[tuple[Tensor, list[int]]]:
-        asked: deque[list[int]] = deque()
-        for images, _ in self.data.loader(_Remembered(sampler, asked, self.ranks), workers=workers):
+        asked: deque[list[int]] = deque()  # batches in the order the loader asks for them
+
+        def shares() -> Iterator[list[int]]:
+            for rows in endless(sampler):
+                asked.append(rows)
+                yield rows[self.ranks.share(len(rows))]
+
+        for images, _ in self.data.loader(shares(), workers=workers):
             yield images, asked.popleft()
-
-
-class _Remembered:
-    """This rank's shares for a loader; the batches are remembered in the order they were asked."""
-
-    def __init__(self, sampler: SeededBatches, asked: deque[list[int]], ranks: Ranks) -> None:
-        self.sampler, self.asked, self.ranks = sampler, asked, ranks
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for rows in endless(self.sampler):
-            self.asked.append(rows)
-            yield rows[self.ranks.share(len(rows))]
 
 
 def endless(sampler: SeededBatches) -> Iterator[list[int]]:
@@ -129,10 +96,10 @@ def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -
 
     The same config and data give the same network.
     """
-    model = build_model(config, shape)
+    model = assemble.build_model(config, shape)
     if config.model.head != "pca":
         return model
-    data = replace(train, transform=evaluation_transform(config.data))
+    data = replace(train, transform=assemble.evaluation_transform(config.data))
     rows = evenly_spaced(len(data), _SAMPLES)
     model.eval()
     with torch.no_grad():
@@ -161,18 +128,20 @@ class Session:
         self.config, self.data, self.ranks = config, data, ranks
         self.apart = config.mining.scope == "rank" and ranks.size > 1
         _check_shares(config, ranks, self.apart)
-        self.device = pick_device(config.train.device)
+        self.device = assemble.pick_device(config.train.device)
         if config.train.precision == "float16" and self.device.type != "cuda":
             given = f"'float16' on {self.device.type}"
             raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
         self.class_of = data.label_index
-        self.shape = tuple(_augment(config)(replace(data, features=None)[:1][0]).shape[1:])
         self.augment = _augment(config)
+        untouched = self.augment.state_dict()
+        self.shape = tuple(self.augment(replace(data, features=None)[:1][0]).shape[1:])
+        self.augment.load_state_dict(untouched)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
         self.model = first_network(config, data, self.shape).to(self.device).train()
-        synchronise_batch_norm(self.model, ranks)
-        self.loss = build_loss(config, data).to(self.device)
-        self.optimizer = build_optimizer(config, self.model, self.loss)
+        distributed.synchronise_batch_norm(self.model, ranks)
+        self.loss = assemble.build_loss(config, data).to(self.device)
+        self.optimizer = assemble.build_optimizer(config, self.model, self.loss)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.train.precision == "float16"
@@ -338,14 +307,14 @@ class Session:
         """
         counts = self.ranks.counts(len(rows))
         if not self.apart:
-            whole = gather(z, self.ranks, counts=counts, adjoint="own")
+            whole = distributed.gather(z, self.ranks, counts=counts, adjoint="own")
             return whole, self._charge(whole, labels, rows) if _finite(whole) else None
-        whole = gather(z.detach(), self.ranks, counts=counts)
+        whole = distributed.gather(z.detach(), self.ranks, counts=counts)
         if not _finite(whole):
             return whole, None
-        mine = self.ranks.share(len(rows))
+        share = self.ranks.share(len(rows))
         with reading(self.loss):  # each rank remembers the same: the whole batch
-            loss = self._charge(z, labels[mine], rows[mine])
+            loss = self._charge(z, labels[share], rows[share])
         for memory in memories(self.loss):
             memory.enqueue(whole, labels.to(self.device), rows.to(self.device))
         # The guard looks at the whole, and must draw the same on every rank.
@@ -375,11 +344,11 @@ class Session:
         return () if self.guard is None else self.guard.after_step(z, labels, loss, self.step)
 
     def _unite_gradients(self) -> None:
-        sum_gradients(self.model.parameters(), self.ranks, mean=self.apart)
+        distributed.sum_gradients(self.model.parameters(), self.ranks, mean=self.apart)
         if self.apart:
-            sum_gradients(self.loss.parameters(), self.ranks, mean=True)
+            distributed.sum_gradients(self.loss.parameters(), self.ranks, mean=True)
         else:
-            share_gradients(self.loss.parameters(), self.ranks)
+            distributed.share_gradients(self.loss.parameters(), self.ranks)
 
     def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels = labels.to(self.device)
@@ -389,14 +358,14 @@ class Session:
 
     def _figures(self, z: Tensor) -> dict[str, Any]:
         """What a logged line says beside the loss."""
-        found: dict[str, Any] = {"diameter": diameter(z.detach())}
+        figures: dict[str, Any] = {"diameter": diameter(z.detach())}
         health = None if self.guard is None else self.guard.monitor.health
         if health is not None:
-            found["verdict"] = health.verdict
+            figures["verdict"] = health.verdict
             if health.classes:
                 ratios = [c.ratio for c in health.classes]
-                found["class_diameter_ratio"] = sum(ratios) / len(ratios)
-        return found | {"lr": self.optimizer.param_groups[0]["lr"]}
+                figures["class_diameter_ratio"] = sum(ratios) / len(ratios)
+        return figures | {"lr": self.optimizer.param_groups[0]["lr"]}
 
     def _set_pool(self) -> None:
         """Let the mining pool grow from `pool_start`: hardness comes slowly (HNM §3.3)."""
@@ -409,7 +378,7 @@ class Session:
         miner.pool = c.pool if self.step == c.pool_steps else min(grown, end)
 
     def _set_learning_rate(self) -> None:
-        factor = learning_rate(self.config, self.step)
+        factor = assemble.learning_rate(self.config, self.step)
         if self.guard is not None:
             factor *= self.guard.lr_factor
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
@@ -432,10 +401,10 @@ class Session:
 
     def _miner_generator(self) -> torch.Generator:
         generator = getattr(self.loss.miner, "generator", None)
-        return generator if generator is not None else seeded(self.config, "miner")
+        return generator if generator is not None else assemble.seeded(self.config, "miner")
 
     def _stream(self, place: int) -> BatchStream:
-        sampler = build_sampler(self.config, self.data)
+        sampler = assemble.build_sampler(self.config, self.data)
         workers = self.config.data.workers
         return BatchStream(self.data, sampler, workers=workers, place=place, ranks=self.ranks)
 
@@ -450,7 +419,7 @@ def _guard(session: Session) -> Guard | None:
         raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")
     mined = _mined(session.config, session.ranks, session.apart)
     settings = replace(
-        run_settings(session.config, session.loss),
+        assemble.run_settings(session.config, session.loss),
         batch_size=mined,
         several_modes=finer_classes(session.data),
     )
@@ -495,7 +464,7 @@ def _mixed(*numbers: int) -> int:
 
 
 def _augment(config: Config) -> Compose:
-    seed = seeded(config, "augment").initial_seed()
-    if uses_features(config):  # made of samples that are transformed already
+    seed = assemble.seeded(config, "augment").initial_seed()
+    if assemble.uses_features(config):  # made of samples that are transformed already
         return Compose([], seed=seed)
-    return training_transform(config.data, seed)
+    return assemble.training_transform(config.data, seed)

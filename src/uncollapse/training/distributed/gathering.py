@@ -20,11 +20,7 @@ _ADJOINTS = ("sum", "own")
 
 
 def gather(
-    x: Tensor,
-    ranks: Ranks = ALONE,
-    *,
-    counts: Sequence[int] | None = None,
-    adjoint: str = "sum",
+    x: Tensor, ranks: Ranks = ALONE, *, counts: Sequence[int] | None = None, adjoint: str = "sum"
 ) -> Tensor:
     """The rows of all ranks in order of rank, `[Σ counts, ...]`, the same on each.
 
@@ -154,8 +150,8 @@ def shared_retrieval(
     """
     if ranks.size == 1 or len(points) < ranks.size:
         return retrieval(points, labels, ks=ks, progress=False)
-    mine = np.arange(len(points))[ranks.share(len(points))]
-    part = retrieval(points, labels, ks=ks, progress=False, rows=mine)
+    share = np.arange(len(points))[ranks.share(len(points))]
+    part = retrieval(points, labels, ks=ks, progress=False, rows=share)
     table = torch.from_numpy(np.stack(list(part.per_query.values()), axis=1))
     whole = gather(table, ranks, counts=ranks.counts(len(points))).numpy()
     columns = (np.ascontiguousarray(column) for column in whole.T)

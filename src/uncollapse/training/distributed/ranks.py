@@ -90,10 +90,10 @@ class Ranks:
         """Raise if `value`, a checksum say, is not the same on all ranks."""
         if self.size == 1:
             return
-        mine = torch.tensor([value, -value], dtype=torch.int64)
+        bounds = torch.tensor([value, -value], dtype=torch.int64)
         with together(self):
-            distributed.all_reduce(mine, distributed.ReduceOp.MAX)
-        if int(mine[0]) != -int(mine[1]):
+            distributed.all_reduce(bounds, distributed.ReduceOp.MAX)
+        if int(bounds[0]) != -int(bounds[1]):
             raise LostRankError(f"the ranks have drifted apart: their {what} differ")
 
     def _summed(self, value: float) -> float:

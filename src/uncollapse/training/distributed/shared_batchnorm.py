@@ -36,8 +36,8 @@ class SharedBatchNorm(_BatchNorm):
         x = input.float()
         spread, own = torch.var_mean(x, [d for d in range(x.ndim) if d != 1], correction=0)
         count = own.new_full((1,), x.numel() / len(own))
-        mine = torch.cat([own, spread * count, count])[None]
-        every = gather(mine, self.ranks, counts=[1] * self.ranks.size)
+        sums = torch.cat([own, spread * count, count])[None]
+        every = gather(sums, self.ranks, counts=[1] * self.ranks.size)
         means, spreads, counts = torch.split(every, [len(own), len(own), 1], dim=1)
         # Sums of squares about the common mean, from those about each rank's own (Chan et al.).
         total = counts.sum()
