@@ -9,17 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "InputError",
-    "check_choice",
-    "check_int",
-    "check_number",
-    "check_paired",
-    "did_you_mean",
-    "visible",
-]
-
-
 _LONGEST = 160  # characters that are shown of what was given
 
 

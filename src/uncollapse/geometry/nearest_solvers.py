@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._base.arrays import Array
-from uncollapse._base.classes import ClassLayout
+from uncollapse._base.arrays import Array, ClassLayout
 from uncollapse._base.extras import import_extra
 from uncollapse._base.progress import Report
 from uncollapse.distances import pairwise_distances
