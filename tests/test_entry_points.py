@@ -230,7 +230,6 @@ POINTS: dict[str, Callable[[Any], Any]] = {
             "hausdorff": uc.geometry.hausdorff,
             "hausdorff_like": lambda a, b: uc.hausdorff_like(a, b, Y),
             "isometric_error": uc.isometric_error,
-            "near_isometry_epsilon": uc.geometry.near_isometry_epsilon,
             "set_distance": uc.geometry.set_distance,
             "sup_displacement": uc.geometry.sup_displacement,
             "paired_distances": uc.paired_distances,

@@ -11,21 +11,19 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
 
-from uncollapse._base.files import write_text
+from uncollapse._base.files import write_csv, write_text
 from uncollapse.papers import ITEMS, SCALES
 from uncollapse.papers._item import (
     RECORDED,
     MadeFile,
     Recorded,
-    first_words,
     read_made,
     read_recorded,
-    record,
     short_title,
-    write_recorded,
 )
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -144,6 +142,43 @@ def pages(out: Path) -> dict[str, tuple[Recorded, Path | None]]:
         )
         found[name] = row, None
     return found
+
+
+def record(made: MadeFile) -> Recorded:
+    """What is recorded of an item that was made."""
+    names, real = [], [bool(one["real"]) for one in made.used]
+    for one in made.used:
+        title = short_title(one["data"])
+        names.append(title if one["real"] else f"{title} (stand-in)")
+    # A dataset that is missing left a gap, or something stands in for it.
+    gaps = [f"no {short_title(name)}" for name in made.missing] if any(real) else []
+    word = "" if not real else "no" if not any(real) else "yes" if made.real else "part"
+    networks = dict.fromkeys(first_words(one["network"]) for one in made.used)
+    seeds = max((len(one["seeds"]) for one in made.used), default=0)
+    return Recorded(
+        made.item,
+        made.scale,
+        made.time,
+        ", ".join(dict.fromkeys([*names, *gaps])),
+        word,
+        str(seeds or ""),
+        "; ".join(networks),
+        made.date,
+    )
+
+
+def first_words(network: str) -> str:
+    """A network and its training in words, up to the first comma.
+
+    >>> first_words("a perceptron (32, 16), dim 4, 20 steps")
+    'a perceptron (32, 16)'
+    """
+    return re.split(r",(?![^(]*\))", network)[0]
+
+
+def write_recorded(found: Mapping[str, Recorded], path: Path = RECORDED) -> None:
+    """Write the record, in the order given."""
+    write_csv(path, [field.name for field in fields(Recorded)], map(astuple, found.values()))
 
 
 if __name__ == "__main__":

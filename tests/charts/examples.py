@@ -33,9 +33,10 @@ from uncollapse.charts.marks import (
     Polyline,
     Rect,
     Text,
+    brace,
+    hatch,
 )  # fmt: skip
 from uncollapse.charts.point_maps import names_on_map
-from uncollapse.charts.render_svg import brace, hatch
 from uncollapse.health.verdict import Histogram
 
 

@@ -1,4 +1,4 @@
-"""Both renderers: every mark and every chart, well-formed, not blank, and in the same places."""
+"""Every mark and every chart as SVG and as PNG: well-formed, not blank, and in its place."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from uncollapse._base.check import InputError
 from uncollapse.charts import Chart, Entry, Series, curves, heatmap, png, save, scatter, svg
 from uncollapse.charts.layout import sheet
 from uncollapse.charts.marks import DARK, LIGHT, Circle, Group, Line, Picture, Points, Rect, Text
-from uncollapse.charts.render_png import font, image, writable
 
 CHARTS = charts() | {
     f"mark: {name}": Chart("", name, (mark,), 100, 100) for name, mark in MARKS.items()
 }
 HOSTILE = "<script>alert('x')</script> ]]> \" ' & \x00 \x1b \ud800 \uffff --> </text>"
+
+
+def image(chart: Chart, scale: float = 2.0) -> Image.Image:
+    return Image.open(io.BytesIO(png(chart, scale))).convert("RGB")
 
 
 def ink(picture: Image.Image) -> np.ndarray:
@@ -59,7 +62,7 @@ def test_every_chart_has_pixels_of_the_right_number_and_is_not_blank(name):
     [
         (Rect(10, 20, 30, 40, "s0"), (10, 20, 40, 60)),
         (Circle(50, 50, 20, "s1"), (30, 30, 70, 70)),
-        (Line((10, 50), (90, 50), "ink", 4.0), (10, 48, 90, 52)),
+        (Line((10, 50), (90, 50), "ink", 4.0), (8, 48, 92, 52)),  # its ends are round
         (Points(((50, 50),), "square", size=5.0), (36, 36, 64, 64)),
         (Picture(10, 10, 80, 40, picture_bytes()), (10, 10, 90, 50)),
         (Group((Rect(0, 0, 10, 10, "s0"),), 40, 30, 3.0), (40, 30, 70, 60)),
@@ -163,17 +166,35 @@ def test_marks_that_cannot_be_are_refused():
         Text(0, 0, "x", anchor="left")
 
 
-def test_a_font_that_lacks_a_sign_gets_other_words_for_it():
+def test_words_are_drawn_on_a_machine_that_has_no_font(monkeypatch):
+    import resvg_py
+
+    plain = resvg_py.svg_to_bytes
+    words = Chart("", "words", (Text(20, 50, "Words 0.25", 16, "ink", bold=True),), 160, 80)
+
+    def bare(**options):
+        return plain(**options, skip_system_fonts=True)
+
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", bare)
+    dark = np.asarray(image(words)).min(axis=2) < 128
+    assert dark.sum() > 500
+
+
+def test_without_any_font_a_png_is_refused(monkeypatch):
     from PIL import ImageFont
 
-    small = ImageFont.load_default(20)
-    assert writable("α ≥ 2 → ✗ é 中", small) == "alpha >= 2 -> x e ?"
-    assert writable("plain 0.5", font(20)) == "plain 0.5"
+    monkeypatch.setattr(ImageFont, "load_default", lambda size: ImageFont.ImageFont())
+    with pytest.raises(RuntimeError, match="no font for the words of a PNG"):
+        png(CHARTS["bars"])
+
+
+def test_a_word_that_looks_like_a_colour_of_the_theme_stays_a_word():
+    assert png(Chart("var(--nothing)", "none", ()))[:4] == b"\x89PNG"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
-def test_a_browser_draws_the_svg_where_pillow_draws_the_png(tmp_path):
+def test_a_browser_draws_the_svg_where_the_png_has_it(tmp_path):
     """One page of all drawings, each in a frame of its own: the ink begins and ends alike."""
     names = [name for name in CHARTS if "text" not in name]  # another font, another width
     wide, tall = 1000, 900

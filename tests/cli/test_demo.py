@@ -87,8 +87,7 @@ def test_what_is_not_of_a_demo_is_refused_and_kept(tmp_path, capsys, name):
 
 
 def test_a_run_of_something_else_in_its_place_is_kept(tmp_path, capsys):
-    act = ACTS[0]
-    config = act.config(act.parts[0], 0, 1).with_changes({"loss": {"margin": 0.3}})
+    config = ACTS[0].parts[0].config(0, 1).with_changes({"loss": {"margin": 0.3}})
     train(config, tmp_path / FOLDERS[0])
     assert run(app, ["demo", "--out", str(tmp_path), "--steps", "1"]) == 2
     assert "not of a demo" in capsys.readouterr().err

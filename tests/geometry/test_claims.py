@@ -44,8 +44,8 @@ def test_theorem_3_3_is_false_with_a_margin():
     claims = by_name(np.zeros((4, 1)), np.arange(4), 1.0)
     upper = claims["Thm 3.3, upper"]
     assert upper.status == "violated"
-    assert upper.lhs == pytest.approx(3.0)
-    assert upper.rhs == 2.0
+    assert upper.left[1] == pytest.approx(3.0)
+    assert upper.right[1] == 2.0
     assert upper.ratio == pytest.approx(1.5)
     assert claims["Cor. 3.4, upper"].status == "violated"
     assert claims["Thm 3.2, upper"].status == "vacuous"
@@ -61,9 +61,9 @@ def test_the_lower_bounds_are_attained_on_a_line():
 
 def test_an_upper_bound_alone_never_violates_a_claim():
     claim = by_name(CROSS, CROSS_IDS)["Cor. 3.4, upper"]
-    assert claim.lhs == pytest.approx(0.9107, rel=1e-3)
-    assert claim.lhs > claim.rhs
-    assert claim.left[0] < claim.rhs
+    assert claim.left[1] == pytest.approx(0.9107, rel=1e-3)
+    assert claim.left[1] > claim.right[1]
+    assert claim.left[0] < claim.right[1]
     assert claim.status == "undecided"
 
 
@@ -73,7 +73,7 @@ def test_corollary_3_4_fails_without_a_margin_by_more_in_more_dimensions(count):
     claim = by_name(x, ids, starts=1)["Cor. 3.4, upper"]
     assert claim.status == "violated"
     # The certified ratio is at least sqrt(n/2), n = 2 (count - 1).
-    assert claim.left[0] / claim.rhs >= 0.99 * math.sqrt(count - 1)
+    assert claim.left[0] / claim.right[1] >= 0.99 * math.sqrt(count - 1)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
@@ -104,8 +104,8 @@ def test_17_fails_for_the_cross_at_its_nearest_separated_points():
     end = nearest_separated(CROSS, CROSS_IDS).points
     claims = by_name(CROSS, CROSS_IDS, end=end)
     assert claims["(17)"].status == "violated"
-    assert claims["(17)"].lhs == pytest.approx(2 - 2 * (2 - math.sqrt(2)))
-    assert claims["(17)"].rhs < claims["(17)"].lhs
+    assert claims["(17)"].left[1] == pytest.approx(2 - 2 * (2 - math.sqrt(2)))
+    assert claims["(17)"].right[1] < claims["(17)"].left[1]
     # Without an end point nothing certifies that these are the nearest ones.
     assert by_name(CROSS, CROSS_IDS)["(17)"].status == "undecided"
 
@@ -114,7 +114,7 @@ def test_17_is_vacuous_where_its_bound_is_not_positive():
     x = np.random.default_rng(0).standard_normal((20, 2))
     claim = by_name(x, np.repeat([0, 1], 10), starts=2)["(17)"]
     assert claim.status == "vacuous"
-    assert claim.lhs < 0
+    assert claim.left[1] < 0
 
 
 def test_separated_points_satisfy_everything():
@@ -127,7 +127,7 @@ def test_separated_points_satisfy_everything():
 def test_the_constant_of_17_is_used():
     claims = by_name(CROSS, CROSS_IDS, c=4.0)
     assert claims["Cor. 3.4, upper"].status == "holds"
-    assert claims["Cor. 3.4, upper"].rhs == pytest.approx(2 * (2 - math.sqrt(2)))
+    assert claims["Cor. 3.4, upper"].right[1] == pytest.approx(2 * (2 - math.sqrt(2)))
     assert claims["(17)"].status == "vacuous"
 
 

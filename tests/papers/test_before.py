@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from uncollapse.papers._compare import Comparison, Course, Score, before_table, publish
+from uncollapse.papers._compare import Comparison, Score, before_table, publish
 from uncollapse.papers._item import Request
 
 
@@ -35,7 +35,7 @@ def table_of(*scores):
     ],
 )
 def test_a_method_that_ends_below_its_start_says_so(before, end, said):
-    assert Course("M", "R@1", before, end).sentence == said
+    assert Score("M", "R@1", None, end, before=before).ends_below == said
 
 
 def test_methods_that_begin_alike_share_one_row_before_training():
@@ -80,6 +80,6 @@ def test_the_sentence_stands_under_its_table_and_the_starts_in_the_csv(tmp_path)
 
 
 def test_a_table_of_starts_and_ends():
-    table = before_table([Course("a", "R@1", (40.0, 42.0), (50.0, 54.0))], "title")
+    table = before_table([Score("a", "R@1", None, (50.0, 54.0), before=(40.0, 42.0))], "title")
     assert table.rows == [["a", "R@1", "41.0 ± 1.4", "52.0 ± 2.8", "+11.0"]]
     assert list(table.notes) == []

@@ -1,7 +1,9 @@
 """What an item leaves behind of how it was made, and what a record says of it."""
 
+import importlib.util
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +17,15 @@ from uncollapse.papers._item import (
     Trace,
     Used,
     read_made,
-    record,
     write_made,
-    write_recorded,
 )
 from uncollapse.papers._study import Setup, Study
 from uncollapse.papers.eps._scores import STUDIES
+
+TOOL = Path(__file__).parents[2] / "tools" / "record_results.py"
+SPEC = importlib.util.spec_from_file_location("record_results", TOOL)
+tool = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(tool)
 
 MARKET = Used(
     "market1501", "Market-1501: ...", True, "conv2 (a, b), 20 steps", [0, 1], {"h/a": 3.0}
@@ -63,7 +68,7 @@ def test_a_run_that_two_studies_share_is_counted_once(tmp_path):
     ],
 )
 def test_a_record_says_whether_the_data_was_real(used, missing, data, real, tmp_path):
-    found = record(made_of(tmp_path, *used, missing=missing))
+    found = tool.record(made_of(tmp_path, *used, missing=missing))
     assert (found.data, found.real) == (data, real)
     assert found.network == ("conv2 (a, b)" if used else "")
     assert found.seconds == (3.0 if used else 1.5)
@@ -71,7 +76,7 @@ def test_a_record_says_whether_the_data_was_real(used, missing, data, real, tmp_
 
 def test_records_are_read_as_they_were_written(tmp_path):
     row = Recorded("fig4", "laptop", 2.5, "a, b", "yes", "2", "n", "2026-01-01")
-    write_recorded({"fig4": row}, tmp_path / "r.csv")
+    tool.write_recorded({"fig4": row}, tmp_path / "r.csv")
     assert read_recorded(tmp_path / "r.csv") == {"fig4": row}
     assert read_recorded(tmp_path / "none.csv") == {}
     (tmp_path / "r.csv").write_text("a,b\n1,2\n")
@@ -126,7 +131,7 @@ def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
     assert made.missing == ["cub200"]
     (used,) = made.used
     assert (used["data"], used["real"], used["runs"]) == ("digits", False, ["s/a-s0"])
-    assert record(made).data == "Optical digits (stand-in)"
+    assert tool.record(made).data == "Optical digits (stand-in)"
     assert made.training_seconds > 0
     assert "digits" in json.loads(path.read_text())["used"][0]["words"]
 

@@ -6,9 +6,10 @@ and a tuple of marks (`charts.marks`: `Line`, `Polyline`, `Rect`, `Circle`, `Poi
 `Picture`, `Group`) at places in the chart's own units. `charts.axes.Axes` turns values into marks
 for drawings that no function makes; `panels` puts several charts on one sheet.
 
-Two renderers draw every mark: `svg` (light and dark by the theme's variables, tooltips, described
-for screen readers) and `png` (Pillow, the light theme). A chart prints itself in a template
-(`Chart.__html__`: a figure with its caption and its legend as text), and `save` writes a file.
+`svg` draws every mark (light and dark by the theme's variables, tooltips, described for screen
+readers) and `png` turns that into pixels (resvg, the light theme). A chart prints itself in a
+template (`Chart.__html__`: a figure with its caption and its legend as text), and `save` writes a
+file.
 """
 
 from uncollapse.charts.axes import Axes, Scale, area
@@ -17,8 +18,7 @@ from uncollapse.charts.layout import panels
 from uncollapse.charts.line_charts import Event, Series, bars, curves, histogram
 from uncollapse.charts.marks import HEIGHT, WIDTH, Chart, Entry, Legend, empty, save
 from uncollapse.charts.point_maps import scatter
-from uncollapse.charts.render_png import png
-from uncollapse.charts.render_svg import svg
+from uncollapse.charts.render import png, svg
 
 __all__ = [
     "HEIGHT",

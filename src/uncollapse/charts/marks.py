@@ -35,10 +35,10 @@ __all__ = [
     "Polyline",
     "Rect",
     "Text",
-    "css_colour",
+    "brace",
     "css_variables",
     "empty",
-    "rgb",
+    "hatch",
     "save",
 ]
 
@@ -50,35 +50,18 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (), (7, 4), (2, 4), (9, 3, 2, 3), (12, 5), (4, 2), (1, 5), (14, 3, 2, 3, 2, 3),
 )  # fmt: skip
 
-
-def _star() -> tuple[Place, ...]:
-    turns = [(math.pi * (i / 5 - 0.5), 4.8 if i % 2 == 0 else 2.0) for i in range(10)]
-    return tuple((round(r * math.cos(t), 2), round(r * math.sin(t), 2)) for t, r in turns)
-
-
-def _round() -> tuple[Place, ...]:
-    turns = [2 * math.pi * i / 24 for i in range(24)]
-    return tuple((round(3 * math.cos(t), 3), round(3 * math.sin(t), 3)) for t in turns)
-
-
-# Centred outlines of about six units, y downwards.
-MARKERS: dict[str, tuple[Place, ...]] = {
-    "circle": _round(),
-    "square": ((-2.8, -2.8), (2.8, -2.8), (2.8, 2.8), (-2.8, 2.8)),
-    "triangle": ((0, -3.6), (3.4, 2.6), (-3.4, 2.6)),
-    "diamond": ((0, -3.9), (3.5, 0), (0, 3.9), (-3.5, 0)),
-    "plus": (
-        (-1, -3.6), (1, -3.6), (1, -1), (3.6, -1), (3.6, 1), (1, 1),
-        (1, 3.6), (-1, 3.6), (-1, 1), (-3.6, 1), (-3.6, -1), (-1, -1),
-    ),
-    "down": ((0, 3.6), (3.4, -2.6), (-3.4, -2.6)),
-    "cross": (
-        (-3.5, -2.1), (-2.1, -3.5), (0, -1.4), (2.1, -3.5), (3.5, -2.1), (1.4, 0),
-        (3.5, 2.1), (2.1, 3.5), (0, 1.4), (-2.1, 3.5), (-3.5, 2.1), (-1.4, 0),
-    ),
-    "bar": ((-3.8, -1.3), (3.8, -1.3), (3.8, 1.3), (-3.8, 1.3)),
-    "star": _star(),
-}  # fmt: skip
+# Outlines centred on 0, about six units large.
+MARKERS = {
+    "circle": "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
+    "square": "M-2.8-2.8 2.8-2.8 2.8 2.8-2.8 2.8z",
+    "triangle": "M0-3.6 3.4 2.6-3.4 2.6z",
+    "diamond": "M0-3.9 3.5 0 0 3.9-3.5 0z",
+    "plus": "M-1-3.6 1-3.6 1-1 3.6-1 3.6 1 1 1 1 3.6-1 3.6-1 1-3.6 1-3.6-1-1-1z",
+    "down": "M0 3.6 3.4-2.6-3.4-2.6z",
+    "cross": "M-3.5-2-2-3.5 0-1.4 2-3.5 3.5-2 1.4 0 3.5 2 2 3.5 0 1.4-2 3.5-3.5 2-1.4 0z",
+    "bar": "M-3.8-1.3 3.8-1.3 3.8 1.3-3.8 1.3z",
+    "star": "M0-4.8 1.2-1.6 4.6-1.5 1.9 .6 2.8 3.9 0 2-2.8 3.9-1.9 .6-4.6-1.5-1.2-1.6z",
+}
 
 
 @dataclass(frozen=True)
@@ -235,7 +218,7 @@ class Legend:
 
     def __html__(self) -> str:
         """A list."""
-        from uncollapse.charts.render_svg import legend_list
+        from uncollapse.charts.render import legend_list
 
         return legend_list(self.entries)
 
@@ -263,7 +246,7 @@ class Chart:
 
     def __html__(self) -> str:
         """A captioned figure for a page, which templates print as it is."""
-        from uncollapse.charts.render_svg import figure
+        from uncollapse.charts.render import figure
 
         return figure(self)
 
@@ -283,8 +266,7 @@ def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
 
     `scale` is the number of pixels of a unit in a PNG. Raises `InputError` for another ending.
     """
-    from uncollapse.charts.render_png import png
-    from uncollapse.charts.render_svg import svg
+    from uncollapse.charts.render import png, svg
 
     path = Path(path)
     if path.suffix == ".svg":
@@ -316,15 +298,6 @@ DARK = {
 SERIES = 8  # colours s0 to s7; what is drawn also differs by dash, marker or label
 
 
-def css_colour(name: str) -> str:
-    """What stands in an SVG: a variable for a name of the theme; `#rrggbb` and `none` as they are.
-
-    >>> css_colour("s0"), css_colour("#112233")
-    ('var(--s0)', '#112233')
-    """
-    return f"var(--{name})" if name in LIGHT else name
-
-
 def css_variables() -> str:
     """The rules that give each colour its value, light and dark."""
     light, dark = (
@@ -336,12 +309,29 @@ def css_variables() -> str:
     )
 
 
-def rgb(name: str, opacity: float = 1.0) -> tuple[int, int, int, int]:
-    """Red, green, blue and alpha of a colour in the light theme.
+def hatch(
+    left: float, top: float, width: float, height: float, colour: str, *, gap: float = 7.0
+) -> Group:
+    """Slanted lines over a rectangle: told from a plain one without colour."""
+    starts = [left + i * gap for i in range(math.ceil((width + height) / gap))]
+    lines = tuple(Line((x, top), (x - height, top + height), colour) for x in starts)
+    return Group(lines, clip=(left, top, width, height), opacity=0.22)
 
-    >>> rgb("s0"), rgb("#ff0000", 0.5)
-    ((11, 108, 179, 255), (255, 0, 0, 128))
-    """
-    value = LIGHT.get(name, name)
-    red, green, blue = (int(value[i : i + 2], 16) for i in (1, 3, 5))
-    return red, green, blue, round(255 * opacity)
+
+def brace(left: float, right: float, base: float, height: float, colour: str = "ink") -> Polyline:
+    """A brace over [left, right] that opens downwards to `base`; its tip points up."""
+    middle, waist = (left + right) / 2, base - height / 2
+    bend = min(height / 2, (right - left) / 4)
+    half = [
+        *_bent((left, base), (left, waist), (left + bend, waist)),
+        *_bent((middle - bend, waist), (middle, waist), (middle, base - height)),
+    ]
+    mirrored = [(left + right - x, y) for x, y in reversed(half)]
+    return Polyline((*half, *mirrored), colour, 1.6)
+
+
+def _bent(start: Place, control: Place, end: Place) -> list[Place]:
+    """A quadratic curve."""
+    weights = [((1 - t) ** 2, 2 * t * (1 - t), t**2) for t in (i / 8 for i in range(9))]
+    (ax, ay), (bx, by), (cx, cy) = start, control, end
+    return [(a * ax + b * bx + c * cx, a * ay + b * by + c * cy) for a, b, c in weights]

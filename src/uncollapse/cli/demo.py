@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,39 +26,36 @@ _PAGE = "demo.html"
 _STYLES = {"healthy": "green", "shrinking": "yellow"}
 _WIDTH = 78  # columns that text takes
 
-# Letters that the package draws itself; every figure is of 48 letters never trained on.
-_BASE: Mapping[str, Any] = {
-    "data": {"name": "letters", "eval_splits": ["test"]},
-    "model": {"backbone": "conv2", "dim": 64},
-    "loss": {"name": "triplet", "margin": 0.2},
-    "evaluate": {"ks": [1]},
-}
-_HARD: Mapping[str, Any] = {  # HNM §3: the batches and the loss that collapse
-    "data": {"labels": "fine"},
-    "batch": {"p": 18, "k": 8},
-    "mining": {"positives": "hard", "negatives": "hard"},
-}
-_COARSE: Mapping[str, Any] = {  # EPS §5: labels that say less than there is to see
-    "model": {"normalize": True},
-    "batch": {"p": 10, "k": 20},
-    "optimizer": {"lr": 3e-3},
-}
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A run: its name, a line about it, its sections beside the act's, its length and rhythm."""
+    """A run: its name, a line about it, and its config."""
 
     name: str
     line: str
-    changes: Mapping[str, Mapping[str, Any]]
-    steps: int
-    every: int
+    sections: Mapping[str, Any]
 
     @property
     def folder(self) -> str:
         """Its place in the demo's folder."""
         return self.name.replace(",", "").replace(" ", "-")
+
+    def config(self, seed: int, steps: int | None = None) -> Config:
+        """Its config, of at most so many steps."""
+        from uncollapse.training import parse_config
+
+        full = self.sections["train"]
+        length = full["steps"] if steps is None else min(full["steps"], steps)
+        every = min(full["evaluate_every"], length)
+        train = {
+            "steps": length,
+            "log_every": min(5, every),
+            "evaluate_every": every,
+            "checkpoint_every": length,
+            "threads": 1,  # the same figures everywhere, and no slower beside other work
+            "tensorboard": "off",
+        }
+        return parse_config({**self.sections, "seed": seed, "train": train})
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,73 +65,17 @@ class Act:
     title: str
     text: str
     score: str
-    common: Mapping[str, Mapping[str, Any]]
     parts: tuple[Part, ...]
 
-    def config(self, part: Part, seed: int, steps: int | None = None) -> Config:
-        """The config of one of its runs, of at most so many steps."""
-        from uncollapse.training import parse_config
-
-        length = part.steps if steps is None else min(part.steps, steps)
-        every = min(part.every, length)
-        train = {
-            "steps": length,
-            "log_every": min(5, every),
-            "evaluate_every": every,
-            "checkpoint_every": length,
-            "threads": 1,  # the same figures everywhere, and no slower beside other work
-            "tensorboard": "off",
-        }
-        return parse_config(
-            _joined(_BASE, self.common, part.changes) | {"seed": seed, "train": train}
-        )
+    @classmethod
+    def read(cls, act: Mapping[str, Any]) -> Act:
+        """An act of `demo.toml`; a run has the act's sections and its own."""
+        parts = (Part(p["name"], p["line"], act["config"] | p["config"]) for p in act["parts"])
+        return cls(act["title"], act["text"], act["score"], tuple(parts))
 
 
-ACTS = (
-    Act(
-        "Network collapse",
-        "120 letters, labelled by letter. The loss is batch-hard: each sample's farthest positive "
-        "and nearest negative, margin 0.2. Both runs start from the same weights and see the same "
-        "batches; the second has a guard that may act.",
-        "test/recall@1",
-        _HARD,
-        (
-            Part("batch-hard", "nobody acts", {"guard": {"every": 10}}, 150, 15),
-            Part(
-                "batch-hard, rescued",
-                'the same with guard.action = "rescue"',
-                {"guard": {"every": 10, "action": "rescue"}},
-                150,  # enough for the guard to race: races take a tenth at most
-                15,
-            ),
-        ),
-    ),
-    Act(
-        "Class collapse",
-        "The same letters, labelled by alphabet only: ten classes of twelve letters each. The "
-        "runs differ in the positive alone: any sample of the anchor's alphabet, or the nearest "
-        "one. The figure is how often the nearest neighbour is the same letter, though no letter "
-        "was ever named.",
-        "test/fine/recall@1",
-        _COARSE,
-        (
-            Part(
-                "random positives",
-                "any sample of the alphabet",
-                {"mining": {"positives": "random", "negatives": "semihard"}},
-                100,
-                20,
-            ),
-            Part(
-                "easy positives",
-                "the nearest sample of the alphabet",
-                {"mining": {"positives": "easy", "negatives": "semihard"}},
-                100,
-                20,
-            ),
-        ),
-    ),
-)
+_FILE = Path(__file__).with_name("demo.toml")
+ACTS = tuple(map(Act.read, tomllib.loads(_FILE.read_text("utf-8"))["acts"]))
 
 
 def command(
@@ -147,7 +89,7 @@ def command(
     """Watch an embedding collapse and be rescued: four short runs, about a minute, one page."""
     from uncollapse.report.demo_page import make_demo_page
 
-    plans = {act: {p: act.config(p, seed, steps) for p in act.parts} for act in ACTS}
+    plans = {act: {part: part.config(seed, steps) for part in act.parts} for act in ACTS}
     page = out / _PAGE
     _make_room(out, plans)
     stories = []
@@ -218,12 +160,3 @@ def _is_ours(run: Run, config: Config) -> bool:
         return not any(run.path.iterdir()) if run.path.is_dir() else False
     kept = {"seed", "train"}
     return run.config.model_dump(exclude=kept) == config.model_dump(exclude=kept)
-
-
-def _joined(*parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Sections of several configs, later keys first."""
-    sections: dict[str, Any] = {}
-    for part in parts:
-        for name, section in part.items():
-            sections[name] = {**sections.get(name, {}), **section}
-    return sections

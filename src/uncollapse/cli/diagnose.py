@@ -14,7 +14,7 @@ from rich.console import Console
 
 from uncollapse._base.check import InputError, did_you_mean
 from uncollapse._base.extras import keep_memory, without_kernels
-from uncollapse.cli.options import EMBED_FIRST, Columns, grouped, only_for, open_file
+from uncollapse.cli import options
 from uncollapse.cli.printing import say, status
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FAILED = 1
 _SMALL = 5_000  # rows
 
 
-@grouped
+@options.grouped
 def command(
     files: Annotated[
         list[Path],
@@ -37,7 +37,7 @@ def command(
             help="A run directory; or embeddings: .npz, .npy, .safetensors, .parquet or .csv.",
         ),
     ],
-    columns: Columns,
+    columns: options.Columns,
     images: Annotated[
         Path | None,
         typer.Option(help="Images: an .npy array, or the folder that contains the named files."),
@@ -67,13 +67,15 @@ def command(
     keep_memory()  # large blocks come and go
     if len(files) > 1:
         instead = "diagnose that file alone"
-        only_for("one file", instead, columns, images=images, html=html, reference=reference)
+        options.only_for(
+            "one file", instead, columns, images=images, html=html, reference=reference
+        )
     refused, verdicts = refused_verdicts(fail_on), {}
     for file in files:
         if len(files) > 1:
             say(f"{file}:")
         if file.is_dir():
-            only_for("files of embeddings", EMBED_FIRST, columns, images=images)
+            options.only_for("files of embeddings", options.EMBED_FIRST, columns, images=images)
             from uncollapse.report import diagnose_run
 
             with status("diagnosing the run"):
@@ -90,14 +92,14 @@ def command(
 
 def _diagnose_file(
     file: Path,
-    columns: Columns,
+    columns: options.Columns,
     images: Path | None,
     reference: float | None,
     tsne: bool,
     max_rows: int,
     modes: bool,
 ) -> Diagnosis:
-    source = open_file(file, columns)
+    source = options.open_file(file, columns)
     pictures = None if images is None else source.find_pictures(images)
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncollapse._base.check import InputError
-from uncollapse.cli.options import (
-    BestOption,
-    RunOptions,
-    SplitOption,
-    TrustOption,
-    grouped,
-    must_exist,
-    only_for,
-)
+from uncollapse.cli import options
 from uncollapse.cli.printing import say, status, warn, warn_of_skipped
 
 if TYPE_CHECKING:
@@ -43,7 +35,7 @@ __all__ = [
 _LONGEST = 1_000  # characters of a text that stand for it as its name
 
 
-@grouped
+@options.grouped
 def embed_command(
     run: Annotated[
         Path,
@@ -52,7 +44,7 @@ def embed_command(
             help="A run directory, or an untrained text backbone, sentence:NAME.",
         ),
     ],
-    options: RunOptions,
+    run_options: options.RunOptions,
     out: Annotated[Path, typer.Option(help="A .npz, .parquet or .safetensors file.")],
     images: Annotated[
         list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
@@ -64,7 +56,7 @@ def embed_command(
             help="Texts, instead of a split: a .csv, .jsonl, .parquet or .txt file.",
         ),
     ] = None,
-    split: SplitOption = None,
+    split: options.SplitOption = None,
 ) -> None:
     """Embed images or texts, or a split of the run's dataset, into a file.
 
@@ -73,15 +65,15 @@ def embed_command(
     """
     if is_backbone(run) and texts is None:
         raise InputError("--texts", "nothing", "a file or dataset of texts for this backbone")
-    network = open_network(run, options, images=images)
+    network = open_network(run, run_options, images=images)
     if network.on_texts:
-        only_for("runs on images", "name texts with --texts", images=images)
+        options.only_for("runs on images", "name texts with --texts", images=images)
     else:
-        only_for("runs on texts", "name images with --images", texts=texts)
+        options.only_for("runs on texts", "name images with --images", texts=texts)
     from uncollapse.data.sources import write_embeddings
 
     files = [texts] if texts is not None else images
-    data, name = load_samples(network, files, split, options.data_root)
+    data, name = load_samples(network, files, split, run_options.data_root)
     with status(f"embedding {len(data):,} samples"):
         source = embed_samples(network, data, name)
     path = write_embeddings(source, out)
@@ -93,11 +85,11 @@ def embed_command(
 def export_command(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
-    best: BestOption = False,
-    trust: TrustOption = False,
+    best: options.BestOption = False,
+    trust: options.TrustOption = False,
 ) -> None:
     """Export the network to ONNX, and check that it computes the same."""
-    network = open_network(run, RunOptions(best=best, trust=trust))
+    network = open_network(run, options.RunOptions(best=best, trust=trust))
     from uncollapse.training.export import ExportError, export_onnx
 
     if network.on_texts:
@@ -124,25 +116,31 @@ def is_backbone(name: Path) -> bool:
     return str(name).startswith("sentence:")
 
 
-def open_network(name: Path, options: RunOptions, **others: object) -> Network:
+def open_network(name: Path, run_options: options.RunOptions, **others: object) -> Network:
     """The last or best network of a run, or a text backbone, for which `others` are refused.
 
     A warning says where another checkpoint stands in for the one that was asked for.
     """
     if is_backbone(name):
-        only_for("runs", f"{name} is a backbone", best=options.best, trust=options.trust, **others)
+        options.only_for(
+            "runs",
+            f"{name} is a backbone",
+            best=run_options.best,
+            trust=run_options.trust,
+            **others,
+        )
         from uncollapse.backbones import Embedder, Head
         from uncollapse.backbones.sentences import PREFIX, load_sentences
 
         trunk = load_sentences(str(name).removeprefix(PREFIX))
         model = Embedder(trunk, Head(trunk.features, None), trunk.features).eval()
         return Network(model, f"{name} as it comes", on_texts=True)
-    must_exist(name)
+    options.must_exist(name)
     from uncollapse.training import Run
     from uncollapse.training.assemble import trains_on_texts
 
-    run = Run.open(name, trust=options.trust)
-    chosen = run.choose("best" if options.best else "last")
+    run = Run.open(name, trust=run_options.trust)
+    chosen = run.choose("best" if run_options.best else "last")
     for text in chosen.warnings:
         warn(text)
     shape = chosen.checkpoint.state["shape"]

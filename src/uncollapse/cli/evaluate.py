@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,28 +13,9 @@ import typer
 
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse._base.files import write_json
+from uncollapse.cli import options, printing
 from uncollapse.cli.embed import open_network
-from uncollapse.cli.options import (
-    EMBED_FIRST,
-    Columns,
-    MetricOption,
-    RunOptions,
-    grouped,
-    is_run,
-    normalizes,
-    only_for,
-    open_file,
-)
-from uncollapse.cli.printing import (
-    ScoreLine,
-    line_table,
-    say,
-    show,
-    split_tables,
-    status,
-    warn,
-    warn_of_skipped,
-)
+from uncollapse.cli.printing import ScoreLine, say, show, status, warn
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -44,12 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate_command"]
 
-_RUN, _FILE = "For a run directory", "For a file of embeddings"
 _CLUSTERED = 10_000  # rows that NMI is of unless it is asked for: k-means of more takes minutes
 _TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
 
+_of_run = partial(typer.Option, rich_help_panel="For a run directory")
+_of_file = partial(typer.Option, rich_help_panel="For a file of embeddings")
 
-@grouped
+
+@options.grouped
 def evaluate_command(
     source: Annotated[
         Path,
@@ -58,14 +42,13 @@ def evaluate_command(
             help="A run directory; or embeddings: .npz, .npy, .safetensors, .parquet or .csv.",
         ),
     ],
-    columns: Columns,
-    options: RunOptions,
+    columns: options.Columns,
+    run_options: options.RunOptions,
     clusters: Annotated[
         int | None,
         typer.Option(
-            help="Also compute NMI of k-means: 1 with as many clusters as classes, 10 also with "
-            "ten times as many (NMI+ of the EPS paper), 0 not at all.  \\[default: 1 for a file "
-            "searched in itself]",
+            help="NMI of k-means: 1 for as many clusters as classes, 10 also for ten times as many "
+            "(NMI+ of the EPS paper), 0 for none.  \\[default: 1 for a file searched in itself]",
             min=0,
         ),
     ] = None,
@@ -77,65 +60,46 @@ def evaluate_command(
         ),
     ] = None,
     split: Annotated[
-        list[str] | None,
-        typer.Option(help="Splits to evaluate.  \\[default: the config's]", rich_help_panel=_RUN),
+        list[str] | None, _of_run(help="Splits to evaluate.  \\[default: the config's]")
     ] = None,
     measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Measure the run for reports, if it has no measures.",
-            rich_help_panel=_RUN,
-        ),
+        bool, _of_run("--measure", help="Measure the run for reports, if it has no measures.")
     ] = False,
     queries: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN=VALUE",
-            help="The rows that search, such as split=query.  \\[default: all]",
-            rich_help_panel=_FILE,
-        ),
+        _of_file(metavar="COLUMN=VALUE", help="The rows that search, such as split=query."),
     ] = None,
     gallery: Annotated[
         str | None,
-        typer.Option(
+        _of_file(
             metavar="FILE|COLUMN=VALUE",
             help="The rows searched in.  \\[default: each row searches all others]",
-            rich_help_panel=_FILE,
         ),
     ] = None,
     cameras: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="The cameras: use the Market-1501 re-identification protocol.",
-            rich_help_panel=_FILE,
+        _of_file(
+            metavar="COLUMN", help="The cameras: use the Market-1501 re-identification protocol."
         ),
     ] = None,
-    metric: MetricOption = "euclidean",
-    k: Annotated[
-        str, typer.Option("-k", metavar="RANKS", help="Ranks to report.", rich_help_panel=_FILE)
-    ] = "1,2,4,8",
+    metric: options.MetricOption = "euclidean",
+    k: Annotated[str, _of_file("-k", metavar="RANKS", help="Ranks to report.")] = "1,2,4,8",
     intervals: Annotated[
         str,
-        typer.Option(
+        _of_file(
             metavar="queries|classes",
             help="What the bootstrap resamples: queries, or whole classes (wider).",
-            rich_help_panel=_FILE,
         ),
     ] = "queries",
     max_rows: Annotated[
         int,
-        typer.Option(
+        _of_file(
             help="Score at most this many queries and cluster at most this many rows, sampled from "
             "more. The gallery is searched whole.",
             min=8,
-            rich_help_panel=_FILE,
         ),
     ] = 30_000,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the figures to this file.", rich_help_panel=_FILE)
-    ] = None,
+    json: Annotated[Path | None, _of_file(help="Write the figures to this file.")] = None,
 ) -> None:
     """Evaluate a run on any split, or a file of embeddings, by coarse and fine labels.
 
@@ -144,104 +108,86 @@ def evaluate_command(
     Pairs of a run's dataset (lfw's, or data.pairs): accuracy over folds, AUC, EER and TAR at FAR.
     """
     re_ranking = None if rerank is None else _re_ranking(rerank)
-    if is_run(source):
+    if options.is_run(source):
         of_files = {"queries": queries, "gallery": gallery, "cameras": cameras, "json": json}
-        only_for("files of embeddings", EMBED_FIRST, columns, **of_files)
-        _evaluate_run(source, split, options, clusters or 0, measure, re_ranking)
+        options.only_for("files of embeddings", options.EMBED_FIRST, columns, **of_files)
+        _evaluate_run(source, split, run_options, clusters or 0, measure, re_ranking)
         return
     instead = f"{source.name} is a file; --queries COLUMN=VALUE chooses rows of it"
-    only_for("runs", instead, options, split=split, measure=measure)
+    options.only_for("runs", instead, run_options, split=split, measure=measure)
     check_choice("--intervals", intervals, ("queries", "classes"))
-    question = _Question(
-        cameras, normalizes(metric), _ranks(k), intervals == "classes", max_rows, clusters
+    scores = _FileScores(
+        *_open_sides(source, columns, queries, gallery, cameras),
+        cameras,
+        normalize=options.normalizes(metric),
+        ks=_ranks(k),
+        by_class=intervals == "classes",
+        max_rows=max_rows,
+        clusters=clusters,
     )
-    sides = _open_sides(source, columns, queries, gallery, cameras)
-    lines = _score_file(sides, question, re_ranking)
-    _show_file(sides, lines, metric, intervals, re_ranking)
+    lines = scores.lines(re_ranking)
+    say(scores.describe(metric))
+    if re_ranking is not None:
+        say(_described(re_ranking))
+    show(printing.line_table(lines))
+    unit = "whole classes" if scores.by_class else "queries"
+    say(f"Intervals: bootstrap over {unit}. Ties count as wrong.")
     if json is not None:
-        write_json(json, _as_json(source, sides, lines, metric, intervals, re_ranking))
+        figures = {
+            "file": str(source),
+            "gallery": None if scores.gallery is None else scores.gallery.title,
+            "dim": scores.queries.points.shape[1],
+            "queries": len(scores.queries),
+            "gallery_rows": len(scores.searched),
+            "metric": metric,
+            "intervals": intervals,
+            "figures": [line.to_dict() for line in lines],
+        }
+        write_json(json, figures | ({"rerank": asdict(re_ranking)} if re_ranking else {}))
         say(f"wrote {json}")
 
 
-# A file.
-
-
-@dataclass(frozen=True)
-class _Question:
-    """What is asked of a file."""
-
-    cameras: str | None
-    normalize: bool
-    ks: tuple[int, ...]
-    by_class: bool
-    max_rows: int
-    clusters: int | None
-
-
-@dataclass(frozen=True)
-class _Sides:
-    """Queries, the gallery (None: the queries), and which rows are neither, in words."""
-
-    queries: Source
-    gallery: Source | None
-    size: str
-    left_out: str = ""
-
-    @property
-    def searched(self) -> Source:
-        return self.queries if self.gallery is None else self.gallery
-
-    @property
-    def both(self) -> list[Source]:
-        return [self.queries] if self.gallery is None else [self.queries, self.gallery]
-
-
 def _open_sides(
-    path: Path, columns: Columns, queries: str | None, gallery: str | None, cameras: str | None
-) -> _Sides:
-    """Which rows of one file or two search, and which are searched."""
+    path: Path,
+    columns: options.Columns,
+    queries: str | None,
+    gallery: str | None,
+    cameras: str | None,
+) -> tuple[Source, Source | None, str]:
+    """Queries, the gallery (None: the queries), and how many rows are neither, in words."""
     gallery_file = None
     if gallery is not None and ("=" not in gallery or Path(gallery).exists()):
         gallery_file, gallery = Path(gallery), None
-    chosen = {"--queries": queries, "--gallery": gallery}
-    parts = {option: _column_value(option, text) for option, text in chosen.items() if text}
-    names = {option: column for option, (column, _) in parts.items()}
-    whole = open_file(path, columns, names | {"--cameras": cameras})
+    chosen = {}
+    for option, text in {"--queries": queries, "--gallery": gallery}.items():
+        if text is not None:
+            column, equals, value = text.partition("=")
+            if not equals:
+                raise InputError(option, text, "COLUMN=VALUE, such as split=query")
+            chosen[option] = column, value
+    names = {option: column for option, (column, _) in chosen.items()}
+    whole = options.open_file(path, columns, names | {"--cameras": cameras})
     whole.need_labels()
-    size = f"{len(whole):,} rows x {whole.points.shape[1]}"
-    rows = {
-        option: _rows_with(whole, option, column, value)
-        for option, (column, value) in parts.items()
-    }
+    rows = {option: _rows_with(whole, option, *choice) for option, choice in chosen.items()}
     asked = whole.select(rows["--queries"]) if queries else whole
     if gallery_file is not None:
         if columns.fine_labels is not None:
-            raise InputError.conflict(
-                "--fine-labels cannot be used with a gallery file: give both files a column "
-                "fine_labels"
-            )
-        other = open_file(gallery_file, replace(columns, labels=None), {"--cameras": cameras})
+            why = "give both files a column fine_labels"
+            raise InputError.conflict(f"--fine-labels cannot be used with a gallery file: {why}")
+        other = options.open_file(
+            gallery_file, replace(columns, labels=None), {"--cameras": cameras}
+        )
         other.need_labels()
-        dim, wanted = other.points.shape[1], whole.points.shape[1]
-        if dim != wanted:
-            allowed = f"a file of {wanted} dimensions, as {path.name} has"
-            raise InputError("--gallery", f"{gallery_file.name} with {dim}", allowed)
-        return _Sides(asked, other, size)
-    if not parts:
-        return _Sides(whole, None, size)
+        if other.points.shape[1] != whole.points.shape[1]:
+            allowed = f"a file of {whole.points.shape[1]} dimensions, as {path.name} has"
+            given = f"{gallery_file.name} with {other.points.shape[1]}"
+            raise InputError("--gallery", given, allowed)
+        return asked, other, ""
     if gallery is None or gallery == queries:
         spare = len(whole) - len(asked)
-        return _Sides(asked, None, size, f"{spare:,} other rows left out" if spare else "")
+        return asked, None, f"{spare:,} other rows left out" if spare else ""
     spare = len(whole) - len(np.union1d(*rows.values())) if queries else 0
-    left_out = f"{spare:,} rows are neither" if spare else ""
-    return _Sides(asked, whole.select(rows["--gallery"]), size, left_out)
-
-
-def _column_value(option: str, text: str) -> tuple[str, str]:
-    column, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(option, text, "COLUMN=VALUE, such as split=query")
-    return column, value
+    return asked, whole.select(rows["--gallery"]), f"{spare:,} rows are neither" if spare else ""
 
 
 def _rows_with(source: Source, option: str, column: str, value: str) -> Array:
@@ -256,115 +202,153 @@ def _rows_with(source: Source, option: str, column: str, value: str) -> Array:
     return rows
 
 
-def _score_file(sides: _Sides, question: _Question, rerank: ReRanking | None) -> list[ScoreLine]:
-    if rerank is not None and (question.cameras is None or sides.gallery is None):
-        raise InputError.conflict("--rerank needs --cameras and --gallery")
-    if question.cameras is None:
-        lines = _retrieved(sides, question)
-    else:
-        lines = _identified(sides, question)
+@dataclass(frozen=True)
+class _FileScores:
+    """Queries that search a gallery (None: each other), and how they are scored."""
+
+    queries: Source
+    gallery: Source | None
+    left_out: str
+    cameras: str | None
+    normalize: bool
+    ks: tuple[int, ...]
+    by_class: bool
+    max_rows: int
+    clusters: int | None
+
+    @property
+    def searched(self) -> Source:
+        return self.queries if self.gallery is None else self.gallery
+
+    @property
+    def sides(self) -> list[Source]:
+        return [self.queries] if self.gallery is None else [self.queries, self.gallery]
+
+    def describe(self, metric: str) -> str:
+        """What searches what, and which rows are left out."""
+        rows, dim = self.queries.points.shape
+        about = [f"{self.queries.title}: {rows:,} rows x {dim}; each row against all others"]
+        if self.gallery is not None:
+            other = self.gallery.title
+            of = f" of {other}" if other != self.queries.title else ""
+            about = [f"{self.queries.title}: {rows:,} queries x {dim}"]
+            about[0] += f" against {len(self.gallery):,} rows{of}"
+        about[0] += f", {metric}"
+        if self.cameras is not None:
+            ids = _identities(self.searched).astype(str)
+            junk, distractors = (int((ids == number).sum()) for number in ("-1", "0"))
+            about.append("same id and camera left out")
+            about += [f"{junk:,} junk rows (-1) left out"] * bool(junk)
+            about += [f"{distractors:,} distractors (0)"] * bool(distractors)
+        return "; ".join(filter(None, [*about, self.left_out]))
+
+    def lines(self, rerank: ReRanking | None) -> list[ScoreLine]:
+        """Every figure."""
+        if rerank is not None and (self.cameras is None or self.gallery is None):
+            raise InputError.conflict("--rerank needs --cameras and --gallery")
+        lines = self._retrieved() if self.cameras is None else self._identified(None)
         if rerank is not None:
-            lines += _identified(sides, question, rerank)
-    alone = sides.gallery is None and question.cameras is None
-    if question.clusters or (alone and question.clusters is None):
-        with status("clustering"):
-            lines += _clustered(sides, question)
-    return lines
-
-
-def _retrieved(sides: _Sides, question: _Question) -> list[ScoreLine]:
-    from uncollapse.metrics import retrieval
-
-    queries, gallery = sides.queries, sides.gallery
-    rows = _sample(len(queries), question.max_rows)
-    settings: dict[str, Any] = {
-        "ks": question.ks,
-        "full_map": True,
-        "normalize": question.normalize,
-    }
-    lines: list[ScoreLine] = []
-    for by, labels in _kinds_of_labels(sides).items():
-        own = labels[: len(queries)]
-        if gallery is None:
-            result = retrieval(queries.points, own, rows=rows, **settings)
-        else:
-            others = labels[len(queries) :]
-            points = queries.points[rows]
-            result = retrieval(points, own[rows], gallery.points, others, **settings)
-        titles = {f"recall@{k}": f"R@{k}" for k in result.recall} | _TITLES
-        lines += _with_intervals(result, titles, own[rows], len(queries), by, question)
-    return lines
-
-
-def _identified(
-    sides: _Sides, question: _Question, rerank: ReRanking | None = None
-) -> list[ScoreLine]:
-    """The Market-1501 protocol; a gallery of the queries themselves leaves out each one itself."""
-    from uncollapse.metrics import reid
-    from uncollapse.metrics.re_identification import searching_rows
-
-    queries, searched = sides.queries, sides.searched
-    ids, others = _identities(queries), _identities(searched)
-    people = searching_rows(ids)
-    if not len(people):
-        raise InputError("labels", "-1 and 0 (junk, distractors) only", "ids of persons")
-    rows = people[_sample(len(people), question.max_rows)]
-    cameras, other_cameras = (one.columns[str(question.cameras)] for one in (queries, searched))
-    result = reid(
-        queries.points[rows],
-        ids[rows],
-        cameras[rows],
-        searched.points,
-        others,
-        other_cameras,
-        ks=question.ks,
-        normalize=question.normalize,
-        rerank=rerank,
-    )
-    titles = {"mAP": "mAP"} | {f"cmc@{k}": f"CMC@{k}" for k in result.cmc} | {"mINP": "mINP"}
-    lines = _with_intervals(result, titles, ids[rows], len(people), "label", question)
-    if rerank is None:
+            lines += self._identified(rerank)
+        alone = self.gallery is None and self.cameras is None
+        if self.clusters or (alone and self.clusters is None):
+            with status("clustering"):
+                lines += self._clustered()
         return lines
-    return [replace(line, name=f"reranked/{line.name}", by="re-ranked") for line in lines]
 
+    def _retrieved(self) -> list[ScoreLine]:
+        from uncollapse.metrics import retrieval
 
-def _clustered(sides: _Sides, question: _Question) -> list[ScoreLine]:
-    from uncollapse.metrics import clustering
+        queries, gallery, lines = self.queries, self.gallery, []
+        rows = _sample(len(queries), self.max_rows)
+        settings: dict[str, Any] = {"ks": self.ks, "full_map": True, "normalize": self.normalize}
+        for by, labels in self._labels().items():
+            own, others = labels[: len(queries)], labels[len(queries) :]
+            if gallery is None:
+                result = retrieval(queries.points, own, rows=rows, **settings)
+            else:
+                asked = queries.points[rows], own[rows]
+                result = retrieval(*asked, gallery.points, others, **settings)
+            titles = {f"recall@{k}": f"R@{k}" for k in result.recall} | _TITLES
+            lines += self._with_intervals(result, titles, own[rows], len(queries), by)
+        return lines
 
-    points, kinds = np.concatenate([side.points for side in sides.both]), _kinds_of_labels(sides)
-    if question.cameras is not None:  # junk and distractors are no class
-        ids = np.concatenate([_identities(side) for side in sides.both]).astype(str)
-        people = (ids != "-1") & (ids != "0")
-        points, kinds = points[people], {"label": kinds["label"][people]}
-    most = question.max_rows if question.clusters else min(_CLUSTERED, question.max_rows)
-    rows = _sample(len(points), most)
-    of = "" if len(rows) == len(points) else f" of {len(points):,}"
-    lines = []
-    for by, labels in kinds.items():
-        classes = len(np.unique(labels[rows]))
-        for name, times in {"nmi": 1, "nmi+": question.clusters or 1}.items():
-            if name == "nmi+" and times == 1:
-                continue
+    def _identified(self, rerank: ReRanking | None) -> list[ScoreLine]:
+        """The Market-1501 protocol; rows that search each other leave out each one itself."""
+        from uncollapse.metrics import reid
+        from uncollapse.metrics.re_identification import searching_rows
+
+        ids, others = _identities(self.queries), _identities(self.searched)
+        people = searching_rows(ids)
+        if not len(people):
+            raise InputError("labels", "-1 and 0 (junk, distractors) only", "ids of persons")
+        rows = people[_sample(len(people), self.max_rows)]
+        column = str(self.cameras)
+        cameras, other_cameras = self.queries.columns[column], self.searched.columns[column]
+        asked = self.queries.points[rows], ids[rows], cameras[rows]
+        gallery = self.searched.points, others, other_cameras
+        result = reid(*asked, *gallery, ks=self.ks, normalize=self.normalize, rerank=rerank)
+        titles = {"mAP": "mAP"} | {f"cmc@{k}": f"CMC@{k}" for k in result.cmc} | {"mINP": "mINP"}
+        lines = self._with_intervals(result, titles, ids[rows], len(people), "label")
+        if rerank is None:
+            return lines
+        return [replace(line, name=f"reranked/{line.name}", by="re-ranked") for line in lines]
+
+    def _clustered(self) -> list[ScoreLine]:
+        from uncollapse.metrics import clustering
+
+        points, kinds = np.concatenate([side.points for side in self.sides]), self._labels()
+        if self.cameras is not None:  # junk and distractors are no class
+            ids = np.concatenate([_identities(side) for side in self.sides]).astype(str)
+            people = (ids != "-1") & (ids != "0")
+            points, kinds = points[people], {"label": kinds["label"][people]}
+        most_rows = self.max_rows if self.clusters else min(_CLUSTERED, self.max_rows)
+        rows = _sample(len(points), most_rows)
+        of = "" if len(rows) == len(points) else f" of {len(points):,}"
+        lines = []
+        for by, labels in kinds.items():
             # With one cluster per sample any embedding would look alike.
-            times = min(times, max(1, len(rows) // (2 * classes)))
-            found = clustering(
-                points[rows], labels[rows], multiplier=times, normalize=question.normalize
-            )
-            over = f"{len(rows):,}{of} rows, {found.clusters:,} clusters"
-            lines.append(ScoreLine(name, name.upper(), found.nmi, over, by=by))
-    return lines
+            most = max(1, len(rows) // (2 * len(np.unique(labels[rows]))))
+            for name, times in {"nmi": 1, "nmi+": self.clusters or 1}.items():
+                if name == "nmi+" and times == 1:
+                    continue
+                sample, times = (points[rows], labels[rows]), min(times, most)
+                result = clustering(*sample, multiplier=times, normalize=self.normalize)
+                over = f"{len(rows):,}{of} rows, {result.clusters:,} clusters"
+                lines.append(ScoreLine(name, name.upper(), result.nmi, over, by=by))
+        return lines
 
+    def _labels(self) -> dict[str, Array]:
+        """Of queries and gallery; fine ones as numbers, for they name a class inside a label."""
+        from uncollapse._base.arrays import class_ids
 
-def _kinds_of_labels(sides: _Sides) -> dict[str, Array]:
-    """Labels of queries and gallery; fine ones as numbers, for they name a class inside a label."""
-    from uncollapse._base.arrays import class_ids
+        kinds = {"label": _joined([side.need_labels() for side in self.sides])}
+        fine = [side.fine_labels for side in self.sides if side.fine_labels is not None]
+        if len(fine) == len(self.sides):
+            coarse, finer = (class_ids(one, None)[0] for one in (kinds["label"], _joined(fine)))
+            kinds["fine label"] = coarse * (finer.max() + 1) + finer
+        return kinds
 
-    both = {"label": _joined([side.need_labels() for side in sides.both])}
-    fine = [side.fine_labels for side in sides.both if side.fine_labels is not None]
-    if len(fine) == len(sides.both):
-        coarse, finer = (class_ids(labels, None)[0] for labels in (both["label"], _joined(fine)))
-        both["fine label"] = coarse * (finer.max() + 1) + finer
-    return both
+    def _with_intervals(
+        self,
+        result: RetrievalResult | ReidResult,
+        titles: dict[str, str],
+        labels: Array,
+        total: int,
+        by: str,
+    ) -> list[ScoreLine]:
+        """The figures, and how many queries they are over: drawn from more, or without a match."""
+        from uncollapse.metrics import confidence
+
+        drawn = f" of {total:,}" if result.queries < total else ""
+        over, lost = f"{result.queries:,}{drawn} queries", result.queries_without_match
+        over += f", less {lost:,} without a match" if lost else ""
+        if result.queries == lost:
+            return [ScoreLine(name, title, None, over, by=by) for name, title in titles.items()]
+        groups = labels if self.by_class else None
+        return [
+            ScoreLine.between(name, title, confidence(result, name, groups=groups), over, by)
+            for name, title in titles.items()
+        ]
 
 
 def _joined(labels: list[Array]) -> Array:
@@ -382,81 +366,10 @@ def _identities(source: Source) -> Array:
     return labels.astype(np.int64)
 
 
-def _with_intervals(
-    result: RetrievalResult | ReidResult,
-    titles: dict[str, str],
-    labels: Array,
-    total: int,
-    by: str,
-    question: _Question,
-) -> list[ScoreLine]:
-    """The figures, and how many queries they are over: drawn from more, or without a match."""
-    from uncollapse.metrics import confidence
-
-    drawn = f" of {total:,}" if result.queries < total else ""
-    over, lost = f"{result.queries:,}{drawn} queries", result.queries_without_match
-    over += f", less {lost:,} without a match" if lost else ""
-    if result.queries == lost:
-        return [ScoreLine(name, title, None, over, by=by) for name, title in titles.items()]
-    groups = labels if question.by_class else None
-    return [
-        ScoreLine.between(name, title, confidence(result, name, groups=groups), over, by)
-        for name, title in titles.items()
-    ]
-
-
 def _sample(count: int, most: int) -> Array:
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
-
-
-def _show_file(
-    sides: _Sides,
-    lines: list[ScoreLine],
-    metric: str,
-    intervals: str,
-    rerank: ReRanking | None,
-) -> None:
-    against = "each row against all others"
-    if sides.gallery is not None:
-        against = f"{len(sides.queries):,} queries against {len(sides.gallery):,} rows"
-        if sides.gallery.title != sides.queries.title:
-            against += f" of {sides.gallery.title}"
-    about = [f"{sides.queries.title}: {sides.size}; {against}, {metric}"]
-    if any(line.name == "mINP" for line in lines):
-        ids = _identities(sides.searched)
-        junk, distractors = (int((ids.astype(str) == word).sum()) for word in ("-1", "0"))
-        about.append("same id and camera left out")
-        about += [f"{junk:,} junk rows (-1) left out"] * bool(junk)
-        about += [f"{distractors:,} distractors (0)"] * bool(distractors)
-    say("; ".join([*about, *[sides.left_out] * bool(sides.left_out)]))
-    if rerank is not None:
-        say(_described(rerank))
-    show(line_table(lines))
-    unit = "queries" if intervals == "queries" else "whole classes"
-    say(f"Intervals: bootstrap over {unit}. Ties count as wrong.")
-
-
-def _as_json(
-    path: Path,
-    sides: _Sides,
-    lines: list[ScoreLine],
-    metric: str,
-    intervals: str,
-    rerank: ReRanking | None,
-) -> dict[str, object]:
-    return {
-        "file": str(path),
-        "gallery": None if sides.gallery is None else sides.gallery.title,
-        "dim": sides.queries.points.shape[1],
-        "queries": len(sides.queries),
-        "gallery_rows": len(sides.searched),
-        "metric": metric,
-        "intervals": intervals,
-        **({} if rerank is None else {"rerank": asdict(rerank)}),
-        "figures": [line.to_dict() for line in lines],
-    }
 
 
 def _ranks(text: str) -> tuple[int, ...]:
@@ -486,13 +399,10 @@ def _described(rerank: ReRanking) -> str:
     return f"re-ranked by k-reciprocal neighbours: {numbers}"
 
 
-# A run.
-
-
 def _evaluate_run(
     path: Path,
     splits: list[str] | None,
-    options: RunOptions,
+    run_options: options.RunOptions,
     clusters: int,
     measure: bool,
     rerank: ReRanking | None,
@@ -502,21 +412,21 @@ def _evaluate_run(
     from uncollapse.training.evaluation import evaluate_splits, find_checks, find_searches
     from uncollapse.training.run import ends_below
 
-    run = training.Run.open(path, trust=options.trust)
+    run = training.Run.open(path, trust=run_options.trust)
     if measure:
         with status("measuring the network before and after training"):
-            training.measure_run(run, data_root=options.data_root, warn=warn)
-    config = run.config.with_root(options.data_root)
+            training.measure_run(run, data_root=run_options.data_root, warn=warn)
+    config = run.config.with_root(run_options.data_root)
     if config.train.keep_memory:
         training.keep_memory()
     changes = {"clustering": clusters > 0, "multiplier": max(1, clusters), "reid_share": 1.0}
     settings = config.evaluate.model_copy(update=changes)
-    network = open_network(path, options)
+    network = open_network(path, run_options)
     scores: dict[str, float] = {}
     notes: list[str] = []
     for name in splits or config.data.eval_splits:
         data = load_eval_data(config, name)
-        warn_of_skipped(data, name)
+        printing.warn_of_skipped(data, name)
         searches, unsearched = find_searches(config, {name: data})
         checks, unchecked = find_checks(config, {name: data}, searches)
         for text in [*unsearched, *unchecked]:
@@ -527,7 +437,7 @@ def _evaluate_run(
                 "cameras; choose one that has with --split"
             )
         for search in searches.values():
-            warn_of_skipped(search.gallery, "gallery")
+            printing.warn_of_skipped(search.gallery, "gallery")
             notes.append(f"{name}: {search.describe(settings)}")
         notes += [f"{name}: {check.describe()}" for check in checks.values()]
         with status(f"embedding {len(data):,} samples of {name}"):
@@ -540,7 +450,7 @@ def _evaluate_run(
                 rerank=rerank,
             ).flat()
     start = _scores_before(run, config, settings, scores)
-    show(*split_tables(scores, start))
+    show(*printing.split_tables(scores, start))
     notes = [*ends_below(start, scores), *notes]
     for line in [*([] if rerank is None else [_described(rerank)]), *notes]:
         say(line)

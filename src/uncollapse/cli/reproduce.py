@@ -73,13 +73,7 @@ def command(
             show("\nGive one of these names:  uncollapse reproduce fig4")
         return
     made = get_item(item).run(
-        out,
-        seed,
-        scale,
-        seeds=seeds,
-        data_root=data_root,
-        processes=processes,
-        weights=weights,
+        out, seed, scale, seeds=seeds, data_root=data_root, processes=processes, weights=weights
     )
     for page in made.pages:
         show_page(Console(highlight=False), page)

@@ -12,24 +12,13 @@ import typer
 
 from uncollapse._base.check import InputError, visible
 from uncollapse._base.table import Table
+from uncollapse.cli import options
 from uncollapse.cli.embed import (
     embed_samples,
     is_backbone,
     load_samples,
     open_network,
     unlabelled_texts,
-)
-from uncollapse.cli.options import (
-    EMBED_FIRST,
-    Columns,
-    MetricOption,
-    RunOptions,
-    SplitOption,
-    grouped,
-    is_run,
-    normalizes,
-    only_for,
-    open_file,
 )
 from uncollapse.cli.printing import say, show, status
 
@@ -63,7 +52,7 @@ class _Search:
     query_pictures: Callable[[], Sequence[Any]] | None = None
 
 
-@grouped
+@options.grouped
 def search_command(
     source: Annotated[
         Path,
@@ -72,8 +61,8 @@ def search_command(
             help="A run directory or a file of embeddings; or a backbone for texts, sentence:NAME.",
         ),
     ],
-    columns: Columns,
-    options: RunOptions,
+    columns: options.Columns,
+    run_options: options.RunOptions,
     queries: Annotated[
         list[str] | None,
         typer.Argument(
@@ -92,7 +81,7 @@ def search_command(
     like: Annotated[
         Path | None, typer.Option(help="Search a file for the rows of this other file.")
     ] = None,
-    split: SplitOption = None,
+    split: options.SplitOption = None,
     k: Annotated[int, typer.Option("-k", help="How many neighbours.", min=1)] = 8,
     out: Annotated[
         Path | None,
@@ -104,19 +93,21 @@ def search_command(
             help="Images of a file, for a .png: an .npy array, or the folder that contains them."
         ),
     ] = None,
-    metric: MetricOption = "euclidean",
+    metric: options.MetricOption = "euclidean",
 ) -> None:
     """Find the nearest neighbours of images, texts or a file's rows: a table or a contact sheet."""
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
     sheet = out is not None and out.suffix == ".png"
-    normalize = normalizes(metric)
-    if is_backbone(source) or is_run(source):
-        only_for("files of embeddings", EMBED_FIRST, columns, like=like, images=images)
-        search = _of_network(source, queries or [], gallery, split, options, sheet)
+    normalize = options.normalizes(metric)
+    if is_backbone(source) or options.is_run(source):
+        options.only_for(
+            "files of embeddings", options.EMBED_FIRST, columns, like=like, images=images
+        )
+        search = _of_network(source, queries or [], gallery, split, run_options, sheet)
     else:
         instead = "name the file to search first, and a file of queries with --like"
-        only_for("runs", instead, options, gallery=gallery, split=split)
+        options.only_for("runs", instead, run_options, gallery=gallery, split=split)
         if sheet and (images is None or like is not None):
             need = "give --images, the pictures of the file's own rows, and no --like"
             raise InputError.conflict(f"--out {out}: for a .png {need}; or write .csv or .json")
@@ -139,7 +130,7 @@ def _of_network(
     queries: list[str],
     gallery: list[Path] | None,
     split: str | None,
-    options: RunOptions,
+    run_options: options.RunOptions,
     sheet: bool,
 ) -> _Search:
     """The samples of a run's split, or of files, searched for its rows or for other samples."""
@@ -148,10 +139,10 @@ def _of_network(
         raise InputError("queries", "nothing", allowed)
     if is_backbone(name) and not gallery:
         raise InputError("--gallery", "nothing", "a file or dataset of texts to search in")
-    network = open_network(name, options)
+    network = open_network(name, run_options)
     if sheet and network.on_texts:
         raise InputError("--out", "a .png file", "a .csv or .json file: texts have no pictures")
-    data, name_of_split = load_samples(network, gallery, split, options.data_root)
+    data, name_of_split = load_samples(network, gallery, split, run_options.data_root)
     with status(f"embedding {len(data):,} samples"):
         source = embed_samples(network, data, name_of_split)
         if all(query.isdecimal() for query in queries):  # '²' is a digit, but no number
@@ -190,12 +181,14 @@ def _query_samples(network: Network, queries: list[str]) -> LabelledImages:
 
 
 def _of_file(
-    file: Path, queries: list[str], like: Path | None, columns: Columns, images: Path | None
+    file: Path, queries: list[str], like: Path | None, columns: options.Columns, images: Path | None
 ) -> _Search:
     """The rows of a file searched for some of themselves, or for those of another file."""
-    source = open_file(file, columns)
+    source = options.open_file(file, columns)
     other = (
-        source if like is None else open_file(like, replace(columns, labels=None, fine_labels=None))
+        source
+        if like is None
+        else options.open_file(like, replace(columns, labels=None, fine_labels=None))
     )
     dim, wanted = other.points.shape[1], source.points.shape[1]
     if dim != wanted:

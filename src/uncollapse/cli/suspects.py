@@ -10,19 +10,8 @@ import typer
 
 from uncollapse._base.check import InputError, visible
 from uncollapse._base.table import Table
+from uncollapse.cli import options
 from uncollapse.cli.embed import embed_samples, load_samples, open_network
-from uncollapse.cli.options import (
-    EMBED_FIRST,
-    Columns,
-    MetricOption,
-    RunOptions,
-    SplitOption,
-    grouped,
-    is_run,
-    normalizes,
-    only_for,
-    open_file,
-)
 from uncollapse.cli.printing import say, show
 
 if TYPE_CHECKING:
@@ -39,15 +28,15 @@ _NEIGHBOURS = 6  # that it shows of each
 _HEAD = ["row", "name", "label", "suggested", "wrong", "score", "suspect", "neighbours", "labels"]
 
 
-@grouped
+@options.grouped
 def suspects_command(
     source: Annotated[
         Path, typer.Argument(metavar="RUN|FILE", help="A run directory or a file of embeddings.")
     ],
-    columns: Columns,
-    options: RunOptions,
+    columns: options.Columns,
+    run_options: options.RunOptions,
     k: Annotated[int, typer.Option("-k", help="How many neighbours judge a row.", min=1)] = 10,
-    metric: MetricOption = "euclidean",
+    metric: options.MetricOption = "euclidean",
     fine: Annotated[bool, typer.Option("--fine", help="Judge the fine labels.")] = False,
     most: Annotated[int, typer.Option("-n", help="How many rows to print.", min=1)] = 20,
     csv: Annotated[Path | None, typer.Option(help="Write all rows here, worst first.")] = None,
@@ -58,22 +47,22 @@ def suspects_command(
         Path | None,
         typer.Option(help="A file's pictures: an .npy array, or the folder with its names."),
     ] = None,
-    split: SplitOption = None,
+    split: options.SplitOption = None,
 ) -> None:
     """Find labels that are likely to be wrong, and say how many there are.
 
     Best on embeddings that were not trained on these labels: a network that has memorised wrong
     labels hides them.
     """
-    normalize, about, pictures = normalizes(metric), "", None
-    if is_run(source):
-        only_for("files of embeddings", EMBED_FIRST, columns, images=images)
-        rows, labels, pictures, about = _of_run(source, split, options, fine)
+    normalize, about, pictures = options.normalizes(metric), "", None
+    if options.is_run(source):
+        options.only_for("files of embeddings", options.EMBED_FIRST, columns, images=images)
+        rows, labels, pictures, about = _of_run(source, split, run_options, fine)
     else:
-        only_for("runs", f"{source.name} is a file of embeddings", options, split=split)
+        options.only_for("runs", f"{source.name} is a file of embeddings", run_options, split=split)
         if images is not None and html is None:
             raise InputError.conflict("--images needs --html: only the page shows pictures")
-        rows = open_file(source, columns)
+        rows = options.open_file(source, columns)
         labels = rows.need_labels(fine=fine)
         if images is not None:
             pictures = _pictures_of_file(rows, images)
@@ -95,7 +84,7 @@ def suspects_command(
 
 
 def _of_run(
-    path: Path, split: str | None, options: RunOptions, fine: bool
+    path: Path, split: str | None, run_options: options.RunOptions, fine: bool
 ) -> tuple[Source, Array, Pictures | None, str]:
     """Embeddings of a split, its labels by name, its pictures, and a line about the network."""
     from dataclasses import replace
@@ -103,8 +92,8 @@ def _of_run(
     import numpy as np
     import torch
 
-    network = open_network(path, options)
-    data, name = load_samples(network, None, split, options.data_root)
+    network = open_network(path, run_options)
+    data, name = load_samples(network, None, split, run_options.data_root)
     if fine and data.fine_labels is None:
         raise InputError.conflict(f"--fine: the split {name!r} has no fine labels")
     rows = replace(embed_samples(network, data, name), title=f"{path.name}, split {name}")

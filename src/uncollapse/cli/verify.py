@@ -10,19 +10,8 @@ import typer
 
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_json
+from uncollapse.cli import options
 from uncollapse.cli.embed import embed_samples, load_samples, open_network
-from uncollapse.cli.options import (
-    EMBED_FIRST,
-    Columns,
-    MetricOption,
-    RunOptions,
-    SplitOption,
-    grouped,
-    is_run,
-    normalizes,
-    only_for,
-    open_file,
-)
 from uncollapse.cli.printing import ScoreLine, line_table, say, show, warn
 
 if TYPE_CHECKING:
@@ -34,7 +23,7 @@ __all__ = ["verify_command"]
 _ENDINGS = (".html", ".png", ".svg")
 
 
-@grouped
+@options.grouped
 def verify_command(
     source: Annotated[
         Path,
@@ -44,8 +33,8 @@ def verify_command(
             "same.",
         ),
     ],
-    columns: Columns,
-    options: RunOptions,
+    columns: options.Columns,
+    run_options: options.RunOptions,
     pairs: Annotated[
         Path | None,
         typer.Option(
@@ -53,7 +42,7 @@ def verify_command(
             "pairs.txt.  \\[default: all pairs of rows, by their labels]"
         ),
     ] = None,
-    metric: MetricOption = "euclidean",
+    metric: options.MetricOption = "euclidean",
     far: Annotated[
         str, typer.Option(metavar="RATES", help="False accept rates, separated by commas.")
     ] = "1e-1,1e-2,1e-3,1e-4,1e-5,1e-6",
@@ -66,36 +55,37 @@ def verify_command(
         ),
     ] = None,
     skip_missing: Annotated[
-        bool,
-        typer.Option("--skip-missing", help="Skip pairs with a sample that is not there."),
+        bool, typer.Option("--skip-missing", help="Skip pairs with a sample that is not there.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
-    split: SplitOption = None,
+    split: options.SplitOption = None,
 ) -> None:
     """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
-    normalize, rates = normalizes(metric), _rates(far)
+    normalize, rates = options.normalizes(metric), _rates(far)
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
-    if is_run(source):
-        only_for("files of embeddings", EMBED_FIRST, columns)
+    if options.is_run(source):
+        options.only_for("files of embeddings", options.EMBED_FIRST, columns)
         scored = None
     else:
         from uncollapse.data.pair_lists import read_scored_pairs
 
-        only_for("runs", f"{source.name} is a file of embeddings", options, split=split)
+        options.only_for("runs", f"{source.name} is a file of embeddings", run_options, split=split)
         scored = read_scored_pairs(source) if pairs is None and columns.label is None else None
     if scored is not None:
         from uncollapse.metrics import verification
 
         parts = scored.folds if folds is None else folds
         result = verification(scores=scored.scores, same=scored.same, folds=parts, far=rates)
-        about = f"{source.name}: {len(scored.scores):,} scored pairs"
+        about = f"{source.name}: {result.same + result.different:,} scored pairs"
     else:
         rows = (
-            _rows_of_run(source, split, options) if source.is_dir() else open_file(source, columns)
+            _rows_of_run(source, split, run_options)
+            if source.is_dir()
+            else options.open_file(source, columns)
         )
         settings: dict[str, Any] = {"normalize": normalize, "far": rates}
         if pairs is None:
@@ -114,9 +104,9 @@ def verify_command(
         say(f"wrote {_draw(result, lines, out, source.name, about)}")
 
 
-def _rows_of_run(run: Path, split: str | None, options: RunOptions) -> Source:
-    network = open_network(run, options)
-    data, name = load_samples(network, None, split, options.data_root)
+def _rows_of_run(run: Path, split: str | None, run_options: options.RunOptions) -> Source:
+    network = open_network(run, run_options)
+    data, name = load_samples(network, None, split, run_options.data_root)
     return embed_samples(network, data, name)
 
 

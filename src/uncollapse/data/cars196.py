@@ -8,46 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse.data.listing import (
-    Counts,
-    DataError,
-    DatasetInfo,
-    Listing,
-    Row,
-    find_root,
-    list_rows,
-)
+from uncollapse.data.listing import DataError, Listing, Row, dataset_info, find_root
 
-__all__ = ["INFO", "MAKES", "listing", "makes"]
+__all__ = ["INFO", "listing", "makes"]
 
-INFO = DatasetInfo(
-    name="cars196",
-    title="Cars196: 16,185 photographs of 196 models (Krause et al. 2013)",
-    home="https://ai.stanford.edu/~jkrause/cars/car_dataset.html (offline; copies on Kaggle)",
-    licence="non-commercial research",
-    layout="""\
-cars_annos.mat and car_ims/000001.jpg
-or
-devkit/cars_train_annos.mat and cars_train/00001.jpg
-devkit/cars_test_annos_withlabels.mat (or beside devkit/) and cars_test/00001.jpg
-devkit/cars_meta.mat (names of the classes)""",
-    splits=("train", "fit", "val", "test", "all"),
-    official={
-        "train": Counts(8_054, 98),
-        "test": Counts(8_131, 98),
-        "all": Counts(16_185, 196),
-    },
-    folders=("cars196", "stanford_cars", "cars"),
-    size=(256, 256),
-    fit="cover",
-    crop=224,
-)
-MAKES = replace(
-    INFO,
-    name="cars196-makes",
-    title="Cars196 by make: the 196 models are fine labels",
-    official={"train": Counts(8_054, 14, 98), "test": Counts(8_131, 35, 98)},
-)
+INFO = dataset_info("cars196")
 _TWO_WORDS = ("AM General", "Aston Martin", "Land Rover")
 _CLASSES = {
     "train": range(1, 99),
@@ -71,7 +36,7 @@ def listing(root: Path | None, split: str) -> Listing:
     wanted = _CLASSES[split]
     rows = [Row(path, label) for path, label in pairs if label in wanted]
     names = {number: name for number, name in names.items() if number in wanted}
-    return list_rows(rows, class_names=names, origin=str(base))
+    return Listing.of_rows(rows, class_names=names, origin=str(base))
 
 
 def makes(root: Path | None, split: str) -> Listing:
@@ -79,7 +44,7 @@ def makes(root: Path | None, split: str) -> Listing:
     found = listing(root, split)
     if not found.class_names:
         raise DataError(
-            f"{MAKES.name} in {found.origin}: no class names, which begin with the make"
+            f"cars196-makes in {found.origin}: no class names, which begin with the make"
         )
     make = {number: _make(name) for number, name in found.class_names.items()}
     places = {name: place for place, name in enumerate(sorted(set(make.values())))}

@@ -8,37 +8,11 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.files import DamagedFileError, read_json
-from uncollapse.data.listing import (
-    Counts,
-    DataError,
-    DatasetInfo,
-    Listing,
-    TextSource,
-    find_root,
-)
+from uncollapse.data.listing import DataError, Listing, TextSource, dataset_info, find_root
 
 __all__ = ["INFO", "listing"]
 
-INFO = DatasetInfo(
-    name="clinc150",
-    title="CLINC150: 22,500 requests, 150 intents of 10 domains (Larson et al. 2019)",
-    home="https://github.com/clinc/oos-eval",
-    licence="CC BY 3.0",
-    layout="""\
-data_full.json  (the requests of each split, with their intents)
-domains.json    (the intents of each domain)""",
-    splits=("train", "val", "test", "oos", "all"),
-    official={
-        "train": Counts(15_000, 10, 150, "texts"),
-        "val": Counts(3_000, 10, 150, "texts"),
-        "test": Counts(4_500, 10, 150, "texts"),
-        "oos": Counts(1_200, 1, 1, "texts"),
-        "all": Counts(22_500, 10, 150, "texts"),
-    },
-    folders=("clinc150", "clinc_oos", "oos-eval/data"),
-    texts=True,
-    aliases={"validation": "val"},
-)
+INFO = dataset_info("clinc150")
 _FILES = ("data_full.json", "domains.json")
 # Which parts of the file a split has: those out of scope have no domain, and are in no other split.
 _PARTS = {

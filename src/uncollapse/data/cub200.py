@@ -4,40 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.data.listing import (
-    Counts,
-    DataError,
-    DatasetInfo,
-    Listing,
-    Row,
-    find_root,
-    list_rows,
-)
+from uncollapse.data.listing import DataError, Listing, Row, dataset_info, find_root
 from uncollapse.data.readers import read_lines
 
 __all__ = ["INFO", "listing"]
 
-INFO = DatasetInfo(
-    name="cub200",
-    title="CUB-200-2011: 11,788 photographs of 200 kinds of birds (Wah et al. 2011)",
-    home="https://www.vision.caltech.edu/datasets/cub_200_2011/",
-    licence="non-commercial research and education",
-    layout="""\
-images.txt              <image id> <path below images/>
-image_class_labels.txt  <image id> <class id>
-classes.txt             <class id> <class name>
-images/001.Black_footed_Albatross/Black_Footed_Albatross_0001_796111.jpg""",
-    splits=("train", "fit", "val", "test", "all"),
-    official={
-        "train": Counts(5_864, 100),
-        "test": Counts(5_924, 100),
-        "all": Counts(11_788, 200),
-    },
-    folders=("cub200", "CUB_200_2011", "CUB-200-2011"),
-    size=(256, 256),
-    fit="cover",
-    crop=224,
-)
+INFO = dataset_info("cub200")
 _CLASSES = {
     "train": range(1, 101),
     "fit": range(1, 81),
@@ -69,7 +41,7 @@ def listing(root: Path | None, split: str) -> Listing:
         if labels[key] in wanted
     ]
     names = {number: name for number, name in names.items() if number in wanted}
-    return list_rows(rows, class_names=names, origin=str(base))
+    return Listing.of_rows(rows, class_names=names, origin=str(base))
 
 
 def _table(path: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing
+from uncollapse.data.listing import DataError, Listing, dataset_info
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -17,17 +17,7 @@ __all__ = ["INFO", "listing"]
 
 _TRAIN = 1198  # the first two thirds; the file is ordered by writer, so others wrote the rest
 
-INFO = DatasetInfo(
-    name="digits",
-    title="Optical digits, 8 x 8, as scikit-learn ships them",
-    home="https://scikit-learn.org/stable/datasets/toy_dataset.html",
-    licence="CC BY 4.0 (UCI); shipped with scikit-learn",
-    layout="nothing to download",
-    splits=("train", "test", "all"),
-    official={"train": Counts(1198, 10), "test": Counts(599, 10), "all": Counts(1797, 10)},
-    channels=1,
-    comes_with="scikit-learn",
-)
+INFO = dataset_info("digits")
 
 
 def listing(root: object, split: str) -> Listing:

@@ -23,14 +23,7 @@ from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.progress import Report
 from uncollapse.data.listing import DataError, ImageRef, LoadReport
 
-__all__ = [
-    "FITS",
-    "Decoding",
-    "FileSource",
-    "UnreadableImageError",
-    "decode",
-    "decode_all",
-]
+__all__ = ["FITS", "Decoding", "FileSource", "UnreadableImageError", "decode", "decode_all"]
 
 FITS = ("cover", "contain", "stretch")
 _AHEAD = 64  # images decoded at a time

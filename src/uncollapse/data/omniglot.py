@@ -6,39 +6,18 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from uncollapse.data.listing import (
-    Counts,
     DataError,
-    DatasetInfo,
     ImageRef,
     Listing,
     Row,
+    dataset_info,
     find_root,
     is_image,
-    list_rows,
 )
 
 __all__ = ["INFO", "listing"]
 
-INFO = DatasetInfo(
-    name="omniglot",
-    title="Omniglot: 1,623 handwritten letters of 50 alphabets (Lake et al. 2015)",
-    home="https://github.com/brendenlake/omniglot",
-    licence="MIT",
-    layout="""\
-images_background.zip  or  images_background/<alphabet>/<character>/<image>.png
-images_evaluation.zip  or  images_evaluation/<alphabet>/<character>/<image>.png""",
-    splits=("train", "test", "all"),
-    official={
-        "train": Counts(19_280, 30, 964),
-        "test": Counts(13_180, 20, 659),
-        "all": Counts(32_460, 50, 1_623),
-    },
-    folders=("omniglot", "omniglot-py"),
-    size=(80, 80),  # EPS appendix C
-    channels=1,
-    invert=True,
-    aliases={"background": "train", "evaluation": "test"},
-)
+INFO = dataset_info("omniglot")
 # Folder, first alphabet number, first letter number: labels do not clash between the splits.
 _PARTS = {"train": ("images_background", 0, 0), "test": ("images_evaluation", 30, 964)}
 
@@ -65,8 +44,8 @@ def listing(root: Path | None, split: str) -> Listing:
         letters |= {number: name for name, number in numbers.items()}
         for image, letter in letter_of.items():
             rows.append(Row(image, group_of[letter.split("/")[0]], numbers[letter]))
-    return list_rows(
-        rows, class_names=alphabets, fine_names=letters, ignored=ignored, origin=str(base)
+    return Listing.of_rows(
+        rows, class_names=alphabets, fine_names=letters, ignored=tuple(ignored), origin=str(base)
     )
 
 

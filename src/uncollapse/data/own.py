@@ -9,78 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncollapse.data.listing import (
-    DataError,
-    DatasetInfo,
-    Listing,
-    Row,
-    TextSource,
-    is_image,
-    list_rows,
-)
+from uncollapse.data.listing import DataError, Listing, Row, TextSource, dataset_info, is_image
 from uncollapse.data.readers import ARRAY_FILES, read_arrays, read_lines, read_table
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = [
-    "ARRAYS",
-    "FOLDER",
-    "MANIFEST",
-    "TEXTS",
-    "TEXT_TABLES",
-    "list_arrays",
-    "list_folder",
-    "list_manifest",
-    "list_texts",
-    "read_texts",
-]
+__all__ = ["TEXT_TABLES", "list_arrays", "list_folder", "list_manifest", "list_texts", "read_texts"]
 
 TEXT_TABLES = (".csv", ".jsonl", ".parquet")
 _SPLITS = ("train", "val", "test", "query", "gallery")
 _SAMPLES = ("features", "embeddings", "x", "X", "images")
-_OWN = DatasetInfo("", "", "your own", "your own", "", (*_SPLITS, "all"))
-
-FOLDER = replace(
-    _OWN,
-    name="folder",
-    title="Your own images, one folder per class",
-    layout="""\
-<class>/<image>, or <class>/<finer class>/<image>
-or, with splits: train/<class>/..., test/<class>/... (also val, query, gallery)""",
-    size=(224, 224),
-    fit="cover",
-)
-MANIFEST = replace(
-    _OWN,
-    name="manifest",
-    title="Your own images, listed in a CSV or Parquet file",
-    layout="""\
-columns: path (relative to the file's folder, or absolute), label,
-         optional: fine_label, camera (a whole number), split
-labels may be numbers or words""",
-    size=(224, 224),
-    fit="cover",
-)
-ARRAYS = replace(
-    _OWN,
-    name="arrays",
-    title="Your own arrays of features or images",
-    layout="""\
-.npz or .safetensors with features [N, D] (or x, embeddings) or images [N, C, H, W] of uint8,
-    labels [N] (or y), optional: fine_labels, cameras, split (words, .npz only)
-.npy with the features, and <same name>_labels.npy or labels.npy beside it
-or a folder with one such file per split: train.npz, test.npz, ...""",
-)
-TEXTS = replace(
-    _OWN,
-    name="texts",
-    title="Your own texts, in a CSV, JSONL or Parquet file",
-    layout="""\
-columns: text, label, optional: fine_label, split
-labels may be numbers or words; a .jsonl file has one object per line""",
-    texts=True,
-)
 
 
 def list_folder(root: Path | None, split: str | None) -> Listing:
@@ -105,12 +44,12 @@ def list_folder(root: Path | None, split: str | None) -> Listing:
             else:
                 images.append((path, part, names[0], "/".join(names[:-1])))
     if not images:
-        layout = FOLDER.layout
+        layout = dataset_info("folder").layout
         raise DataError(f"folder: no images in class folders below {root}; expected\n{layout}")
     classes = {name: i for i, name in enumerate(sorted({image[2] for image in images}))}
     fines = {name: i for i, name in enumerate(sorted({image[3] for image in images}))}
     nested = len(fines) > len(classes)
-    return list_rows(
+    return Listing.of_rows(
         [
             Row(path, classes[label], fines[fine] if nested else None)
             for path, part, label, fine in images
@@ -118,7 +57,7 @@ def list_folder(root: Path | None, split: str | None) -> Listing:
         ],
         class_names={number: name for name, number in classes.items()},
         fine_names={number: name for name, number in fines.items()} if nested else {},
-        ignored=ignored,
+        ignored=tuple(ignored),
         origin=str(root),
         split=split,
     )
@@ -141,7 +80,7 @@ def list_manifest(root: Path | None, split: str | None) -> Listing:
         )
         for row in table.rows
     ]
-    return list_rows(
+    return Listing.of_rows(
         rows,
         class_names=table.class_names,
         fine_names=table.fine_names,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,7 +18,7 @@ from uncollapse.data.sources import Source
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = ["PairList", "ScoredPairs", "match_pairs", "read_pairs", "read_scored_pairs"]
+__all__ = ["PairList", "match_pairs", "read_pairs", "read_scored_pairs"]
 
 _FIRST = ("first", "a", "left", "name1", "id1", "path1", "file1", "image1", "row1", "i")
 _SECOND = ("second", "b", "right", "name2", "id2", "path2", "file2", "image2", "row2", "j")
@@ -29,27 +30,20 @@ _TRUE, _FALSE = ("1", "true", "yes", "same"), ("0", "-1", "false", "no", "differ
 
 @dataclass(frozen=True)
 class PairList:
-    """Pairs by what they name; `same` and `folds` where the list says so.
+    """Pairs by what they name; `same`, `folds` and `scores` where the list says so.
 
-    A sample is named by a word, or in LFW's list by a person and the number of their picture.
+    A sample is named by a word, or in LFW's list by a person and the number of their picture. Pairs
+    that another tool has scored, larger for more alike, need no names.
     """
 
     first: Sequence[str | tuple[str, int]]
     second: Sequence[str | tuple[str, int]]
     same: Array | None = None
     folds: Array | None = None
+    scores: Array | None = None
 
     def __len__(self) -> int:
         return len(self.first)
-
-
-@dataclass(frozen=True)
-class ScoredPairs:
-    """Scores that another tool gave, larger for more alike, and which pairs are the same."""
-
-    scores: Array
-    same: Array
-    folds: Array | None = None
 
 
 def read_pairs(path: str | Path) -> PairList:
@@ -70,39 +64,38 @@ def read_pairs(path: str | Path) -> PairList:
             return _lfw(lines)
     columns = read_table(source)
     with named_errors(source):
-        names = {
-            k: _found(columns, known) for k, known in {"first": _FIRST, "second": _SECOND}.items()
-        }
-        for kind, name in names.items():
+        sides = []
+        for kind, known in {"first": _FIRST, "second": _SECOND}.items():
+            name = _column(columns, known)
             if name is None:
                 there = ", ".join(map(repr, columns)) or "nothing"
                 raise DataError(f"no column {kind!r} for that side of a pair; there is: {there}")
-        sides = [[str(v) for v in columns[str(name)]] for name in names.values()]
+            sides.append(list(map(str, columns[name])))
         if not sides[0]:
             raise DataError("has no pairs below its header")
         return PairList(sides[0], sides[1], *_truth_and_folds(columns))
 
 
-def read_scored_pairs(path: Path) -> ScoredPairs | None:
+def read_scored_pairs(path: Path) -> PairList | None:
     """The scores of a table with the columns `score` and `same`; None for any other file."""
     if path.suffix not in TABLE_FILES or not path.is_file():
         return None
     columns = read_table(path)
-    score = _found(columns, _SCORE)
-    if score is None or _found(columns, _SAME) is None:
+    score = _column(columns, _SCORE)
+    if score is None or _column(columns, _SAME) is None:
         return None
     with named_errors(path):
         same, folds = _truth_and_folds(columns)
         if same is None or not len(same):
             raise DataError("has no pairs below its header")
         try:
-            return ScoredPairs(np.array([float(v) for v in columns[score]]), same, folds)
+            return PairList((), (), same, folds, np.array([float(v) for v in columns[score]]))
         except (TypeError, ValueError) as error:
             raise DataError(f"column {score!r} holds what is no number ({error})") from None
 
 
 def match_pairs(
-    pairs: PairList, found: Source, path: Path, *, folders: bool = False
+    pairs: PairList, source: Source, path: Path, *, folders: bool = False
 ) -> tuple[Array, Array]:
     """Rows `[P, 2]` of the file that the pairs name, and which pairs it has both samples of.
 
@@ -112,12 +105,12 @@ def match_pairs(
     lacks a sample both rows are -1. Raises `DataError` for a name that several rows have.
     """
     by_number = isinstance(pairs.first[0], tuple)
-    if found.names is not None:
-        known = _by_path(found.names) if folders else _by_name(found.names)
+    if source.names is not None:
+        known = _by_path(source.names) if folders else _by_name(source.names)
     elif by_number:
-        known = _by_label(found, path)
+        known = _by_label(source, path)
     else:
-        known = {str(row): row for row in range(len(found))}
+        known = {str(row): row for row in range(len(source))}
     rows = np.full((len(pairs), 2), -1)
     for side, names in enumerate((pairs.first, pairs.second)):
         for place, name in enumerate(names):
@@ -155,7 +148,7 @@ def _lfw(lines: Sequence[str]) -> PairList:
 
 
 def _truth_and_folds(columns: Mapping[str, Sequence[object]]) -> tuple[Array | None, Array | None]:
-    name, fold = _found(columns, _SAME), _found(columns, _FOLD)
+    name, fold = _column(columns, _SAME), _column(columns, _FOLD)
     same = None
     if name is not None:
         words = [str(value).strip().lower().removesuffix(".0") for value in columns[name]]
@@ -168,7 +161,7 @@ def _truth_and_folds(columns: Mapping[str, Sequence[object]]) -> tuple[Array | N
     return same, folds
 
 
-def _found(columns: Mapping[str, object], known: Sequence[str]) -> str | None:
+def _column(columns: Mapping[str, object], known: Sequence[str]) -> str | None:
     return next((name for name in columns if name.strip().lower() in known), None)
 
 
@@ -184,35 +177,38 @@ def _stem(name: str) -> str:
 
 
 def _by_name(names: Array) -> dict[str, int]:
-    """Rows by name and by its stem; -2 where several rows have it. Whole names come first."""
-    known: dict[str, int] = {}
-    for row, name in enumerate(names):
-        known[_stem(str(name))] = -2 if _stem(str(name)) in known else row
-    whole: dict[str, int] = {}
-    for row, name in enumerate(names):
-        whole[str(name)] = -2 if str(name) in whole else row
-    return known | whole
+    """Rows by name and by its stem; whole names come first."""
+    words = list(map(str, names))
+    return _unique([_stem(word) for word in words]) | _unique(words)
 
 
 def _by_path(names: Array) -> dict[str, int]:
     """`_by_name`, and by the last folders of a path: `b/c.jpg` and `b/c` for `a/b/c.jpg`."""
-    known: dict[str, int] = {}
+    keys, rows = [], []
     for row, name in enumerate(names):
         parts = PurePosixPath(str(name).replace("\\", "/")).parts
         for cut in range(1, len(parts) - 1):
             above = "/".join(parts[cut:-1])
             for last in {parts[-1], _stem(parts[-1])}:
-                key = f"{above}/{last}"
-                known[key] = -2 if key in known else row
-    return known | _by_name(names)
+                keys.append(f"{above}/{last}")
+                rows.append(row)
+    return _unique(keys, rows) | _by_name(names)
 
 
-def _by_label(found: Source, path: Path) -> dict[str, int]:
-    if found.labels is None:
+def _by_label(source: Source, path: Path) -> dict[str, int]:
+    if source.labels is None:
         raise DataError(f"{path}: neither names nor labels, which a list as LFW's refers to")
+    counts: Counter[str] = Counter()
+    rows: dict[str, int] = {}
+    for row, label in enumerate(map(str, source.labels)):
+        counts[label] += 1
+        rows[f"{label}_{counts[label]:04d}"] = row
+    return rows
+
+
+def _unique(keys: Sequence[str], rows: Sequence[int] | None = None) -> dict[str, int]:
+    """The row of each key; -2 where several rows have it."""
     known: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    for row, label in enumerate(found.labels):
-        counts[str(label)] = counts.get(str(label), 0) + 1
-        known[f"{label}_{counts[str(label)]:04d}"] = row
+    for row, key in zip(rows or range(len(keys)), keys, strict=True):
+        known[key] = -2 if key in known else row
     return known

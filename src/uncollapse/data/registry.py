@@ -22,31 +22,31 @@ from uncollapse.data import (
     own,
     sop,
 )
-from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing
+from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing, dataset_info
 
 __all__ = ["DATASETS", "OWN", "Survey", "check", "describe", "find_pairs", "list_split", "survey"]
 
 # Typed loosely: only your own datasets take None for "the usual split".
-_LISTERS: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
-    "digits": (digits.INFO, digits.listing),
-    "letters": (letters.INFO, letters.listing),
-    "mnist-parity": (mnist.PARITY, mnist.parity),
-    "mnist": (mnist.MNIST, partial(mnist.listing, mnist.MNIST)),
-    "fashion-mnist": (mnist.FASHION, partial(mnist.listing, mnist.FASHION)),
-    "omniglot": (omniglot.INFO, omniglot.listing),
-    "market1501": (market1501.INFO, market1501.listing),
-    "cub200": (cub200.INFO, cub200.listing),
-    "cars196": (cars196.INFO, cars196.listing),
-    "cars196-makes": (cars196.MAKES, cars196.makes),
-    "sop": (sop.INFO, sop.listing),
-    "lfw": (lfw.INFO, lfw.listing),
-    "clinc150": (clinc150.INFO, clinc150.listing),
+_LISTERS: dict[str, Callable[..., Listing]] = {
+    "digits": digits.listing,
+    "letters": letters.listing,
+    "mnist-parity": mnist.parity,
+    "mnist": partial(mnist.listing, "mnist"),
+    "fashion-mnist": partial(mnist.listing, "fashion-mnist"),
+    "omniglot": omniglot.listing,
+    "market1501": market1501.listing,
+    "cub200": cub200.listing,
+    "cars196": cars196.listing,
+    "cars196-makes": cars196.makes,
+    "sop": sop.listing,
+    "lfw": lfw.listing,
+    "clinc150": clinc150.listing,
 }
-_OWN: dict[str, tuple[DatasetInfo, Callable[..., Listing]]] = {
-    "folder": (own.FOLDER, own.list_folder),
-    "manifest": (own.MANIFEST, own.list_manifest),
-    "arrays": (own.ARRAYS, own.list_arrays),
-    "texts": (own.TEXTS, own.list_texts),
+_OWN: dict[str, Callable[..., Listing]] = {
+    "folder": own.list_folder,
+    "manifest": own.list_manifest,
+    "arrays": own.list_arrays,
+    "texts": own.list_texts,
 }
 
 DATASETS = tuple(_LISTERS)
@@ -81,7 +81,7 @@ def describe(name: str) -> DatasetInfo:
     5,864 images, 100 classes
     """
     check_choice("name", name, (*DATASETS, *OWN))
-    return (_LISTERS | _OWN)[name][0]
+    return dataset_info(name)
 
 
 def list_split(name: str, root: str | Path | None = None, split: str | None = None) -> Listing:
@@ -96,7 +96,7 @@ def list_split(name: str, root: str | Path | None = None, split: str | None = No
         check_choice("split", split, info.splits)
     elif name in _LISTERS:
         split = "train"
-    listing = (_LISTERS | _OWN)[name][1](_resolve(info, root), split)
+    listing = (_LISTERS | _OWN)[name](_resolve(info, root), split)
     return listing if listing.split else replace(listing, split=split or "all")
 
 

@@ -15,7 +15,6 @@ from uncollapse.geometry.isometry import (
     hausdorff,
     hausdorff_like,
     isometric_error,
-    near_isometry_epsilon,
     set_distance,
     sup_displacement,
 )
@@ -49,7 +48,6 @@ __all__ = [
     "iap_constant",
     "is_triplet_separated",
     "isometric_error",
-    "near_isometry_epsilon",
     "nearest_separated",
     "separation",
     "set_distance",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points64
 from uncollapse._base.check import check_number, check_paired
@@ -23,7 +23,7 @@ class Claim:
 
     Each side is a bracket (low, high), its ends equal where the value is known exactly. `status` is
     "holds", "violated", "vacuous" (the statement says nothing here) or "undecided" (the brackets
-    overlap); only certified brackets decide. `lhs` and `rhs` are the values of the points found.
+    overlap); only certified brackets decide. The high ends are the values of the points found.
     """
 
     name: str
@@ -34,21 +34,12 @@ class Claim:
     sentence: str
 
     @property
-    def lhs(self) -> float:
-        """The left side, as measured."""
-        return self.left[1]
-
-    @property
-    def rhs(self) -> float:
-        """The right side, as measured."""
-        return self.right[1]
-
-    @property
     def ratio(self) -> float:
-        """lhs / rhs; NaN for 0 / 0."""
-        if self.rhs == 0.0:
-            return math.nan if self.lhs == 0.0 else math.copysign(math.inf, self.lhs)
-        return self.lhs / self.rhs
+        """Left side over right side, by their high ends; NaN for 0 / 0."""
+        left, right = self.left[1], self.right[1]
+        if right == 0.0:
+            return math.nan if left == 0.0 else math.copysign(math.inf, left)
+        return left / right
 
 
 def check_claims(
@@ -86,76 +77,63 @@ def check_claims(
     loss = hard_mined_loss(raw, ids, alpha)
     iso = nearest_separated(raw, ids, alpha, "iso", starts=starts, seed=seed)
     haus = nearest_separated(raw, ids, alpha, "haus", starts=starts, seed=seed)
-    claims = [*_equivalences(_exactly(loss), _bracket(iso), _bracket(haus), c)]
-    claims.insert(1, _thick(raw, _bracket(iso), _bracket(haus)))
-    return claims + _diameters(raw, ids, alpha, loss, haus, c, final)
-
-
-def _equivalences(loss: Bracket, iso: Bracket, haus: Bracket, c: float) -> list[Claim]:
+    d_iso, d_haus = (iso.lower_bound, iso.value), (haus.lower_bound, haus.value)
+    moved, low = _diameters(raw, final, haus, diameter_lower_bound(diameter(raw), loss, c))
+    if final is not None and not is_triplet_separated(final, ids, alpha):
+        why = "Training did not end triplet-separated, which the statement assumes."
+        moved, low = (replace(claim, status="vacuous", sentence=why) for claim in (moved, low))
     always = "It is proved for every margin."
     return [
-        _claim("Thm 3.2, lower", "d_iso <= 2 d_haus", iso, _times(2.0, haus), always),
-        _claim("Thm 3.3, lower", "L <= 2 d_iso", loss, _times(2.0, iso), always),
-        _claim("Thm 3.3, upper", "d_iso <= 2 L", iso, _times(2.0, loss)),
-        _claim("Cor. 3.4, lower", "L <= 4 d_haus", loss, _times(4.0, haus), always),
+        _claim("Thm 3.2, lower", "d_iso <= 2 d_haus", d_iso, 2.0, d_haus, always),
+        _thick(raw, d_iso, d_haus),
+        _claim("Thm 3.3, lower", "L <= 2 d_iso", (loss, loss), 2.0, d_iso, always),
+        _claim("Thm 3.3, upper", "d_iso <= 2 L", d_iso, 2.0, (loss, loss)),
+        _claim("Cor. 3.4, lower", "L <= 4 d_haus", (loss, loss), 4.0, d_haus, always),
         # (16) and (17) together say d_haus <= (c/2) L.
-        _claim("Cor. 3.4, upper", f"d_haus <= {c / 2:g} L", haus, _times(c / 2, loss)),
+        _claim("Cor. 3.4, upper", f"d_haus <= {c / 2:g} L", d_haus, c / 2, (loss, loss)),
+        moved,
+        replace(low, statement=f"diam(f) - {c:g} L <= diam(f_TS)"),
     ]
 
 
 def _thick(x: ArrayLike, iso: Bracket, haus: Bracket) -> Claim:
     """d_haus <= c d_iso with c = c_n diam/θ, of which c_n is not explicit: tried with c_n = 1."""
-    name, statement = "Thm 3.2, upper", "d_haus <= (diam/θ) d_iso"
     width, extent = thickness(x), diameter(x)
+    low = extent / width.upper * iso[0] if width.upper > 0.0 else math.inf
+    high = extent / width.lower * iso[1] if width.lower > 0.0 else math.inf
+    claim = _claim("Thm 3.2, upper", "d_haus <= (diam/θ) d_iso", haus, 1.0, (low, high))
     if width.upper == 0.0:
         flat = "The points are flat (thickness 0): the theorem's constant is infinite."
-        return Claim(name, statement, haus, (math.inf, math.inf), "vacuous", flat)
-    high = extent / width.lower * iso[1] if width.lower > 0.0 else math.inf
-    claim = _claim(name, statement, haus, (extent / width.upper * iso[0], high))
+        return replace(claim, status="vacuous", sentence=flat)
     if claim.status == "violated":
         unknown = "False with c_n = 1; c_n is some larger constant that is not explicit."
-        return Claim(name, statement, claim.left, claim.right, "undecided", unknown)
+        return replace(claim, status="undecided", sentence=unknown)
     return claim
 
 
-def _diameters(
-    x: ArrayLike,
-    ids: ArrayLike,
-    alpha: float,
-    loss: float,
-    haus: NearestSeparated,
-    c: float,
-    final: Array | None,
-) -> list[Claim]:
+def _diameters(x: Array, end: Array | None, haus: NearestSeparated, bound: float) -> list[Claim]:
     """(16) and (17): how far the diameter can change until the points are separated."""
-    change, floor = "|diam(f_TS) - diam(f)| <= 2 d_haus", f"diam(f) - {c:g} L <= diam(f_TS)"
-    before = diameter(x)
-    bound = diameter_lower_bound(before, loss, c)
-    if final is None:
-        after = diameter(haus.points)
-        # |diam - diam'| <= 2 d_H for any two sets, so here the measured distance belongs right.
-        moved = _claim("(16)", change, _exactly(abs(after - before)), _exactly(2.0 * haus.value))
-    else:
-        after = diameter(final)
-        moved = _claim("(16)", change, _exactly(abs(after - before)), _times(2.0, _bracket(haus)))
-        if not is_triplet_separated(final, ids, alpha):
-            why = "Training did not end triplet-separated, which the statement assumes."
-            sides = _exactly(bound), _exactly(after)
-            return [
-                Claim("(16)", change, moved.left, moved.right, "vacuous", why),
-                Claim("(17)", floor, *sides, "vacuous", why),
-            ]
-    low = _claim("(17)", floor, _exactly(bound), _exactly(after))
+    before, after = diameter(x), diameter(haus.points if end is None else end)
+    # |diam - diam'| <= 2 d_H for any two sets: for the points found it is their own distance.
+    nearest = haus.lower_bound, haus.value
+    d_haus = (haus.value, haus.value) if end is None else nearest
+    change = abs(after - before), abs(after - before)
+    moved = _claim("(16)", "|diam(f_TS) - diam(f)| <= 2 d_haus", change, 2.0, d_haus)
+    low = _claim("(17)", "", (bound, bound), 1.0, (after, after))
     if bound <= 0.0:
         empty = f"The bound {bound:.4g} is not above 0: any diameter satisfies it."
-        low = Claim("(17)", floor, low.left, low.right, "vacuous", empty)
-    elif final is None and low.status == "violated" and not _tight(haus):
-        open_ = "False for the separated points found; nearer ones may exist."
-        low = Claim("(17)", floor, low.left, low.right, "undecided", open_)
+        low = replace(low, status="vacuous", sentence=empty)
+    elif end is None and low.status == "violated" and not _tight(nearest):
+        nearer = "False for the separated points found; nearer ones may exist."
+        low = replace(low, status="undecided", sentence=nearer)
     return [moved, low]
 
 
-def _claim(name: str, statement: str, left: Bracket, right: Bracket, proved: str = "") -> Claim:
+def _claim(
+    name: str, statement: str, left: Bracket, factor: float, right: Bracket, proved: str = ""
+) -> Claim:
+    """The statement "left <= factor · right", decided as far as the brackets go."""
+    right = factor * right[0], factor * right[1]
     slack = _TOLERANCE * max(abs(left[1]), abs(right[1]))
     if left[1] <= right[0] + slack:
         status, verdict = "holds", "Holds"
@@ -169,22 +147,11 @@ def _claim(name: str, statement: str, left: Bracket, right: Bracket, proved: str
     return Claim(name, statement, left, right, status, sentence)
 
 
-def _bracket(found: NearestSeparated) -> Bracket:
-    return found.lower_bound, found.value
-
-
-def _tight(found: NearestSeparated) -> bool:
-    return found.value - found.lower_bound <= 1e-6 * found.value
-
-
-def _exactly(value: float) -> Bracket:
-    return value, value
-
-
-def _times(factor: float, bracket: Bracket) -> Bracket:
-    return factor * bracket[0], factor * bracket[1]
-
-
 def _text(bracket: Bracket) -> str:
     low, high = bracket
-    return f"{high:.4g}" if high - low <= 1e-6 * abs(high) else f"[{low:.4g}, {high:.4g}]"
+    return f"{high:.4g}" if _tight(bracket) else f"[{low:.4g}, {high:.4g}]"
+
+
+def _tight(bracket: Bracket) -> bool:
+    low, high = bracket
+    return high - low <= 1e-6 * abs(high)

@@ -1,9 +1,11 @@
-"""Diameter of a point set and of its classes: HNM (9b) and §3.3."""
+"""Diameter and thickness of a point set, and the forecast of a diameter: HNM (9a), (9b), (17)."""
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -27,7 +29,6 @@ __all__ = [
     "iap_constant",
     "thickness",
 ]
-
 
 _FEW = 1 << 16  # differences held at once, 0.5 MB: a class of a handful is measured by them
 _SMALL = 512  # below this many points one float64 product is the fastest way
@@ -95,16 +96,15 @@ def _farthest_point_sweeps(frame: Frame, sweeps: int = 6) -> float:
     starts = torch.topk(frame.norms, min(16, len(frame))).indices
     for _ in range(sweeps):
         seen[starts] = True
-        value = torch.full((len(starts),), -torch.inf)
-        where = torch.zeros(len(starts), dtype=torch.long)
-        for left in range(0, len(frame), _SWEEP):
-            square = short_squares(frame, starts, frame, slice(left, left + _SWEEP))
-            top, column = square.max(dim=1)
-            better = top > value
-            value = torch.where(better, top, value)
-            where = torch.where(better, column + left, where)
-        best = max(best, float(frame.squares(starts, where).max().sqrt()))
-        starts = torch.from_numpy(np.unique(where.numpy()))
+        peaks = [
+            short_squares(frame, starts, frame, slice(left, left + _SWEEP)).max(dim=1)
+            for left in range(0, len(frame), _SWEEP)
+        ]
+        block = torch.stack([peak.values for peak in peaks]).argmax(dim=0)
+        column = torch.stack([peak.indices for peak in peaks]).gather(0, block[None])[0]
+        farthest = column + _SWEEP * block
+        best = max(best, float(frame.squares(starts, farthest).max().sqrt()))
+        starts = torch.from_numpy(np.unique(farthest.numpy()))
         starts = starts[~seen[starts]]
         if len(starts) == 0:
             break
@@ -160,9 +160,9 @@ class _Sketch:
         sample = rows[:: max(1, len(rows) // 20_000)].double()
         axes = torch.linalg.eigh(sample.T @ sample).eigenvectors.flip(1)[:, :_SKETCH]
         leading = rows @ axes.to(rows.dtype)
-        rest = (frame.norms - leading.square().sum(1)).clamp_(min=0.0).sqrt_()[:, None]
-        self.left = replace(frame, z=torch.cat([leading, rest], dim=1))
-        self.right = replace(frame, z=torch.cat([leading, -rest], dim=1))
+        outside = (frame.norms - leading.square().sum(1)).clamp_(min=0.0).sqrt_()[:, None]
+        self.left = replace(frame, z=torch.cat([leading, outside], dim=1))
+        self.right = replace(frame, z=torch.cat([leading, -outside], dim=1))
         self.seen = self.passed = 0
         self.worth_it = frame.dim > 2 * (_SKETCH + 1)
 
@@ -174,8 +174,6 @@ class _Sketch:
         self.worth_it = self.seen < 8 * _ROWS or self.passed < 0.3 * self.seen
         return hot
 
-
-# Thickness of a point set and the constant of the isometric approximation property: HNM (9a).
 
 # Most hull vertices for which the hull of all their differences is still quick, by dimension.
 _EXACT_VERTICES = {2: 10_000, 3: 200, 4: 60, 5: 26, 6: 14}
@@ -205,13 +203,35 @@ def thickness(x: ArrayLike, *, starts: int = 6, iterations: int = 200) -> Thickn
     >>> thickness(square).upper
     1.0
     """
-    check_int("starts", starts), check_int("iterations", iterations)
+    from scipy.spatial import ConvexHull, QhullError
+
+    check_int("starts", starts)
+    check_int("iterations", iterations)
     array = points64(x)
     centred = array - array[0]
     centred -= centred.mean(axis=0)
     scale = float(np.abs(centred).max()) or 1.0
-    found = _thickness(centred / scale, starts, iterations)
-    return Thickness(found.lower * scale, found.upper * scale, found.exact, found.direction)
+    z, n = centred / scale, array.shape[1]
+    axes = np.linalg.eigh(z.T @ z).eigenvectors.T  # the flattest first
+    if np.linalg.matrix_rank(z) < n:
+        return Thickness(0.0, 0.0, True, axes[0])
+    normals = np.ones((int(n == 1), n))
+    if 1 < n <= max(_EXACT_VERTICES):
+        with suppress(QhullError):  # nearly flat: the bracket below copes
+            hull = ConvexHull(z)
+            z = z[hull.vertices]
+            if len(z) <= _EXACT_VERTICES[n]:
+                normals = hull.equations[:, :-1] if n == 2 else _difference_normals(z)
+    if len(normals):  # the narrowest slab lies flush with a facet
+        direction = min(normals, key=lambda normal: _width(z, normal))
+        width = _width(z, direction) * scale
+        return Thickness(width, width, True, direction)
+    rng = np.random.default_rng(0)
+    flattest = axes[: (starts + 1) // 2]
+    first = [*flattest, *rng.normal(size=(starts - len(flattest), n))]
+    upper, direction = min((_descend(z, start) for start in first), key=itemgetter(0))
+    lower = min(_from_below(z, iterations), upper)
+    return Thickness(lower * scale, upper * scale, False, direction)
 
 
 def iap_constant(x: ArrayLike) -> float:
@@ -228,60 +248,31 @@ def iap_constant(x: ArrayLike) -> float:
     return diameter(x) / lower if lower > 0 else math.inf
 
 
-def _thickness(x: Array, starts: int, iterations: int) -> Thickness:
-    from scipy.spatial import ConvexHull, QhullError
+def diameter_lower_bound(diameter_init: float, loss_init: float, c: float = 2.0) -> float:
+    """diam(init) - c·L(init), which (17) says the diameter after training is not below.
 
-    n = x.shape[1]
-    axes = np.linalg.eigh(x.T @ x).eigenvectors.T  # the flattest first
-    if np.linalg.matrix_rank(x) < n:
-        return Thickness(0.0, 0.0, True, axes[0])
-    if n == 1:
-        extent = float(np.ptp(x))
-        return Thickness(extent, extent, True, np.ones(1))
-    if n <= max(_EXACT_VERTICES):
-        try:
-            x = x[ConvexHull(x).vertices]
-        except QhullError:
-            pass  # nearly flat: the bracket below copes
-        else:
-            if len(x) <= _EXACT_VERTICES[n]:
-                return _exact_plane(x) if n == 2 else _exact(x)
-    upper, direction = _from_above(x, axes, starts)
-    return Thickness(min(_from_below(x, iterations), upper), upper, False, direction)
+    At most 0, it says nothing. With the paper's c = 2 it is an empirical statement, not a theorem:
+    real training can end below it. Show it beside the outcome.
+
+    >>> diameter_lower_bound(4.0, 0.5)
+    3.0
+    """
+    start = check_number("diameter_init", diameter_init, 0.0)
+    return start - check_number("c", c, 0.0) * check_number("loss_init", loss_init, 0.0)
 
 
-def _exact_plane(vertices: Array) -> Thickness:
-    """In the plane the narrowest strip lies flush with an edge of the hull."""
-    edges = np.roll(vertices, -1, axis=0) - vertices
-    normals = np.stack([-edges[:, 1], edges[:, 0]], axis=1)
-    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    widths = np.array([np.ptp(vertices @ normal) for normal in normals])
-    k = int(widths.argmin())
-    return Thickness(float(widths[k]), float(widths[k]), True, normals[k])
-
-
-def _exact(vertices: Array) -> Thickness:
-    """θ is the inradius of conv(A - A): its smallest facet offset."""
+def _difference_normals(vertices: Array) -> Array:
+    """Normals of the facets of conv(A - A), whose inradius is θ."""
     from scipy.spatial import ConvexHull
 
     differences = (vertices[:, None] - vertices[None]).reshape(-1, vertices.shape[1])
-    equations = ConvexHull(differences[np.abs(differences).max(axis=1) > 0]).equations
-    direction = equations[np.argmax(equations[:, -1]), :-1]
-    value = _width(vertices, direction)
-    return Thickness(value, value, True, direction)
+    hull = ConvexHull(differences[np.abs(differences).max(axis=1) > 0])
+    normals: Array = hull.equations[:, :-1]
+    return normals
 
 
 def _width(x: Array, direction: Array) -> float:
     return float(np.ptp(x @ direction) / np.linalg.norm(direction))
-
-
-def _from_above(x: Array, axes: Array, starts: int) -> tuple[float, Array]:
-    """Smallest width found by descents from the flattest principal axes and random directions."""
-    rng = np.random.default_rng(0)
-    directions = list(axes[: (starts + 1) // 2])
-    while len(directions) < starts:
-        directions.append(rng.normal(size=x.shape[1]))
-    return min((_descend(x, d) for d in directions), key=lambda found: found[0])
 
 
 def _descend(x: Array, direction: Array, rounds: int = 30) -> tuple[float, Array]:
@@ -299,7 +290,7 @@ def _descend(x: Array, direction: Array, rounds: int = 30) -> tuple[float, Array
 
 
 def _narrowest(x: Array, direction: Array, active: set[int]) -> Array:
-    """The linear programme min (max x·v - min x·v) with v·direction = 1, constraints as needed."""
+    """The linear program min (max x·v - min x·v) with v·direction = 1, constraints as needed."""
     from scipy.optimize import linprog
 
     n = x.shape[1]
@@ -307,20 +298,13 @@ def _narrowest(x: Array, direction: Array, active: set[int]) -> Array:
     active |= set(order[: n + 2].tolist()) | set(order[-n - 2 :].tolist())
     cost = np.r_[np.zeros(n), 1.0, -1.0]
     box = [(-1e6, 1e6)] * n + [(None, None)] * 2
+    equality = np.r_[direction, 0.0, 0.0][None]
     best = direction
     for _ in range(200):
         rows = x[sorted(active)]
-        one, zero = np.ones((len(rows), 1)), np.zeros((len(rows), 1))
+        one, zero = np.ones(len(rows)), np.zeros(len(rows))
         inequalities = np.r_[np.c_[rows, -one, zero], np.c_[-rows, zero, one]]
-        solved = linprog(
-            cost,
-            inequalities,
-            np.zeros(len(inequalities)),
-            A_eq=np.r_[direction, 0.0, 0.0][None],
-            b_eq=[1.0],
-            bounds=box,
-            method="highs",
-        )
+        solved = linprog(cost, inequalities, np.zeros(len(inequalities)), equality, [1.0], box)
         if solved.status != 0:
             break
         best = solved.x[:n]
@@ -347,19 +331,3 @@ def _from_below(x: Array, iterations: int) -> float:
         weights /= weights.sum()
     # A range is at least twice the standard deviation; rounded down by what eigh may err.
     return 2.0 * math.sqrt(max(best * (1 - 1e-12), 0.0))
-
-
-# The paper's forecast of the diameter after training: HNM (17).
-
-
-def diameter_lower_bound(diameter_init: float, loss_init: float, c: float = 2.0) -> float:
-    """diam(init) - c·L(init), which (17) says the diameter after training is not below.
-
-    At most 0, it says nothing. With the paper's c = 2 it is an empirical statement, not a theorem:
-    real training can end below it. Show it beside the outcome.
-
-    >>> diameter_lower_bound(4.0, 0.5)
-    3.0
-    """
-    start = check_number("diameter_init", diameter_init, 0.0)
-    return start - check_number("c", c, 0.0) * check_number("loss_init", loss_init, 0.0)

@@ -1,8 +1,8 @@
-"""Isometric error and the isometry nearest to a map: HNM (7), (8), (10) and (14)."""
+"""Isometries and distances between point sets: HNM (7), (8), (10), (12), (14) and (23)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,11 +18,9 @@ __all__ = [
     "hausdorff",
     "hausdorff_like",
     "isometric_error",
-    "near_isometry_epsilon",
     "set_distance",
     "sup_displacement",
 ]
-
 
 _BLOCK = 1 << 20  # distances held at a time
 _STARTS = 12
@@ -51,7 +49,8 @@ class Isometry:
 def isometric_error(x: ArrayLike, x_star: ArrayLike) -> float:
     """Largest difference between two embeddings' distances over all pairs of samples: HNM (14).
 
-    The two embeddings may have different dimensions.
+    Also the smallest ε for which the map from each row of `x` to the same row of `x_star` is an
+    ε-near-isometry, HNM (7). The two embeddings may have different dimensions.
 
     >>> isometric_error([[0.0], [1.0]], [[5.0], [9.0]])
     3.0
@@ -67,15 +66,6 @@ def isometric_error(x: ArrayLike, x_star: ArrayLike) -> float:
         there = pairwise_distances(second[i : i + step], second[i:])
         worst = max(worst, float((here - there).abs().max()))
     return worst
-
-
-def near_isometry_epsilon(x: ArrayLike, y: ArrayLike) -> float:
-    """Smallest ε for which the map from each row of `x` to the same row of `y` satisfies HNM (7).
-
-    >>> near_isometry_epsilon([[0.0], [1.0]], [[0.0], [1.25]])
-    0.25
-    """
-    return isometric_error(x, y)
 
 
 def best_isometry(x: ArrayLike, y: ArrayLike, norm: str = "sup") -> Isometry:
@@ -108,7 +98,7 @@ def best_isometry(x: ArrayLike, y: ArrayLike, norm: str = "sup") -> Isometry:
             other = _polished(source, target, other)
         lower = max(best.lower_bound, other.lower_bound)
         winner = other if other.error < best.error else best
-        best = Isometry(winner.matrix, winner.offset, winner.error, min(lower, winner.error))
+        best = replace(winner, lower_bound=min(lower, winner.error))
     return best
 
 
@@ -126,20 +116,17 @@ def _kabsch(source: Array, target: Array, weights: Array) -> tuple[Array, Array,
 
 def _lawson(source: Array, target: Array, weights: Array, iterations: int = 400) -> Isometry:
     """Minimax isometry by reweighting each row with its residual."""
-    best: Isometry | None = None
-    lower = 0.0
+    best, lower = Isometry(np.empty(0), np.empty(0), np.inf, 0.0), 0.0
     for _ in range(iterations):
         weights = weights / weights.sum()
         matrix, offset, residual = _kabsch(source, target, weights)
         lower = max(lower, float(np.sqrt(weights @ residual**2)))
-        if best is None or residual.max() < best.error:
+        if residual.max() < best.error:
             best = Isometry(matrix, offset, float(residual.max()), 0.0)
         if best.error - lower <= 1e-9 * best.error:
             break
         weights = weights * residual
-    if best is None:
-        raise RuntimeError("no iteration was made")
-    return Isometry(best.matrix, best.offset, best.error, min(lower, best.error))
+    return replace(best, lower_bound=min(lower, best.error))
 
 
 def _polished(source: Array, target: Array, start: Isometry) -> Isometry:
@@ -152,7 +139,7 @@ def _polished(source: Array, target: Array, start: Isometry) -> Isometry:
     turns = len(upper[0])
     middle = source.mean(axis=0)
     base = (source - middle) @ start.matrix.T
-    rest = target - start(middle[None])
+    goal = target - start(middle[None])
 
     def turn(v: Array) -> Array:
         skew = np.zeros((n, n))
@@ -161,7 +148,7 @@ def _polished(source: Array, target: Array, start: Isometry) -> Isometry:
         return rotation
 
     def room(v: Array) -> Array:
-        residual = rest - base @ turn(v).T - v[turns:-1]
+        residual = goal - base @ turn(v).T - v[turns:-1]
         gap: Array = v[-1] ** 2 - (residual**2).sum(axis=1)
         return gap
 
@@ -176,14 +163,8 @@ def _polished(source: Array, target: Array, start: Isometry) -> Isometry:
     matrix = turn(solved.x) @ start.matrix
     offset = start(middle[None])[0] + solved.x[turns:-1] - matrix @ middle
     error = float(np.linalg.norm(target - source @ matrix.T - offset, axis=1).max())
-    if not error < start.error:
-        return start
-    return Isometry(matrix, offset, error, start.lower_bound)
-
-
-# Distances between point sets, and between labelled embeddings: EPS definition 1, HNM (12).
-
-_SET_DISTANCES_BLOCK = 1 << 20  # distances held at a time
+    polished = Isometry(matrix, offset, error, start.lower_bound)
+    return polished if error < start.error else start
 
 
 def set_distance(a: ArrayLike, b: ArrayLike) -> float:
@@ -193,8 +174,7 @@ def set_distance(a: ArrayLike, b: ArrayLike) -> float:
     3.0
     """
     first, second = _two_sets(a, b)
-    step = max(1, _SET_DISTANCES_BLOCK // len(second))
-    parts = torch.split(first, step)
+    parts = torch.split(first, max(1, _BLOCK // len(second)))
     return min(float(pairwise_distances(part, second).min()) for part in parts)
 
 
@@ -245,7 +225,7 @@ def _directed(a: Tensor, b: Tensor, bound: Tensor | None = None, floor: float = 
         # Rows are worked through from the largest bound, until none can exceed what is known.
         order = torch.argsort(bound, descending=True, stable=True)
         a, bound = a[order], bound[order]
-    step = max(1, _SET_DISTANCES_BLOCK // len(b))
+    step = max(1, _BLOCK // len(b))
     for i in range(0, len(a), step):
         if bound is not None and float(bound[i]) <= floor:
             break

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, permutations, product
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,21 +15,13 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.extras import import_extra
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import Frame, binary_scale, pairwise_distances
 from uncollapse.geometry.isometry import hausdorff_like, isometric_error
-from uncollapse.geometry.nearest_solvers import (
-    Problem,
-    certified_lower_bound,
-    line_orders,
-    shrunk,
-    solve_convex_concave,
-    solve_line,
-)
-from uncollapse.geometry.triplet_separation import separation
+from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 
 __all__ = ["NearestSeparated", "gradient_descent_separated", "nearest_separated"]
-
 
 _LINE_ORDERS = 800  # linear programs of some 2 ms each
 # Pairs times squared dimension. A step of the optimiser takes about 7 µs for each, a start some
@@ -82,89 +79,26 @@ def nearest_separated(
     rng = np.random.default_rng(check_int("seed", seed, 0))
     if separation(raw, layout.ids).margin >= alpha:
         return NearestSeparated(torch.from_numpy(raw.copy()), 0.0, 0.0, "already separated")
-    space = _Space.of(raw, len(layout.counts), alpha)
-    problem = Problem(space.x, layout, alpha / space.scale, objective, space.rounding)
+    # Centred, of unit scale, and of few dimensions: N points span N - 1 of them, and one more for
+    # each class is room enough to part them.
+    frame = Frame.of(torch.from_numpy(raw))
+    unit, z = float(frame.unit), frame.wide.numpy()
+    scale = binary_scale(max(float(frame.norms.amax().sqrt()) * unit, alpha))
+    room = min(z.shape[1], len(z) + len(layout.counts))
+    basis = np.eye(room) if room == z.shape[1] else np.linalg.svd(z)[2][:room].T
+    centre = frame.centre.numpy() * unit
+    # Margin to spare in these coordinates, so that none is missing in the input's.
+    rounding = max(1e-10, 64.0 * np.finfo(np.float64).eps * float(np.abs(centre).max()) / scale)
+    coordinates = z * (unit / scale) @ basis
     with progress_reporter(progress, "nearest separated points") as report:
-        z, method, lower = _solve(problem, starts, rng, report)
-    placed = _placed(problem, space, z, alpha)
-    if objective == "iso":
-        value = isometric_error(raw, placed)
-    else:
-        value = hausdorff_like(raw, placed, layout.ids)
-    lower = min(lower * space.scale, value)
-    return NearestSeparated(torch.from_numpy(placed), value, lower, method)
-
-
-def _solve(
-    problem: Problem, starts: int | None, rng: np.random.Generator, report: Report
-) -> tuple[Array, str, float]:
-    """Nearly separated points in unit scale, how they were found, and a lower bound."""
-    n, dim = problem.x.shape
-    if dim == 1 and line_orders(problem) <= _LINE_ORDERS:
-        z, value = solve_line(problem, report)
-        # A gap for each neighbouring pair of classes was asked to be `rounding` wider than it must.
-        return z, "exact on the line", value - len(problem.layout.counts) * problem.rounding
-    lower = certified_lower_bound(problem)
-    candidates = [shrunk(problem, rng, report)]
-    size = n * (n - 1) // 2 * dim**2
-    if starts is None:
-        starts = 0 if size > _CONE_SIZE else min(_STARTS, max(2, _CONE_WORK // size))
-    if starts > 0:
-        found = solve_convex_concave(problem, starts, lower, rng, report, candidates[:])
-        if found is not None and (repaired := problem.repaired(found)) is not None:
-            candidates.append(repaired)
-    best = min(candidates, key=problem.value)
-    return best, "shrink" if best is candidates[0] else "convex-concave", lower
-
-
-def _placed(problem: Problem, space: _Space, z: Array, alpha: float) -> Array:
-    """z in the coordinates of the input, separated there too, whatever they were rounded to."""
-    for grow in (1.0, 1e2, 1e4, 1e6):
-        cautious = replace(problem, rounding=problem.rounding * grow)
-        repaired = z if grow == 1.0 else cautious.repaired(z)
-        if repaired is not None:
-            placed = space.out(repaired)
-            if separation(placed, problem.layout.ids).margin >= alpha:
-                return placed
-    if alpha > 0.0:
-        raise InputError("x", "points too close to tell apart", "a spread that float64 resolves")
-    return space.out(problem.class_means(problem.x)[problem.layout.ids])
-
-
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """The points `x` centred, of unit scale, and of few dimensions; and the way back."""
-
-    x: Array
-    centre: Array
-    scale: float
-    basis: Array | None
-
-    @classmethod
-    def of(cls, raw: Array, classes: int, alpha: float) -> _Space:
-        """N points span N - 1 dimensions; one more for each class is room enough to part them."""
-        frame = Frame.of(torch.from_numpy(raw))
-        unit, z = float(frame.unit), frame.wide.numpy()
-        scale = binary_scale(max(float(frame.norms.amax().sqrt()) * unit, alpha))
-        x, basis = z * (unit / scale), None
-        if x.shape[1] > len(x) + classes:
-            basis = np.linalg.svd(z, full_matrices=True)[2][: len(x) + classes].T
-            x = x @ basis
-        return cls(x, frame.centre.numpy() * unit, scale, basis)
-
-    @property
-    def rounding(self) -> float:
-        """Margin to spare in these coordinates, so that none is missing in the input's."""
-        coarse = 64.0 * np.finfo(np.float64).eps * float(np.abs(self.centre).max()) / self.scale
-        return max(1e-10, coarse)
-
-    def out(self, z: Array) -> Array:
-        """To the input's coordinates."""
-        placed: Array = self.centre + (z if self.basis is None else z @ self.basis.T) * self.scale
-        return placed
-
-
-# Gradient descent of the hard-mined triplet loss on the points themselves: HNM Fig. 4.
+        problem = _Problem(coordinates, layout, alpha / scale, objective, rounding, rng, report)
+        z, method, lower = _solve(problem, starts)
+    for placed in (centre + near @ basis.T * scale for near in _repairs(problem, z)):
+        if separation(placed, layout.ids).margin >= alpha:
+            value = replace(problem, x=raw).value(placed)
+            lower = min(lower * scale, value)
+            return NearestSeparated(torch.from_numpy(placed), value, lower, method)
+    raise InputError("x", "points too close to tell apart", "a spread that float64 resolves")
 
 
 def gradient_descent_separated(
@@ -187,7 +121,8 @@ def gradient_descent_separated(
     steps, lr = check_int("steps", steps, 0), check_number("lr", lr, 0.0)
     ids = torch.from_numpy(layout.ids)
     mates = ids[:, None] == ids
-    loss = max(0.0, alpha - separation(raw, layout.ids).margin)
+    # L/4 <= d_haus for every α; a bound on the distance to separated points, not to the end point.
+    lower = hard_mined_loss(raw, layout.ids, alpha) / 4.0
     z = torch.from_numpy(raw.copy()).requires_grad_()
     for _ in range(steps):
         distance = pairwise_distances(z)
@@ -197,8 +132,512 @@ def gradient_descent_separated(
         (gradient,) = torch.autograd.grad(total, z)
         z = (z - lr * gradient).detach().requires_grad_()
     end = z.detach()
-    separated = separation(end, layout.ids).margin >= alpha
+    separated = is_triplet_separated(end, layout.ids, alpha)
     value = hausdorff_like(raw, end, layout.ids)
-    # L/4 <= d_haus for every α; a bound on the distance to separated points, not to this end point.
-    lower = loss / 4.0
     return NearestSeparated(end, value, lower, "gradient descent", separated)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Points centred and of unit scale, their classes, the margin and the distance to minimise."""
+
+    x: Array
+    layout: ClassLayout
+    alpha: float
+    objective: str
+    rounding: float  # margin to aim for above alpha, so that the answer is separated in float64
+    rng: np.random.Generator
+    report: Report
+
+    @cached_property
+    def distances(self) -> Array:
+        """All distances between the points as they are."""
+        return pairwise_distances(self.x).numpy()
+
+    def margin(self, z: Array) -> float:
+        """The largest α for which z is α-triplet-separated."""
+        return separation(z, self.layout.ids).margin
+
+    def value(self, z: Array) -> float:
+        """d_haus (12) or d_iso (14) between the points as they are and z."""
+        if self.objective == "iso":
+            return isometric_error(self.x, z)
+        return hausdorff_like(self.x, z, self.layout.ids)
+
+    def scaled(self, z: Array) -> Array | None:
+        """z, scaled up if it must be, so that it is separated; None where scaling cannot do it.
+
+        Scaling by s multiplies the margin by s.
+        """
+        margin = self.margin(z)
+        goal = self.alpha + self.rounding
+        if 0.0 < margin < goal and self.alpha > 0.0:
+            middle = z.mean(axis=0)
+            z = middle + (z - middle) * (goal / margin) * (1.0 + 1e-12)
+            margin = self.margin(z)
+        return z if margin >= self.alpha else None
+
+    def repaired(self, z: Array) -> Array | None:
+        """z moved a little so that it is separated with some rounding to spare, or None.
+
+        Where the margin asked for is 0 the classes are _shrunk about their means: if A and B are
+        separated then every bisector of an a and a b has A on one side and B on the other, so that
+        shrinking takes them farther from each other, relative to their size.
+        """
+        if self.alpha > 0.0 or self.margin(z) >= self.rounding:
+            return self.scaled(z)
+        means = self.class_means(z)[self.layout.ids]
+        share = self.rounding
+        while share < 0.1:
+            tight = z + share * (means - z)
+            if self.margin(tight) >= self.rounding:
+                return tight
+            share *= 4.0
+        return None
+
+    def class_means(self, z: Array) -> Array:
+        """Mean of each class."""
+        total = np.add.reduceat(z[self.layout.order], self.layout.starts)
+        means: Array = total / self.layout.counts[:, None]
+        return means
+
+
+def _solve(problem: _Problem, starts: int | None) -> tuple[Array, str, float]:
+    """Nearly separated points in unit scale, how they were found, and a lower bound."""
+    n, dim = problem.x.shape
+    if dim == 1 and _line_orders(problem) <= _LINE_ORDERS:
+        z, value = _solve_line(problem)
+        # A gap for each neighbouring pair of classes was asked to be `rounding` wider than it must.
+        return z, "exact on the line", value - len(problem.layout.counts) * problem.rounding
+    lower = _certified_lower_bound(problem)
+    shrunk = _shrunk(problem)
+    size = n * (n - 1) // 2 * dim**2
+    if starts is None:
+        starts = 0 if size > _CONE_SIZE else min(_STARTS, max(2, _CONE_WORK // size))
+    if starts > 0:
+        separated = _convex_concave(problem, starts, lower, shrunk)
+        if separated is not None and problem.value(separated) < problem.value(shrunk):
+            return separated, "convex-concave", lower
+    return shrunk, "shrink", lower
+
+
+def _repairs(problem: _Problem, z: Array) -> Iterator[Array]:
+    """z, then z with ever more margin to spare for what the input's coordinates are rounded to."""
+    yield z
+    for grow in (1e2, 1e4, 1e6):
+        repaired = replace(problem, rounding=problem.rounding * grow).repaired(z)
+        if repaired is not None:
+            yield repaired
+    if problem.alpha == 0.0:
+        yield problem.class_means(problem.x)[problem.layout.ids]
+
+
+def _line_orders(problem: _Problem) -> int:
+    """How many linear programs `_solve_line` would solve."""
+    orders = math.factorial(len(problem.layout.counts))
+    if problem.objective == "haus":
+        return orders
+    # An order and its mirror image are the same to an isometric error.
+    return orders * math.prod(math.factorial(k) for k in problem.layout.counts.tolist()) // 2
+
+
+def _solve_line(problem: _Problem) -> tuple[Array, float]:
+    """Exact on a line: the nearest separated points, and how far the linear program says they are.
+
+    One small linear program for each order of the points.
+    """
+    best_value, best = math.inf, problem.x
+    total = _line_orders(problem)
+    programs = _isometric if problem.objective == "iso" else _displaced
+    for done, (value, z) in enumerate(programs(problem), 1):
+        problem.report(done, total)
+        if value < best_value:
+            best_value, best = value, z
+    return best, best_value
+
+
+def _displaced(problem: _Problem) -> Iterator[tuple[float, Array]]:
+    """Smallest largest move, for each order of the classes.
+
+    Inside a class the order may be kept (swapping two targets never helps), and the best target of
+    a point is the nearest one of its class's interval [low, high].
+    """
+    x, layout = problem.x[:, 0], problem.layout
+    classes = len(layout.counts)
+    first = np.minimum.reduceat(x[layout.order], layout.starts)
+    last = np.maximum.reduceat(x[layout.order], layout.starts)
+    identity = np.eye(2 * classes + 1)
+    low, high, move = identity[:classes], identity[classes:-1], identity[-1]
+    # low <= first + move, high >= last - move, low <= high.
+    fixed = [low - move, -high - move, low - high]
+    fixed_rhs = np.concatenate([first, -last, np.zeros(classes)])
+    for order in permutations(range(classes)):
+        rows = [
+            length - (low[b] - high[a])  # gap >= length of either + alpha
+            for a, b in pairwise(order)
+            for length in (high[a] - low[a], high[b] - low[b])
+        ]
+        rhs = np.concatenate([fixed_rhs, np.full(len(rows), -problem.alpha - problem.rounding)])
+        v = _minimise(move, np.vstack([*fixed, *rows]), rhs)
+        ends = v[:classes][layout.ids], v[classes:-1][layout.ids]
+        yield float(v[-1]), np.clip(x, *ends)[:, None]
+
+
+def _isometric(problem: _Problem) -> Iterator[tuple[float, Array]]:
+    """Smallest largest change of a distance, for each order of the points that keeps classes whole.
+
+    With the order fixed every distance is a sum of gaps; the gaps and the change are the unknowns.
+    """
+    n, ids = len(problem.x), problem.layout.ids
+    members = [problem.layout.members(c).tolist() for c in range(len(problem.layout.counts))]
+    left, right = np.triu_indices(n, 1)
+    # Distance between ranks i < j: the gaps i, ..., j - 1. The last unknown is the change.
+    column = np.arange(n)
+    spans = ((column >= left[:, None]) & (column < right[:, None])).astype(float)
+    identity = np.eye(n)
+    change = identity[-1]
+    for classes in permutations(range(len(members))):
+        for parts in product(*(permutations(members[c]) for c in classes)):
+            order = np.array([i for part in parts for i in part])
+            if order[0] > order[-1]:
+                continue
+            target = problem.distances[order[left], order[right]]
+            ends = np.flatnonzero(np.diff(ids[order]))  # the gap after rank e parts two classes
+            bounds = np.concatenate([[-1], ends, [n - 1]])
+            # The length of each class is the sum of its gaps.
+            lengths = [identity[lo + 1 : hi].sum(axis=0) for lo, hi in pairwise(bounds)]
+            rows = [
+                length - identity[e]
+                for e, both in zip(ends, pairwise(lengths), strict=True)
+                for length in both
+            ]
+            margins = np.full(len(rows), -problem.alpha - problem.rounding)
+            rhs = np.concatenate([target, -target, margins])
+            v = _minimise(change, np.vstack([spans - change, -spans - change, *rows]), rhs, 0.0)
+            z = np.empty((n, 1))
+            z[order, 0] = np.concatenate([[0.0], np.cumsum(v[:-1])])
+            yield float(v[-1]), z
+
+
+def _minimise(cost: Array, rows: Array, rhs: Array, low: float | None = None) -> Array:
+    """argmin of cost·v subject to rows·v <= rhs; every program here is feasible and bounded."""
+    from scipy.optimize import linprog
+
+    bounds = [(low, None)] * (len(cost) - 1) + [(0.0, None)]
+    answer = linprog(cost, rows, rhs, bounds=bounds, method="highs")
+    if answer.status != 0:
+        raise RuntimeError(f"the linear program of an order was not solved: {answer.message}")
+    solution: Array = answer.x
+    return solution
+
+
+_GRAM_SIZE = 42  # points plus dimensions: the program then takes up to two seconds
+_TOLERANCE = 1e-7  # taken off a semidefinite program's dual value, far above its residuals
+
+
+def _certified_lower_bound(problem: _Problem) -> float:
+    """A distance that no separated points can be nearer than.
+
+    For every α, L/2 <= d_iso and d_iso/2 <= d_haus. Small sets get a semidefinite bound too.
+    """
+    loss = hard_mined_loss(problem.x, problem.layout.ids, problem.alpha)
+    if problem.objective == "iso":
+        return loss / 2.0
+    simple = loss / 4.0
+    return max(simple, _gram_bound(problem)) if sum(problem.x.shape) <= _GRAM_SIZE else simple
+
+
+def _gram_bound(problem: _Problem) -> float:
+    """Smallest largest move when the points may use any number of dimensions.
+
+    With G the Gram matrix of the points z, squared distances are linear in G, separation implies
+    d²(a, p) <= t_a and t_a + α² <= d²(a, n), and G ⪰ z zᵀ is all that is kept of G = z zᵀ.
+    Unknowns: the upper triangle of [[I, zᵀ], [z, G]] by columns, the t, and the squared move.
+    """
+    from scipy import sparse
+
+    x, ids = problem.x, problem.layout.ids
+    n, dim = x.shape
+    triangle = (dim + n) * (dim + n + 1) // 2
+    unknown = sparse.identity(triangle + n + 1, format="csr")  # a row for each
+
+    def entry(i: Array, j: Array) -> Any:
+        high = np.maximum(i, j)
+        return unknown[high * (high + 1) // 2 + np.minimum(i, j)]
+
+    point, move = dim + np.arange(n), np.full(n, triangle + n)
+    a, b = np.divmod(np.arange(n * n), n)  # the anchor is a positive of its own: t_a >= 0
+    mates = ids[a] == ids[b]
+    squares = entry(point[a], point[a]) + entry(point[b], point[b]) - 2 * entry(point[a], point[b])
+    separated = sparse.diags(np.where(mates, 1.0, -1.0)) @ (squares - unknown[triangle + a])
+    products = _row_products(x) @ entry(np.tile(np.arange(dim), n), np.repeat(point, dim))
+    moved = entry(point, point) - 2 * products - unknown[move]
+    # The corner is the identity; then the whole triangle is positive semidefinite.
+    i, j = np.triu_indices(dim)
+    scale = np.full(triangle, math.sqrt(2.0))
+    scale[np.cumsum(np.arange(1, dim + n + 1)) - 1] = 1.0  # the diagonal
+    whole = sparse.diags(-scale) @ unknown[:triangle]
+    margins = np.where(mates, 0.0, -(problem.alpha**2))
+    answer = _cone_program(
+        unknown[move[0]].toarray()[0],
+        sparse.vstack([separated, moved, entry(i, j), whole]),
+        np.concatenate([margins, -np.square(x).sum(axis=1), i == j, np.zeros(triangle)]),
+        [("Nonnegative", n * n + n), ("Zero", len(i)), ("PSDTriangle", dim + n)],
+    )
+    if str(answer.status) != "Solved":
+        return 0.0
+    return math.sqrt(max(0.0, float(answer.obj_val_dual) - _TOLERANCE))
+
+
+def _row_products(vectors: Array) -> Any:
+    """The sparse matrix that takes rows z_k, one below the other, to vectors_k·z_k."""
+    from scipy import sparse
+
+    count, dim = vectors.shape
+    ends = np.arange(0, count * dim + 1, dim)
+    return sparse.csr_matrix((vectors.ravel(), np.arange(count * dim), ends))
+
+
+def _cone_program(cost: Array, rows: Any, rhs: Array, cones: Sequence[tuple[str, int]]) -> Any:
+    """Clarabel's answer: argmin of cost·v with rhs - rows·v in the product of the cones."""
+    from scipy import sparse
+
+    clarabel = import_extra("clarabel", extra="geometry")
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads = False, 1
+    kinds = [getattr(clarabel, f"{name}ConeT")(size) for name, size in cones]
+    quadratic = sparse.csc_matrix((len(cost), len(cost)))
+    matrix = sparse.csc_matrix(rows)
+    return clarabel.DefaultSolver(quadratic, cost, matrix, rhs, kinds, settings).solve()
+
+
+_SPARE = 2e-9  # margin asked for beyond alpha: what the cone solver's tolerance may lose
+_WEIGHTS = (2.0, 10.0)  # of the slack in the first steps: a bad start need not give up its shape
+_FULL_WEIGHT = 50.0
+_CLOSE = 1e-3  # a start this near to the lower bound ends the search for others
+
+Run = tuple[float, Array]  # what it reached (inf: not separated) and where
+
+
+def _convex_concave(problem: _Problem, starts: int, bound: float, warm: Array) -> Array | None:
+    """The best separated points over the starts, or None; stops early at the lower bound.
+
+    Each step of the convex-concave procedure is a cone program.
+    """
+    step = _Step(problem)
+    finalists = 3 if starts >= 8 else 1
+    runs: list[Run] = []
+    for k, start in zip(range(starts), _starts(problem, warm), strict=False):
+        runs.append(_descend(step, start, bound, 10, 1e-3))
+        problem.report(k + 1, starts + finalists)
+        if runs[-1][0] <= bound * (1.0 + _CLOSE):
+            break
+    runs.sort(key=lambda run: run[0])
+    # Only the most promising runs are followed to the end.
+    for k in range(min(finalists, len(runs))):
+        runs.append(_descend(step, runs[k][1], bound, 60, 1e-6))
+        problem.report(starts + k + 1, starts + finalists)
+    value, z = min(runs, key=lambda run: run[0])
+    return problem.repaired(z) if value < math.inf else None
+
+
+def _descend(step: _Step, start: Array, bound: float, steps: int, tolerance: float) -> Run:
+    """Steps from one start until they gain less than the tolerance."""
+    z, before, reached = start, math.inf, math.inf
+    for k in range(steps):
+        weight = _WEIGHTS[k] if k < len(_WEIGHTS) else _FULL_WEIGHT
+        answer = step(z, weight)
+        if answer is None:
+            break
+        z, value, slack = answer
+        reached = value if slack <= 1e-6 else math.inf
+        if reached <= bound * (1.0 + 1e-8):
+            break
+        if weight == _FULL_WEIGHT:
+            total = value + weight * slack
+            if before - total <= tolerance * total:
+                break
+            before = total
+    return reached, z
+
+
+def _starts(problem: _Problem, warm: Array) -> Iterator[Array]:
+    """Classes _shrunk about their jittered means; generic starts get stuck much higher.
+
+    Distances, unlike places, often need to change so little that the points themselves do.
+    """
+    x, rng = problem.x, problem.rng
+    if problem.objective == "iso":
+        yield x + 1e-3 * rng.standard_normal(x.shape)
+    yield warm
+    means = problem.class_means(x)
+    while True:
+        for jitter in (0.0, 0.05, 0.15, 0.4):
+            centres = (means + jitter * rng.standard_normal(means.shape))[problem.layout.ids]
+            share = rng.uniform(0.3, 1.0)
+            yield x + share * (centres - x) + 1e-3 * rng.standard_normal(x.shape)
+        yield x + rng.choice([0.05, 0.2, 0.5]) * rng.standard_normal(x.shape)
+
+
+class _Step:
+    """One step. Unknowns: the points, a radius for each anchor, a length for each pair of
+    classmates, the objective, and a slack by which a bad start may still miss the margin.
+    """
+
+    def __init__(self, problem: _Problem) -> None:
+        from scipy import sparse
+
+        n, dim = problem.x.shape
+        self.rng = problem.rng
+        i, j = self.ends = np.triu_indices(n, 1)
+        mates = problem.layout.ids[i] == problem.layout.ids[j]
+        within, across = np.flatnonzero(mates), np.flatnonzero(~mates)
+        unknown = sparse.identity(n * dim + n + len(within) + 2, format="csr")  # a row for each
+        points, others = unknown[: n * dim], unknown[n * dim :]
+        radius, length = others[:n], others[n:-2]
+        coordinates = np.arange(n * dim).reshape(n, dim)
+        self.apart = points[coordinates[i].ravel()] - points[coordinates[j].ravel()]
+        # radius + alpha <= u·(z_i - z_j) + slack; the directions u are given to each step
+        slack = unknown[np.full(len(across), -1)]
+        directed = [radius[i[across]] - slack, radius[j[across]] - slack]
+        goal = problem.alpha + _SPARE + problem.rounding
+        pairs, bounds = [across, across], [np.full(2 * len(across), -goal)]
+        if problem.objective == "iso":
+            # distance - value <= u·(z_i - z_j) and ‖z_i - z_j‖ <= distance + value
+            distance = problem.distances[i, j]
+            directed.append(-unknown[np.full(len(i), -2)])
+            pairs.append(np.arange(len(i)))
+            bounds.append(-distance)
+            moved, origin, extra = self.apart, np.zeros((len(i), dim)), distance
+        else:
+            # ‖z_i - x_i‖ <= value
+            moved, origin, extra = points, problem.x, np.zeros(n)
+        # length of a pair <= radius of either end
+        plain = [length - radius[i[within]], length - radius[j[within]], -radius, -unknown[-2:]]
+        # ‖z_i - z_j‖ <= length of the pair
+        inside = self.apart[np.arange(len(i) * dim).reshape(-1, dim)[within].ravel()]
+        value = unknown[np.full(len(extra), -2)]
+        cones = [_second_order(length, inside, dim), _second_order(value, moved, dim)]
+        self.pairs = np.concatenate(pairs)
+        self.rows = sparse.vstack([*directed, *plain, *cones], format="csr")
+        linear = len(self.pairs) + 2 * len(within) + n + 2
+        lengths = np.zeros(linear - len(self.pairs) + len(within) * (dim + 1))
+        self.rhs = np.concatenate([*bounds, lengths, np.c_[extra, -origin].ravel()])
+        second_order = [("SecondOrder", dim + 1)] * (len(within) + len(extra))
+        self.cones = [("Nonnegative", linear), *second_order]
+
+    def __call__(self, z: Array, weight: float) -> tuple[Array, float, float] | None:
+        """The best points for the directions of z, what they reach, and the slack they need."""
+        i, j = self.ends
+        direction = z[i] - z[j]
+        lost = np.linalg.norm(direction, axis=1) < 1e-9
+        direction[lost] = self.rng.standard_normal((int(lost.sum()), z.shape[1]))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        products = (_row_products(direction) @ self.apart)[self.pairs]
+        products.resize(self.rows.shape)
+        cost = np.zeros(self.rows.shape[1])
+        cost[-2:] = 1.0, weight
+        answer = _cone_program(cost, self.rows - products, self.rhs, self.cones)
+        v = np.array(answer.x)
+        if str(answer.status) not in ("Solved", "AlmostSolved") or not np.isfinite(v).all():
+            return None
+        return v[: z.size].reshape(z.shape), float(v[-2]), float(v[-1])
+
+
+def _second_order(heads: Any, tails: Any, dim: int) -> Any:
+    """Rows of second-order cones: minus a head, then minus the `dim` rows whose norm it bounds."""
+    from scipy import sparse
+
+    count = heads.shape[0]
+    order = np.c_[np.arange(count), count + np.arange(count * dim).reshape(count, dim)]
+    return -sparse.vstack([heads, tails], format="csr")[order.ravel()]
+
+
+_GRID = 10  # shares of the largest radius tried first
+_SECTIONS = 6  # then the best one's neighbourhood is cut by a third this many times
+
+
+def _shrunk(problem: _Problem) -> Array:
+    """Classes shrunk towards the centres of their enclosing balls until they are separated.
+
+    Without an optimiser, in some twenty passes over the distances, so at any size.
+    """
+    x, ids = problem.x, problem.layout.ids
+    classes = range(len(problem.layout.counts))
+    balls = [_enclosing_ball(x[problem.layout.members(c)]) for c in classes]
+    centres, radii = (np.array(part) for part in zip(*balls, strict=True))
+    attempts: dict[float, tuple[float, Array]] = {}
+
+    def attempt(share: float) -> float:
+        """Value after moving every class by at most `share` of the largest radius; inf if none."""
+        if share not in attempts:
+            reach = np.minimum(1.0, share * radii.max() / np.maximum(radii, 1e-300))[ids][:, None]
+            # Written so that a reach of 1 puts the members of a class on exactly one point.
+            z = problem.scaled((1.0 - reach) * x + reach * centres[ids])
+            attempts[share] = (math.inf, x) if z is None else (problem.value(z), z)
+            problem.report(len(attempts), _GRID + 1 + 2 * _SECTIONS)
+        return attempts[share][0]
+
+    best = min(np.linspace(0.0, 1.0, _GRID + 1).tolist(), key=attempt)
+    low, high = max(best - 1.0 / _GRID, 0.0), min(best + 1.0 / _GRID, 1.0)
+    for _ in range(_SECTIONS):
+        left, right = low + (high - low) / 3.0, high - (high - low) / 3.0
+        if attempt(left) <= attempt(right) < math.inf:
+            high = right
+        else:
+            low = left
+    candidates = [*attempts.values()]
+    if problem.alpha > 0.0:
+        candidates += [(problem.value(z[ids]), z[ids]) for z in _spread(problem, centres)]
+    return min(candidates, key=lambda candidate: candidate[0])[1]
+
+
+def _enclosing_ball(points: Array, iterations: int = 300) -> tuple[Array, float]:
+    """Centre and radius of a ball around the points, within a few percent of the smallest one."""
+    centre = points.mean(axis=0)
+    best, radius = centre, float(np.linalg.norm(points - centre, axis=1).max())
+    for k in range(iterations if len(points) > 2 else 0):
+        away = np.linalg.norm(points - centre, axis=1)
+        far = int(away.argmax())
+        if away[far] < radius:
+            best, radius = centre, float(away[far])
+        centre = centre + (points[far] - centre) / (k + 2)
+    return best, radius
+
+
+def _spread(problem: _Problem, centres: Array) -> Iterator[Array]:
+    """Centres of classes pushed at least the margin apart, in two ways."""
+    goal = (problem.alpha + problem.rounding) * (1.0 + 1e-9)
+    yield _pushed_along_a_line(centres, goal)
+    direction = problem.rng.standard_normal(centres.shape)
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    low, high, apart = 0.0, 4.0 * goal, None
+    for _ in range(20):
+        middle = 0.5 * (low + high)
+        z = centres + middle * direction
+        distance = pairwise_distances(z).numpy()
+        np.fill_diagonal(distance, np.inf)
+        if distance.min() >= goal:
+            high, apart = middle, z
+        else:
+            low = middle
+    if apart is not None:
+        yield apart
+
+
+def _pushed_along_a_line(centres: Array, goal: float) -> Array:
+    """Moved along the main axis, as little as makes neighbours there `goal` apart."""
+    middle = centres - centres.mean(axis=0)
+    axis = np.linalg.svd(middle, full_matrices=False)[2][0]
+    along = middle @ axis
+    order = np.argsort(along, kind="stable")
+    steps = goal * np.arange(len(order))
+    # Coordinates minus steps must not decrease; halfway between the two running extremes is the
+    # nearest such sequence in the largest-move sense.
+    free = along[order] - steps
+    up = np.maximum.accumulate(free)
+    down = np.minimum.accumulate(free[::-1])[::-1]
+    target = np.empty_like(along)
+    target[order] = 0.5 * (up + down) + steps
+    moved: Array = centres + (target - along)[:, None] * axis
+    return moved

@@ -21,9 +21,7 @@ from uncollapse.distances import (
 __all__ = ["Separation", "hard_mined_loss", "is_triplet_separated", "separation"]
 
 _TILE = 1024
-_FEW = (
-    32  # up to so many members a class's distances are taken by differences, not in its own frame
-)
+_FEW = 32  # members of a class up to which distances are taken by differences, not in a frame
 _ROUNDING = 1e-12  # relative, of a squared distance by differences in float64
 _EXACT_ROWS = 1 << 21  # float64 distances held at a time while deciding between candidates
 
@@ -80,24 +78,22 @@ def hard_mined_loss(x: ArrayLike, labels: ArrayLike, alpha: float = 0.0) -> floa
 def _decide(x: Tensor, layout: ClassLayout, anchors: Array) -> Separation:
     """The exact margin among these anchors (ascending), by float64 distances."""
     wide, ids = x.double(), torch.from_numpy(layout.ids)
-    best: Separation | None = None
+    best = Separation(np.inf, -1, -1, -1)
     step = max(1, _EXACT_ROWS // len(x))
     for i in range(0, len(anchors), step):
         rows = torch.from_numpy(anchors[i : i + step])
+        each = torch.arange(len(rows))
         distance = pairwise_distances(wide[rows], wide)
         same = ids[rows][:, None] == ids
         # The anchor's distance to itself is the float 0 it should be, not a rounding of it.
-        distance[torch.arange(len(rows)), rows] = 0.0
+        distance[each, rows] = 0.0
         positive = row_argmin(-distance.masked_fill(~same, -1.0))
         negative = row_argmin(distance.masked_fill(same, torch.inf))
-        each = torch.arange(len(rows))
         margin = distance[each, negative] - distance[each, positive]
         a = int(margin.numpy().argmin())  # torch promises no order among equals
-        if best is None or margin[a] < best.margin:
-            found = int(rows[a]), int(positive[a]), int(negative[a])
-            best = Separation(float(margin[a]), *found)
-    if best is None:
-        raise RuntimeError("no anchor was left to decide between")
+        if margin[a] < best.margin:
+            triplet = int(rows[a]), int(positive[a]), int(negative[a])
+            best = Separation(float(margin[a]), *triplet)
     return best
 
 
@@ -145,8 +141,8 @@ def _farthest_positive_squares(frame: Frame, layout: ClassLayout) -> tuple[Array
     if len(few):
         column = np.arange(layout.counts[few].max())
         mates = layout.starts[few, None] + np.minimum(column, layout.counts[few, None] - 1)
-        rows = np.flatnonzero(layout.row_counts[layout.order] <= _FEW)
         mates = np.repeat(mates, layout.counts[few], axis=0)
+        rows = np.flatnonzero(layout.row_counts[layout.order] <= _FEW)
         square = frame.squares(torch.from_numpy(rows), torch.from_numpy(mates))
         far[rows] = square.amax(dim=1).numpy()
         slack[rows] = far[rows] * _ROUNDING

@@ -41,8 +41,8 @@ def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -
         return ""
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
-    found = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)
-    return "; ".join(filter(None, (found.cause, *facts, found.sentence)))
+    advice = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)
+    return "; ".join(filter(None, (advice.cause, *facts, advice.sentence)))
 
 
 def advise_on(
@@ -76,10 +76,10 @@ def _network(settings: RunSettings, dim: int | None, axes: int | None) -> Advice
     if own.positives is None and own.scale_free is None:  # not known, or no miner yet
         usual = "hard positives are the usual cause"
         return Advice(cause, _try(["positives = easy", _slower(settings)]), usual)
-    ranked = [one for one in rank_strategies(own, settings) if one.lr_factor == 1.0]
+    ranked = [each for each in rank_strategies(own, settings) if each.lr_factor == 1.0]
     if not shrinks and settings.positives is not None:  # it is not the positives
-        ranked = [one for one in ranked if one.positives == own.positives] or ranked
-    words = [_in_words(own, one) for one in ranked[:2]]
+        ranked = [each for each in ranked if each.positives == own.positives] or ranked
+    words = [_in_words(own, each) for each in ranked[:2]]
     sentence = _try(words if shrinks and words else [*words, _slower(settings)])
     return Advice(cause, sentence, _why(settings, shrinks))
 
@@ -98,11 +98,11 @@ def _why(settings: RunSettings, shrinks: bool) -> str:
 
 def _in_words(own: Strategy, then: Strategy) -> str:
     changed = {key.split(".")[1]: value for key, value in changed_keys(own, then).items()}
-    said = [
+    changes = [
         f"{key} = {str(value).lower() if value in (True, False) else value}"
         for key, value in changed.items()
     ]
-    return " with ".join([said[0], " and ".join(said[1:])] if len(said) > 1 else said)
+    return " with ".join([changes[0], " and ".join(changes[1:])] if len(changes) > 1 else changes)
 
 
 def _class(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
@@ -131,9 +131,9 @@ def _diverging(settings: RunSettings, dim: int | None, axes: int | None) -> Advi
 
 
 def _cone(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
-    found = _network(settings, dim, axes)
+    advice = _network(settings, dim, axes)
     return replace(
-        found, sentence=f"{found.sentence}, and subtract the mean before rows are normalised"
+        advice, sentence=f"{advice.sentence}, and subtract the mean before rows are normalised"
     )
 
 

@@ -247,17 +247,14 @@ def forecast(
     must be newly initialised). `loss_fn` is the triplet loss to ask about: by default batch-hard
     with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells.
     Where it has a memory, drifts are those with a full one, of other samples through the same
-    network. `several_modes` says whether the classes have several modes, which a recommended
-    strategy must then keep; by default that is so where the data has `fine_labels` that divide a
-    class.
-    Shapes that the data cannot fill (fewer classes than P, or K beyond the largest class in a batch
-    beyond all samples) are left out; `InputError` where that leaves none.
+    network. `several_modes`: a recommended strategy must keep the modes of a class; by default
+    where the data has `fine_labels` that divide a class. Shapes that the data cannot fill
+    (fewer classes than P, or K beyond the largest class in a batch beyond all samples) are left
+    out; `InputError` where that leaves none.
     """
     loss_fn = loss_fn or TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     check_number("c", c, 0.0)
-    check_int("batches", batches)
-    check_int("probe_steps", probe_steps, 0)
-    _check_inputs(loss_fn, data)
+    _check_inputs(loss_fn, data, batches, probe_steps)
     shapes, networks = _shapes(data, p, k), _networks(model, dim)
     several = finer_classes(data) if several_modes is None else several_modes
     settings = replace(RunSettings.of(loss_fn), several_modes=several)
@@ -289,7 +286,9 @@ def forecast(
     return Forecast(tuple(cells), tuple(extra), c, several, settings)
 
 
-def _check_inputs(loss_fn: object, data: object) -> None:
+def _check_inputs(loss_fn: object, data: object, batches: int, probe_steps: int) -> None:
+    check_int("batches", batches)
+    check_int("probe_steps", probe_steps, 0)
     if not isinstance(innermost(loss_fn), TripletLoss):
         allowed = "a TripletLoss, also in an IdentityLoss or other wrapper, or None for batch-hard"
         raise InputError("loss_fn", type(loss_fn).__name__, allowed)

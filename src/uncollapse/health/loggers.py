@@ -140,9 +140,12 @@ class MlflowLogger:
             self.client.update_run(run_id, status="RUNNING")
         else:
             called = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "uncollapse")
-            found = self.client.get_experiment_by_name(called)
-            place = self.client.create_experiment(called) if found is None else found.experiment_id
-            run_id = self.client.create_run(place, run_name=name).info.run_id
+            known = self.client.get_experiment_by_name(called)
+            if known is None:
+                experiment_id = self.client.create_experiment(called)
+            else:
+                experiment_id = known.experiment_id
+            run_id = self.client.create_run(experiment_id, run_name=name).info.run_id
         self.run_id: str | None = run_id
 
     def log(self, scalars: Mapping[str, float], step: int) -> None:

@@ -170,7 +170,7 @@ class SentenceLoss(nn.Module):
         """Beside the trainer's checkpoint, what it does not know of."""
         if not getattr(state, "is_world_process_zero", True):
             return
-        with written_aside(_place(args, state)) as aside:
+        with written_aside(_checkpoint_file(args, state)) as aside:
             torch.save(self.training_state(), aside)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
@@ -227,11 +227,11 @@ class SentenceLoss(nn.Module):
         )
         if state.global_step == 0:
             return
-        place = _place(args, state)
-        if place.is_file():
-            self.load_training_state(place)
+        path = _checkpoint_file(args, state)
+        if path.is_file():
+            self.load_training_state(path)
         else:
-            _log.warning("no %s: monitor and guard begin anew at step %d", place, state.global_step)
+            _log.warning("no %s: monitor and guard begin anew at step %d", path, state.global_step)
 
 
 class _Rows(nn.Module):
@@ -243,8 +243,8 @@ class _Rows(nn.Module):
 
     def forward(self, features: Sequence[Mapping[str, Any]]) -> Tensor:
         # A copy: modules add what they compute to the dict they are given.
-        found = [self.model(dict(column)) for column in features]
-        return torch.cat([column["sentence_embedding"] for column in found])
+        outputs = [self.model(dict(column)) for column in features]
+        return torch.cat([column["sentence_embedding"] for column in outputs])
 
 
 def _keep_rate(scheduler: Any, optimizer: Any, change: float) -> None:
@@ -257,7 +257,7 @@ def _keep_rate(scheduler: Any, optimizer: Any, change: float) -> None:
         group["lr"] = rate * change
 
 
-def _place(args: Any, state: Any) -> Path:
+def _checkpoint_file(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}" / _FILE
 
 

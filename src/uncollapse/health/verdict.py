@@ -124,7 +124,7 @@ class Reference:
         """What a user may call a reference: a state, its scale, or its diameter alone."""
         if isinstance(given, Health):
             known = (given.cdnv, given.fine_agreement, given.fine_chance)
-            numbers = (math.nan if one is None else one for one in known)
+            numbers = (math.nan if value is None else value for value in known)
             return cls(given.diameter, given.spread, *numbers)
         if given is None or isinstance(given, Reference):
             return given

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 import torch
@@ -14,27 +14,10 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse.distances.batch import Batch
+from uncollapse.distances.batch import Batch as Batch
 from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
-
-__all__ = [
-    "Batch",
-    "Choice",
-    "Count",
-    "DistanceChoice",
-    "Elements",
-    "Loss",
-    "LossInfo",
-    "Named",
-    "Number",
-    "TupleLoss",
-    "TupleWrapper",
-    "Wrapper",
-    "innermost",
-    "without_autocast",
-]
 
 Named = Triplets | Pairs | None  # the tuples a loss is given; None: it chooses them itself
 Value = TypeVar("Value", float, int, str)
@@ -408,3 +391,41 @@ def innermost(loss: object) -> object:
 def _labels_of(batch: Batch, named: Named) -> tuple[Tensor | None, Tensor | None]:
     """Labels to take every tuple of, where none are named; named tuples are checked already."""
     return (batch.labels, batch.ref_labels) if named is None else (None, None)
+
+
+def attach(
+    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
+) -> Tensor:
+    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
+
+    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
+    as slow as it may be: it is asked where the gradient's own derivative is wanted.
+    """
+    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
+    scalar = value.to(batch.rows.dtype)
+    return _Attach.apply(batch.rows, scalar, given, batch, plain)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Attach(torch.autograd.Function):
+    """Value and gradient were computed together; backward only scales the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        value: Tensor,
+        gradient: Tensor,
+        batch: Batch,
+        plain: Callable[[Batch], Tensor],
+    ) -> Tensor:
+        ctx.save_for_backward(rows, gradient)
+        ctx.batch, ctx.plain = batch, plain
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
+        rows, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled() and rows.requires_grad:  # a second derivative is wanted
+            value = ctx.plain(replace(ctx.batch, rows=rows))
+            (gradient,) = torch.autograd.grad(value, rows, create_graph=True)
+        return gradient * upstream, None, None, None, None

@@ -1,7 +1,5 @@
 """Circle loss: Sun et al. 2020, on pairs."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

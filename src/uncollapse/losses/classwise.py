@@ -30,20 +30,6 @@ from uncollapse.distances.tiles import (
     take_apart,
 )
 
-__all__ = [
-    "FAR",
-    "NONE",
-    "SMALLEST",
-    "ByClass",
-    "Rules",
-    "Weights",
-    "cross_class",
-    "dot",
-    "multi_similarity",
-    "pair_softmax",
-]
-
-
 Charge = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # as `PairSoftmax.charge`
 
 NONE = -1e30  # exponent of what is not there

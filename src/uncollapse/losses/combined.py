@@ -25,16 +25,6 @@ from uncollapse.losses.base import (
 from uncollapse.losses.on_graph import graph_rows
 from uncollapse.losses.proxies import NamedClasses, check_columns, parameter_rows
 
-__all__ = [
-    "NECKS",
-    "IdentityLoss",
-    "MultipleLosses",
-    "TrimmedLoss",
-    "smoothed_cross_entropy",
-    "standardised",
-    "trim",
-]
-
 
 class MultipleLosses(Wrapper):
     """Σ w_i L_i: any of the other losses, with a weight each.

@@ -1,7 +1,5 @@
 """Contrastive loss: EPS §3, HNM §5 (its minus sign is a misprint), Hadsell et al. 2006."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """ArcFace and CosFace: Deng et al. 2019 (3), Wang et al. 2018; sub-centres: Deng 2020."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any, ClassVar

@@ -17,16 +17,14 @@ from torch.nn import functional
 
 from uncollapse.distances.frame import Frame, on_host, short_squares
 from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, known_distances
-from uncollapse.losses.base import Batch, Named, TupleLoss
+from uncollapse.losses.base import Batch, Named, TupleLoss, attach
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot
-from uncollapse.losses.on_graph import HARDEST, attach
+from uncollapse.losses.on_graph import HARDEST
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Triplets
 
 if TYPE_CHECKING:
     from uncollapse.losses.triplet import TripletLoss
-
-__all__ = ["fast_triplets"]
 
 _ALL = Miner("all", "all")  # warns, once, why a batch has no triplet
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
@@ -35,7 +33,7 @@ _LOOKED_AT = 512  # distances that tell whether rows are coarse
 _PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
-def fast_triplets(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | None:
+def triplet_value(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | None:
     """The loss of a checked batch; None where its triplets must be listed on the graph."""
     labelled = batch.labels is not None and not batch.offset
     listed = loss.swap or loss.distance != "euclidean" or loss.scale_free == HARDEST

@@ -1,7 +1,5 @@
 """Margin loss: EPS §3, Wu et al. 2017 (4)-(6)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,13 +1,11 @@
 """Multi-similarity loss: Wang et al. 2019 (14), and its EPS form (EPS §5.2.2)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
 from uncollapse.losses.classwise import ByClass, Rules, Weights, multi_similarity
-from uncollapse.losses.on_graph import attach, cosines, pair_mask
+from uncollapse.losses.on_graph import cosines, pair_mask
 from uncollapse.mining.miner import Miner
 
 __all__ = ["MultiSimilarityLoss"]

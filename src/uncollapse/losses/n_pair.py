@@ -1,7 +1,5 @@
 """N-pair loss: Sohn 2016 (6); with easy positives, Xuan et al. 2020."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,16 +1,14 @@
 """NT-Xent or InfoNCE: Sohn 2016, van den Oord et al. 2018, Chen et al. 2020."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
 from uncollapse.losses.classwise import NONE, pair_softmax
-from uncollapse.losses.on_graph import attach, cosines, log_sum
+from uncollapse.losses.on_graph import cosines, log_sum
 
 __all__ = ["MultipleNegativesRankingLoss", "NTXentLoss", "PairSoftmax", "info_nce"]
 

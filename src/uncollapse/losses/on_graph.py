@@ -1,8 +1,5 @@
 """Distances, cosines, sums and means of a batch on the autograd graph, exact near collapse."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,23 +10,6 @@ from uncollapse.distances.batch import Batch
 from uncollapse.distances.frame import working_dtype
 from uncollapse.distances.tiles import difference_norms, known_distances
 from uncollapse.mining.miner import Miner
-
-__all__ = [
-    "HARDEST",
-    "attach",
-    "cosines",
-    "graph_rows",
-    "hardest_negative_mean",
-    "log_sum",
-    "log_sum_by",
-    "mean_or_zero",
-    "nonzero_mean",
-    "over_mean",
-    "pair_distances",
-    "pair_mask",
-    "seen_by_miner",
-    "unit_rows",
-]
 
 _NONE = -1e30  # exponent of what is not there
 _TINY = 1e-300
@@ -194,41 +174,3 @@ def mean_or_zero(loss: Tensor) -> Tensor:
 def nonzero_mean(loss: Tensor) -> Tensor:
     """Mean of the entries above 0, or a zero on the graph when there are none."""
     return loss.sum() / (loss.detach() > 0).sum().clamp(min=1)
-
-
-def attach(
-    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
-) -> Tensor:
-    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
-
-    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
-    as slow as it may be: it is asked where the gradient's own derivative is wanted.
-    """
-    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
-    scalar = value.to(batch.rows.dtype)
-    return _Attach.apply(batch.rows, scalar, given, batch, plain)  # type: ignore[no-any-return,no-untyped-call]
-
-
-class _Attach(torch.autograd.Function):
-    """Value and gradient were computed together; backward only scales the gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rows: Tensor,
-        value: Tensor,
-        gradient: Tensor,
-        batch: Batch,
-        plain: Callable[[Batch], Tensor],
-    ) -> Tensor:
-        ctx.save_for_backward(rows, gradient)
-        ctx.batch, ctx.plain = batch, plain
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
-        rows, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled() and rows.requires_grad:  # a second derivative is wanted
-            value = ctx.plain(replace(ctx.batch, rows=rows))
-            (gradient,) = torch.autograd.grad(value, rows, create_graph=True)
-        return gradient * upstream, None, None, None, None

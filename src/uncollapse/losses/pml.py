@@ -1,7 +1,5 @@
 """Losses and miners as classes of pytorch-metric-learning (PML), for wrappers that ask for one."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -16,18 +16,6 @@ from uncollapse.losses.classwise import SMALLEST
 from uncollapse.losses.on_graph import unit_rows
 from uncollapse.mining.tuples import as_pairs
 
-__all__ = [
-    "Compared",
-    "NamedClasses",
-    "ProxyLoss",
-    "check_columns",
-    "own_apart",
-    "parameter_rows",
-    "softmax_loss",
-    "unit_cosines",
-]
-
-
 _CLOSE = 0.04  # squared distances below it are measured by differences
 
 

@@ -1,7 +1,5 @@
 """Proxy-anchor loss: Kim et al. 2020."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """ProxyNCA: Movshovitz-Attias et al. 2017 (5), several proxies per class for easy positives."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """The losses a config can name: each a line here, all else is declared beside the loss itself."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any

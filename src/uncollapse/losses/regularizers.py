@@ -1,7 +1,5 @@
 """Regularizers: losses of a batch's rows as a whole, to add to any other loss."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any

@@ -1,7 +1,5 @@
 """Smooth-AP: Brown et al. 2020, average precision with sigmoids for the steps of a rank."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

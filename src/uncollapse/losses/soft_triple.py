@@ -1,7 +1,5 @@
 """SoftTriple loss: Qian et al. 2019, with several soft centres per class."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

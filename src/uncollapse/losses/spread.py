@@ -1,7 +1,5 @@
 """Supervised contrast with class-conditional InfoNCE, "spread": Chen et al. 2022."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Supervised contrastive loss: Khosla et al. 2020 (2); with easy positives, EPS §6."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

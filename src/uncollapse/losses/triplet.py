@@ -1,7 +1,5 @@
 """Triplet loss: HNM (4), EPS §3 (its D_{p,n} is a misprint of D_{a,n}), Schroff et al. 2015."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 
@@ -20,7 +18,7 @@ from uncollapse.losses.base import (
     Number,
     TupleLoss,
 )
-from uncollapse.losses.fast_triplets import fast_triplets
+from uncollapse.losses.fast_triplets import triplet_value
 from uncollapse.losses.on_graph import (
     HARDEST,
     graph_rows,
@@ -189,5 +187,5 @@ class TripletLoss(TupleLoss):
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch, without listing triplets where that can be."""
-        fast = fast_triplets(self, batch, tuples)
+        fast = triplet_value(self, batch, tuples)
         return super().value(batch, tuples) if fast is None else fast

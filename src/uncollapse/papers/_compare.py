@@ -6,7 +6,7 @@ The tables read forwards: paper, ours, difference (ours − paper), reproduced?
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uncollapse import charts
@@ -20,7 +20,6 @@ __all__ = [
     "BEFORE",
     "Claim",
     "Comparison",
-    "Course",
     "Score",
     "before_table",
     "change",
@@ -30,54 +29,18 @@ __all__ = [
 ]
 
 
-# The network before training beside the end, over seeds: who ends below where it began.
-
 BEFORE = "before training"
 
 
-@dataclass(frozen=True)
-class Course:
-    """A score of a method before training and at the end, one of each per seed.
-
-    >>> Course("Trip. + SH", "R@1", [49.7, 49.9], [37.0, 38.0]).sentence
-    'Trip. + SH ends below the network before training in R@1: 37.5 against 49.8, 2 of 2 seeds.'
-    """
-
-    method: str
-    metric: str
-    before: Sequence[float]
-    end: Sequence[float]
-
-    @property
-    def below(self) -> int:
-        """How many seeds end below their start."""
-        return sum(end < start for start, end in zip(self.before, self.end, strict=True))
-
-    @property
-    def sentence(self) -> str:
-        """That it ends below its start, if the mean does or a seed; else nothing."""
-        start, end = spread(self.before)[0], spread(self.end)[0]
-        if not self.below and not end < start:
-            return ""
-        count = len(self.end)
-        seeds = f"{self.below} of {count} seed{'s' * (count != 1)}"
-        if end < start:
-            said = f"in {self.metric}: {end:.1f} against {start:.1f}, {seeds}"
-        else:
-            mean = f"the mean is {end:.1f} against {start:.1f}"
-            said = f"in {self.metric} with {seeds}; {mean}"
-        return f"{self.method} ends below the network before training {said}."
-
-
-def before_table(courses: Iterable[Course], title: str = "") -> Table:
+def before_table(scores: Sequence[Score], title: str = "") -> Table:
     """One row per method and score; under it, those that end below their start."""
-    found = list(courses)
-    rows = [
-        [one.method, one.metric, with_std(one.before), with_std(one.end), _gap(one)]
-        for one in found
-    ]
+    rows = []
+    for score in scores:
+        gap = f"{spread(score.ours)[0] - spread(score.before)[0]:+z.1f}"
+        means = [with_std(score.before), with_std(score.ours)]
+        rows.append([score.method, score.metric, *means, gap])
     head = ["method", "score", BEFORE, "at the end", "end − before"]
-    return Table(head, rows, title, notes=[one.sentence for one in found if one.sentence])
+    return Table(head, rows, title, notes=[*filter(None, (s.ends_below for s in scores))])
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
@@ -102,10 +65,6 @@ def with_std(values: Sequence[float], decimals: int = 1) -> str:
     return mean if std == "nan" else f"{mean} ± {std}"
 
 
-def _gap(one: Course) -> str:
-    return f"{spread(one.end)[0] - spread(one.before)[0]:+z.1f}"
-
-
 _DIFFERENCE = "ours − paper"
 
 
@@ -116,6 +75,9 @@ class Score:
     `than` names the method that the paper compares it with in the same metric; the direction is
     the sign of the difference, seed by seed. `before` is what the network had before training, one
     per seed; empty where that is not shown.
+
+    >>> Score("Trip. + SH", "R@1", None, [37.0, 38.0], before=[49.7, 49.9]).ends_below
+    'Trip. + SH ends below the network before training in R@1: 37.5 against 49.8, 2 of 2 seeds.'
     """
 
     method: str
@@ -124,6 +86,18 @@ class Score:
     ours: Sequence[float]
     than: str | None = None
     before: Sequence[float] = ()
+
+    @property
+    def ends_below(self) -> str:
+        """A sentence where the mean or a seed ends below its start; else nothing."""
+        below = sum(end < start for start, end in zip(self.before, self.ours, strict=True))
+        start, end = spread(self.before)[0], spread(self.ours)[0]
+        if not below and not end < start:
+            return ""
+        seeds = f"{below} of {len(self.ours)} seed{'s' * (len(self.ours) != 1)}"
+        means = f"{end:.1f} against {start:.1f}"
+        told = f": {means}, {seeds}" if end < start else f" with {seeds}; the mean is {means}"
+        return f"{self.method} ends below the network before training in {self.metric}{told}."
 
 
 @dataclass(frozen=True)
@@ -250,8 +224,7 @@ class Comparison:
     def _below(self) -> list[str]:
         """Who ends below the network before training, by R@1."""
         judged = [s for s in self.scores if s.before and s.metric.endswith("R@1")]
-        found = [Course(s.method, s.metric, s.before, s.ours).sentence for s in judged]
-        return [sentence for sentence in found if sentence]
+        return [*filter(None, (score.ends_below for score in judged))]
 
     def _gap(self, score: Score) -> str:
         mean = spread(score.ours)[0]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import re
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import check_choice
-from uncollapse._base.files import DamagedFileError, read_csv, read_json, write_csv, write_json
+from uncollapse._base.files import DamagedFileError, read_csv, read_json, write_json
 from uncollapse._base.table import Table
 from uncollapse.data import describe
 
@@ -30,14 +29,11 @@ __all__ = [
     "Table",
     "Trace",
     "Used",
-    "first_words",
     "made_file",
     "read_made",
     "read_recorded",
-    "record",
     "short_title",
     "write_made",
-    "write_recorded",
 ]
 
 
@@ -235,38 +231,6 @@ class Recorded:
         )
 
 
-def record(made: MadeFile) -> Recorded:
-    """What is recorded of an item that was made."""
-    names, real = [], [bool(one["real"]) for one in made.used]
-    for one in made.used:
-        title = short_title(one["data"])
-        names.append(title if one["real"] else f"{title} (stand-in)")
-    # A dataset that is missing left a gap, or something stands in for it.
-    gaps = [f"no {short_title(name)}" for name in made.missing] if any(real) else []
-    word = "" if not real else "no" if not any(real) else "yes" if made.real else "part"
-    networks = dict.fromkeys(first_words(one["network"]) for one in made.used)
-    seeds = max((len(one["seeds"]) for one in made.used), default=0)
-    return Recorded(
-        made.item,
-        made.scale,
-        made.time,
-        ", ".join(dict.fromkeys([*names, *gaps])),
-        word,
-        str(seeds or ""),
-        "; ".join(networks),
-        made.date,
-    )
-
-
-def first_words(network: str) -> str:
-    """A network and its training in words, up to the first comma.
-
-    >>> first_words("a perceptron (32, 16), dim 4, 20 steps")
-    'a perceptron (32, 16)'
-    """
-    return re.split(r",(?![^(]*\))", network)[0]
-
-
 def read_recorded(path: Path = RECORDED) -> dict[str, Recorded]:
     """What was recorded, by item; nothing where there is no record."""
     if not path.is_file():
@@ -279,11 +243,6 @@ def read_recorded(path: Path = RECORDED) -> dict[str, Recorded]:
     except ValueError as error:
         raise DamagedFileError(path, str(error)) from None
     return {one.item: one for one in found}
-
-
-def write_recorded(found: Mapping[str, Recorded], path: Path = RECORDED) -> None:
-    """Write the record, in the order given."""
-    write_csv(path, [field.name for field in fields(Recorded)], map(astuple, found.values()))
 
 
 # Tables and pages as data, and as Markdown; `uncollapse.cli` shows them in a terminal.

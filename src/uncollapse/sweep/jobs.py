@@ -291,7 +291,7 @@ def drive(
 ) -> dict[str, Outcome]:
     """Make the runs on any engine; outcomes by name.
 
-    `on_outcome(job, outcome)` is told each that has ended when that is known.
+    `on_outcome(job, outcome)` is called for each that has ended, as soon as that is known.
 
     A job is taken from `jobs` when there is room for it, so a search may decide late. At most
     `most` runs are begun, and none after `deadline` (of `time.monotonic()`).

@@ -141,7 +141,7 @@ class Results:
             self.write()
 
     def write(self) -> list[Path]:
-        """Write the files, each aside and renamed."""
+        """Write the files, each atomically."""
         self._written = time.monotonic()
         rows = self.rows
         # The columns of a row that knows all of them stand in its order; an error comes last.

@@ -1,4 +1,4 @@
-"""From a config to the pieces of a run; each can be made alone and used in one's own loop."""
+"""From a config to the pieces of a run; each can be built alone and used in your own loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Save and restore checkpoints: written aside, renamed when whole, verified on load."""
+"""Save and restore checkpoints: renamed into place when whole, verified on load."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ def train(
     The folder must be new or empty unless `resume` is set; then the run goes on from its newest
     checkpoint that verifies, and ends with the weights and metrics it would have had uninterrupted
     (bit for bit on the CPU with the same number of threads). Ctrl-C finishes the step, saves and
-    stops. Everything is written aside and renamed: a crash costs at most the steps since the last
+    stops. Every file is written atomically: a crash costs at most the steps since the last
     checkpoint. One process owns the folder: a second one gets `InUseError`. An `owner` holds it
-    already; by default it is held while this function runs. `watch(step, values)` is told each line
-    of `metrics.jsonl` as it is written.
+    already; by default it is held while this function runs. `watch(step, values)` is called with
+    each line of `metrics.jsonl` as it is written.
     """
     run = Run(Path(out))
     device = pick_device(config.train.device)
@@ -93,7 +93,7 @@ def train(
 
 
 def _hold(held: ExitStack, owner: FolderOwner) -> None:
-    held.enter_context(owner)  # returns nothing, which is what the other ranks are told
+    held.enter_context(owner)  # returns nothing: what the other ranks get
 
 
 def _train(

@@ -92,8 +92,8 @@ def evaluate_splits(
     and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
     training; without `whole` of that share alone. The pairs of `checks` are verified as well:
     `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several ranks share
-    the work, and each gets the whole. With `rerank`, whose `progress` is told, whole searches have
-    `reranked/recall@1`, ... as well.
+    the work, and each gets the whole. With `rerank`, whose `progress` may be shown, whole searches
+    have `reranked/recall@1`, ... as well.
     """
     settings = settings or EvaluateConfig()
     scores: dict[str, dict[str, float]] = {}
@@ -164,9 +164,9 @@ def scores_of(
 
     The one evaluator of embeddings with labels, behind training, commands, pages and papers. Keys
     are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is of
-    k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of so many times the
-    clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with all
-    embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
+    k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of that many times
+    the clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with
+    all embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
     `NotFiniteError` for embeddings of a network that has diverged.
 
     >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])

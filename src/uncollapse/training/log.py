@@ -17,14 +17,14 @@ from uncollapse.training.manifest import Manifest
 
 __all__ = ["Log", "Watch", "repair_log"]
 
-Watch = Callable[[int, Mapping[str, Any]], None]  # told (step, values)
+Watch = Callable[[int, Mapping[str, Any]], None]  # called with (step, values)
 
 
 class Log:
     """The lines of a run. Opening drops what is past the offset; without a path nothing is written.
 
-    One rank writes; the others have a log without a path. `watch` is told each line written, and so
-    are the loggers of the config. A logger may fail: it is warned of and left out from then on.
+    One rank writes; the others have a log without a path. `watch` and the loggers of the config get
+    each line written. A logger may fail: it is warned of and left out from then on.
     """
 
     def __init__(

@@ -53,10 +53,10 @@ def settled_copy(
     statistics; what is frozen, or was loaded with weights, keeps its own.
     Network, loss and random state are left as they are; every rank may do this for itself.
     """
-    network, charge = copy.deepcopy(model), copy.deepcopy(loss).cpu()
+    network, loss = copy.deepcopy(model), copy.deepcopy(loss).cpu()
     for layer in network.modules():
         if isinstance(layer, SharedBatchNorm):
-            layer.ranks = ALONE  # whole batches, by whoever measures
+            layer.ranks = ALONE  # it sees whole batches here
     device = next(network.parameters(), torch.empty(0)).device
     average_statistics(network.train())
     labels = train.label_index
@@ -65,7 +65,7 @@ def settled_copy(
         for rows in itertools.islice(endless(build_sampler(config, train)), _BATCHES):
             z = network(train[rows][0].to(device)).float().cpu()
             batches.append((z, labels[rows], torch.as_tensor(rows)))
-        figures = _figures(batches, charge, config)
+        figures = _figures(batches, loss, config)
     return network.eval(), figures
 
 
@@ -135,11 +135,11 @@ def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> flo
     seen = []
     for z, labels, rows in batches:
 
-        def charge(given: Tensor, y: ArrayLike, ids: Tensor = rows) -> Tensor:
+        def batch_loss(given: Tensor, y: ArrayLike, ids: Tensor = rows) -> Tensor:
             value: Tensor = loss(given, y, sample_ids=ids)
             return value
 
-        gradient = batch_gradient(charge, z, labels, loss.normalize or has_unit_rows(z))
+        gradient = batch_gradient(batch_loss, z, labels, loss.normalize or has_unit_rows(z))
         seen.append(mode_rates(gradient, labels, MODE_NEIGHBOURS)[0])
     known = [value for value in seen if not math.isnan(value)]
     return sum(known) / len(known) if known else None
@@ -396,7 +396,7 @@ def measure_run(
 
     For runs of earlier versions, and those that have not ended. What was measured while a run
     trained is kept; otherwise the network at its start is built again from the config. `data_root`
-    says where the dataset is now. What a user should know is told to `warn`: measures that are
+    says where the dataset is now. `warn` is called with what a user should know: measures that are
     damaged and taken again, a checkpoint that cannot be used and the older one that is.
 
     Raises `DataError` without the dataset, `CheckpointError` without a checkpoint.
@@ -430,7 +430,7 @@ def start_network(run: Run, config: Config | None = None) -> nn.Module:
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
-    """At most so many rows, as even over the finest labels as these allow, always the same."""
+    """At most `most` rows, as even over the finest labels as these allow, always the same."""
     labels = data.labels if data.fine_labels is None else data.fine_labels
     ids = torch.unique(labels, return_inverse=True)[1].numpy()
     return torch.from_numpy(balanced_rows(ids, most, np.random.default_rng(0)))

@@ -158,7 +158,7 @@ def _write(path: Path, step: int, splits: Mapping[str, SplitRows | Samples]) -> 
 class BatchFigures:
     """Means over `count` training batches of the run's own shape, through the network in training.
 
-    `diameter` is that of a batch; `loss` what the run's own loss charges. `hard_mined_loss` is the
+    `diameter` is that of a batch; `loss` the value of the run's own loss. `hard_mined_loss` is the
     loss of a batch's hardest triplet, what HNM (17) means; it and the radial `drift` are None where
     the loss is no plain triplet loss. A batch without a triplet costs 0. `anchors` is the share of
     samples with a positive in their batch. `modes` is the mode drift of the run's own loss, None
@@ -287,7 +287,7 @@ def read_measures(folder: Path) -> Measures:
 
 
 def write_measures(folder: Path, measures: Measures) -> None:
-    """Write `measures.json`, aside and renamed; the same measures give the same bytes.
+    """Write `measures.json`, atomically; the same measures give the same bytes.
 
     The files of rows that belong to it must be there already: all are recorded in the manifest.
     """

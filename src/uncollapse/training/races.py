@@ -99,7 +99,7 @@ class SessionTrial:
 
 
 def held_out(ids: Array, seen: Array, most: int, rng: np.random.Generator) -> Array:
-    """At most so many rows to judge by, several of a class, none of those seen if that leaves some.
+    """At most `most` rows to judge by, several of a class, unseen ones where there are enough.
 
     >>> rows = held_out(np.arange(40) % 8, np.arange(8), 12, np.random.default_rng(0))
     >>> len(rows), min(rows.tolist()) >= 8, np.unique(rows % 8, return_counts=True)[1].tolist()

@@ -210,11 +210,11 @@ class MiningConfig(Section):
     """`[mining]`: the settings of `mining.Miner`, and how its pool grows.
 
     With neither named, the triplet loss mines easy positives and semi-hard negatives, and the other
-    losses charge all their tuples. With one named, the other is `easy` or `semihard`. The pool
+    losses use all their tuples. With one named, the other is `easy` or `semihard`. The pool
     grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
     `margin` it is the loss's, or 0.2 for a loss that has none.
 
-    `scope` matters on several ranks: `global` mines and charges the whole batch as one process
+    `scope` matters on several ranks: `global` mines the whole batch as one process
     would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
     """
 

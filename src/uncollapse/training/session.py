@@ -35,7 +35,7 @@ __all__ = ["BatchStream", "Session", "endless", "first_network"]
 
 
 class BatchStream:
-    """`(images, rows)` for ever; `place` is the number of batches taken so far.
+    """`(images, rows)` without end; `place` is the number of batches taken so far.
 
     `images` are this rank's share of the batch, `rows` those of the whole. With `workers` the
     images are read ahead in other processes; the batches stay the same.
@@ -195,7 +195,7 @@ class Session:
 
     def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
         """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost."""
-        z, loss = self._charged(self.forward(images).float(), self.class_of[rows], rows)
+        z, loss = self._batch_loss(self.forward(images).float(), self.class_of[rows], rows)
         return z, math.nan if loss is None else self._descend(loss)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -300,7 +300,7 @@ class Session:
         self.log_offset = state["log_offset"]
         self.latest = dict(state["latest"])
 
-    def _charged(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _batch_loss(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share.
 
         No loss where they are not finite, which every rank sees alike.
@@ -308,13 +308,13 @@ class Session:
         counts = self.ranks.counts(len(rows))
         if not self.apart:
             whole = distributed.gather(z, self.ranks, counts=counts, adjoint="own")
-            return whole, self._charge(whole, labels, rows) if _finite(whole) else None
+            return whole, self._loss_of(whole, labels, rows) if _finite(whole) else None
         whole = distributed.gather(z.detach(), self.ranks, counts=counts)
         if not _finite(whole):
             return whole, None
         share = self.ranks.share(len(rows))
         with reading(self.loss):  # each rank remembers the same: the whole batch
-            loss = self._charge(z, labels[share], rows[share])
+            loss = self._loss_of(z, labels[share], rows[share])
         for memory in memories(self.loss):
             memory.enqueue(whole, labels.to(self.device), rows.to(self.device))
         # The guard looks at the whole, and must draw the same on every rank.
@@ -350,7 +350,7 @@ class Session:
         else:
             distributed.share_gradients(self.loss.parameters(), self.ranks)
 
-    def _charge(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+    def _loss_of(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         labels = labels.to(self.device)
         if not (self.config.loss.wants_sample_ids or self.config.loss.memory):
             return self.loss(z, labels)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from uncollapse._base.files import read_json, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering, compare_seeds, retrieval
-from uncollapse.papers._compare import Claim, Course, Score, spread
+from uncollapse.papers._compare import Claim, Score, spread
 from uncollapse.papers._study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
@@ -29,13 +29,13 @@ __all__ = [
     "Column",
     "Embedded",
     "columns",
-    "courses",
     "embed_split",
     "gain_claim",
     "measure",
     "measure_all",
     "method_scores",
     "some_methods",
+    "start_and_end",
 ]
 
 
@@ -146,11 +146,11 @@ def measure_all_before(
     return found
 
 
-def courses(trained: Trained, column: Column) -> list[Course]:
+def start_and_end(trained: Trained, column: Column) -> list[Score]:
     """A score of every cell before training and at the end."""
     before = measure_all_before(trained, [column])
     return [
-        Course(cell, column.title, [one[column.title] for one in before[cell]], end)
+        Score(cell, column.title, None, end, before=[run[column.title] for run in before[cell]])
         for cell, end in measure_all(trained, column).items()
     ]
 

@@ -15,7 +15,6 @@ from uncollapse.data.registry import list_split
 from uncollapse.papers._compare import (
     Claim,
     Comparison,
-    Course,
     Score,
     before_table,
     change,
@@ -23,7 +22,7 @@ from uncollapse.papers._compare import (
 )
 from uncollapse.papers._item import SCALES, Item, Made, Request
 from uncollapse.papers._study import Sections, Trained
-from uncollapse.papers.eps._scores import METHODS, STUDIES, Column, courses, some_methods
+from uncollapse.papers.eps._scores import METHODS, STUDIES, Column, some_methods, start_and_end
 from uncollapse.training import Run
 
 __all__ = ["CURVE_FIGURES"]
@@ -65,7 +64,9 @@ def _make(figure: _Lines, request: Request) -> Made:
         trained = _OMNIGLOT.train(request, {name: METHODS[name] for name in figure.methods})
         x, lines = _through_training(trained)
         ends = [
-            Course(method, _LETTERS.title, by_seed[:, 0].tolist(), by_seed[:, -1].tolist())
+            Score(
+                method, _LETTERS.title, None, by_seed[:, -1].tolist(), before=by_seed[:, 0].tolist()
+            )
             for method, by_seed in lines.items()
         ]
         more = [before_table(ends, "Before training and at the end")]
@@ -73,9 +74,9 @@ def _make(figure: _Lines, request: Request) -> Made:
         wanted = figure.cells[request.scale]
         cells = {cell.name: cell.method for line in wanted.values() for cell in line}
         trained = _OMNIGLOT.train(request, cells)
-        ends, more = courses(trained, _LETTERS), []
-        found = {one.method: one.end for one in ends}
-        scores = [Score(one.method, one.metric, None, one.end, before=one.before) for one in ends]
+        ends, more = start_and_end(trained, _LETTERS), []
+        found = {score.method: score.ours for score in ends}
+        scores = ends
         x = [cell.x for cell in next(iter(wanted.values()))]
         lines = {
             label: np.array([found[cell.name] for cell in line]).T for label, line in wanted.items()

@@ -19,11 +19,11 @@ from uncollapse.papers.eps._scores import (
     STUDIES,
     Column,
     Embedded,
-    courses,
     embed_split,
     measure,
     measure_all,
     some_methods,
+    start_and_end,
 )
 from uncollapse.report.neighbours import contact_sheet
 from uncollapse.report.projection import project
@@ -65,7 +65,7 @@ def _digits_in_the_plane(request: Request) -> Made:
         about=trained.about(request),
         notes=trained.notes,
         more=[
-            before_table(courses(trained, _digit_recall(split)), f"R@1 by digit, {words}")
+            before_table(start_and_end(trained, _digit_recall(split)), f"R@1 by digit, {words}")
             for split, (words, _) in _DIGITS.items()
         ],
         figure=figure,
@@ -115,7 +115,7 @@ def _car_page(
         Comparison(claims=[claim]),
         about=trained.about(request),
         notes=trained.notes,
-        more=[before_table(courses(trained, _CARS_R1), "R@1, classes not trained on")],
+        more=[before_table(start_and_end(trained, _CARS_R1), "R@1, classes not trained on")],
         figure=figure,
         photos=photos,
     )

@@ -15,7 +15,6 @@ from uncollapse.data import DataError, describe
 from uncollapse.papers._compare import (
     Claim,
     Comparison,
-    Course,
     Score,
     before_table,
     publish,
@@ -28,10 +27,10 @@ from uncollapse.papers.eps._scores import (
     TABLES,
     Column,
     columns,
-    courses,
     gain_claim,
     method_scores,
     some_methods,
+    start_and_end,
 )
 
 __all__ = ["EPS_TABLES", "LettersNet"]
@@ -69,7 +68,7 @@ def _known(numbers: Sequence[float]) -> list[float | None]:
 def _make_table5(request: Request) -> Made:
     scores: list[Score] = []
     claims: list[Claim] = []
-    shown: list[Course] = []
+    shown: list[Score] = []
     notes: list[str] = []
     trained: list[Trained] = []
     missing = DataError("no study")
@@ -84,9 +83,9 @@ def _make_table5(request: Request) -> Made:
             notes.append(f"{title} is left out: no copy found. Get it from {describe(name).home}")
             continue
         trained.append(last)
-        by_method = courses(last, Column("R@1", "test", rows.get("fine", False), k=1))
-        shown += [replace(course, method=f"{title}, {course.method}") for course in by_method]
-        end = {course.method: course.end for course in by_method}
+        by_method = start_and_end(last, Column("R@1", "test", rows.get("fine", False), k=1))
+        shown += [replace(score, method=f"{title}, {score.method}") for score in by_method]
+        end = {score.method: score.ours for score in by_method}
         for loss, paper in rows["paper"].items():
             eps = f"EPS + {loss}"
             for word, method, std in zip(

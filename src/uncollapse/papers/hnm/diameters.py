@@ -18,8 +18,7 @@ import scipy.stats
 
 from uncollapse._base.files import write_csv
 from uncollapse.charts import Axes, Chart, Entry, Scale, panels
-from uncollapse.charts.marks import Line, Mark, Points, Rect
-from uncollapse.charts.render_svg import hatch
+from uncollapse.charts.marks import Line, Mark, Points, Rect, hatch
 from uncollapse.geometry import diameter_lower_bound
 from uncollapse.papers._compare import Claim, Comparison, publish, spread
 from uncollapse.papers._item import Item, Made, Request, Table

@@ -8,8 +8,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Axes, Chart, panels
-from uncollapse.charts.marks import Line, Mark, Text
-from uncollapse.charts.render_svg import brace
+from uncollapse.charts.marks import Line, Mark, Text, brace
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.isometry import best_isometry

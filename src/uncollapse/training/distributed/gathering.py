@@ -102,7 +102,7 @@ def share_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) ->
     """Replace each gradient by rank 0's.
 
     For parameters of a loss of the whole batch (proxies, β), whose gradient every rank has: it is
-    the same up to the order in which a GPU adds, and must stay so for ever.
+    the same up to the order in which a GPU adds, and must stay so.
     """
     _exchange(parameters, ranks, lambda flat: distributed.broadcast(flat, src=0))
 
