@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -56,13 +57,14 @@ def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
         raise InputError(names[1], f"shape {tuple(y.shape)}", f"{names[0]}'s, {tuple(x.shape)}")
 
 
-def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
-    """Raise unless `value` is one of the words allowed."""
+def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
+    """Return `value`, one of the words allowed, or raise."""
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
         hint = did_you_mean(value, words) if isinstance(value, str) else ""
         allowed_words = "one of " + ", ".join(map(repr, words))
         raise InputError(name, value, allowed_words, shown=_shown(value) + hint)
+    return value
 
 
 def did_you_mean(given: str, words: Iterable[str]) -> str:
@@ -89,6 +91,56 @@ def check_number(name: str, value: object, low: float = -math.inf, high: float =
         span = "" if (low, high) == (-math.inf, math.inf) else f" in [{low:g}, {high:g}]"
         raise InputError(name, value, f"a finite number{span}", shown=_shown(value))
     return float(value)  # type: ignore[arg-type]
+
+
+Value = TypeVar("Value")
+
+
+class Setting(Generic[Value]):
+    """An attribute that is checked whenever it is set; `check(name, value)` gives what is kept."""
+
+    def __init__(self, check: Callable[[str, Any], Value]) -> None:
+        self.check = check
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Setting[Value]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+    def __get__(self, instance: object | None, owner: type) -> Setting[Value] | Value:
+        if instance is None:
+            return self
+        value: Value = getattr(instance, f"_{self.name}")
+        return value
+
+    def __set__(self, instance: object, value: Value) -> None:
+        setattr(instance, f"_{self.name}", self.check(self.name, value))
+
+
+class Number(Setting[float]):
+    """A number in [low, high]."""
+
+    def __init__(self, low: float = -math.inf, high: float = math.inf) -> None:
+        super().__init__(partial(check_number, low=low, high=high))
+        self.low, self.high = low, high
+
+
+class Count(Setting[int]):
+    """A whole number of at least `low`."""
+
+    def __init__(self, low: int = 1) -> None:
+        super().__init__(partial(check_int, low=low))
+        self.low = low
+
+
+class Choice(Setting[str]):
+    """One of some words."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(partial(check_choice, allowed=words))
+        self.words = words
 
 
 def _shown(value: object) -> str:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager
-from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.check import Choice as Choice
+from uncollapse._base.check import Count as Count
+from uncollapse._base.check import InputError, Setting
+from uncollapse._base.check import Number as Number
 from uncollapse.distances.batch import Batch as Batch
 from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
 Named = Triplets | Pairs | None  # the tuples a loss is given; None: it chooses them itself
-Value = TypeVar("Value", float, int, str)
 
 
 class Elements(NamedTuple):
@@ -38,66 +39,6 @@ class Elements(NamedTuple):
     def take(self, index: Tensor) -> Elements:
         """Some of the tuples, by mask or index."""
         return Elements(self.loss[index], self.pull[index], self.anchor[index])
-
-
-class Setting(ABC, Generic[Value]):
-    """A setting of a loss, declared on its class and checked whenever it is set."""
-
-    name: str
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, loss: None, owner: type) -> Setting[Value]: ...
-    @overload
-    def __get__(self, loss: object, owner: type) -> Value: ...
-    def __get__(self, loss: object | None, owner: type) -> Setting[Value] | Value:
-        if loss is None:
-            return self
-        value: Value = getattr(loss, f"_{self.name}")
-        return value
-
-    def __set__(self, loss: object, value: Value) -> None:
-        setattr(loss, f"_{self.name}", self.checked(value))
-
-    @abstractmethod
-    def checked(self, value: Value) -> Value:
-        """The value, or an `InputError`."""
-
-
-class Number(Setting[float]):
-    """A number in [low, high]."""
-
-    def __init__(self, low: float = -math.inf, high: float = math.inf) -> None:
-        self.low, self.high = low, high
-
-    def checked(self, value: float) -> float:
-        """As a float."""
-        return check_number(self.name, value, self.low, self.high)
-
-
-class Count(Setting[int]):
-    """A whole number of at least `low`."""
-
-    def __init__(self, low: int = 1) -> None:
-        self.low = low
-
-    def checked(self, value: int) -> int:
-        """As an int."""
-        return check_int(self.name, value, self.low)
-
-
-class Choice(Setting[str]):
-    """One of some words."""
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def checked(self, value: str) -> str:
-        """As given."""
-        check_choice(self.name, value, self.words)
-        return value
 
 
 class DistanceChoice(Choice):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, eager, off_graph
-from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.check import Choice, InputError, Number, Setting, check_int, check_number
 from uncollapse._base.extras import compiled
 from uncollapse.distances.batch import Batch, Classes
 from uncollapse.distances.frame import on_host, short_squares
@@ -36,37 +35,13 @@ class NoTripletsWarning(UserWarning):
     """A batch gave no triplet; the message says why. Given once per miner and reason."""
 
 
-class _Setting:
-    """An attribute that is checked whenever it is set; `check(name, value)` gives what is kept."""
-
-    def __init__(self, check: Callable[[str, Any], Any]) -> None:
-        self.check = check
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, miner: object, owner: type | None = None) -> Any:
-        return getattr(miner, f"_{self.name}")
-
-    def __set__(self, miner: object, value: Any) -> None:
-        setattr(miner, f"_{self.name}", self.check(self.name, value))
-
-
-def _one_of(words: tuple[str, ...]) -> _Setting:
-    def check(name: str, value: Any) -> Any:
-        check_choice(name, value, words)
-        return value
-
-    return _Setting(check)
-
-
-def _instance_of(kind: type, allowed: str) -> _Setting:
+def _none_or(kind: type, allowed: str) -> Setting[Any]:
     def check(name: str, value: Any) -> Any:
         if value is not None and not isinstance(value, kind):
             raise InputError(name, repr(value), f"{allowed} or None")
         return value
 
-    return _Setting(check)
+    return Setting(check)
 
 
 def _checked_cutoffs(name: str, value: Any) -> tuple[float, float]:
@@ -149,16 +124,16 @@ class Miner(SeededModule):
     tensor([2, 2, 1, 4, 3])
     """
 
-    positives = _one_of(POSITIVES)
-    negatives = _one_of(NEGATIVES)
-    pool = _Setting(lambda name, value: None if value is None else check_int(name, value, 2))
-    margin = _Setting(partial(check_number, low=0.0))
-    epsilon = _Setting(partial(check_number, low=0.0))
-    generator = _instance_of(torch.Generator, "a torch.Generator")
-    fallback = _one_of(FALLBACKS)
-    cutoffs = _Setting(_checked_cutoffs)
-    keep = _one_of(KEEP)
-    false_negatives = _instance_of(FalseNegatives, "FalseNegatives(...)")
+    positives = Choice(*POSITIVES)
+    negatives = Choice(*NEGATIVES)
+    pool = Setting(lambda name, value: None if value is None else check_int(name, value, 2))
+    margin = Number(0.0)
+    epsilon = Number(0.0)
+    generator = _none_or(torch.Generator, "a torch.Generator")
+    fallback = Choice(*FALLBACKS)
+    cutoffs = Setting(_checked_cutoffs)
+    keep = Choice(*KEEP)
+    false_negatives = _none_or(FalseNegatives, "FalseNegatives(...)")
 
     def __init__(
         self,
