@@ -25,7 +25,6 @@ from uncollapse.charts import (
 )  # fmt: skip
 from uncollapse.charts.marks import (
     MARKERS,
-    Circle,
     Group,
     Line,
     Picture,
@@ -55,7 +54,7 @@ MARKS = {
     "line": Line((20, 20), (90, 80), "ink", 2.0),
     "arrow": Line((20, 80), (90, 20), "bad", 2.0, arrow=True),
     "rect": Rect(20, 20, 60, 40, "s3", 0.8, "ink", 5),
-    "circle": Circle(50, 50, 25, "s4", 0.7, "ink", 2),
+    "disc": Points(((50, 50),), "circle", "s4", 8.0, 0.7, edge="ink"),
     **{f"{kind} points": Points(((30, 30), (70, 30), (50, 50), (30, 70), (70, 70)), kind, "s5", 2)
        for kind in MARKERS},
     "points with tips": Points(((30, 30), (70, 70)), "diamond", "s6", 2, tips=("a", "b")),
@@ -65,8 +64,11 @@ MARKS = {
     "turned text": Text(50, 50, "turned", 16, "ink", "middle", turn=-90),
     "picture": Picture(20, 20, 50, 60, picture_bytes(), "a red square"),
     "moved group": Group((Rect(0, 0, 20, 20, "s0"),), 40, 30, 2.0),
-    "clipped group": Group((Circle(50, 50, 45, "s1"),), clip=(20, 20, 40, 30)),
-    "faint group": Group((Circle(40, 50, 20, "bad"), Circle(60, 50, 20, "bad")), opacity=0.4),
+    "clipped group": Group((Points(((50, 50),), "circle", "s1", 15),), clip=(20, 20, 40, 30)),
+    "faint group": Group(
+        (Points(((40, 50), (60, 50)), "circle", "bad", 6.0), Rect(45, 45, 10, 10, "bad")),
+        opacity=0.4,
+    ),
     "hatch": hatch(20, 20, 60, 60, "ink"),
     "brace": brace(20, 80, 60, 20),
 }  # fmt: skip

@@ -15,8 +15,8 @@ from PIL import Image
 from charts.examples import MARKS, charts, picture_bytes
 from uncollapse._base.check import InputError
 from uncollapse.charts import Chart, Entry, Series, curves, heatmap, png, save, scatter, svg
-from uncollapse.charts.layout import sheet
-from uncollapse.charts.marks import DARK, LIGHT, Circle, Group, Line, Picture, Points, Rect, Text
+from uncollapse.charts.chart import sheet
+from uncollapse.charts.marks import DARK, LIGHT, Group, Line, Picture, Points, Rect, Text
 
 CHARTS = charts() | {
     f"mark: {name}": Chart("", name, (mark,), 100, 100) for name, mark in MARKS.items()
@@ -61,7 +61,7 @@ def test_every_chart_has_pixels_of_the_right_number_and_is_not_blank(name):
     ("mark", "box"),
     [
         (Rect(10, 20, 30, 40, "s0"), (10, 20, 40, 60)),
-        (Circle(50, 50, 20, "s1"), (30, 30, 70, 70)),
+        (Points(((50, 50),), "circle", "s1", 5.0), (35, 35, 65, 65)),
         (Line((10, 50), (90, 50), "ink", 4.0), (8, 48, 92, 52)),  # its ends are round
         (Points(((50, 50),), "square", size=5.0), (36, 36, 64, 64)),
         (Picture(10, 10, 80, 40, picture_bytes()), (10, 10, 90, 50)),
@@ -91,7 +91,7 @@ def test_words_end_begin_and_turn_where_they_say():
 
 
 def test_a_faint_group_is_one_shade_where_its_marks_overlap():
-    both = Group((Circle(40, 50, 20, "bad"), Circle(60, 50, 20, "bad")), opacity=0.4)
+    both = Group((Points(((40, 50), (60, 50)), "circle", "bad", 6.5),), opacity=0.4)
     pixels = np.asarray(image(Chart("", "two discs", (both,), 100, 100)))
     assert (pixels[124, 2 * 62] == pixels[124, 2 * 45]).all()
     assert (pixels[124, 2 * 62] != 255).any()

@@ -2,7 +2,7 @@
 
 A chart is data. Functions such as `curves`, `bars`, `histogram`, `heatmap` and `scatter` take
 values and give a frozen `Chart`: a title, a description in words for who does not see it, a legend,
-and a tuple of marks (`charts.marks`: `Line`, `Polyline`, `Rect`, `Circle`, `Points`, `Text`,
+and a tuple of marks (`charts.marks`: `Line`, `Polyline`, `Rect`, `Points`, `Text`,
 `Picture`, `Group`) at places in the chart's own units. `charts.axes.Axes` turns values into marks
 for drawings that no function makes; `panels` puts several charts on one sheet.
 
@@ -13,12 +13,11 @@ file.
 """
 
 from uncollapse.charts.axes import Axes, Scale, area
+from uncollapse.charts.chart import Chart, Entry, Legend, empty, panels, png, save, svg
 from uncollapse.charts.heat_maps import Tile, heatmap, tiles
-from uncollapse.charts.layout import panels
 from uncollapse.charts.line_charts import Event, Series, bars, curves, histogram
-from uncollapse.charts.marks import HEIGHT, WIDTH, Chart, Entry, Legend, empty, save
+from uncollapse.charts.marks import HEIGHT, WIDTH
 from uncollapse.charts.point_maps import scatter
-from uncollapse.charts.render import png, svg
 
 __all__ = [
     "HEIGHT",

@@ -21,12 +21,11 @@ from uncollapse.charts.marks import (
 )
 from uncollapse.charts.text import fitting_size, percent, text_width, tick_text
 
-__all__ = ["Axes", "Scale", "area", "finite", "thinned"]
+__all__ = ["Axes", "Scale", "area", "finite"]
 
-
-# From values to places, linear or logarithmic (on both sides of 0 too), with round ticks.
 
 _LEAST = 1e-300
+_MOST = 300  # points of a line; more would not be seen
 
 
 @dataclass(frozen=True)
@@ -57,22 +56,19 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """The place of a value, to a tenth of a unit."""
-        low, high = self._inner(self.low), self._inner(self.high)
-        share = (self._inner(value) - low) / ((high - low) or 1.0)
+        at, low, high = map(self._inner, (value, self.low, self.high))
+        share = (at - low) / ((high - low) or 1.0)
         return round(self.start + share * (self.end - self.start), 1)
 
     def ticks(self, most: int = 6) -> list[float]:
         """Round values inside the range."""
-        if self.kind == "log":
-            return self._decades(most) or self._steps(most)
         if self.kind == "symlog":
-            reach = max(abs(self.low), abs(self.high), 1.0)
-            top = math.floor(math.log10(reach))
+            top = math.floor(math.log10(max(abs(self.low), abs(self.high), 1.0)))
             every = max(1, math.ceil(2 * (top + 1) / most))
             powers = [10.0**e for e in range(0, top + 1, every)]
-            found = [*(-p for p in reversed(powers)), 0.0, *powers]
-            return [value for value in found if self.low <= value <= self.high]
-        return self._steps(most)
+            round_values = [*(-p for p in reversed(powers)), 0.0, *powers]
+            return [value for value in round_values if self.low <= value <= self.high]
+        return (self._decades(most) if self.log else []) or self._steps(most)
 
     @classmethod
     def around(
@@ -88,12 +84,12 @@ class Scale:
 
         `zero` includes 0. Values of a logarithmic scale that are not above 0 have no place on it.
         """
-        found = finite(values)
-        low, high = min(found, default=0.0), max(found, default=1.0)
+        known = finite(values)
+        low, high = min(known, default=0.0), max(known, default=1.0)
         if log is None:
             log = low > 0 and high / low > 50
         if log:
-            above = [value for value in found if value > 0]
+            above = [value for value in known if value > 0]
             low, high = min(above, default=0.1), max(above, default=1.0)
             return cls(low / 1.2, high * 1.2, start, end, "log")
         low = min(low, 0.0) if zero else low
@@ -103,12 +99,11 @@ class Scale:
     def _decades(self, most: int) -> list[float]:
         first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
         every = max(1, math.ceil((last - first + 1) / most))
-        found = [10.0**e for e in range(first, last + 1, every)]
-        if len(found) < 3:  # 2 and 5 times a power of ten as well
-            powers = range(first - 1, last + 1)
-            between = [float(f"{m}e{e}") for e in powers for m in (1, 2, 5)]
-            found = [value for value in between if self.low <= value <= self.high]
-        return found if len(found) > 1 else []
+        decades = [10.0**e for e in range(first, last + 1, every)]
+        if len(decades) < 3:  # 2 and 5 times a power of ten as well
+            between = [float(f"{m}e{e}") for e in range(first - 1, last + 1) for m in (1, 2, 5)]
+            decades = [value for value in between if self.low <= value <= self.high]
+        return decades if len(decades) > 1 else []
 
     def _steps(self, most: int) -> list[float]:
         span = (self.high - self.low) or 1.0
@@ -120,11 +115,10 @@ class Scale:
         return [round(i * step, digits) for i in range(first, last + 1)]
 
     def _inner(self, value: float) -> float:
-        if self.kind == "log":
+        if self.log:
             return math.log10(max(value, _LEAST))
-        if self.kind == "symlog":
-            beyond = 1.0 + math.log10(max(abs(value), 1.0))
-            return math.copysign(beyond, value) if abs(value) > 1 else value
+        if self.kind == "symlog" and abs(value) > 1:
+            return math.copysign(1.0 + math.log10(abs(value)), value)
         return value
 
 
@@ -133,12 +127,9 @@ def finite(values: Iterable[float]) -> list[float]:
     return [float(value) for value in values if math.isfinite(value)]
 
 
-_MOST = 300  # points of a line; more would not be seen
-
-
-def area(width: float = WIDTH, height: float = HEIGHT, *, y_label: bool = False) -> tuple[
-    tuple[float, float], tuple[float, float]
-]:  # fmt: skip
+def area(
+    width: float = WIDTH, height: float = HEIGHT, *, y_label: bool = False
+) -> tuple[Place, Place]:
     """Where x runs and where y runs in a drawing of this size: room is left for the numbers."""
     return (62.0 if y_label else 46.0, width - 16.0), (height - 36.0, 18.0)
 
@@ -222,7 +213,7 @@ class Axes:
         """A line through values, thinned to what can be seen; those not finite are left out."""
         pairs = zip(x, y, strict=True)
         places = [self.at(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
-        return Polyline(tuple(thinned(places)), colour, width, dash, tip=tip)
+        return Polyline(tuple(_thinned(places)), colour, width, dash, tip=tip)
 
     def band(
         self, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str
@@ -275,7 +266,7 @@ class Axes:
         return Rect(left, top, right - left, bottom - top, colour, opacity)
 
 
-def thinned(places: Sequence[Place]) -> list[Place]:
+def _thinned(places: Sequence[Place]) -> list[Place]:
     """Fewer places, with the highest and lowest of each stretch kept: a spike stays visible."""
     if len(places) <= _MOST:
         return list(places)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from uncollapse.charts.marks import WIDTH, Chart, Mark, Rect, Text, empty
+from uncollapse.charts.chart import Chart, empty
+from uncollapse.charts.marks import WIDTH, Mark, Rect, Text
 from uncollapse.charts.text import fitting_size, number, text_width
 
 __all__ = ["Tile", "heatmap", "tiles"]

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from uncollapse.charts.axes import Axes, Scale, area, finite
+from uncollapse.charts.chart import Chart, Entry, empty
 from uncollapse.charts.marks import (
     DASHES,
     HEIGHT,
     MARKERS,
     SERIES,
     WIDTH,
-    Chart,
-    Entry,
     Line,
     Mark,
     Place,
@@ -23,7 +22,6 @@ from uncollapse.charts.marks import (
     Polyline,
     Rect,
     Text,
-    empty,
 )
 from uncollapse.charts.text import number, percent
 from uncollapse.charts.text import percent as say_percent

@@ -1,18 +1,19 @@
 """What a drawing is made of: shapes, markers, words and pictures, at places in its own units.
 
 Colours are names of the theme (`s0`, `ink`, `bad`) or `#rrggbb`. `tip` is what a reader sees who
-points at the mark.
+points at the mark. Each mark writes itself as SVG.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from uncollapse._base.check import InputError, check_choice
-from uncollapse._base.files import write_text, written_aside
+from uncollapse._base.table import short_id
+from uncollapse.charts.text import safe_text
 
 __all__ = [
     "DARK",
@@ -22,11 +23,7 @@ __all__ = [
     "MARKERS",
     "SERIES",
     "WIDTH",
-    "Chart",
-    "Circle",
-    "Entry",
     "Group",
-    "Legend",
     "Line",
     "Mark",
     "Picture",
@@ -37,13 +34,14 @@ __all__ = [
     "Text",
     "brace",
     "css_variables",
-    "empty",
+    "drawn",
     "hatch",
-    "save",
 ]
 
-
 Place = tuple[float, float]
+
+# Drawn at 340 units wide and shown at 300 to 416 pixels: 12 units of text stay readable.
+WIDTH, HEIGHT = 340, 220
 
 # A series is told by its dash and its marker as well as by its colour.
 DASHES: tuple[tuple[float, ...], ...] = (
@@ -64,6 +62,23 @@ MARKERS = {
 }
 
 
+# Told apart with any colour vision, and a contrast of 3 or more on the card.
+LIGHT = {
+    "card": "#ffffff", "ink": "#1a1f29", "soft": "#596273", "line": "#d5d9e0", "grid": "#e9ebef",
+    "good": "#11734b", "warn": "#8a5a00", "bad": "#b3261e",
+    "s0": "#0b6cb3", "s1": "#c8500a", "s2": "#0b7f5f", "s3": "#a4468a",
+    "s4": "#8a6d00", "s5": "#1f8fa8", "s6": "#7a2f4a", "s7": "#6b7280",
+}  # fmt: skip
+DARK = {
+    "card": "#1b2029", "ink": "#e8ebf0", "soft": "#a5aebd", "line": "#39414f", "grid": "#2a313d",
+    "good": "#4fc38f", "warn": "#e6b450", "bad": "#ff8a80",
+    "s0": "#5aaef0", "s1": "#ff9256", "s2": "#3fcf9f", "s3": "#e58bc9",
+    "s4": "#e0bd3f", "s5": "#62d0e6", "s6": "#d9829f", "s7": "#a3acba",
+}  # fmt: skip
+
+SERIES = 8  # colours s0 to s7; what is drawn also differs by dash, marker or label
+
+
 @dataclass(frozen=True)
 class Polyline:
     """A line through places, or a shape if it is `closed` or has a `fill`."""
@@ -78,6 +93,15 @@ class Polyline:
     opacity: float = 1.0
     tip: str = ""
 
+    def svg(self) -> str:
+        """The mark as SVG."""
+        if not len(self.points):
+            return ""
+        look = _look(self.fill, self.colour, self.width, self.opacity, self.dash)
+        if self.fill != "none":
+            look["fill-opacity"] = _share(self.fill_opacity)
+        return _element("path", self.tip, look, d=_path(self.points) + "z" * self.closed)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -91,6 +115,13 @@ class Line:
     opacity: float = 1.0
     arrow: bool = False
     tip: str = ""
+
+    def svg(self) -> str:
+        """The mark as SVG."""
+        line = Polyline((self.start, self.end), self.colour, self.width, self.dash)
+        head = Polyline(_arrow_head(self), "none", closed=True, fill=self.colour)
+        shown = (line, head) if self.arrow else (line,)
+        return drawn([replace(part, opacity=self.opacity, tip=self.tip) for part in shown])
 
 
 @dataclass(frozen=True)
@@ -107,19 +138,10 @@ class Rect:
     round: float = 0.0
     tip: str = ""
 
-
-@dataclass(frozen=True)
-class Circle:
-    """A disc or, without `fill`, a ring."""
-
-    x: float
-    y: float
-    radius: float
-    fill: str = "none"
-    opacity: float = 1.0
-    colour: str = "none"
-    width: float = 1.0
-    tip: str = ""
+    def svg(self) -> str:
+        """The mark as SVG."""
+        look = _box(self) | _look(self.fill, self.colour, 1.0, self.opacity)
+        return _element("rect", self.tip, look, rx=_n(self.round) if self.round else "")
 
 
 @dataclass(frozen=True)
@@ -141,6 +163,30 @@ class Points:
         check_choice("kind", self.kind, MARKERS)
         if self.tips and len(self.tips) != len(self.places):
             raise InputError("tips", f"{len(self.tips)} of them", f"{len(self.places)}, or none")
+
+    def svg(self) -> str:
+        """One path with a marker at each of its corners; places with a tip one by one."""
+        if not len(self.places):
+            return ""
+        look = {"d": MARKERS[self.kind], **_look(self.colour, self.edge, 0.7)}
+        scale = f"scale({self.size:g})" if self.size != 1.0 else ""
+        opacity = {"opacity": _share(self.opacity)}
+        if self.tips or len(self.places) < 4:
+            tips = self.tips or [""] * len(self.places)
+            return "".join(
+                _element(
+                    "path", tip, look | opacity, transform=f"translate({_n(x)} {_n(y)}){scale}"
+                )
+                for (x, y), tip in zip(self.places, tips, strict=True)
+            )
+        key = short_id(look, scale, *self.places)
+        marker = _element("path", "", look, transform=scale)
+        ends = {f"marker-{at}": f"url(#{key})" for at in ("start", "mid", "end")}
+        line = _element("path", "", ends | opacity, d=_path(self.places), fill="none")
+        return (
+            f'<defs><marker id="{key}" overflow="visible" markerUnits="userSpaceOnUse">'
+            f"{marker}</marker></defs>{line}"
+        )
 
 
 @dataclass(frozen=True)
@@ -164,6 +210,21 @@ class Text:
     def __post_init__(self) -> None:
         check_choice("anchor", self.anchor, ("start", "middle", "end"))
 
+    def svg(self) -> str:
+        """The mark as SVG."""
+        place = f'x="{_n(self.x)}" y="{_n(self.y)}"'
+        if self.turn:
+            place = f'transform="translate({_n(self.x)} {_n(self.y)}) rotate({self.turn:g})"'
+        anchor = "" if self.anchor == "start" else f' text-anchor="{self.anchor}"'
+        # As a style, so that no rule of a page's for all its text comes before it.
+        style = f"font-size:{self.size:g}px;fill:{_css(self.colour)}"
+        style += ";font-weight:700" * self.bold
+        if self.halo:
+            style += ";paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round"
+        return (
+            f'<text {place}{anchor} style="{style}">{_title(self.tip)}{safe_text(self.text)}</text>'
+        )
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -175,6 +236,11 @@ class Picture:
     height: float
     png: bytes
     alt: str = ""
+
+    def svg(self) -> str:
+        """The mark as SVG."""
+        href = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
+        return _element("image", self.alt, _box(self), preserveAspectRatio="none", href=href)
 
 
 @dataclass(frozen=True)
@@ -192,110 +258,27 @@ class Group:
     clip: tuple[float, float, float, float] | None = None
     opacity: float = 1.0
 
-
-Mark = Polyline | Line | Rect | Circle | Points | Text | Picture | Group
-
-
-# A chart as data: what it is called, what it says in words, its marks and its legend.
-
-# Drawn at 340 units wide and shown at 300 to 416 pixels: 12 units of text stay readable.
-WIDTH, HEIGHT = 340, 220
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A line of a legend: a name, and how it is drawn in 30 x 14 units."""
-
-    name: str
-    marks: Sequence[Mark]
+    def svg(self) -> str:
+        """The mark as SVG."""
+        inside = drawn(self.marks)
+        if self.clip is not None:
+            left, top, width, height = map(_n, self.clip)
+            inside = (
+                f'<svg x="{left}" y="{top}" width="{width}" height="{height}" '
+                f'viewBox="{left} {top} {width} {height}" overflow="hidden">{inside}</svg>'
+            )
+        moves = [f"translate({_n(self.x)} {_n(self.y)})"] * bool(self.x or self.y)
+        moves += [f"scale({self.scale:g})"] * (self.scale != 1.0)
+        attributes = {"transform": " ".join(moves), "opacity": _share(self.opacity)}
+        return f"<g{_written(attributes)}>{inside}</g>" if any(attributes.values()) else inside
 
 
-@dataclass(frozen=True)
-class Legend:
-    """A legend that several charts of a page share; templates print it as it is."""
-
-    entries: Sequence[Entry]
-
-    def __html__(self) -> str:
-        """A list."""
-        from uncollapse.charts.render import legend_list
-
-        return legend_list(self.entries)
+Mark = Polyline | Line | Rect | Points | Text | Picture | Group
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A drawing of `width` x `height` units with a title, a note below it and a legend.
-
-    `description` says what the drawing shows, for who does not see it. `kind` is the class of the
-    figure on a page: `chart`, or `map` for a square one.
-
-    >>> chart = Chart("A < B", "nothing", (), 10, 10)
-    >>> "A &lt; B" in chart.__html__()
-    True
-    """
-
-    title: str
-    description: str
-    marks: Sequence[Mark]
-    width: float = WIDTH
-    height: float = HEIGHT
-    note: str = ""
-    legend: Sequence[Entry] = ()
-    kind: str = "chart"
-
-    def __html__(self) -> str:
-        """A captioned figure for a page, which templates print as it is."""
-        from uncollapse.charts.render import figure
-
-        return figure(self)
-
-
-def empty(title: str, sentence: str, *, note: str = "") -> Chart:
-    """A chart that has nothing to show, and says so.
-
-    >>> empty("Loss", "No values were logged.").description
-    'No values were logged.'
-    """
-    words = Text(WIDTH / 2, 30, sentence, anchor="middle")
-    return Chart(title, sentence, (words,), WIDTH, 50, note)
-
-
-def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
-    """Write a chart as `.svg` or `.png`, whichever the path ends in; gives back the path.
-
-    `scale` is the number of pixels of a unit in a PNG. Raises `InputError` for another ending.
-    """
-    from uncollapse.charts.render import png, svg
-
-    path = Path(path)
-    if path.suffix == ".svg":
-        write_text(path, svg(chart))
-    elif path.suffix == ".png":
-        with written_aside(path) as aside:
-            aside.write_bytes(png(chart, scale))
-    else:
-        raise InputError("path", repr(str(path)), "a name that ends in .svg or .png")
-    return path
-
-
-# Colours by name, light and dark: a mark says `s0` or `bad`, a renderer says which blue or red.
-
-# Told apart with any colour vision, and a contrast of 3 or more on the card.
-LIGHT = {
-    "card": "#ffffff", "ink": "#1a1f29", "soft": "#596273", "line": "#d5d9e0", "grid": "#e9ebef",
-    "good": "#11734b", "warn": "#8a5a00", "bad": "#b3261e",
-    "s0": "#0b6cb3", "s1": "#c8500a", "s2": "#0b7f5f", "s3": "#a4468a",
-    "s4": "#8a6d00", "s5": "#1f8fa8", "s6": "#7a2f4a", "s7": "#6b7280",
-}  # fmt: skip
-DARK = {
-    "card": "#1b2029", "ink": "#e8ebf0", "soft": "#a5aebd", "line": "#39414f", "grid": "#2a313d",
-    "good": "#4fc38f", "warn": "#e6b450", "bad": "#ff8a80",
-    "s0": "#5aaef0", "s1": "#ff9256", "s2": "#3fcf9f", "s3": "#e58bc9",
-    "s4": "#e0bd3f", "s5": "#62d0e6", "s6": "#d9829f", "s7": "#a3acba",
-}  # fmt: skip
-
-SERIES = 8  # colours s0 to s7; what is drawn also differs by dash, marker or label
+def drawn(marks: Sequence[Mark]) -> str:
+    """The marks as SVG, one over the other."""
+    return "".join(mark.svg() for mark in marks)
 
 
 def css_variables() -> str:
@@ -335,3 +318,68 @@ def _bent(start: Place, control: Place, end: Place) -> list[Place]:
     weights = [((1 - t) ** 2, 2 * t * (1 - t), t**2) for t in (i / 8 for i in range(9))]
     (ax, ay), (bx, by), (cx, cy) = start, control, end
     return [(a * ax + b * bx + c * cx, a * ay + b * by + c * cy) for a, b, c in weights]
+
+
+def _arrow_head(line: Line) -> list[Place]:
+    """The triangle at the end of a line; as long as the line at most."""
+    (x, y), (tip_x, tip_y) = line.start, line.end
+    length = math.hypot(tip_x - x, tip_y - y)
+    if length == 0:
+        return [line.end]
+    along = (tip_x - x) / length, (tip_y - y) / length
+    long = min(4.0 + 2.2 * line.width, length)
+    wide = 0.42 * long
+    back = tip_x - long * along[0], tip_y - long * along[1]
+    return [
+        (tip_x, tip_y),
+        (back[0] - wide * along[1], back[1] + wide * along[0]),
+        (back[0] + wide * along[1], back[1] - wide * along[0]),
+    ]
+
+
+def _box(mark: Rect | Picture) -> dict[str, str]:
+    return {key: _n(getattr(mark, key)) for key in ("x", "y", "width", "height")}
+
+
+def _look(
+    fill: str, colour: str, width: float, opacity: float = 1.0, dash: Sequence[float] = ()
+) -> dict[str, str]:
+    look = {"fill": _css(fill), "opacity": _share(opacity)}
+    if colour != "none":
+        ends = "round" if width > 1.2 and not dash else ""
+        look |= {"stroke": _css(colour), "stroke-width": f"{width:g}"}
+        look |= {"stroke-dasharray": " ".join(f"{part:g}" for part in dash)}
+        look |= {"stroke-linejoin": ends, "stroke-linecap": ends}
+    return look
+
+
+def _element(name: str, tip: str, look: dict[str, str], **attributes: str) -> str:
+    inside = f"{name}{_written(attributes | look)}"
+    return f"<{inside}>{_title(tip)}</{name}>" if tip else f"<{inside}/>"
+
+
+def _written(attributes: dict[str, str]) -> str:
+    """Attributes that are not empty."""
+    return "".join(f' {key}="{value}"' for key, value in attributes.items() if value)
+
+
+def _title(tip: str) -> str:
+    return f"<title>{safe_text(tip)}</title>" if tip else ""
+
+
+def _css(colour: str) -> str:
+    """A variable for a name of the theme; `#rrggbb` and `none` as they are."""
+    return f"var(--{colour})" if colour in LIGHT else colour
+
+
+def _share(value: float) -> str:
+    return "" if value == 1.0 else f"{value:g}"
+
+
+def _path(places: Sequence[Place]) -> str:
+    return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in places)
+
+
+def _n(value: float) -> str:
+    """A place to a hundredth of a unit."""
+    return f"{round(float(value), 2):g}" if abs(value) < 1e4 else f"{value:.0f}"

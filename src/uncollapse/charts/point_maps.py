@@ -9,33 +9,17 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse.charts.chart import Chart, Entry, empty
 from uncollapse.charts.line_charts import marker_kind
-from uncollapse.charts.marks import (
-    SERIES,
-    WIDTH,
-    Chart,
-    Entry,
-    Line,
-    Mark,
-    Points,
-    Polyline,
-    Rect,
-    Text,
-    empty,
-)
+from uncollapse.charts.marks import SERIES, WIDTH, Line, Mark, Place, Points, Polyline, Rect, Text
 from uncollapse.charts.text import number, text_width
 
 __all__ = ["labels_apart", "names_on_map", "scatter"]
 
 
-# Names on a map, moved apart until each can be read.
-
-
 def labels_apart(
-    places: Sequence[tuple[float, float]],
-    sizes: Sequence[tuple[float, float]],
-    box: tuple[float, float, float, float],
-) -> list[tuple[float, float]]:
+    places: Sequence[Place], sizes: Sequence[Place], box: tuple[float, float, float, float]
+) -> list[Place]:
     """Centres of boxes of these sizes near the places, inside `box`, no two of them overlapping.
 
     `box` is (left, top, right, bottom). Where they cannot all fit, they overlap as little as the
@@ -57,34 +41,27 @@ def labels_apart(
             break
         # Each pair parts along the axis where it takes less; those at one place by their order.
         order = np.sign(np.subtract.outer(np.arange(len(at)), np.arange(len(at)))).T
-        way = np.where(gap == 0, order[..., None], np.sign(gap))
+        direction = np.where(gap == 0, order[..., None], np.sign(gap))
         along = lap.argmin(axis=2)
         push = np.zeros_like(gap)
         i, j = np.nonzero(both)
         k = along[i, j]
-        push[i, j, k] = -0.5 * lap[i, j, k] * way[i, j, k]
+        push[i, j, k] = -0.5 * lap[i, j, k] * direction[i, j, k]
         at = np.clip(at + push.sum(axis=1), least, np.maximum(least, most))
     return [(round(float(x), 1), round(float(y), 1)) for x, y in at]
 
 
-def names_on_map(
-    names: Sequence[str],
-    places: Sequence[tuple[float, float]],
-    side: tuple[float, float],
-    *,
-    colours: Sequence[str] | None = None,
-    size: float = 12.0,
-) -> list[Mark]:
+def names_on_map(names: Sequence[str], places: Sequence[Place], side: Place) -> list[Mark]:
     """A name at each place of a map of so many units; a stroke leads from those moved far away."""
-    sizes = [(text_width(name, size, bold=True) + 4, size + 3) for name in names]
-    found = labels_apart(places, sizes, (2.0, 2.0, side[0] - 2.0, side[1] - 2.0))
-    marks: list[Mark] = []
-    for (x, y), (to_x, to_y) in zip(places, found, strict=True):
-        if abs(x - to_x) + abs(y - to_y) > 1.5 * size:
-            marks.append(Line((float(x), float(y)), (to_x, to_y), "soft", 0.8))
-    for i, (name, (x, y)) in enumerate(zip(names, found, strict=True)):
-        colour = "ink" if colours is None else colours[i]
-        marks.append(Text(x, y + 0.36 * size, name, size, colour, "middle", bold=True, halo=True))
+    sizes = [(text_width(name, bold=True) + 4, 15.0) for name in names]
+    centres = labels_apart(places, sizes, (2.0, 2.0, side[0] - 2.0, side[1] - 2.0))
+    marks: list[Mark] = [
+        Line((float(x), float(y)), (to_x, to_y), "soft", 0.8)
+        for (x, y), (to_x, to_y) in zip(places, centres, strict=True)
+        if abs(x - to_x) + abs(y - to_y) > 18
+    ]
+    for name, (x, y) in zip(names, centres, strict=True):
+        marks.append(Text(x, y + 4.3, name, 12.0, "ink", "middle", bold=True, halo=True))
     return marks
 
 

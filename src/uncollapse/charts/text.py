@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from html import escape
 
@@ -26,6 +27,7 @@ _ADVANCES = (
     "292966568675796079696361736899696169393439845050616355636235636328285828976361636341523963"
     "598259595264346484"
 )
+_NOT_XML = re.compile("[^\t\n -~\x80-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _OTHER = 0.65
 _BOLD = 1.13
 
@@ -71,18 +73,16 @@ def wrapped(text: str, room: float, size: float = 12.0, *, bold: bool = False) -
 
 
 def _pieces(words: list[str], room: float, size: float, bold: bool) -> list[str]:
-    found = []
+    pieces = []
     for word in words:
         while len(word) > 1 and text_width(word, size, bold=bold) > room:
-            fits = next(
-                n
-                for n in range(len(word) - 1, 0, -1)
-                if n == 1 or text_width(word[:n], size, bold=bold) <= room
-            )
-            found.append(word[:fits])
+            fits = len(word) - 1
+            while fits > 1 and text_width(word[:fits], size, bold=bold) > room:
+                fits -= 1
+            pieces.append(word[:fits])
             word = word[fits:]
-        found.append(word)
-    return found
+        pieces.append(word)
+    return pieces
 
 
 def _advance(character: str) -> float:
@@ -112,15 +112,4 @@ def safe_text(text: object) -> str:
     >>> safe_text("a < b"), safe_text("nul \\x00"), safe_text("half \\ud800")
     ('a &lt; b', 'nul [U+0000]', 'half  ')
     """
-    return escape("".join(c if _known(c) else " " for c in visible(str(text))))
-
-
-def _known(character: str) -> bool:
-    if character in "\t\n":
-        return True
-    return character >= " " and character not in "\x7f\ufffe\uffff" and not _half(character)
-
-
-def _half(character: str) -> bool:
-    """Half of a pair of surrogates."""
-    return "\ud800" <= character <= "\udfff"
+    return escape(_NOT_XML.sub(" ", visible(str(text))))

@@ -10,7 +10,7 @@ import numpy as np
 from uncollapse import charts
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Axes, Chart, Entry, Scale
-from uncollapse.charts.marks import Circle, Group, Line, Mark, Points, Polyline, Rect, Text
+from uncollapse.charts.marks import Group, Line, Mark, Points, Polyline, Rect, Text
 from uncollapse.distances import pairwise_distances
 
 __all__ = [
@@ -118,7 +118,7 @@ def boundary(axes: Axes, points: Array, colour: str, alpha: float = 0.0) -> list
     """Dashed edge of where a point z of another class may be: HNM (5) for all x, y of the class."""
     unit = axes.x.end / (axes.x.high - axes.x.low)
     discs = tuple(
-        Circle(*axes.at(*place), radius * unit, colour)
+        Points((axes.at(*place),), "circle", colour, radius * unit / 3)
         for place, radius in zip(points.tolist(), _radii(points, alpha).tolist(), strict=True)
     )
     lines = [
