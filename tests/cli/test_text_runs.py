@@ -45,7 +45,7 @@ def trained(tmp_path_factory):
 
 
 def test_embed_keeps_texts_as_names_and_labels_as_words(trained, tmp_path):
-    assert run(app, ["embed", str(trained), "--out", str(tmp_path / "z.npz")]) == 0
+    assert run(app, ["embed", str(trained), "--trust", "--out", str(tmp_path / "z.npz")]) == 0
     found = open_source(tmp_path / "z.npz")
     assert found.names[2] == "snow tomorrow"
     assert found.labels.tolist() == ["cards", "cards", "weather", "weather"]
@@ -55,11 +55,11 @@ def test_embed_keeps_texts_as_names_and_labels_as_words(trained, tmp_path):
 
 def test_embed_takes_files_of_texts_with_and_without_labels(trained, tmp_path):
     (tmp_path / "some.txt").write_text("one\ntwo\n")
-    words = ["embed", str(trained), "--texts", str(tmp_path / "some.txt")]
+    words = ["embed", str(trained), "--trust", "--texts", str(tmp_path / "some.txt")]
     assert run(app, [*words, "--out", str(tmp_path / "a.npz")]) == 0
     plain = open_source(tmp_path / "a.npz")
     assert (plain.names.tolist(), plain.labels, plain.origin.split) == (["one", "two"], None, None)
-    words = ["embed", str(trained), "--texts", str(trained.parent / "requests.csv")]
+    words = ["embed", str(trained), "--trust", "--texts", str(trained.parent / "requests.csv")]
     assert run(app, [*words, "--out", str(tmp_path / "b.npz")]) == 0
     assert len(open_source(tmp_path / "b.npz")) == 9
     assert run(app, [*words, "--split", "test", "--out", str(tmp_path / "c.npz")]) == 0
@@ -68,7 +68,7 @@ def test_embed_takes_files_of_texts_with_and_without_labels(trained, tmp_path):
 
 def test_a_text_finds_the_nearest_texts_with_their_labels(trained, tmp_path, capsys):
     out = tmp_path / "near.json"
-    words = ["search", str(trained), "freeze the card", "-k", "2", "--out", str(out)]
+    words = ["search", str(trained), "--trust", "freeze the card", "-k", "2", "--out", str(out)]
     assert run(app, words) == 0
     rows = json.loads(out.read_text())
     assert [row["query"] for row in rows] == ["freeze the card"] * 2
@@ -82,11 +82,20 @@ def test_queries_may_be_a_file_or_rows_and_the_gallery_a_file(trained, tmp_path)
     (tmp_path / "asked.txt").write_text("rain\nmy card\n")
     (tmp_path / "shelf.txt").write_text("rain\nsnow\n")
     out = tmp_path / "near.csv"
-    words = ["search", str(trained), str(tmp_path / "asked.txt"), "-k", "1", "--out", str(out)]
+    words = [
+        "search",
+        str(trained),
+        "--trust",
+        str(tmp_path / "asked.txt"),
+        "-k",
+        "1",
+        "--out",
+        str(out),
+    ]
     assert run(app, [*words, "--gallery", str(tmp_path / "shelf.txt")]) == 0
     assert out.read_text().splitlines()[1].startswith("rain,1,0,rain,")
     out = tmp_path / "rows.json"
-    assert run(app, ["search", str(trained), "2", "-k", "1", "--out", str(out)]) == 0
+    assert run(app, ["search", str(trained), "--trust", "2", "-k", "1", "--out", str(out)]) == 0
     (row,) = json.loads(out.read_text())
     assert row["query"] == "snow tomorrow"
     assert row["neighbour"] != "snow tomorrow"
@@ -94,7 +103,7 @@ def test_queries_may_be_a_file_or_rows_and_the_gallery_a_file(trained, tmp_path)
 
 
 def test_a_text_neither_colours_the_terminal_nor_moves_its_cursor(trained, capsys):
-    assert run(app, ["search", str(trained), "my card is lost", "-k", "4"]) == 0
+    assert run(app, ["search", str(trained), "--trust", "my card is lost", "-k", "4"]) == 0
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown
     assert "[bold]is" in shown.replace("\n", " ")
@@ -122,19 +131,28 @@ def test_a_text_neither_colours_the_terminal_nor_moves_its_cursor(trained, capsy
 )
 def test_what_does_not_fit_texts_is_refused(trained, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
-    assert run(app, [word.replace("RUN", str(trained)) for word in words]) == 2
+    trust = ["--trust"] if "RUN" in words else []
+    assert run(app, [*(word.replace("RUN", str(trained)) for word in words), *trust]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_split_of_texts_without_labels_is_refused(trained, tmp_path, capsys):
     (tmp_path / "some.txt").write_text("one\n")
-    words = ["embed", str(trained), "--texts", str(tmp_path / "some.txt"), "--split", "test"]
+    words = [
+        "embed",
+        str(trained),
+        "--trust",
+        "--texts",
+        str(tmp_path / "some.txt"),
+        "--split",
+        "test",
+    ]
     assert run(app, [*words, "--out", str(tmp_path / "z.npz")]) == 2
     assert "only one file of texts with labels has splits" in capsys.readouterr().err
 
 
 def test_evaluate_and_forecast_work_on_texts(trained, capsys):
-    assert run(app, ["evaluate", str(trained), "--split", "train"]) == 0
+    assert run(app, ["evaluate", str(trained), "--trust", "--split", "train"]) == 0
     assert "train" in capsys.readouterr().out
     words = ["forecast", str(trained.parent / "run.toml"), "--p", "2", "--k", "2"]
     assert run(app, words) == 0

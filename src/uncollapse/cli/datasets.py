@@ -18,8 +18,6 @@ from uncollapse.cli.printing import show, status
 if TYPE_CHECKING:
     from uncollapse.data import Survey
 
-__all__ = ["command", "copy_lines", "survey_table"]
-
 
 def command(
     name: Annotated[str | None, typer.Argument(help="A dataset; without it, all of them.")] = None,

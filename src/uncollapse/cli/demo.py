@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from uncollapse.report.demo_page import Story
     from uncollapse.training import Config, Run
 
-__all__ = ["ACTS", "Act", "Part", "command"]
-
 _PAGE = "demo.html"
 _STYLES = {"healthy": "green", "shrinking": "yellow"}
 _WIDTH = 78  # columns that text takes

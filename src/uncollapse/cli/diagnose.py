@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from uncollapse.health import Reference
     from uncollapse.report import Diagnosis
 
-__all__ = ["command", "refused_verdicts"]
-
 _FAILED = 1
 _SMALL = 5_000  # rows
 
@@ -75,7 +73,7 @@ def command(
         if len(files) > 1:
             say(f"{file}:")
         if file.is_dir():
-            options.only_for("files of embeddings", options.EMBED_FIRST, columns, images=images)
+            options.only_for_files(columns, images=images)
             from uncollapse.report import diagnose_run
 
             with status("diagnosing the run"):

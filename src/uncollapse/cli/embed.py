@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from uncollapse.data.sources import Origin, Source
     from uncollapse.training import Run
 
-__all__ = [
-    "Network",
-    "embed_command",
-    "embed_samples",
-    "export_command",
-    "is_backbone",
-    "load_samples",
-    "open_network",
-    "unlabelled_texts",
-    "usual_split",
-]
-
 _LONGEST = 1_000  # characters of a text that stand for it as its name
 
 

@@ -12,8 +12,6 @@ from rich.console import Console
 
 from uncollapse.cli.printing import one_line, say
 
-__all__ = ["BUG", "INTERRUPTED", "USER_ERROR", "run"]
-
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
 
 # Typer's base of usage errors: click's own or, in newer releases, a copy of it.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from uncollapse.training import Config, Run
     from uncollapse.training.sections import EvaluateConfig
 
-__all__ = ["evaluate_command"]
-
 _CLUSTERED = 10_000  # rows that NMI is of unless it is asked for: k-means of more takes minutes
 _TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
 
@@ -110,7 +108,7 @@ def evaluate_command(
     re_ranking = None if rerank is None else _re_ranking(rerank)
     if options.is_run(source):
         of_files = {"queries": queries, "gallery": gallery, "cameras": cameras, "json": json}
-        options.only_for("files of embeddings", options.EMBED_FIRST, columns, **of_files)
+        options.only_for_files(columns, **of_files)
         _evaluate_run(source, split, run_options, clusters or 0, measure, re_ranking)
         return
     instead = f"{source.name} is a file; --queries COLUMN=VALUE chooses rows of it"

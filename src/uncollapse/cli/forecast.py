@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from uncollapse.training import Config
     from uncollapse.training.races import RaceResult
 
-__all__ = ["command", "forecast_tables", "race_table"]
-
 _COLORS = {"none": "green", "some": "yellow", "high": "red"}
 _RECALL = "R@1 train"
 _RESULTS = {"wins": "green", "shrinks": "red"}

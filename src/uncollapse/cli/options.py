@@ -17,25 +17,6 @@ from uncollapse.cli.printing import warn
 if TYPE_CHECKING:
     from uncollapse.data.sources import Source
 
-__all__ = [
-    "EMBED_FIRST",
-    "BestOption",
-    "Columns",
-    "MetricOption",
-    "RootOption",
-    "RunOptions",
-    "SplitOption",
-    "TrustOption",
-    "grouped",
-    "is_run",
-    "must_exist",
-    "normalizes",
-    "only_for",
-    "open_file",
-]
-
-EMBED_FIRST = "write the run's embeddings to a file with `uncollapse embed`, and pass that"
-
 _column = partial(typer.Option, rich_help_panel="Columns of a file")
 _of_run = partial(typer.Option, rich_help_panel="For a run directory")
 
@@ -133,6 +114,12 @@ def open_file(
     if source.complaint:
         warn(source.complaint)
     return source
+
+
+def only_for_files(*groups: object, **options: object) -> None:
+    """Refuse options for files beside a run."""
+    instead = "write the run's embeddings to a file with `uncollapse embed`, and pass that"
+    only_for("files of embeddings", instead, *groups, **options)
 
 
 def only_for(kind: str, instead: str, *groups: object, **options: object) -> None:

@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from uncollapse.data import LabelledImages
     from uncollapse.metrics import Interval
 
-__all__ = [
-    "ScoreLine",
-    "line_table",
-    "one_line",
-    "say",
-    "show",
-    "split_tables",
-    "status",
-    "warn",
-    "warn_of_skipped",
-]
-
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 _TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
 

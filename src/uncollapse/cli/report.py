@@ -10,8 +10,6 @@ import typer
 from uncollapse.cli.options import must_exist
 from uncollapse.cli.printing import say, status, warn
 
-__all__ = ["command"]
-
 
 def command(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN...")],

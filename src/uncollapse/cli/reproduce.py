@@ -15,8 +15,6 @@ from uncollapse.cli.printing import say, show
 if TYPE_CHECKING:
     from uncollapse.papers import Page
 
-__all__ = ["command", "listing_table", "show_page"]
-
 _COLOURS = {
     "yes": "green",
     "NO": "bold red",

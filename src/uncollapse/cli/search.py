@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from uncollapse.data.sources import Source
     from uncollapse.metrics.nearest_rows import Neighbours
 
-__all__ = ["neighbour_table", "search_command"]
-
 _ENDINGS = (".png", ".csv", ".json")
 _SHOWN = 10  # queries on a terminal; a file has all
 _MOST_SHEET = 100  # queries that a contact sheet has room for
@@ -101,9 +99,7 @@ def search_command(
     sheet = out is not None and out.suffix == ".png"
     normalize = options.normalizes(metric)
     if is_backbone(source) or options.is_run(source):
-        options.only_for(
-            "files of embeddings", options.EMBED_FIRST, columns, like=like, images=images
-        )
+        options.only_for_files(columns, like=like, images=images)
         search = _of_network(source, queries or [], gallery, split, run_options, sheet)
     else:
         instead = "name the file to search first, and a file of queries with --like"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Pictures = Callable[[list[int]], dict[int, Any]]
 
-__all__ = ["suspects_command"]
-
 _PAGE = 60  # suspects that a page shows as pictures or texts
 _NEIGHBOURS = 6  # that it shows of each
 _HEAD = ["row", "name", "label", "suggested", "wrong", "score", "suspect", "neighbours", "labels"]
@@ -56,7 +54,7 @@ def suspects_command(
     """
     normalize, about, pictures = options.normalizes(metric), "", None
     if options.is_run(source):
-        options.only_for("files of embeddings", options.EMBED_FIRST, columns, images=images)
+        options.only_for_files(columns, images=images)
         rows, labels, pictures, about = _of_run(source, split, run_options, fine)
     else:
         options.only_for("runs", f"{source.name} is a file of embeddings", run_options, split=split)

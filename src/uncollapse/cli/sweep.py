@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from uncollapse.sweep.grid import Plan
     from uncollapse.sweep.jobs import Engine
 
-__all__ = ["command"]
-
 
 def command(
     sweep: Annotated[Path, typer.Argument(help="The sweep as a TOML file.")],

@@ -14,8 +14,6 @@ from uncollapse.cli.printing import say, show, split_tables, warn
 if TYPE_CHECKING:
     from uncollapse.training import Run
 
-__all__ = ["train_command"]
-
 
 def train_command(
     config: Annotated[Path, typer.Argument(help="The run as a TOML file.")],

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from uncollapse.data.sources import Source
     from uncollapse.metrics import VerificationResult
 
-__all__ = ["verify_command"]
-
 _ENDINGS = (".html", ".png", ".svg")
 
 
@@ -68,7 +66,7 @@ def verify_command(
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
     if options.is_run(source):
-        options.only_for("files of embeddings", options.EMBED_FIRST, columns)
+        options.only_for_files(columns)
         scored = None
     else:
         from uncollapse.data.pair_lists import read_scored_pairs
@@ -82,10 +80,9 @@ def verify_command(
         result = verification(scores=scored.scores, same=scored.same, folds=parts, far=rates)
         about = f"{source.name}: {result.same + result.different:,} scored pairs"
     else:
+        is_file = not source.is_dir()
         rows = (
-            _rows_of_run(source, split, run_options)
-            if source.is_dir()
-            else options.open_file(source, columns)
+            options.open_file(source, columns) if is_file else _of_run(source, split, run_options)
         )
         settings: dict[str, Any] = {"normalize": normalize, "far": rates}
         if pairs is None:
@@ -104,7 +101,7 @@ def verify_command(
         say(f"wrote {_draw(result, lines, out, source.name, about)}")
 
 
-def _rows_of_run(run: Path, split: str | None, run_options: options.RunOptions) -> Source:
+def _of_run(run: Path, split: str | None, run_options: options.RunOptions) -> Source:
     network = open_network(run, run_options)
     data, name = load_samples(network, None, split, run_options.data_root)
     return embed_samples(network, data, name)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,18 +54,7 @@ def load(
     listing = list_split(name, root, split)
     report = LoadReport(missing=listing.missing, ignored=listing.ignored)
     source: ImageSource
-    if isinstance(listing.images, np.ndarray | TextSource):
-        asked = {"size": size, "channels": channels, "fit": fit, "middle": middle}
-        for option, value in asked.items():
-            if value is not None:
-                why = f"{name} is not decoded from image files"
-                raise InputError.conflict(f"{option} = {value} has no meaning: {why}")
-        if isinstance(listing.images, TextSource):
-            source = listing.images
-            report = replace(report, converted=source.shortened())
-        else:
-            source = TensorSource(torch.from_numpy(listing.images))
-    else:
+    if isinstance(listing.images, tuple):
         files = FileSource(listing.images, _decoding(info, size, channels, fit, middle))
         source = files
         if cache and len(files):
@@ -78,6 +66,11 @@ def load(
             with progress_reporter(progress, "decoding images") as show:
                 odd = decode_all(files, lambda row, pixels: None, show)
             report = replace(report, unreadable=odd.unreadable, converted=odd.converted)
+    else:
+        _check_undecoded(name, size=size, channels=channels, fit=fit, middle=middle)
+        source = _in_memory(listing.images)
+        if isinstance(source, TextSource):
+            report = replace(report, converted=source.shortened())
     if strict and not report.clean:
         raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
     if len(source) == 0:
@@ -118,6 +111,17 @@ def paper_transform(name: str, *, train: bool, seed: int = 0) -> Compose:
             return Compose([partial(center_crop, size=size)])
         return Compose([partial(random_resized_crop, size=size), horizontal_flip], seed=seed)
     return Compose([horizontal_flip] if train and name == "market1501" else [], seed=seed)
+
+
+def _check_undecoded(name: str, **options: object) -> None:
+    for option, value in options.items():
+        if value is not None:
+            why = f"{name} is not decoded from image files"
+            raise InputError.conflict(f"{option} = {value} has no meaning: {why}")
+
+
+def _in_memory(samples: Array | TextSource) -> TensorSource | TextSource:
+    return samples if isinstance(samples, TextSource) else TensorSource(torch.from_numpy(samples))
 
 
 def _tensor(numbers: Array | None) -> Tensor | None:
