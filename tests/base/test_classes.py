@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from uncollapse._base.arrays import ClassLayout
 from uncollapse._base.check import InputError
-from uncollapse._base.classes import ClassLayout
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
@@ -17,28 +17,6 @@ def test_a_layout_is_what_the_labels_say(labels):
         rows = [row for row, other in enumerate(labels) if other == label]
         assert layout.members(c).tolist() == rows
         assert layout.counts[c] == len(rows)
-    for row, (others, real) in enumerate(zip(layout.positives, layout.is_positive, strict=True)):
-        truth = [j for j in range(len(labels)) if j != row and labels[j] == labels[row]]
-        assert others[real].tolist() == truth
-        assert set(others[~real].tolist()) <= {row}  # the row itself fills up
-        assert layout.usable[row] == (0 < len(truth) < len(labels) - 1)
-
-
-def test_layout_lists_positives_and_usable_anchors():
-    layout = ClassLayout.of(["b", "a", "b", "c", "b"], 5)
-    for row, (others, real) in enumerate(
-        zip(layout.positives.tolist(), layout.is_positive.tolist(), strict=True)
-    ):
-        truth = [j for j in range(5) if j != row and layout.ids[j] == layout.ids[row]]
-        assert [o for o, r in zip(others, real, strict=True) if r] == truth
-    assert layout.usable.tolist() == [True, False, True, False, True]
-    assert layout.members(1).tolist() == [0, 2, 4]
-
-
-def test_layout_of_one_class_or_of_singletons_has_no_usable_anchor():
-    assert not ClassLayout.of([1, 1, 1], 3).usable.any()
-    assert not ClassLayout.of([1, 2, 3], 3).usable.any()
-    assert not ClassLayout.of([1, 2, 3], 3).is_positive.any()
 
 
 def test_labels_of_any_size_keep_their_classes_and_their_order():

@@ -24,7 +24,7 @@ def test_an_error_in_the_middle_of_a_write_leaves_the_old_file_and_nothing_else(
     files.write_text(target, "old")
 
     def write_half():
-        with files.streamed_aside(target) as file:
+        with files.written_aside(target) as aside, aside.open("wb") as file:
             file.write(b"half of the n")
             raise error
 
@@ -37,8 +37,8 @@ def test_an_error_in_the_middle_of_a_write_leaves_the_old_file_and_nothing_else(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from uncollapse._base.files import streamed_aside
-with streamed_aside(Path(sys.argv[1])) as file:
+from uncollapse._base.files import written_aside
+with written_aside(Path(sys.argv[1])) as aside, aside.open("wb") as file:
     file.write(b"half of the n")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -155,8 +155,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
 
 
 def test_short_rows_are_filled_where_that_is_asked_for(tmp_path):
-    (tmp_path / "a.csv").write_text("x;y\n1\n\n2;3\n")
-    found = files.read_csv(tmp_path / "a.csv", delimiter=";", fill=True)
+    (tmp_path / "a.csv").write_text("x,y\n1\n\n2,3\n")
+    found = files.read_csv(tmp_path / "a.csv", fill=True)
     assert found == (["x", "y"], [["1", ""], ["2", "3"]])
 
 
@@ -209,16 +209,15 @@ def test_a_last_line_that_is_whole_counts_without_its_newline(tmp_path):
 
 def test_a_log_goes_on_from_the_offset_that_was_kept(tmp_path):
     path = tmp_path / "log.jsonl"
-    with files.append_lines(path) as log:
-        log.write({"step": 1})
-        kept = log.offset()
-        log.write({"step": 2})
-        assert [row["step"] for row in files.read_jsonl(path)] == [1, 2]  # flushed at once
+    with files.open_log(path) as log:
+        log.write('{"step": 1}\n')
+        kept = log.tell()
+        log.write('{"step": 2}\n')
     with path.open("a") as file:
         file.write('{"step": 3, "cut')
-    with files.append_lines(path, keep=kept) as log:
-        log.write({"step": 20})
+    with files.open_log(path, keep=kept) as log:
+        log.write('{"step": 20}\n')
     assert [row["step"] for row in files.read_jsonl(path)] == [1, 20]
-    with files.append_lines(path, keep=10**9) as log:  # more than there is: all of it
-        log.write({"step": 30})
+    with files.open_log(path, keep=10**9) as log:  # more than there is: all of it
+        log.write('{"step": 30}\n')
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 20, 30]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, TypeVar, cast
 
@@ -12,24 +13,6 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.check import InputError
-
-__all__ = [
-    "MOST_BYTES",
-    "Array",
-    "ArrayLike",
-    "as_rows",
-    "class_ids",
-    "eager",
-    "label_array",
-    "numbers64",
-    "off_graph",
-    "points",
-    "points64",
-    "rows_of_texts",
-    "scalar",
-    "texts_of_rows",
-]
-
 
 Array = np.ndarray[Any, Any]
 ArrayLike = Tensor | Array | Sequence[Any]
@@ -262,8 +245,6 @@ def _rows(indices: list[int]) -> str:
 
 # Texts as rows of a tensor, so that whatever carries samples carries texts: bytes of UTF-8.
 
-MOST_BYTES = 1 << 16  # of one text: beyond what any of the usual transformers reads
-
 
 def rows_of_texts(texts: Sequence[str], length: int | None = None) -> Tensor:
     """The UTF-8 bytes of each text as int16 `[B, length]`, zeros behind them.
@@ -275,14 +256,12 @@ def rows_of_texts(texts: Sequence[str], length: int | None = None) -> Tensor:
     tensor([[ 97,  98],
             [195, 169]], dtype=torch.int16)
     """
-    import torch  # a listing of texts does without
-
     encoded = [text.encode("utf-8", "replace") for text in texts]
     if length is None:
         length = max([1, *map(len, encoded)])
     rows = np.zeros((len(encoded), length), np.int16)
     for row, data in zip(rows, encoded, strict=True):
-        kept = data if len(data) <= length else _cut(data, length)
+        kept = data[:length].decode("utf-8", "ignore").encode() if len(data) > length else data
         row[: len(kept)] = np.frombuffer(kept, np.uint8)
     return torch.from_numpy(rows)
 
@@ -297,5 +276,47 @@ def texts_of_rows(rows: Tensor) -> list[str]:
     return [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in array]
 
 
-def _cut(data: bytes, length: int) -> bytes:
-    return data[:length].decode("utf-8", "ignore").encode()
+# Class layout of a labelled batch: who shares a class with whom, without an N × N mask.
+
+
+@dataclass(frozen=True)
+class ClassLayout:
+    """Rows grouped by class, in O(N log N).
+
+    `ids[i]` is the class number of row i; `order` lists the rows class by class (rows ascending
+    inside a class); class c is `order[starts[c] : starts[c] + counts[c]]`.
+
+    >>> layout = ClassLayout.of([7, 5, 7, 7], 4)
+    >>> layout.ids.tolist(), layout.order.tolist(), layout.counts.tolist()
+    ([1, 0, 1, 1], [1, 0, 2, 3], [1, 3])
+    """
+
+    ids: Array
+    classes: Array
+    order: Array
+    starts: Array
+    counts: Array
+
+    @classmethod
+    def of(
+        cls, labels: ArrayLike, n: int | None, name: str = "labels", *, min_classes: int = 1
+    ) -> ClassLayout:
+        """Group `n` rows (any number, if None) by their labels."""
+        ids, classes = class_ids(labels, n, name, min_classes=min_classes)
+        counts = np.bincount(ids, minlength=len(classes))
+        starts = np.cumsum(counts) - counts
+        return cls(ids, classes, np.argsort(ids, kind="stable"), starts, counts)
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.ids)
+
+    def members(self, c: int) -> Array:
+        """Rows of class c, ascending."""
+        return self.order[self.starts[c] : self.starts[c] + self.counts[c]]
+
+    @property
+    def row_counts(self) -> Array:
+        """Size of each row's own class."""
+        return self.counts[self.ids]

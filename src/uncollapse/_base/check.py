@@ -10,21 +10,6 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
-__all__ = [
-    "Choice",
-    "Count",
-    "InputError",
-    "Number",
-    "Setting",
-    "check_choice",
-    "check_int",
-    "check_number",
-    "check_paired",
-    "did_you_mean",
-    "visible",
-]
-
-
 _LONGEST = 160  # characters that are shown of what was given
 
 

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib import import_module
+from functools import cache, cached_property
 from types import ModuleType
-
-__all__ = [
-    "KEEP_MEMORY",
-    "MissingExtraError",
-    "compiled",
-    "give_back_memory",
-    "home_of",
-    "import_extra",
-    "keep_memory",
-    "lazy_names",
-    "without_kernels",
-]
 
 
 class MissingExtraError(ImportError):
@@ -50,7 +36,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
 
 
 class _Compiled:
-    @functools.cached_property
+    @cached_property
     def kernels(self) -> ModuleType | None:
         """The room of compiled kernels, loaded when first asked for; None without numba."""
         try:
@@ -97,7 +83,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
     def find(name: str) -> object:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(f"{package}.{places[name]}"), name)
+        value: object = getattr(importlib.import_module(f"{package}.{places[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value
 

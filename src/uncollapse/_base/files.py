@@ -13,25 +13,10 @@ import os
 import shutil
 import tomllib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
-
-__all__ = [
-    "DamagedFileError",
-    "append_lines",
-    "read_csv",
-    "read_json",
-    "read_jsonl",
-    "read_toml",
-    "streamed_aside",
-    "sync",
-    "write_csv",
-    "write_json",
-    "write_text",
-    "written_aside",
-]
+from typing import Any, TextIO
 
 
 class DamagedFileError(ValueError):
@@ -73,13 +58,6 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
         raise
 
 
-@contextmanager
-def streamed_aside(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file to write to, as `written_aside` does: for what is made piece by piece."""
-    with written_aside(path) as aside, aside.open("wb") as file:
-        yield file
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text file, UTF-8, as `written_aside` does."""
     with written_aside(path) as aside:
@@ -99,45 +77,15 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
         writer.writerows(rows)
 
 
-class append_lines:
-    """Append JSON lines to a file that is opened once; what is past `keep` bytes is cut off first.
+def open_log(path: Path, keep: int = 0) -> TextIO:
+    """Open a file to append lines to; what is past `keep` bytes is cut off first.
 
-    A log grows where it is: each line is flushed, and a line cut short by a crash lies past the
-    offset that the last checkpoint kept.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
-    >>> with append_lines(path) as lines:
-    ...     lines.write({"step": 1})
-    >>> [row["step"] for row in read_jsonl(path)]
-    [1]
+    A log grows where it is: a line cut short by a crash lies past the offset that the last
+    checkpoint kept.
     """
-
-    def __init__(self, path: Path, keep: int = 0) -> None:
-        with path.open("ab") as file:
-            os.truncate(file.fileno(), min(keep, file.tell()))
-        self._file = path.open("a", encoding="utf-8")
-
-    def __enter__(self) -> append_lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def write(self, row: Mapping[str, object]) -> None:
-        """One line, flushed."""
-        line = json.dumps(row) + "\n"
-        self._file.write(line)
-        self._file.flush()
-
-    def offset(self) -> int:
-        """Length of the file now, on disk."""
-        os.fsync(self._file.fileno())
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    with path.open("ab") as file:
+        os.truncate(file.fileno(), min(keep, file.tell()))
+    return path.open("a", encoding="utf-8")
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
@@ -166,9 +114,7 @@ def read_jsonl(
         try:
             row = json.loads(line)
         except ValueError as error:
-            if (
-                number == len(lines) and not whole
-            ):  # no newline behind it: still being written, or cut short
+            if number == len(lines) and not whole:  # no newline: being written, or cut short
                 return
             row, why = None, f"line {number} is not JSON ({error})"
         else:
@@ -181,15 +127,13 @@ def read_jsonl(
             complaints.append(str(DamagedFileError(path, why)))
 
 
-def read_csv(
-    path: Path, *, delimiter: str = ",", fill: bool = False
-) -> tuple[list[str], list[list[str]]]:
+def read_csv(path: Path, *, fill: bool = False) -> tuple[list[str], list[list[str]]]:
     """`(header, rows)` of a CSV file; every row has as many cells as the header, or it raises.
 
     With `fill` a short row gets empty cells at its end.
     """
     # The file's own line ends: a quoted cell may hold some.
-    reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
     rows: list[list[str]] = []
     try:
         for row in reader:

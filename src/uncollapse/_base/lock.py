@@ -17,8 +17,6 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout, lock_descriptor
 
-__all__ = ["FileLock", "FolderOwner", "InUseError"]
-
 _STALE = 60.0  # seconds without a sign of life; a holder refreshes its lock six times in them
 _POLL = 0.1  # seconds between two looks at a lock that is held
 _ATTEMPTS = 10  # looks at a lock that names nobody, before it is refused

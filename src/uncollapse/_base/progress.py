@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from uncollapse._base.check import InputError
 
@@ -16,15 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console as Console  # where others name the type
     from rich.live import Live
     from rich.text import Text
-
-__all__ = [
-    "LiveTable",
-    "ProgressLine",
-    "ProgressOption",
-    "Report",
-    "progress_reporter",
-    "quiet_console",
-]
 
 Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
@@ -58,7 +49,27 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
         raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
 
 
-class ProgressLine:
+class _Display:
+    """Something drawn anew on a terminal while inside `with`; off a terminal it is not drawn."""
+
+    _live: Live
+
+    def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
+
+        self.console = console or Console(stderr=True)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+
+class ProgressLine(_Display):
     """Step, loss, diameter, verdict, R@1 and the time left of a run. Quiet off a terminal.
 
     The values stand under the bar: 80 columns have no room for both. `start` is the step that a
@@ -68,35 +79,25 @@ class ProgressLine:
     def __init__(
         self, title: str, total: int, console: Console | None = None, *, start: int = 0
     ) -> None:
-        from rich.console import Console, Group
+        from rich import progress
+        from rich.console import Group
         from rich.live import Live
         from rich.padding import Padding
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
-        self.console = console or Console(stderr=True)
+        super().__init__(console)
         self._latest: dict[str, str] = {}
-        columns = TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn()
-        self._progress = Progress(*columns, TimeRemainingColumn(), console=self.console)
-        self._task = self._progress.add_task(title, total=total, completed=start)
-        self._live = Live(
-            get_renderable=lambda: Group(self._progress, Padding(self._values(), (0, 0, 0, 2))),
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
             console=self.console,
         )
-
-    def __enter__(self) -> ProgressLine:
-        if self.console.is_terminal:
-            self._live.start(refresh=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
+        self._task = self._bar.add_task(title, total=total, completed=start)
+        self._live = Live(
+            get_renderable=lambda: Group(self._bar, Padding(self._values(), (0, 0, 0, 2))),
+            console=self.console,
+        )
 
     def show(self, step: int, values: Mapping[str, object]) -> None:
         """Move to `step`; of the values, the known ones are shown until they change.
@@ -108,7 +109,7 @@ class ProgressLine:
             form = ".1%" if recall else _SHOWN.get(key)
             if form is not None and value is not None:
                 self._latest[f"R@{k} on {split}" if recall else key] = format(value, form)
-        self._progress.update(self._task, completed=step)
+        self._bar.update(self._task, completed=step)
 
     def note(self, text: str) -> None:
         """A line that stays; on a terminal it is wrapped between words."""
@@ -124,7 +125,7 @@ class ProgressLine:
         return Text("  ".join(f"{name} {value}" for name, value in self._latest.items()))
 
 
-class LiveTable:
+class LiveTable(_Display):
     """A table that is drawn anew on a terminal, above it lines that stay; elsewhere the lines only.
 
     >>> import io
@@ -137,35 +138,20 @@ class LiveTable:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        from rich.console import Console
-
-        self.console = console or Console(stderr=True)
-        self._live: Live | None = None
-
-    def __enter__(self) -> LiveTable:
         from rich.live import Live
 
-        if self.console.is_terminal:
-            self._live = Live(console=self.console, auto_refresh=False, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        super().__init__(console)
+        self._live = Live(console=self.console, auto_refresh=False, transient=True)
 
     def draw(self, columns: Sequence[str], rows: Sequence[Sequence[str]], below: str) -> None:
-        """Show a table, with a line below it; without columns the line stands alone."""
-        if self._live is None:
-            return
-        from rich.console import Group
-        from rich.text import Text
+        """Show a table, with a line below it."""
+        if self.console.is_terminal:
+            from rich.console import Group
+            from rich.text import Text
 
-        from uncollapse._base.table import Table
+            from uncollapse._base.table import Table
 
-        parts = [Table(columns, rows), Text(below)] if columns else [Text(below)]
-        self._live.update(Group(*parts), refresh=True)
+            self._live.update(Group(Table(columns, rows), Text(below)), refresh=True)
 
     def line(self, *parts: tuple[str, str]) -> None:
         """A line that stays, of `(text, style)`."""
@@ -175,11 +161,7 @@ class LiveTable:
 
 
 def quiet_console() -> Console:
-    """A console that shows nothing.
-
-    >>> quiet_console().quiet
-    True
-    """
+    """A console that shows nothing."""
     from rich.console import Console
 
     return Console(quiet=True)

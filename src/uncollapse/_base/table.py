@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table as RichTable
 
-__all__ = ["Cell", "Table", "number", "percent", "short_id", "shown", "wrapped_for"]
-
 _LONG_HEADING = 16  # characters from which a heading of a page wraps
 _WHOLE = 20  # characters up to which a cell or a word is never broken on a terminal
 _SENTENCE = 120  # characters of a cell that wants lines between the rows of a terminal

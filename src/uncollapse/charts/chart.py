@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.files import streamed_aside, write_text
+from uncollapse._base.files import write_text, written_aside
 from uncollapse._base.table import short_id
 from uncollapse.charts.marks import HEIGHT, LIGHT, WIDTH, Group, Mark, Text, css_variables, drawn
 from uncollapse.charts.text import safe_text, text_width, wrapped
@@ -22,7 +22,7 @@ __all__ = ["Chart", "Entry", "Legend", "empty", "panels", "png", "save", "sheet"
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # The first one found; DejaVu has every sign that we write.
 _PNG_FONTS = "'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
-_PAD, _LINE = 12.0, 17.0
+_PAD, _LINE, _GAP = 12.0, 17.0, 14.0
 _TITLE, _PANEL_TITLE = 14.0, 12.5
 
 
@@ -134,8 +134,8 @@ def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
     if path.suffix == ".svg":
         write_text(path, svg(chart))
     elif path.suffix == ".png":
-        with streamed_aside(path) as file:
-            file.write(png(chart, scale))
+        with written_aside(path) as aside:
+            aside.write_bytes(png(chart, scale))
     else:
         raise InputError("path", repr(str(path)), "a name that ends in .svg or .png")
     return path
@@ -148,8 +148,6 @@ def panels(
     columns: int,
     note: str = "",
     legend: Sequence[Entry] = (),
-    gap: float = 14.0,
-    kind: str = "panels",
 ) -> Chart:
     """Several charts in rows of `columns`, under one title and over one legend.
 
@@ -159,11 +157,9 @@ def panels(
     (214.0, 'a: left. a: left')
     """
     check_int("columns", columns)
-    drawn = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
-    rows = [drawn[i : i + columns] for i in range(0, len(drawn), columns)]
-    wide = [
-        max(row[j].width for row in rows if j < len(row)) for j in range(min(columns, len(drawn)))
-    ]
+    sheets = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
+    rows = [sheets[i : i + columns] for i in range(0, len(sheets), columns)]
+    wide = [max(one.width for one in sheets[j::columns]) for j in range(min(columns, len(sheets)))]
     marks: list[Mark] = []
     y = 0.0
     for row in rows:
@@ -171,11 +167,11 @@ def panels(
         for one, room in zip(row, wide, strict=False):
             # Feet stand on one line, whatever the heads need.
             marks.append(Group(one.marks, x, y + tall - one.height))
-            x += room + gap
-        y += tall + gap
+            x += room + _GAP
+        y += tall + _GAP
     words = ". ".join(f"{chart.title}: {chart.description}" for chart in charts)
-    width = sum(wide) + gap * max(0, len(wide) - 1)
-    return Chart(title, words, tuple(marks), width, max(0.0, y - gap), note, legend, kind)
+    width = sum(wide) + _GAP * max(0, len(wide) - 1)
+    return Chart(title, words, tuple(marks), width, max(0.0, y - _GAP), note, legend, "panels")
 
 
 def sheet(chart: Chart, pad: float = _PAD, title: float = _TITLE) -> Chart:
@@ -195,18 +191,13 @@ def sheet(chart: Chart, pad: float = _PAD, title: float = _TITLE) -> Chart:
         marks.append(Text(pad, y - 4, line))
     y += 6 if marks else 0
     marks.append(Group(chart.marks, pad, y))
-    drawn, tall = _legend(chart.legend, chart.width)
-    if drawn:
-        marks.append(Group(drawn, pad, y + chart.height + 6))
-        tall += 6
-    return Chart(
-        chart.title,
-        chart.description,
-        tuple(marks),
-        chart.width + 2 * pad,
-        y + chart.height + tall + pad,
-        kind=chart.kind,
-    )
+    y += chart.height
+    legend, tall = _legend(chart.legend, chart.width)
+    if legend:
+        marks.append(Group(legend, pad, y + 6))
+        y += tall + 6
+    width, height = chart.width + 2 * pad, y + pad
+    return Chart(chart.title, chart.description, tuple(marks), width, height, kind=chart.kind)
 
 
 def _legend(entries: Sequence[Entry], room: float) -> tuple[list[Mark], float]:

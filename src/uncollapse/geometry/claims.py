@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from uncollapse._base.arrays import Array, ArrayLike, points64
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points64
 from uncollapse._base.check import check_number, check_paired
-from uncollapse._base.classes import ClassLayout
 from uncollapse.geometry.diameters import diameter, diameter_lower_bound, thickness
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated

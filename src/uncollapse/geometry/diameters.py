@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, points, points64
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points, points64
 from uncollapse._base.check import check_int, check_number
-from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import (
     Frame,
     binary_scale,

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, points64
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points64
 from uncollapse._base.check import InputError, check_choice, check_paired
-from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import paired_distances, pairwise_distances
 
 __all__ = [

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, points64
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse._base.classes import ClassLayout
 from uncollapse._base.extras import import_extra
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import Frame, binary_scale, pairwise_distances

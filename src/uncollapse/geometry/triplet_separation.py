@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points
 from uncollapse._base.check import check_number
-from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import (
     Frame,
     pairwise_distances,

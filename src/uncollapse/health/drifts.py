@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
+from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, label_array, points
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.classes import ClassLayout
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
 from uncollapse.losses import TupleLoss, registry

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, points
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, as_rows, class_ids, points
 from uncollapse._base.check import InputError, check_int
-from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
 from uncollapse.geometry import Thickness, class_diameters, diameter, thickness
 from uncollapse.health.verdict import (

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from uncollapse._base.arrays import Array, ArrayLike, label_array, numbers64, points64
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, label_array, numbers64, points64
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.classes import ClassLayout
 from uncollapse.distances import binary_scale, pairwise_distances
 
 _TABLE = 1 << 22  # numbers of a table of rows by classes that are held at a time

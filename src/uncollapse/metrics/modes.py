@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids, points, points64
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, class_ids, points, points64
 from uncollapse._base.check import check_int
-from uncollapse._base.classes import ClassLayout
 from uncollapse._base.extras import import_extra
 from uncollapse.distances import pairwise_distances
 from uncollapse.metrics.result_table import Result, text_table

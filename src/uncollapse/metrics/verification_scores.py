@@ -15,9 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array, numbers64, points64
+from uncollapse._base.arrays import (
+    Array,
+    ArrayLike,
+    ClassLayout,
+    class_ids,
+    label_array,
+    numbers64,
+    points64,
+)
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.classes import ClassLayout
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import paired_distances, pairwise_distances
 from uncollapse.metrics.collapse_figures import unit_rows

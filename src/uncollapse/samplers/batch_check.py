@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, class_ids
 from uncollapse._base.check import InputError, check_int
-from uncollapse._base.classes import ClassLayout
 from uncollapse.samplers.batches import SeededBatches
 
 __all__ = ["BatchReport", "check_batches", "mode_chance"]

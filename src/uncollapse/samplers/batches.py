@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler
 
-from uncollapse._base.arrays import Array, ArrayLike, label_array
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, label_array
 from uncollapse._base.check import InputError, check_choice, check_int
-from uncollapse._base.classes import ClassLayout
 
 __all__ = ["PKSampler", "SeededBatches", "UniformBatchSampler"]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from uncollapse._base.files import DamagedFileError, append_lines, read_json, write_json, write_text
+from uncollapse._base.files import DamagedFileError, open_log, read_json, write_json, write_text
 from uncollapse.health.loggers import Logger, open_logger
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
@@ -29,13 +30,13 @@ class Log:
     def __init__(
         self, path: Path | None, config: Config, offset: int, watch: Watch | None = None
     ) -> None:
-        self._lines: append_lines | None = None
+        self._file: TextIO | None = None
         self._watch = watch
         self.loggers: list[Logger] = []
         if path is None:
             return
         # Lines after the checkpoint will be written again; one may be cut short by a crash.
-        self._lines = append_lines(path, keep=offset)
+        self._file = open_log(path, keep=offset)
         self.loggers = _open_loggers(path.parent, config)
         self._tell(lambda logger: logger.log_config(config.flat()))
 
@@ -43,15 +44,16 @@ class Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lines is not None:
-            self._lines.close()
+        if self._file is not None:
+            self._file.close()
         self._tell(lambda logger: logger.close())
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """One line, flushed."""
-        if not values or self._lines is None:
+        if not values or self._file is None:
             return
-        self._lines.write({"step": step, **values})
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
         if self._watch is not None:
             self._watch(step, values)
         numbers = {k: float(v) for k, v in values.items() if isinstance(v, int | float)}
@@ -63,7 +65,10 @@ class Log:
 
     def offset(self) -> int:
         """Length of the file now, on disk."""
-        return 0 if self._lines is None else self._lines.offset()
+        if self._file is None:
+            return 0
+        os.fsync(self._file.fileno())
+        return self._file.tell()
 
     def _tell(self, do: Callable[[Logger], None]) -> None:
         for logger in list(self.loggers):
