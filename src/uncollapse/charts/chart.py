@@ -117,11 +117,12 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
     if not isinstance(font, ImageFont.FreeTypeFont):
         raise RuntimeError("no font for the words of a PNG: Pillow was built without FreeType")
     with TemporaryDirectory() as folder:
-        file = Path(folder, "font.ttf")
-        file.write_bytes(font.font_bytes)
+        path = Path(folder, "font.ttf")
+        with streamed_aside(path) as file:
+            file.write(font.font_bytes)
         family = font.getname()[0]
         return resvg_py.svg_to_bytes(
-            svg_string=text, font_files=[str(file)], sans_serif_family=family
+            svg_string=text, font_files=[str(path)], sans_serif_family=family
         )
 
 
