@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
+from uncollapse._base.table import number, percent
 from uncollapse.charts import Scale
-from uncollapse.charts.text import number, percent, tick_text
+from uncollapse.charts.text import tick_text
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 

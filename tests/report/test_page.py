@@ -9,8 +9,8 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
+from uncollapse._base.table import number
 from uncollapse.charts.marks import DARK, LIGHT, SERIES
-from uncollapse.charts.text import number
 from uncollapse.report.page import Page, fill
 
 

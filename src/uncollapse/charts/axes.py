@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from uncollapse._base.check import check_choice
+from uncollapse._base.table import percent
 from uncollapse.charts.marks import (
     HEIGHT,
     WIDTH,
@@ -19,11 +20,12 @@ from uncollapse.charts.marks import (
     Rect,
     Text,
 )
-from uncollapse.charts.text import fitting_size, percent, text_width, tick_text
+from uncollapse.charts.text import fitting_size, text_width, tick_text
 
 __all__ = ["Axes", "Scale", "area", "finite"]
 
 
+Values = Sequence[float]
 _LEAST = 1e-300
 _MOST = 300  # points of a line; more would not be seen
 
@@ -202,11 +204,11 @@ class Axes:
 
     def line(
         self,
-        x: Sequence[float],
-        y: Sequence[float],
+        x: Values,
+        y: Values,
         colour: str,
         *,
-        dash: Sequence[float] = (),
+        dash: Values = (),
         width: float = 2.0,
         tip: str = "",
     ) -> Polyline:
@@ -215,9 +217,7 @@ class Axes:
         places = [self.at(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
         return Polyline(tuple(_thinned(places)), colour, width, dash, tip=tip)
 
-    def band(
-        self, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str
-    ) -> Polyline:
+    def band(self, x: Values, low: Values, high: Values, colour: str) -> Polyline:
         """The area between two lines, faint."""
         there = [self.at(a, b) for a, b in zip(x, high, strict=True) if math.isfinite(b)]
         back = [self.at(a, b) for a, b in zip(x, low, strict=True) if math.isfinite(b)]
@@ -226,8 +226,8 @@ class Axes:
 
     def points(
         self,
-        x: Sequence[float],
-        y: Sequence[float],
+        x: Values,
+        y: Values,
         kind: str = "circle",
         colour: str = "s0",
         *,
@@ -245,25 +245,23 @@ class Axes:
         feet = ((at - 4, bottom), (at + 4, bottom), (at, bottom), (at, top))
         return Polyline((*feet, (at - 4, top), (at + 4, top)), colour, 1.6)
 
-    def across(self, y: float, colour: str = "soft", dash: Sequence[float] = (2, 4)) -> Line:
+    def across(self, y: float, colour: str = "soft", dash: Values = (2, 4)) -> Line:
         """A line at a value of y, over the whole width."""
         return Line((self.x.start, self.y(y)), (self.x.end, self.y(y)), colour, 1.3, dash)
 
-    def upright(self, x: float, colour: str = "ink", dash: Sequence[float] = (2, 3)) -> Line:
+    def upright(self, x: float, colour: str = "ink", dash: Values = (2, 3)) -> Line:
         """A line at a value of x, over the whole height."""
         return Line((self.x(x), self.y.end), (self.x(x), self.y.start), colour, 1.2, dash)
 
     def rows(self, low: float, high: float, colour: str, opacity: float = 0.13) -> Rect:
         """The stripe between two values of y."""
         top, bottom = sorted((self.y(low), self.y(high)))
-        left, right = self.x.start, self.x.end
-        return Rect(left, top, right - left, bottom - top, colour, opacity)
+        return Rect(self.x.start, top, self.x.end - self.x.start, bottom - top, colour, opacity)
 
     def columns(self, low: float, high: float, colour: str, opacity: float = 0.13) -> Rect:
         """The stripe between two values of x."""
         left, right = sorted((self.x(low), self.x(high)))
-        top, bottom = self.y.end, self.y.start
-        return Rect(left, top, right - left, bottom - top, colour, opacity)
+        return Rect(left, self.y.end, right - left, self.y.start - self.y.end, colour, opacity)
 
 
 def _thinned(places: Sequence[Place]) -> list[Place]:

@@ -22,7 +22,7 @@ __all__ = ["Chart", "Entry", "Legend", "empty", "panels", "png", "save", "sheet"
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # The first one found; DejaVu has every sign that we write.
 _PNG_FONTS = "'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
-_PAD, _LINE = 12.0, 17.0
+_PAD, _LINE, _GAP = 12.0, 17.0, 14.0
 _TITLE, _PANEL_TITLE = 14.0, 12.5
 
 
@@ -149,8 +149,6 @@ def panels(
     columns: int,
     note: str = "",
     legend: Sequence[Entry] = (),
-    gap: float = 14.0,
-    kind: str = "panels",
 ) -> Chart:
     """Several charts in rows of `columns`, under one title and over one legend.
 
@@ -160,11 +158,9 @@ def panels(
     (214.0, 'a: left. a: left')
     """
     check_int("columns", columns)
-    drawn = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
-    rows = [drawn[i : i + columns] for i in range(0, len(drawn), columns)]
-    wide = [
-        max(row[j].width for row in rows if j < len(row)) for j in range(min(columns, len(drawn)))
-    ]
+    sheets = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
+    rows = [sheets[i : i + columns] for i in range(0, len(sheets), columns)]
+    wide = [max(one.width for one in sheets[j::columns]) for j in range(min(columns, len(sheets)))]
     marks: list[Mark] = []
     y = 0.0
     for row in rows:
@@ -172,11 +168,11 @@ def panels(
         for one, room in zip(row, wide, strict=False):
             # Feet stand on one line, whatever the heads need.
             marks.append(Group(one.marks, x, y + tall - one.height))
-            x += room + gap
-        y += tall + gap
+            x += room + _GAP
+        y += tall + _GAP
     words = ". ".join(f"{chart.title}: {chart.description}" for chart in charts)
-    width = sum(wide) + gap * max(0, len(wide) - 1)
-    return Chart(title, words, tuple(marks), width, max(0.0, y - gap), note, legend, kind)
+    width = sum(wide) + _GAP * max(0, len(wide) - 1)
+    return Chart(title, words, tuple(marks), width, max(0.0, y - _GAP), note, legend, "panels")
 
 
 def sheet(chart: Chart, pad: float = _PAD, title: float = _TITLE) -> Chart:
@@ -196,18 +192,13 @@ def sheet(chart: Chart, pad: float = _PAD, title: float = _TITLE) -> Chart:
         marks.append(Text(pad, y - 4, line))
     y += 6 if marks else 0
     marks.append(Group(chart.marks, pad, y))
-    drawn, tall = _legend(chart.legend, chart.width)
-    if drawn:
-        marks.append(Group(drawn, pad, y + chart.height + 6))
-        tall += 6
-    return Chart(
-        chart.title,
-        chart.description,
-        tuple(marks),
-        chart.width + 2 * pad,
-        y + chart.height + tall + pad,
-        kind=chart.kind,
-    )
+    y += chart.height
+    legend, tall = _legend(chart.legend, chart.width)
+    if legend:
+        marks.append(Group(legend, pad, y + 6))
+        y += tall + 6
+    width, height = chart.width + 2 * pad, y + pad
+    return Chart(chart.title, chart.description, tuple(marks), width, height, kind=chart.kind)
 
 
 def _legend(entries: Sequence[Entry], room: float) -> tuple[list[Mark], float]:

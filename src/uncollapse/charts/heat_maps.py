@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from uncollapse._base.table import number
 from uncollapse.charts.chart import Chart, empty
 from uncollapse.charts.marks import WIDTH, Mark, Rect, Text
-from uncollapse.charts.text import fitting_size, number, text_width
+from uncollapse.charts.text import fitting_size, text_width
 
 __all__ = ["Tile", "heatmap", "tiles"]
 

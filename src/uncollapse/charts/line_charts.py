@@ -1,4 +1,4 @@
-"""Lines over steps, with their spread, and the events that happened on the way."""
+"""Lines over steps with their events, bars, and distributions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from uncollapse._base import table
+from uncollapse._base.table import number
 from uncollapse.charts.axes import Axes, Scale, area, finite
 from uncollapse.charts.chart import Chart, Entry, empty
 from uncollapse.charts.marks import (
@@ -23,10 +25,8 @@ from uncollapse.charts.marks import (
     Rect,
     Text,
 )
-from uncollapse.charts.text import number, percent
-from uncollapse.charts.text import percent as say_percent
 
-__all__ = ["Binned", "Event", "Series", "bars", "curves", "histogram", "line_look", "marker_kind"]
+__all__ = ["Event", "Series", "bars", "curves", "histogram", "line_look", "marker_kind"]
 
 
 _KINDS = tuple(kind for kind in MARKERS if kind != "star")
@@ -110,10 +110,7 @@ def curves(
 def line_look(i: int) -> tuple[Mark, ...]:
     """How the i-th line is drawn, for a legend."""
     colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
-    return (
-        Line((1, 7), (29, 7), colour, 2.0, dash),
-        Points(((15, 7),), marker_kind(i), colour),
-    )
+    return Line((1, 7), (29, 7), colour, 2.0, dash), Points(((15, 7),), marker_kind(i), colour)
 
 
 def marker_kind(i: int) -> str:
@@ -127,8 +124,8 @@ def marker_kind(i: int) -> str:
 
 def _kept(one: Series) -> Series:
     rows = zip(one.x, one.y, one.low or one.y, one.high or one.y, strict=True)
-    found = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
-    x, y, low, high = ([float(row[k]) for row in found] for k in range(4))
+    known = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
+    x, y, low, high = ([float(row[k]) for row in known] for k in range(4))
     return Series(one.name, x, y, low if one.low else (), high if one.high else ())
 
 
@@ -179,13 +176,9 @@ def _shared_flag(flags: Sequence[str]) -> str:
     if not all(flag.isdigit() for flag in flags):
         return ",".join(flags)
     numbers = sorted({int(flag) for flag in flags})
-    whole = numbers[-1] - numbers[0] == len(numbers) - 1
-    if whole and len(numbers) > 1:
+    if 0 < numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]}–{numbers[-1]}"
     return ",".join(map(str, numbers))
-
-
-# Bars: a value each, such as the share of the variance on each axis.
 
 
 def bars(
@@ -202,18 +195,18 @@ def bars(
     >>> bars("spectrum", [0.75, 0.25], x_label="axis").description
     '2 values, first 1: 0.75, 2: 0.25'
     """
-    found = finite(values)
-    if not found:
+    known = finite(values)
+    if not known:
         return empty(title, "There are no finite values to draw.", note=note)
     across, up = area()
     count = len(values)
-    largest = max(found) if max(found) > 0 else 1.0  # zeros alone: an ordinary axis
-    low, high = min(0.0, 1.08 * min(found)), largest * 1.08
+    largest = max(known) if max(known) > 0 else 1.0  # zeros alone: an ordinary axis
+    low, high = min(0.0, 1.08 * min(known)), largest * 1.08
     axes = Axes(Scale(0.5, count + 0.5, *across), Scale(low, high, *up))
     step = max(1, round(count / 8))
     numbered = {float(i): str(i) for i in range(1, count + 1, step)}
     marks: list[Mark] = list(axes.frame(x_label, x_ticks=numbered, share=percent))
-    room, say = (across[1] - across[0]) / count, say_percent if percent else number
+    room, say = (across[1] - across[0]) / count, table.percent if percent else number
     for i, value in enumerate(values, 1):
         if math.isfinite(value):
             top, bottom = sorted((axes.y(value), axes.y(0.0)))
@@ -229,10 +222,7 @@ def bars(
     return Chart(title, words, tuple(marks), note=note)
 
 
-# How distances are distributed: one outline for each kind, on one axis.
-
-
-class Binned(Protocol):
+class _Binned(Protocol):
     """Counts between edges, of which there is one more."""
 
     @property
@@ -244,7 +234,7 @@ class Binned(Protocol):
         """How many are in each bin."""
 
 
-def histogram(title: str, kinds: Mapping[str, Binned], *, x_label: str, note: str = "") -> Chart:
+def histogram(title: str, kinds: Mapping[str, _Binned], *, x_label: str, note: str = "") -> Chart:
     """Shares of each kind between its edges: the first filled, the others outlined and dashed."""
     kinds = {name: one for name, one in kinds.items() if sum(one.counts)}
     if not kinds:
@@ -259,9 +249,11 @@ def histogram(title: str, kinds: Mapping[str, Binned], *, x_label: str, note: st
     for i, (name, values) in enumerate(shares.items()):
         best = values.index(max(values))
         low, high = kinds[name].edges[best : best + 2]
-        said = f"{name}: most between {number(low)} and {number(high)} ({percent(values[best])})"
-        marks.append(_outlined(_outline(axes, kinds[name].edges, values), i, said))
-        words.append(said)
+        message = (
+            f"{name}: most between {number(low)} and {number(high)} ({table.percent(values[best])})"
+        )
+        marks.append(_outlined(_outline(axes, kinds[name].edges, values), i, message))
+        words.append(message)
     sample = ((2.0, 12.0), (2.0, 3.0), (28.0, 3.0), (28.0, 12.0), (2.0, 12.0))
     legend = tuple(Entry(name, (_outlined(sample, i, ""),)) for i, name in enumerate(shares))
     return Chart(title, ". ".join(words), tuple(marks), note=note, legend=legend)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.table import short_id
@@ -118,10 +118,17 @@ class Line:
 
     def svg(self) -> str:
         """The mark as SVG."""
-        line = Polyline((self.start, self.end), self.colour, self.width, self.dash)
-        head = Polyline(_arrow_head(self), "none", closed=True, fill=self.colour)
-        shown = (line, head) if self.arrow else (line,)
-        return drawn([replace(part, opacity=self.opacity, tip=self.tip) for part in shown])
+        look = _look("none", self.colour, self.width, self.opacity, self.dash)
+        line = _element("path", self.tip, look, d=_path((self.start, self.end)))
+        if not self.arrow:
+            return line
+        (x, y), (tip_x, tip_y) = self.start, self.end
+        long = min(4.0 + 2.2 * self.width, math.dist(self.start, self.end))
+        turn = math.degrees(math.atan2(tip_y - y, tip_x - x))
+        move = f"translate({_n(tip_x)} {_n(tip_y)}) rotate({_n(turn)})"
+        outline = _path(((0, 0), (-long, -0.42 * long), (-long, 0.42 * long))) + "z"
+        head = _look(self.colour, "none", 0.0, self.opacity)
+        return line + _element("path", "", head, d=outline, transform=move)
 
 
 @dataclass(frozen=True)
@@ -318,23 +325,6 @@ def _bent(start: Place, control: Place, end: Place) -> list[Place]:
     weights = [((1 - t) ** 2, 2 * t * (1 - t), t**2) for t in (i / 8 for i in range(9))]
     (ax, ay), (bx, by), (cx, cy) = start, control, end
     return [(a * ax + b * bx + c * cx, a * ay + b * by + c * cy) for a, b, c in weights]
-
-
-def _arrow_head(line: Line) -> list[Place]:
-    """The triangle at the end of a line; as long as the line at most."""
-    (x, y), (tip_x, tip_y) = line.start, line.end
-    length = math.hypot(tip_x - x, tip_y - y)
-    if length == 0:
-        return [line.end]
-    along = (tip_x - x) / length, (tip_y - y) / length
-    long = min(4.0 + 2.2 * line.width, length)
-    wide = 0.42 * long
-    back = tip_x - long * along[0], tip_y - long * along[1]
-    return [
-        (tip_x, tip_y),
-        (back[0] - wide * along[1], back[1] + wide * along[0]),
-        (back[0] + wide * along[1], back[1] - wide * along[0]),
-    ]
 
 
 def _box(mark: Rect | Picture) -> dict[str, str]:

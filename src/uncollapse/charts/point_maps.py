@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.table import number
 from uncollapse.charts.chart import Chart, Entry, empty
 from uncollapse.charts.line_charts import marker_kind
 from uncollapse.charts.marks import SERIES, WIDTH, Line, Mark, Place, Points, Polyline, Rect, Text
-from uncollapse.charts.text import number, text_width
+from uncollapse.charts.text import text_width
 
 __all__ = ["labels_apart", "names_on_map", "scatter"]
 

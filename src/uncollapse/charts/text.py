@@ -7,19 +7,9 @@ import unicodedata
 from html import escape
 
 from uncollapse._base.check import visible
-from uncollapse._base.table import number, percent, short_id
+from uncollapse._base.table import number
 
-__all__ = [
-    "fitting_size",
-    "number",
-    "percent",
-    "safe_text",
-    "short_id",
-    "text_width",
-    "tick_text",
-    "wrapped",
-]
-
+__all__ = ["fitting_size", "safe_text", "text_width", "tick_text", "wrapped"]
 
 # Advance of ' ' to '~' in hundredths of the size: a wide sans serif, so that narrower ones fit too.
 _ADVANCES = (

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.table import percent
 from uncollapse.charts import Chart, Event, scatter
-from uncollapse.charts.text import percent
 from uncollapse.health import Health
 from uncollapse.report.page import Cell, Page, Table, verdict_cell, verdict_text
 from uncollapse.report.projection import project

@@ -11,7 +11,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import check_int
-from uncollapse.charts.text import percent
+from uncollapse._base.table import percent
 from uncollapse.health import Health, Reference, RunSettings, Thresholds, measure
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, with_modes

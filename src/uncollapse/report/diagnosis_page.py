@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uncollapse._base.table import number, percent
 from uncollapse.charts import Chart, bars, histogram, scatter
-from uncollapse.charts.text import number, percent
 from uncollapse.health import ClassHealth, Health, RunSettings
 from uncollapse.health.advice import advise
 from uncollapse.health.verdict import cosine_text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from uncollapse._base.table import percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area
 from uncollapse.charts.line_charts import line_look, marker_kind
 from uncollapse.charts.marks import DASHES, SERIES, Mark
-from uncollapse.charts.text import percent
 from uncollapse.health.race import Race
 from uncollapse.report.page import Cell, Table
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.table import percent
 from uncollapse.charts import HEIGHT, WIDTH, Axes, Chart, Scale, area, empty, save
 from uncollapse.charts.marks import Mark
-from uncollapse.charts.text import percent
 from uncollapse.metrics import VerificationResult
 from uncollapse.report.page import Page, Table
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
+from uncollapse._base.table import percent
 from uncollapse.charts import Chart, Event, Series, curves, scatter
-from uncollapse.charts.text import percent
 from uncollapse.health import Health
 from uncollapse.health.race import Race
 from uncollapse.report.diagnosis_page import (

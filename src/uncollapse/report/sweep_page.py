@@ -11,9 +11,9 @@ from typing import Any
 
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_text
+from uncollapse._base.table import number, percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, heatmap, save
 from uncollapse.charts.marks import MARKERS, SERIES, Line, Mark, Points, Polyline, Rect
-from uncollapse.charts.text import number, percent
 from uncollapse.health import Thresholds
 from uncollapse.report.page import Cell, Page, Table, config_content, fill, verdict_cell
 from uncollapse.sweep import Sweep, load_sweep
