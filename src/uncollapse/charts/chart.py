@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.files import write_text, written_aside
+from uncollapse._base.files import streamed_aside, write_text
 from uncollapse._base.table import short_id
 from uncollapse.charts.marks import HEIGHT, LIGHT, WIDTH, Group, Mark, Text, css_variables, drawn
 from uncollapse.charts.text import safe_text, text_width, wrapped
@@ -117,11 +117,12 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
     if not isinstance(font, ImageFont.FreeTypeFont):
         raise RuntimeError("no font for the words of a PNG: Pillow was built without FreeType")
     with TemporaryDirectory() as folder:
-        file = Path(folder, "font.ttf")
-        file.write_bytes(font.font_bytes)
+        path = Path(folder, "font.ttf")
+        with streamed_aside(path) as file:
+            file.write(font.font_bytes)
         family = font.getname()[0]
         return resvg_py.svg_to_bytes(
-            svg_string=text, font_files=[str(file)], sans_serif_family=family
+            svg_string=text, font_files=[str(path)], sans_serif_family=family
         )
 
 
@@ -134,8 +135,8 @@ def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
     if path.suffix == ".svg":
         write_text(path, svg(chart))
     elif path.suffix == ".png":
-        with written_aside(path) as aside:
-            aside.write_bytes(png(chart, scale))
+        with streamed_aside(path) as file:
+            file.write(png(chart, scale))
     else:
         raise InputError("path", repr(str(path)), "a name that ends in .svg or .png")
     return path
