@@ -119,10 +119,8 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
     with TemporaryDirectory() as folder:
         file = Path(folder, "font.ttf")
         file.write_bytes(font.font_bytes)
-        family = font.getname()[0]
-        return resvg_py.svg_to_bytes(
-            svg_string=text, font_files=[str(file)], sans_serif_family=family
-        )
+        fonts, family = [str(file)], font.getname()[0]
+        return resvg_py.svg_to_bytes(svg_string=text, font_files=fonts, sans_serif_family=family)
 
 
 def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
@@ -158,11 +156,11 @@ def panels(
     """
     check_int("columns", columns)
     sheets = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
-    rows = [sheets[i : i + columns] for i in range(0, len(sheets), columns)]
     wide = [max(one.width for one in sheets[j::columns]) for j in range(min(columns, len(sheets)))]
     marks: list[Mark] = []
     y = 0.0
-    for row in rows:
+    for start in range(0, len(sheets), columns):
+        row = sheets[start : start + columns]
         x, tall = 0.0, max(one.height for one in row)
         for one, room in zip(row, wide, strict=False):
             # Feet stand on one line, whatever the heads need.
@@ -214,23 +212,23 @@ def _legend(entries: Sequence[Entry], room: float) -> tuple[list[Mark], float]:
             marks.append(Text(x + 36, y + 11 + i * _LINE, line, colour="ink"))
         y += _LINE * max(0, len(lines) - 1)
         x += wide
-    return marks, (y + _LINE if entries else 0.0)
+    return marks, y + _LINE
 
 
 def _file(chart: Chart, pixels: float, style: str) -> str:
     whole = sheet(chart)
     width, height = math.ceil(pixels * whole.width), math.ceil(pixels * whole.height)
     size = f'xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-    back = '<rect width="100%" height="100%" fill="var(--card)"/>'
-    return _root(whole, size, f"<style>{style}</style>{back}") + "\n"
+    back = f'<style>{style}</style><rect width="100%" height="100%" fill="var(--card)"/>'
+    return _root(whole, size, back) + "\n"
 
 
 def _root(chart: Chart, attributes: str = "", before: str = "") -> str:
     body = drawn(chart.marks)
     name = short_id(chart.title, chart.description, body)
-    box = f"0 0 {chart.width:g} {chart.height:g}"
+    box = f'viewBox="0 0 {chart.width:g} {chart.height:g}"'
     return (
-        f'<svg {attributes}viewBox="{box}" role="img" aria-labelledby="{name}-t {name}-d">'
+        f'<svg {attributes}{box} role="img" aria-labelledby="{name}-t {name}-d">'
         f'<title id="{name}-t">{safe_text(chart.title)}</title>'
         f'<desc id="{name}-d">{safe_text(chart.description)}</desc>{before}{body}</svg>'
     )
