@@ -3,7 +3,8 @@
 python benchmarks/training.py
 
 CPU time, user and system, on one thread. Each of the two has a process of its own, and takes turns
-with the other: the engine keeps freed memory (`uc.keep_memory`), the bare loop is as one writes it.
+with the other: the engine keeps freed memory (`uc.training.keep_memory`), the bare loop is as one
+writes it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,14 @@ import torch
 from hypothesis import given, settings
 
 from oracles import distance_matrix, point_sets
-from uncollapse import paired_distances, pairwise_distances
-from uncollapse.distances import Frame, centre, exact_squares, short_squares
+from uncollapse.distances import (
+    Frame,
+    centre,
+    exact_squares,
+    paired_distances,
+    pairwise_distances,
+    short_squares,
+)
 
 SPREADS = [10.0**-e for e in range(1, 8)]
 

@@ -67,9 +67,9 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
     "ContrastiveLoss": lambda: uc.ContrastiveLoss(margin=3.0),
     "MarginLoss": lambda: uc.MarginLoss(normalize=True),
     "MarginLoss per class": lambda: uc.MarginLoss(beta_per="class", size=3, normalize=True),
-    "NPairLoss": lambda: uc.NPairLoss(normalize=True),
-    "TrimmedLoss": lambda: uc.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
-    "TrimmedLoss of proxies": lambda: uc.TrimmedLoss(_proxies(), fraction=0.5),
+    "NPairLoss": lambda: uc.losses.NPairLoss(normalize=True),
+    "TrimmedLoss": lambda: uc.losses.TrimmedLoss(uc.TripletLoss(margin=0.5), fraction=0.5),
+    "TrimmedLoss of proxies": lambda: uc.losses.TrimmedLoss(_proxies(), fraction=0.5),
     "IdentityLoss": lambda: uc.IdentityLoss(
         uc.TripletLoss(margin=0.5), num_classes=3, dim=3, generator=_generator()
     ),
@@ -132,12 +132,12 @@ def _descended(x: Any, y: Any) -> Tensor:
 
 
 def _noise_probe(x: Any, y: Any) -> Any:
-    return uc.noise_probe(lambda: nn.Linear(3, 2), x, y, [1.0], steps=1, k=2).rows
+    return uc.health.noise_probe(lambda: nn.Linear(3, 2), x, y, [1.0], steps=1, k=2).rows
 
 
 def _drifts(x: Any, y: Any) -> list[float]:
     losses = {name: DRIFT_LOSSES[name] for name in ("triplet, margin 0.2", "contrastive")}
-    found = uc.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
+    found = uc.health.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
     return [value for row in found for value in (row.drift.value, row.modes.value)]
 
 
@@ -146,11 +146,11 @@ def _claims(x: Any, y: Any, **more: Any) -> list[str]:
 
 
 BOTH: dict[str, Entry] = {
-    "class_diameters": lambda x, y: list(uc.class_diameters(x, y).values()),
-    "hard_mined_loss": uc.hard_mined_loss,
+    "class_diameters": lambda x, y: list(uc.geometry.class_diameters(x, y).values()),
+    "hard_mined_loss": uc.geometry.hard_mined_loss,
     "is_triplet_separated": uc.geometry.is_triplet_separated,
-    "separation": uc.separation,
-    "nearest_separated": lambda x, y: uc.nearest_separated(x, y, starts=1).value,
+    "separation": uc.geometry.separation,
+    "nearest_separated": lambda x, y: uc.geometry.nearest_separated(x, y, starts=1).value,
     "gradient_descent_separated": _descended,
     "check_claims": _claims,
     "cdnv": uc.metrics.cdnv,
@@ -183,7 +183,7 @@ BOTH: dict[str, Entry] = {
     "hardest_triplet": hardest_triplet,
     "clustering": lambda x, y: uc.clustering(x, y).to_dict(),
     "fine_evaluation": lambda x, y: uc.metrics.fine_evaluation(x, y, FINE).to_dict(),
-    "modes_per_class": lambda x, y: uc.modes_per_class(x, y).modes,
+    "modes_per_class": lambda x, y: uc.metrics.modes_per_class(x, y).modes,
     "retrieval": lambda x, y: uc.retrieval(x, y).to_dict(),
     "retrieval, gallery": lambda x, y: uc.retrieval(OTHER, CLASSES, x, y).to_dict(),
     "reid": _reid(first=True),
@@ -196,13 +196,13 @@ BOTH: dict[str, Entry] = {
     "expected_margin": lambda x, y: uc.noise.expected_loss("margin", x, y, MODEL, beta=1.0),
     "expected_eps_triplet": lambda x, y: uc.noise.expected_loss("eps-triplet", x, y, MODEL),
     "expected_eps_margin": lambda x, y: uc.noise.expected_loss("eps-margin", x, y, MODEL, beta=1.0),
-    "hausdorff_like": lambda x, y: uc.hausdorff_like(x, OTHER, y),
+    "hausdorff_like": lambda x, y: uc.geometry.hausdorff_like(x, OTHER, y),
     "diagnose": _diagnosed,
     **dict(_losses()),
 }
 POINTS: dict[str, Callable[[Any], Any]] = {
     "diameter": uc.diameter,
-    "thickness": lambda x: uc.thickness(x).upper,
+    "thickness": lambda x: uc.geometry.thickness(x).upper,
     "iap_constant": uc.geometry.iap_constant,
     "effective_rank": uc.metrics.effective_rank,
     "principal_axes": uc.metrics.principal_axes,
@@ -212,8 +212,8 @@ POINTS: dict[str, Callable[[Any], Any]] = {
     "pcf": uc.metrics.pcf,
     "uniformity": uc.metrics.uniformity,
     "anisotropy": uc.metrics.anisotropy,
-    "kmeans": lambda x: uc.kmeans(x, 3).inertia,
-    "kmeans, init": lambda x: uc.kmeans(Z, 12, init=x).inertia,
+    "kmeans": lambda x: uc.metrics.kmeans(x, 3).inertia,
+    "kmeans, init": lambda x: uc.metrics.kmeans(Z, 12, init=x).inertia,
     "pairwise_distances": uc.pairwise_distances,
     "measure, no labels": lambda x: uc.measure(x).diameter,
     "diagnose, no labels": lambda x: uc.diagnose(x).health.diameter,
@@ -228,11 +228,11 @@ POINTS: dict[str, Callable[[Any], Any]] = {
         for name, f in {
             "best_isometry": lambda a, b: uc.geometry.best_isometry(a, b, "l2").error,
             "hausdorff": uc.geometry.hausdorff,
-            "hausdorff_like": lambda a, b: uc.hausdorff_like(a, b, Y),
-            "isometric_error": uc.isometric_error,
+            "hausdorff_like": lambda a, b: uc.geometry.hausdorff_like(a, b, Y),
+            "isometric_error": uc.geometry.isometric_error,
             "set_distance": uc.geometry.set_distance,
             "sup_displacement": uc.geometry.sup_displacement,
-            "paired_distances": uc.paired_distances,
+            "paired_distances": uc.distances.paired_distances,
             "pairwise_distances": uc.pairwise_distances,
         }.items()
         for place in ("first", "second")
@@ -241,7 +241,7 @@ POINTS: dict[str, Callable[[Any], Any]] = {
 ONLY_LABELS: dict[str, Callable[[Any], Any]] = {
     "noise_probe": lambda y: _noise_probe(Z.float(), y),
     "PKSampler": lambda y: list(uc.PKSampler(y, 2, 2, seed=0)),
-    "UniformBatchSampler": lambda y: list(uc.UniformBatchSampler(y, 4, seed=0)),
+    "UniformBatchSampler": lambda y: list(uc.samplers.UniformBatchSampler(y, 4, seed=0)),
     "check_batches": lambda y: uc.check_batches(uc.PKSampler(CLASSES, 2, 2, seed=0), y, n=3),
     "check_batches, fine": lambda y: uc.check_batches(
         uc.PKSampler(CLASSES, 2, 2, seed=0), CLASSES, n=3, fine_labels=y
@@ -252,7 +252,7 @@ ONLY_LABELS: dict[str, Callable[[Any], Any]] = {
     "as_pairs": lambda y: as_pairs(None, y),
     "as_triplets": lambda y: as_triplets(None, y),
     "confidence, groups": lambda y: uc.confidence(ROWS[:, 0], groups=y, resamples=100),
-    "modes_per_class, fine": lambda y: uc.modes_per_class(Z, CLASSES, y).fine_classes,
+    "modes_per_class, fine": lambda y: uc.metrics.modes_per_class(Z, CLASSES, y).fine_classes,
     "measure, fine": lambda y: uc.diagnose(Z, CLASSES, y).verdict,
 }
 VALUES: dict[str, Callable[[Any], Any]] = {
@@ -448,8 +448,8 @@ def test_labels_are_what_they_are_called(names: list[str], numbered: bool):
     """Names of any text make the classes that equal names make."""
     ids = [sorted(set(names)).index(name) for name in names]
     given_labels: Any = np.array(names, dtype=object) if numbered else names
-    found = uc.class_diameters(Z, given_labels)
-    assert list(found.values()) == list(uc.class_diameters(Z, ids).values())
+    found = uc.geometry.class_diameters(Z, given_labels)
+    assert list(found.values()) == list(uc.geometry.class_diameters(Z, ids).values())
     if len(set(names)) > 1:
         found_ranks, ranks = uc.retrieval(Z, given_labels), uc.retrieval(Z, ids)
         assert str(found_ranks.to_dict()) == str(ranks.to_dict())  # NaN where none has a match

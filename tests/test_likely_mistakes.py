@@ -40,7 +40,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         r"did you mean .recall@1",
     ),
     "labels for clusters": (
-        lambda: uc.kmeans(Z, CLASSES),
+        lambda: uc.metrics.kmeans(Z, CLASSES),
         r"clusters: .*an array of shape \(12,\)",
     ),
     "no labels": (lambda: uc.TripletLoss()(Z), r"labels: expected labels, one for each row"),
@@ -213,9 +213,9 @@ def test_gradients_flow_through_odd_rows():
 def test_samples_of_a_noise_probe_may_be_an_array():
     x = np.random.default_rng(0).normal(size=(40, 3))
     found = [
-        uc.noise_probe(lambda: nn.Linear(3, 2), kind, [0, 1] * 20, [1.0], steps=1, k=2).rows
+        uc.health.noise_probe(lambda: nn.Linear(3, 2), kind, [0, 1] * 20, [1.0], steps=1, k=2).rows
         for kind in (x, x.astype(">f8")[::-1][::-1], x.tolist(), torch.tensor(x).float())
     ]
     assert all(rows == found[0] for rows in found)
     with pytest.raises(InputError, match="x: expected samples"):
-        uc.noise_probe(lambda: nn.Linear(3, 2), [["a"]], [0], [1.0])
+        uc.health.noise_probe(lambda: nn.Linear(3, 2), [["a"]], [0], [1.0])

@@ -140,7 +140,7 @@ def multi_similarity(alpha: float = 2, beta: float = 50, base: float = 0.5) -> n
 def n_pairs(embedding_regularizer: Any = None, embedding_reg_weight: float = 1.0) -> nn.Module:
     if embedding_regularizer is not None:
         raise NotOffered(f"{type(embedding_regularizer).__name__} of all embeddings")
-    return _behind("NPairsLoss", uc.NPairLoss(normalize=True))
+    return _behind("NPairsLoss", uc.losses.NPairLoss(normalize=True))
 
 
 def nt_xent(temperature: float = 0.07, distance: Any = None, reducer: Any = None) -> nn.Module:
@@ -161,7 +161,7 @@ def circle(m: float = 0.4, gamma: float = 80) -> nn.Module:
 
 
 def smooth_ap(temperature: float = 0.01) -> nn.Module:
-    return _behind("SmoothAPLoss", uc.SmoothAPLoss(temperature=temperature))
+    return _behind("SmoothAPLoss", uc.losses.SmoothAPLoss(temperature=temperature))
 
 
 def _sizes(num_classes: int, embedding_size: int) -> dict[str, int]:
@@ -225,7 +225,7 @@ def soft_triple(
     weight_regularizer: Any = None,
     weight_reg_weight: float = 1.0,
 ) -> nn.Module:
-    loss = uc.SoftTripleLoss(
+    loss = uc.losses.SoftTripleLoss(
         **_sizes(num_classes, embedding_size),
         centers_per_class=centers_per_class,
         la=la,

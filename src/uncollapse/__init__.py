@@ -11,104 +11,67 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from uncollapse._base.extras import home_of
-from uncollapse._version import __version__
+from uncollapse._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from uncollapse.data import LabelledImages, load
-    from uncollapse.distances import paired_distances, pairwise_distances
-    from uncollapse.geometry import (
-        class_diameters,
-        diameter,
-        diameter_lower_bound,
-        hard_mined_loss,
-        hausdorff_like,
-        isometric_error,
-        nearest_separated,
-        separation,
-        thickness,
-    )
-    from uncollapse.health import (
-        CollapseMonitor,
-        Guard,
-        Health,
-        RunSettings,
-        SentenceLoss,
-        Thresholds,
-        drift,
-        drift_table,
-        forecast,
-        measure,
-        mode_drift,
-        noise_probe,
-        probe,
-    )
-    from uncollapse.losses import (
-        ArcFaceLoss,
-        CircleLoss,
-        ColumnLoss,
-        Columns,
-        ContrastiveLoss,
-        CosFaceLoss,
-        CrossBatchMemory,
-        IdentityLoss,
-        Loss,
-        MarginLoss,
-        MultipleNegativesRankingLoss,
-        MultiSimilarityLoss,
-        NPairLoss,
-        NTXentLoss,
-        ProxyAnchorLoss,
-        ProxyNCALoss,
-        SmoothAPLoss,
-        SoftTripleLoss,
-        SpreadLoss,
-        SupConLoss,
-        TrimmedLoss,
-        TripletLoss,
-        as_pml,
-        join_columns,
-    )
-    from uncollapse.metrics import (
-        clustering,
-        confidence,
-        kmeans,
-        modes_per_class,
-        reid,
-        retrieval,
-        suspect_labels,
-        verification,
-    )
-    from uncollapse.mining import FalseNegatives, Miner
-    from uncollapse.report import Diagnosis, diagnose
-    from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches
-    from uncollapse.training import (
-        Config,
-        Run,
-        embed,
-        evaluate,
-        keep_memory,
-        load_config,
-        parse_config,
-        train,
-    )
+    from uncollapse.data import load as load
+    from uncollapse.distances import pairwise_distances as pairwise_distances
+    from uncollapse.geometry import diameter as diameter
+    from uncollapse.health import CollapseMonitor as CollapseMonitor
+    from uncollapse.health import Guard as Guard
+    from uncollapse.health import Health as Health
+    from uncollapse.health import SentenceLoss as SentenceLoss
+    from uncollapse.health import drift as drift
+    from uncollapse.health import forecast as forecast
+    from uncollapse.health import measure as measure
+    from uncollapse.health import mode_drift as mode_drift
+    from uncollapse.health import probe as probe
+    from uncollapse.losses import ArcFaceLoss as ArcFaceLoss
+    from uncollapse.losses import CircleLoss as CircleLoss
+    from uncollapse.losses import ContrastiveLoss as ContrastiveLoss
+    from uncollapse.losses import CosFaceLoss as CosFaceLoss
+    from uncollapse.losses import CrossBatchMemory as CrossBatchMemory
+    from uncollapse.losses import IdentityLoss as IdentityLoss
+    from uncollapse.losses import Loss as Loss
+    from uncollapse.losses import MarginLoss as MarginLoss
+    from uncollapse.losses import MultipleNegativesRankingLoss as MultipleNegativesRankingLoss
+    from uncollapse.losses import MultiSimilarityLoss as MultiSimilarityLoss
+    from uncollapse.losses import NTXentLoss as NTXentLoss
+    from uncollapse.losses import ProxyAnchorLoss as ProxyAnchorLoss
+    from uncollapse.losses import ProxyNCALoss as ProxyNCALoss
+    from uncollapse.losses import SupConLoss as SupConLoss
+    from uncollapse.losses import TripletLoss as TripletLoss
+    from uncollapse.losses import as_pml as as_pml
+    from uncollapse.metrics import clustering as clustering
+    from uncollapse.metrics import confidence as confidence
+    from uncollapse.metrics import reid as reid
+    from uncollapse.metrics import retrieval as retrieval
+    from uncollapse.metrics import suspect_labels as suspect_labels
+    from uncollapse.metrics import verification as verification
+    from uncollapse.mining import Miner as Miner
+    from uncollapse.report import diagnose as diagnose
+    from uncollapse.samplers import PKSampler as PKSampler
+    from uncollapse.samplers import check_batches as check_batches
+    from uncollapse.training import Config as Config
+    from uncollapse.training import Run as Run
+    from uncollapse.training import embed as embed
+    from uncollapse.training import evaluate as evaluate
+    from uncollapse.training import load_config as load_config
+    from uncollapse.training import train as train
 
 _HOMES = {
-    "data": "LabelledImages load",
-    "distances": "paired_distances pairwise_distances",
-    "geometry": "class_diameters diameter diameter_lower_bound hard_mined_loss hausdorff_like "
-    "isometric_error nearest_separated separation thickness",
-    "health": "CollapseMonitor Guard Health RunSettings SentenceLoss Thresholds drift drift_table "
-    "forecast measure mode_drift noise_probe probe",
-    "losses": "ArcFaceLoss CircleLoss ColumnLoss Columns ContrastiveLoss CosFaceLoss "
-    "CrossBatchMemory IdentityLoss Loss MarginLoss MultiSimilarityLoss "
-    "MultipleNegativesRankingLoss NPairLoss NTXentLoss ProxyAnchorLoss ProxyNCALoss SmoothAPLoss "
-    "SoftTripleLoss SpreadLoss SupConLoss TrimmedLoss TripletLoss as_pml join_columns",
-    "metrics": "clustering confidence kmeans modes_per_class reid retrieval suspect_labels "
-    "verification",
-    "mining": "FalseNegatives Miner",
-    "report": "Diagnosis diagnose",
-    "samplers": "PKSampler UniformBatchSampler check_batches",
-    "training": "Config Run embed evaluate keep_memory load_config parse_config train",
+    "data": "load",
+    "distances": "pairwise_distances",
+    "geometry": "diameter",
+    "health": "CollapseMonitor Guard Health SentenceLoss drift forecast measure mode_drift probe",
+    "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss CrossBatchMemory IdentityLoss "
+    "Loss MarginLoss MultiSimilarityLoss MultipleNegativesRankingLoss NTXentLoss "
+    "ProxyAnchorLoss ProxyNCALoss SupConLoss TripletLoss as_pml",
+    "metrics": "clustering confidence reid retrieval suspect_labels verification",
+    "mining": "Miner",
+    "report": "diagnose",
+    "samplers": "PKSampler check_batches",
+    "training": "Config Run embed evaluate load_config train",
 }
 _HOME_OF = home_of(_HOMES)
 _PACKAGES = (*_HOMES, "backbones", "noise", "papers", "sweep")

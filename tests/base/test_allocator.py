@@ -53,7 +53,7 @@ def test_the_environment_turns_it_off():
 
 def test_another_c_library_is_left_alone(monkeypatch, capsys):
     monkeypatch.setattr(allocator, "_glibc", lambda: None)
-    assert uc.keep_memory() is False
+    assert uc.training.keep_memory() is False
     allocator.give_back_memory()
     assert capsys.readouterr() == ("", "")
 
@@ -75,7 +75,7 @@ def test_an_older_glibc_gets_the_largest_threshold_it_takes(monkeypatch):
     monkeypatch.delenv(allocator.KEEP_MEMORY, raising=False)
     old = Old()
     monkeypatch.setattr(allocator, "_glibc", lambda: old)
-    assert uc.keep_memory()
+    assert uc.training.keep_memory()
     assert old.taken == {allocator._MMAP_THRESHOLD: 2**25, allocator._TRIM_THRESHOLD: 2**30}
 
 
@@ -84,7 +84,7 @@ def test_a_run_keeps_memory_unless_its_config_says_not_to(wanted, tmp_path, monk
     called = []
     monkeypatch.setattr("uncollapse.training.engine.keep_memory", lambda: called.append("keep"))
     monkeypatch.setattr("uncollapse.training.engine.give_back_memory", lambda: called.append("end"))
-    config = uc.parse_config(
+    config = uc.training.parse_config(
         {
             "data": {"name": "digits"},
             "model": {"backbone": "mlp", "hidden": [8], "dim": 4},

@@ -46,7 +46,7 @@ def test_statistics_and_monitor_do_not_overflow(scale: float):
 @pytest.mark.parametrize("init", ["k-means++", "rounds", "given"])
 def test_clusters_are_found_at_any_scale(scale: float, init: str):
     def run(x: np.ndarray) -> uc.metrics.KMeansResult:
-        return uc.kmeans(x, 3, init=x[[0, 14, 28]] if init == "given" else init)
+        return uc.metrics.kmeans(x, 3, init=x[[0, 14, 28]] if init == "given" else init)
 
     plain, found = run(X), run(X * scale)
     assert found.labels.tolist() == plain.labels.tolist()

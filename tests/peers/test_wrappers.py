@@ -196,7 +196,10 @@ def test_their_trainer_draws_the_batches_of_a_pk_sampler(ours):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_sampler_given_as_sampler_says_what_to_write(drop_last, workers):
     labels = [0, 0, 1, 1, 2, 2]
-    for sampler in (uc.PKSampler(labels, 2, 2, seed=0), uc.UniformBatchSampler(6, 2, seed=0)):
+    for sampler in (
+        uc.PKSampler(labels, 2, 2, seed=0),
+        uc.samplers.UniformBatchSampler(6, 2, seed=0),
+    ):
         wrong = DataLoader(
             Rows(labels), sampler=sampler, batch_size=2, drop_last=drop_last, num_workers=workers
         )
@@ -231,7 +234,7 @@ def test_an_adapter_has_the_parameters_and_the_state_of_what_it_wraps():
     assert [id(p) for p in made.parameters()] == [id(loss.beta)]
     parts = ("beta", "miner._extra_state", "names._extra_state")
     assert set(made.state_dict()) == {f"wrapped.{part}" for part in parts}
-    trimmed = uc.as_pml(uc.TrimmedLoss(uc.TripletLoss(), fraction=0.5))
+    trimmed = uc.as_pml(uc.losses.TrimmedLoss(uc.TripletLoss(), fraction=0.5))
     losses.CrossBatchMemory(trimmed, 8)
     with pytest.raises(InputError, match="module: expected a loss or a miner of uncollapse"):
         uc.as_pml(nn.MSELoss())

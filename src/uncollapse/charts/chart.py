@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.files import write_text, written_aside
+from uncollapse._base.files import streamed_aside, write_text
 from uncollapse._base.table import short_id
 from uncollapse.charts.marks import HEIGHT, LIGHT, WIDTH, Group, Mark, Text, css_variables, drawn
 from uncollapse.charts.text import safe_text, text_width, wrapped
@@ -21,7 +21,9 @@ __all__ = ["Chart", "Entry", "Legend", "empty", "panels", "png", "save", "sheet"
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # The first one found; DejaVu has every sign that we write.
-_PNG_FONTS = "'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
+_PNG_STYLE = (
+    "text { font-family: 'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif; }"
+)
 _PAD, _LINE, _GAP = 12.0, 17.0, 14.0
 _TITLE, _PANEL_TITLE = 14.0, 12.5
 
@@ -108,8 +110,7 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
     import resvg_py
     from PIL import ImageFont
 
-    check_number("scale", scale, 0.1, 20.0)
-    text = _file(chart, scale, f"text {{ font-family: {_PNG_FONTS}; }}")
+    text = _file(chart, check_number("scale", scale, 0.1, 20.0), _PNG_STYLE)
     for name, value in LIGHT.items():
         text = text.replace(f"var(--{name})", value)
     # Words whose fonts are not installed would not be drawn at all: Pillow brings one.
@@ -117,9 +118,10 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
     if not isinstance(font, ImageFont.FreeTypeFont):
         raise RuntimeError("no font for the words of a PNG: Pillow was built without FreeType")
     with TemporaryDirectory() as folder:
-        file = Path(folder, "font.ttf")
-        file.write_bytes(font.font_bytes)
-        fonts, family = [str(file)], font.getname()[0]
+        path = Path(folder, "font.ttf")
+        with streamed_aside(path) as file:
+            file.write(font.font_bytes)
+        fonts, family = [str(path)], font.getname()[0]
         return resvg_py.svg_to_bytes(svg_string=text, font_files=fonts, sans_serif_family=family)
 
 
@@ -132,8 +134,8 @@ def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
     if path.suffix == ".svg":
         write_text(path, svg(chart))
     elif path.suffix == ".png":
-        with written_aside(path) as aside:
-            aside.write_bytes(png(chart, scale))
+        with streamed_aside(path) as file:
+            file.write(png(chart, scale))
     else:
         raise InputError("path", repr(str(path)), "a name that ends in .svg or .png")
     return path

@@ -293,7 +293,7 @@ def _check_inputs(loss_fn: object, data: object, batches: int, probe_steps: int)
         allowed = "a TripletLoss, also in an IdentityLoss or other wrapper, or None for batch-hard"
         raise InputError("loss_fn", type(loss_fn).__name__, allowed)
     if not hasattr(data, "labels"):
-        allowed = "a dataset with .labels: uc.LabelledImages(uc.data.TensorSource(x), labels)"
+        allowed = "a dataset with .labels: uc.data.LabelledImages(uc.data.TensorSource(x), labels)"
         raise InputError("data", type(data).__name__, allowed)
 
 
