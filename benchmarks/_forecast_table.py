@@ -127,7 +127,7 @@ def picture(runs: Sequence[Outcome], path: Path) -> None:
             mine = [one for one in runs if one.collapsed == fell]
             left = [_left(one) for one in mine]
             places = [score.of(one) for one in mine]
-            marks.append(axes.points(places, left, kind, colour, size=0.9, opacity=0.6))
+            marks.append(Points(axes.places(places, left), kind, colour, size=0.9, opacity=0.6))
         found = f"AUC {auc([one.collapsed for one in runs], values):.3f}"
         plots.append(Chart(f"{score.name}: {found}", found, marks, 400.0, 300.0))
     legend = [

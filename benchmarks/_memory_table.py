@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from _memory_runs import FIXED, RATES, SIZES, SMALL, STRATEGIES, MemorySetting
 from _study_data import TITLES
 from uncollapse.charts import Chart, Entry, Series, curves, panels, save
-from uncollapse.charts.line_charts import line_look
+from uncollapse.charts.marks import line_look
 
 __all__ = ["MemoryRun", "drifts_by_size", "picture", "summary", "write_csv"]
 

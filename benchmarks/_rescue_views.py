@@ -79,7 +79,7 @@ def picture(cases: Sequence[Case], path: Path) -> None:
     marks.append(axes.line([0.0, 1.0], [0.0, 1.0], "soft"))
     for name, (kind, colour) in kinds.items():
         got = [(c.saved if name == "rescued" else c.alone)["recall"] for c in bad]
-        marks.append(axes.points(best, got, kind, colour, size=0.9, opacity=0.6))
+        marks.append(Points(axes.places(best, got), kind, colour, size=0.9, opacity=0.6))
     title = "R@1 with a rescue and without, against the best by hand"
     said = f"{len(bad)} runs that collapse without a guard"
     legend = [Entry(n, (Points(((15, 7),), kind, c),)) for n, (kind, c) in kinds.items()]

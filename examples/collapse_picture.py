@@ -20,8 +20,7 @@ from torch import Tensor
 
 from collapse_in_a_minute import DRAWINGS, MARGIN, K, P, letters, measure, network
 from uncollapse.charts import Axes, Chart, Entry, Scale, Series, area, panels, save
-from uncollapse.charts.line_charts import line_look, marker_kind
-from uncollapse.charts.marks import DASHES, Mark, Rect
+from uncollapse.charts.marks import DASHES, Mark, Points, Rect, line_look, marker_kind
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
@@ -108,7 +107,7 @@ def _map(name: str, story: Story) -> Chart:
     marks: list[Mark] = [Rect(0.5, 0.5, SIDE - 1, SIDE - 1, colour="line")]
     for letter in range(SHOWN):
         x, y = plane[letter * DRAWINGS : (letter + 1) * DRAWINGS].T.tolist()
-        marks.append(axes.points(x, y, marker_kind(letter), f"s{letter}", size=0.8))
+        marks.append(Points(axes.places(x, y), marker_kind(letter), f"s{letter}", size=0.8))
     figures = f"loss {story.losses[-1]:.4f}, diameter {story.diameters[-1]:.2g}"
     note = f"{figures}, R@1 {story.recalls[-1]:.0f}"
     return Chart(name, f"where {SHOWN} letters lie at the end", marks, SIDE, SIDE, note)

@@ -35,7 +35,7 @@ from uncollapse.charts.marks import (
     brace,
     hatch,
 )  # fmt: skip
-from uncollapse.charts.point_maps import names_on_map
+from uncollapse.charts.plots import _names_on_map
 from uncollapse.health.verdict import Histogram
 
 
@@ -98,9 +98,9 @@ def charts() -> dict[str, Chart]:
             *axes.frame("batch size", x_ticks={2.0**i: str(2**i) for i in range(10)}),
             axes.inside(axes.line([1, 1000], [-300, 300], "s0", dash=(7, 4))),
             *(axes.error_bar(x, -10, 10, "s1") for x in (3, 30, 300)),
-            axes.points([3, 30, 300], [0, 0, 0], "diamond", "s1", tips=["a", "b", "c"]),
+            Points(axes.places([3, 30, 300], [0, 0, 0]), "diamond", "s1", tips=["a", "b", "c"]),
             axes.across(-50), axes.rows(50, 100, "good"),
-            *names_on_map(["left", "right"], [(150, 100), (152, 101)], (340, 220)),
+            *_names_on_map(["left", "right"], [(150, 100), (152, 101)], (340, 220)),
         ),
         legend=(Entry("dashed", (Line((1, 7), (29, 7), "s0", 2, (7, 4)),)),),
     )  # fmt: skip

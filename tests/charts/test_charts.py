@@ -24,7 +24,7 @@ from uncollapse.charts import (
     svg,
 )
 from uncollapse.charts.marks import Group, Line, Points, Polyline, Rect, Text
-from uncollapse.charts.point_maps import labels_apart
+from uncollapse.charts.plots import _labels_apart
 from uncollapse.charts.text import text_width, wrapped
 from uncollapse.health.verdict import Histogram
 
@@ -153,7 +153,7 @@ def test_names_on_a_map_do_not_overprint_even_when_all_classes_are_one_point():
 )
 def test_labels_moved_apart_stay_inside_and_do_not_overlap(found):
     sizes = [(wide, 12.0) for _, _, wide in found]
-    placed = labels_apart([(x, y) for x, y, _ in found], sizes, (0.0, 0.0, 300.0, 300.0))
+    placed = _labels_apart([(x, y) for x, y, _ in found], sizes, (0.0, 0.0, 300.0, 300.0))
     for i, ((x, y), (w, h)) in enumerate(zip(placed, sizes, strict=True)):
         assert w / 2 - 0.1 <= x <= 300 - w / 2 + 0.1
         assert h / 2 - 0.1 <= y <= 300 - h / 2 + 0.1
@@ -164,7 +164,7 @@ def test_labels_moved_apart_stay_inside_and_do_not_overlap(found):
 
 def test_labels_that_are_in_nobodys_way_stay():
     places = [(50.0, 50.0), (50.0, 50.0), (51.0, 50.0), (200.0, 200.0)]
-    placed = np.array(labels_apart(places, [(20.0, 12.0)] * 4, (0.0, 0.0, 300.0, 300.0)))
+    placed = np.array(_labels_apart(places, [(20.0, 12.0)] * 4, (0.0, 0.0, 300.0, 300.0)))
     assert placed[3].tolist() == [200.0, 200.0]
     assert np.abs(placed[:3] - 50.0).max() < 30.0
 

@@ -14,14 +14,9 @@ file.
 
 from uncollapse.charts.axes import Axes, Scale, area
 from uncollapse.charts.chart import Chart, Entry, Legend, empty, panels, png, save, svg
-from uncollapse.charts.heat_maps import Tile, heatmap, tiles
-from uncollapse.charts.line_charts import Event, Series, bars, curves, histogram
-from uncollapse.charts.marks import HEIGHT, WIDTH
-from uncollapse.charts.point_maps import scatter
+from uncollapse.charts.plots import Event, Series, bars, curves, heatmap, histogram, scatter
 
 __all__ = [
-    "HEIGHT",
-    "WIDTH",
     "Axes",
     "Chart",
     "Entry",
@@ -29,7 +24,6 @@ __all__ = [
     "Legend",
     "Scale",
     "Series",
-    "Tile",
     "area",
     "bars",
     "curves",
@@ -41,5 +35,4 @@ __all__ = [
     "save",
     "scatter",
     "svg",
-    "tiles",
 ]

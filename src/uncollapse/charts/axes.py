@@ -15,7 +15,6 @@ from uncollapse.charts.marks import (
     Line,
     Mark,
     Place,
-    Points,
     Polyline,
     Rect,
     Text,
@@ -190,9 +189,8 @@ class Axes:
             marks.append(Text((left + right) / 2, bottom + 32, x_label, anchor="middle"))
         if y_label:
             middle, room = (top + bottom) / 2, abs(top - bottom) + 20
-            aside = max((text_width(text) for text in y_ticks.values()), default=0.0)
+            at = left - 14 - max(map(text_width, y_ticks.values()), default=0.0)
             size = fitting_size(y_label, room, least=9.0)
-            at = left - 14 - aside
             marks.append(Text(at, middle, y_label, size, anchor="middle", turn=-90))
         return tuple(marks)
 
@@ -203,41 +201,20 @@ class Axes:
         return Group(marks, clip=(left, top, *size))
 
     def line(
-        self,
-        x: Values,
-        y: Values,
-        colour: str,
-        *,
-        dash: Values = (),
-        width: float = 2.0,
-        tip: str = "",
+        self, x: Values, y: Values, colour: str, dash: Values = (), width: float = 2, tip: str = ""
     ) -> Polyline:
         """A line through values, thinned to what can be seen; those not finite are left out."""
-        pairs = zip(x, y, strict=True)
-        places = [self.at(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
-        return Polyline(tuple(_thinned(places)), colour, width, dash, tip=tip)
+        return Polyline(tuple(_thinned(self.places(x, y))), colour, width, dash, tip=tip)
 
     def band(self, x: Values, low: Values, high: Values, colour: str) -> Polyline:
         """The area between two lines, faint."""
-        there = [self.at(a, b) for a, b in zip(x, high, strict=True) if math.isfinite(b)]
-        back = [self.at(a, b) for a, b in zip(x, low, strict=True) if math.isfinite(b)]
-        outline = (*there, *reversed(back))
+        outline = (*self.places(x, high), *reversed(self.places(x, low)))
         return Polyline(outline, "none", 0, closed=True, fill=colour, fill_opacity=0.15)
 
-    def points(
-        self,
-        x: Values,
-        y: Values,
-        kind: str = "circle",
-        colour: str = "s0",
-        *,
-        size: float = 1.0,
-        opacity: float = 1.0,
-        tips: Sequence[str] = (),
-    ) -> Points:
-        """A marker at each pair of values."""
-        places = tuple(self.at(a, b) for a, b in zip(x, y, strict=True))
-        return Points(places, kind, colour, size, opacity, tips=tips)
+    def places(self, x: Values, y: Values) -> tuple[Place, ...]:
+        """The places of pairs of values, for markers; those not finite are left out."""
+        pairs = zip(x, y, strict=True)
+        return tuple(self.at(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b))
 
     def error_bar(self, x: float, low: float, high: float, colour: str) -> Polyline:
         """A stroke from low to high with a foot at each end."""

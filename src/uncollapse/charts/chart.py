@@ -21,7 +21,9 @@ __all__ = ["Chart", "Entry", "Legend", "empty", "panels", "png", "save", "sheet"
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # The first one found; DejaVu has every sign that we write.
-_PNG_FONTS = "'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
+_PNG_STYLE = (
+    "text { font-family: 'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif; }"
+)
 _PAD, _LINE, _GAP = 12.0, 17.0, 14.0
 _TITLE, _PANEL_TITLE = 14.0, 12.5
 
@@ -108,8 +110,7 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
     import resvg_py
     from PIL import ImageFont
 
-    check_number("scale", scale, 0.1, 20.0)
-    text = _file(chart, scale, f"text {{ font-family: {_PNG_FONTS}; }}")
+    text = _file(chart, check_number("scale", scale, 0.1, 20.0), _PNG_STYLE)
     for name, value in LIGHT.items():
         text = text.replace(f"var(--{name})", value)
     # Words whose fonts are not installed would not be drawn at all: Pillow brings one.
@@ -120,10 +121,8 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
         path = Path(folder, "font.ttf")
         with streamed_aside(path) as file:
             file.write(font.font_bytes)
-        family = font.getname()[0]
-        return resvg_py.svg_to_bytes(
-            svg_string=text, font_files=[str(path)], sans_serif_family=family
-        )
+        fonts, family = [str(path)], font.getname()[0]
+        return resvg_py.svg_to_bytes(svg_string=text, font_files=fonts, sans_serif_family=family)
 
 
 def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
@@ -159,11 +158,11 @@ def panels(
     """
     check_int("columns", columns)
     sheets = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
-    rows = [sheets[i : i + columns] for i in range(0, len(sheets), columns)]
     wide = [max(one.width for one in sheets[j::columns]) for j in range(min(columns, len(sheets)))]
     marks: list[Mark] = []
     y = 0.0
-    for row in rows:
+    for start in range(0, len(sheets), columns):
+        row = sheets[start : start + columns]
         x, tall = 0.0, max(one.height for one in row)
         for one, room in zip(row, wide, strict=False):
             # Feet stand on one line, whatever the heads need.
@@ -215,23 +214,23 @@ def _legend(entries: Sequence[Entry], room: float) -> tuple[list[Mark], float]:
             marks.append(Text(x + 36, y + 11 + i * _LINE, line, colour="ink"))
         y += _LINE * max(0, len(lines) - 1)
         x += wide
-    return marks, (y + _LINE if entries else 0.0)
+    return marks, y + _LINE
 
 
 def _file(chart: Chart, pixels: float, style: str) -> str:
     whole = sheet(chart)
     width, height = math.ceil(pixels * whole.width), math.ceil(pixels * whole.height)
     size = f'xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-    back = '<rect width="100%" height="100%" fill="var(--card)"/>'
-    return _root(whole, size, f"<style>{style}</style>{back}") + "\n"
+    back = f'<style>{style}</style><rect width="100%" height="100%" fill="var(--card)"/>'
+    return _root(whole, size, back) + "\n"
 
 
 def _root(chart: Chart, attributes: str = "", before: str = "") -> str:
     body = drawn(chart.marks)
     name = short_id(chart.title, chart.description, body)
-    box = f"0 0 {chart.width:g} {chart.height:g}"
+    box = f'viewBox="0 0 {chart.width:g} {chart.height:g}"'
     return (
-        f'<svg {attributes}viewBox="{box}" role="img" aria-labelledby="{name}-t {name}-d">'
+        f'<svg {attributes}{box} role="img" aria-labelledby="{name}-t {name}-d">'
         f'<title id="{name}-t">{safe_text(chart.title)}</title>'
         f'<desc id="{name}-d">{safe_text(chart.description)}</desc>{before}{body}</svg>'
     )

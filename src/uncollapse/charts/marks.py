@@ -16,26 +16,22 @@ from uncollapse._base.table import short_id
 from uncollapse.charts.text import safe_text
 
 __all__ = [
-    "DARK",
     "DASHES",
-    "HEIGHT",
-    "LIGHT",
     "MARKERS",
     "SERIES",
-    "WIDTH",
     "Group",
     "Line",
     "Mark",
     "Picture",
-    "Place",
     "Points",
     "Polyline",
     "Rect",
     "Text",
     "brace",
     "css_variables",
-    "drawn",
     "hatch",
+    "line_look",
+    "marker_kind",
 ]
 
 Place = tuple[float, float]
@@ -77,6 +73,7 @@ DARK = {
 }  # fmt: skip
 
 SERIES = 8  # colours s0 to s7; what is drawn also differs by dash, marker or label
+_SERIES_MARKERS = tuple(kind for kind in MARKERS if kind != "star")
 
 
 @dataclass(frozen=True)
@@ -98,8 +95,7 @@ class Polyline:
         if not len(self.points):
             return ""
         look = _look(self.fill, self.colour, self.width, self.opacity, self.dash)
-        if self.fill != "none":
-            look["fill-opacity"] = _share(self.fill_opacity)
+        look["fill-opacity"] = _share(self.fill_opacity)
         return _element("path", self.tip, look, d=_path(self.points) + "z" * self.closed)
 
 
@@ -179,13 +175,10 @@ class Points:
         scale = f"scale({self.size:g})" if self.size != 1.0 else ""
         opacity = {"opacity": _share(self.opacity)}
         if self.tips or len(self.places) < 4:
-            tips = self.tips or [""] * len(self.places)
-            return "".join(
-                _element(
-                    "path", tip, look | opacity, transform=f"translate({_n(x)} {_n(y)}){scale}"
-                )
-                for (x, y), tip in zip(self.places, tips, strict=True)
-            )
+            moves = [f"translate({_n(x)} {_n(y)}){scale}" for x, y in self.places]
+            pairs = zip(moves, self.tips or [""] * len(moves), strict=True)
+            look |= opacity
+            return "".join(_element("path", tip, look, transform=move) for move, tip in pairs)
         key = short_id(look, scale, *self.places)
         marker = _element("path", "", look, transform=scale)
         ends = {f"marker-{at}": f"url(#{key})" for at in ("start", "mid", "end")}
@@ -228,9 +221,8 @@ class Text:
         style += ";font-weight:700" * self.bold
         if self.halo:
             style += ";paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round"
-        return (
-            f'<text {place}{anchor} style="{style}">{_title(self.tip)}{safe_text(self.text)}</text>'
-        )
+        inside = _title(self.tip) + safe_text(self.text)
+        return f'<text {place}{anchor} style="{style}">{inside}</text>'
 
 
 @dataclass(frozen=True)
@@ -274,9 +266,9 @@ class Group:
                 f'<svg x="{left}" y="{top}" width="{width}" height="{height}" '
                 f'viewBox="{left} {top} {width} {height}" overflow="hidden">{inside}</svg>'
             )
-        moves = [f"translate({_n(self.x)} {_n(self.y)})"] * bool(self.x or self.y)
-        moves += [f"scale({self.scale:g})"] * (self.scale != 1.0)
-        attributes = {"transform": " ".join(moves), "opacity": _share(self.opacity)}
+        move = f"translate({_n(self.x)} {_n(self.y)})" * bool(self.x or self.y)
+        move += f"scale({self.scale:g})" * (self.scale != 1.0)
+        attributes = {"transform": move, "opacity": _share(self.opacity)}
         return f"<g{_written(attributes)}>{inside}</g>" if any(attributes.values()) else inside
 
 
@@ -290,13 +282,27 @@ def drawn(marks: Sequence[Mark]) -> str:
 
 def css_variables() -> str:
     """The rules that give each colour its value, light and dark."""
-    light, dark = (
-        " ".join(f"--{name}: {value};" for name, value in theme.items()) for theme in (LIGHT, DARK)
-    )
+    themes = ([f"--{name}: {value};" for name, value in theme.items()] for theme in (LIGHT, DARK))
+    light, dark = map(" ".join, themes)
     return (
         f":root {{ color-scheme: light dark; {light} }} "
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
     )
+
+
+def line_look(i: int) -> tuple[Mark, ...]:
+    """How the i-th line is drawn, for a legend."""
+    colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
+    return Line((1, 7), (29, 7), colour, 2.0, dash), Points(((15, 7),), marker_kind(i), colour)
+
+
+def marker_kind(i: int) -> str:
+    """The marker of the i-th series; where colours begin again, another than that colour had.
+
+    >>> marker_kind(0), marker_kind(8)
+    ('circle', 'square')
+    """
+    return _SERIES_MARKERS[(i + i // SERIES) % len(_SERIES_MARKERS)]
 
 
 def hatch(
@@ -337,8 +343,8 @@ def _look(
     look = {"fill": _css(fill), "opacity": _share(opacity)}
     if colour != "none":
         ends = "round" if width > 1.2 and not dash else ""
-        look |= {"stroke": _css(colour), "stroke-width": f"{width:g}"}
-        look |= {"stroke-dasharray": " ".join(f"{part:g}" for part in dash)}
+        pattern = " ".join(f"{part:g}" for part in dash)
+        look |= {"stroke": _css(colour), "stroke-width": f"{width:g}", "stroke-dasharray": pattern}
         look |= {"stroke-linejoin": ends, "stroke-linecap": ends}
     return look
 

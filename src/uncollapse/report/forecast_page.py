@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from uncollapse._base.table import number, percent
-from uncollapse.charts import Axes, Chart, Entry, Legend, Scale, Series, Tile, area, curves, tiles
-from uncollapse.charts.line_charts import line_look, marker_kind
-from uncollapse.charts.marks import DASHES, Mark, Points, Rect
+from uncollapse.charts import Axes, Chart, Entry, Legend, Scale, Series, area, curves
+from uncollapse.charts.marks import DASHES, Mark, Points, Rect, line_look, marker_kind
+from uncollapse.charts.plots import Tile, tiles
 from uncollapse.health.drifts import NO_DRIFT
 from uncollapse.health.forecasts import DANGEROUS, Forecast
 from uncollapse.health.forecasts import ForecastCell as Shape

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from uncollapse._base.table import percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area
-from uncollapse.charts.line_charts import line_look, marker_kind
-from uncollapse.charts.marks import DASHES, SERIES, Mark
+from uncollapse.charts.marks import DASHES, SERIES, Mark, Points, line_look, marker_kind
 from uncollapse.health.race import Race
 from uncollapse.report.page import Cell, Table
 
@@ -33,7 +32,7 @@ def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
         said = f"{name}: " + ", ".join(f"{percent(recall)} after {step}" for step, recall in scores)
         marks.append(axes.line(steps, recalls, colour, dash=DASHES[i % len(DASHES)], tip=said))
         tips = [said] * len(scores)
-        marks.append(axes.points(steps, recalls, marker_kind(i), colour, tips=tips))
+        marks.append(Points(axes.places(steps, recalls), marker_kind(i), colour, tips=tips))
         entries.append(Entry(f"{name} (chosen)" if name == race.chosen else name, line_look(i)))
         words.append(said)
     note = f"R@1 of {race.rows:,} held-out training samples; chosen: {race.chosen}"

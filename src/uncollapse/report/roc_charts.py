@@ -8,8 +8,8 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.table import percent
-from uncollapse.charts import HEIGHT, WIDTH, Axes, Chart, Scale, area, empty, save
-from uncollapse.charts.marks import Mark
+from uncollapse.charts import Axes, Chart, Scale, area, empty, save
+from uncollapse.charts.marks import HEIGHT, WIDTH, Mark, Points
 from uncollapse.metrics import VerificationResult
 from uncollapse.report.page import Page, Table
 
@@ -39,7 +39,7 @@ def roc_chart(
     marks.append(axes.line(x, y, "s0", tip=f"area {found.auc:.4f}"))
     shown = {rate: tar for rate, tar in found.tar.items() if tar is not None}
     tips = [f"TAR {percent(tar)} at FAR {rate:g}" for rate, tar in shown.items()]
-    marks.append(axes.points(list(shown), list(shown.values()), "circle", "s0", tips=tips))
+    marks.append(Points(axes.places(list(shown), list(shown.values())), tips=tips))
     note = f"{found.same:,} same and {found.different:,} different pairs; dotted: chance"
     said = ". ".join([f"Area {found.auc:.4f}, equal error rate {percent(found.eer)}", *tips])
     return Chart(title, said, tuple(marks), width, height, note)

@@ -11,8 +11,7 @@ import torch
 from uncollapse._base.arrays import Array
 from uncollapse._base.files import write_csv, write_text
 from uncollapse.charts import Axes, Chart, Entry, Event, Scale, Series, area, curves, panels
-from uncollapse.charts.line_charts import line_look, marker_kind
-from uncollapse.charts.marks import DASHES, Line, Mark, Points, Text
+from uncollapse.charts.marks import DASHES, Line, Mark, Points, Text, line_look, marker_kind
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise import (
     Minimum,
