@@ -57,19 +57,19 @@ class MarginSoftmax(ProxyLoss):
         self.scale = scale
 
     @abstractmethod
-    def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
+    def with_margin(self, cosine: Tensor, compared: Compared) -> Tensor:
         """The own class's cosine as the softmax sees it."""
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is minus its cosine with its nearest sub-centre."""
-        found = self.compared(batch, tuples)
-        every, mine = found.cosine, found.own[:, None]
+        compared = self.compared(batch, tuples)
+        every, own_column = compared.cosine, compared.own[:, None]
         cosine = every[:, 0] if every.shape[1] == 1 else _largest(every)  # Deng et al. 2020
-        near, cosine = own_apart(cosine, mine)
+        near, cosine = own_apart(cosine, own_column)
         near = near[:, 0]
-        logit = self.scale * self.with_margin(near, found)
-        loss = softmax_loss(cosine, mine, logit, self.scale)
-        return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)
+        logit = self.scale * self.with_margin(near, compared)
+        loss = softmax_loss(cosine, own_column, logit, self.scale)
+        return Elements(loss.to(batch.rows.dtype), -near.detach(), compared.anchor)
 
 
 def _largest(cosine: Tensor) -> Tensor:
@@ -140,9 +140,9 @@ class ArcFaceLoss(MarginSoftmax):
     margin = Number(0.0, math.pi / 2)
     scale = Number(1e-6)
 
-    def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
+    def with_margin(self, cosine: Tensor, compared: Compared) -> Tensor:
         """cos(θ + m)."""
-        return arc_margin(cosine, found.own_squares(cosine), self.margin)
+        return arc_margin(cosine, compared.own_squares(cosine), self.margin)
 
 
 class CosFaceLoss(MarginSoftmax):
@@ -183,6 +183,6 @@ class CosFaceLoss(MarginSoftmax):
     margin = Number(0.0, 2.0)
     scale = Number(1e-6)
 
-    def with_margin(self, cosine: Tensor, found: Compared) -> Tensor:
+    def with_margin(self, cosine: Tensor, compared: Compared) -> Tensor:
         """cos θ - m."""
         return cosine - self.margin

@@ -71,9 +71,9 @@ class NPairLoss(TupleLoss):
 
     def _positive_pairs(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor]:
         """Pairs of rows: named, or of each class its first anchor and its first positive."""
-        found = self.mined(batch) if tuples is None else tuples
-        if found is not None:
-            anchor, positive, *_ = as_pairs(found, unique=True)
+        chosen = self.mined(batch) if tuples is None else tuples
+        if chosen is not None:
+            anchor, positive, *_ = as_pairs(chosen, unique=True)
             return anchor, positive + batch.offset
         classes = batch.classes
         row = torch.arange(batch.count, device=batch.rows.device)

@@ -104,10 +104,10 @@ class ProxyLoss(TupleLoss):
 
     def _anchors(self, batch: Batch, tuples: Named) -> Tensor | None:
         """Rows named as anchors; None for all."""
-        found = self.mined(batch) if tuples is None else tuples
-        if found is None:
+        chosen = self.mined(batch) if tuples is None else tuples
+        if chosen is None:
             return None
-        pairs = as_pairs(found)
+        pairs = as_pairs(chosen)
         named: Tensor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
         return named
 
@@ -146,8 +146,8 @@ class _UnitCosines(torch.autograd.Function):
             wide = working_dtype(rows)
             again = (unit_rows(rows.to(wide)) @ unit_rows(others.to(wide)).T).to(rows.dtype)
             wanted = [x for x in (rows, others) if x.requires_grad]
-            found = iter(torch.autograd.grad(again, wanted, slope, create_graph=True))
-            by_rows, by_others = (next(found) if x.requires_grad else None for x in (rows, others))
+            grads = iter(torch.autograd.grad(again, wanted, slope, create_graph=True))
+            by_rows, by_others = (next(grads) if x.requires_grad else None for x in (rows, others))
             return by_rows, by_others, None
         with torch.autocast(slope.device.type, enabled=False):
             of_a = (slope @ b).addcmul_(slope.sum(1, keepdim=True), a, value=-1.0)
@@ -256,8 +256,8 @@ class _SoftmaxLoss(torch.autograd.Function):
             logits = _logits(cosine, own, logit, ctx.scale, ctx.among)
             value = torch.logsumexp(logits, dim=1) - logit
             wanted = [x for x in (cosine, logit) if x.requires_grad]
-            found = iter(torch.autograd.grad(value, wanted, slope, create_graph=True))
-            by = [next(found) if x.requires_grad else None for x in (cosine, logit)]
+            gradients = iter(torch.autograd.grad(value, wanted, slope, create_graph=True))
+            by = [next(gradients) if x.requires_grad else None for x in (cosine, logit)]
             return by[0], None, by[1], None, None
         part = share.gather(1, own[:, :1])[:, 0] - 1.0 if ctx.among else -1.0
         by_cosine = (share * (ctx.scale * slope)[:, None]).scatter_(1, own, 0.0)

@@ -73,9 +73,9 @@ class ProxyAnchorLoss(ProxyLoss):
         """
         _, own, cosine, *_ = self.compared(batch, tuples)
         cosine = cosine[:, 0]
-        number, mine = torch.arange(cosine.shape[1], device=own.device), own[:, None]
-        near = -self.alpha * (cosine.gather(1, mine)[:, 0] - self.margin)
-        far = (self.alpha * (cosine + self.margin)).scatter(1, mine, -torch.inf)
+        number, own_column = torch.arange(cosine.shape[1], device=own.device), own[:, None]
+        near = -self.alpha * (cosine.gather(1, own_column)[:, 0] - self.margin)
+        far = (self.alpha * (cosine + self.margin)).scatter(1, own_column, -torch.inf)
         near, with_samples = _log_one_plus_by_class(near, own, len(number))
         far = _log_one_plus(far)
         kept = with_samples.nonzero().flatten()

@@ -68,12 +68,12 @@ class ProxyNCALoss(ProxyLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
-        found = self.compared(batch, tuples)
-        mine = found.columns
-        near, every = own_apart(found.cosine.flatten(1), mine)
+        compared = self.compared(batch, tuples)
+        own_columns = compared.columns
+        near, every = own_apart(compared.cosine.flatten(1), own_columns)
         near = near.amax(1)
         # d² = w (1 - cos), so d²(x, p_y) + log Σ exp(-d²(x, p_z)) = log Σ exp(w cos_z) - w cos_y.
         weight, among = 2 * self.scale**2, not self.exclude_positive
-        loss = softmax_loss(every, mine, weight * near, weight, among=among)
+        loss = softmax_loss(every, own_columns, weight * near, weight, among=among)
         pull = weight * (1.0 - near.detach())
-        return Elements(loss.to(batch.rows.dtype), pull, found.anchor)
+        return Elements(loss.to(batch.rows.dtype), pull, compared.anchor)

@@ -90,12 +90,12 @@ class SoftTripleLoss(ProxyLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is minus its similarity S_y with its class."""
-        found = self.compared(batch, tuples)
-        mine = found.own[:, None]
-        near, similarity = own_apart(soft_assigned(found.cosine, self.gamma), mine)
+        compared = self.compared(batch, tuples)
+        own_column = compared.own[:, None]
+        near, similarity = own_apart(soft_assigned(compared.cosine, self.gamma), own_column)
         near = near[:, 0]
-        loss = softmax_loss(similarity, mine, self.la * (near - self.margin), self.la)
-        return Elements(loss.to(batch.rows.dtype), -near.detach(), found.anchor)
+        loss = softmax_loss(similarity, own_column, self.la * (near - self.margin), self.la)
+        return Elements(loss.to(batch.rows.dtype), -near.detach(), compared.anchor)
 
     def reduce(self, elements: Elements) -> Tensor:
         """Mean over the samples, plus tau times half the mean distance of a class's centres."""
