@@ -3,20 +3,18 @@
 from uncollapse.distances.frame import (
     Frame,
     binary_scale,
+    centre,
     float32_is_exact,
     on_host,
+    paired_distances,
+    pairwise_distances,
     row_argmin,
     screen_dtype,
     short_squares,
     squared_norms,
     working_dtype,
 )
-from uncollapse.distances.tiles import (
-    centre,
-    exact_squares,
-    paired_distances,
-    pairwise_distances,
-)
+from uncollapse.distances.tiles import exact_squares
 
 __all__ = [
     "Frame",

@@ -16,7 +16,7 @@ from uncollapse._base.check import Choice as Choice
 from uncollapse._base.check import Count as Count
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
-from uncollapse.distances.batch import Batch as Batch
+from uncollapse.distances.frame import Batch as Batch
 from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples

@@ -16,8 +16,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host, short_squares, squared_norms
+from uncollapse.distances.frame import (
+    Batch,
+    Frame,
+    on_host,
+    pairwise_distances,
+    short_squares,
+    squared_norms,
+)
 from uncollapse.distances.tiles import (
     BLOCK,
     CLOSE,
@@ -25,7 +31,6 @@ from uncollapse.distances.tiles import (
     close_exponents,
     close_pairs,
     lengths,
-    pairwise_distances,
     pull_apart,
     take_apart,
 )

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse.distances.frame import Frame, on_host, short_squares
-from uncollapse.distances.tiles import BLOCK, CLOSE, Forces, known_distances
+from uncollapse.distances.frame import Frame, known_distances, on_host, short_squares
+from uncollapse.distances.tiles import BLOCK, CLOSE, Forces
 from uncollapse.losses.base import Batch, Named, TupleLoss, attach
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot
 from uncollapse.losses.on_graph import HARDEST

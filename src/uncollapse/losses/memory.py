@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager, label_array, points
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.frame import working_dtype
-from uncollapse.distances.tiles import pairwise_distances
+from uncollapse.distances.frame import pairwise_distances, working_dtype
 from uncollapse.losses.base import (
     Batch,
     Choice,

@@ -6,9 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import working_dtype
-from uncollapse.distances.tiles import difference_norms, known_distances
+from uncollapse.distances.frame import Batch, difference_norms, known_distances, working_dtype
 from uncollapse.mining.miner import Miner
 
 _NONE = -1e30  # exponent of what is not there

@@ -9,7 +9,7 @@ from typing import Any
 from uncollapse._base.arrays import ArrayLike, class_ids, points
 from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.cluster_scores import ClusteringResult, clustering
-from uncollapse.metrics.modes import ModesResult, modes_per_class
+from uncollapse.metrics.collapse_figures import ModesResult, modes_per_class
 from uncollapse.metrics.result_table import Result, text_table
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 

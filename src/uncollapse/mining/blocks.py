@@ -16,9 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import Frame, on_host, row_argmin, short_squares
-from uncollapse.distances.tiles import pairwise_distances
+from uncollapse.distances.frame import (
+    Batch,
+    Frame,
+    on_host,
+    pairwise_distances,
+    row_argmin,
+    short_squares,
+)
 from uncollapse.mining.random import draw_pool
 
 __all__ = ["AnchorBlock", "BlockDistances", "anchor_blocks"]

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse.distances.batch import Batch
-from uncollapse.distances.frame import short_squares
+from uncollapse.distances.frame import Batch, short_squares
 from uncollapse.distances.tiles import BLOCK
 from uncollapse.mining.blocks import AnchorBlock
 from uncollapse.mining.random import kth_smallest

@@ -14,8 +14,7 @@ from torch import Tensor
 from uncollapse._base.arrays import ArrayLike, eager, off_graph
 from uncollapse._base.check import Choice, InputError, Number, Setting, check_int, check_number
 from uncollapse._base.extras import compiled
-from uncollapse.distances.batch import Batch, Classes
-from uncollapse.distances.frame import on_host, short_squares
+from uncollapse.distances.frame import Batch, Classes, on_host, short_squares
 from uncollapse.distances.tiles import BLOCK
 from uncollapse.mining.blocks import AnchorBlock, anchor_blocks
 from uncollapse.mining.false_negatives import FalseNegatives, agreed_labels, without_suspects

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError
-from uncollapse.distances.batch import label_numbers
+from uncollapse.distances.frame import label_numbers
 from uncollapse.geometry.triplet_separation import separation
 
 __all__ = [
