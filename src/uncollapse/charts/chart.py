@@ -21,9 +21,7 @@ __all__ = ["Chart", "Entry", "Legend", "empty", "panels", "png", "save", "sheet"
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # The first one found; DejaVu has every sign that we write.
-_PNG_STYLE = (
-    "text { font-family: 'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif; }"
-)
+_PNG_STYLE = "text {font-family: 'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif}"
 _PAD, _LINE, _GAP = 12.0, 17.0, 14.0
 _TITLE, _PANEL_TITLE = 14.0, 12.5
 

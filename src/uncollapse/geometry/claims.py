@@ -135,14 +135,11 @@ def _claim(
     """The statement "left <= factor · right", decided as far as the brackets go."""
     right = factor * right[0], factor * right[1]
     slack = _TOLERANCE * max(abs(left[1]), abs(right[1]))
-    if left[1] <= right[0] + slack:
-        status, verdict = "holds", "Holds"
-    elif left[0] > right[1] + slack:
+    status, verdict = "undecided", "The brackets overlap"
+    if left[0] > right[1] + slack:
         status, verdict = "violated", "Does not hold"
-    elif proved:
+    elif proved or left[1] <= right[0] + slack:
         status, verdict = "holds", "Holds"
-    else:
-        status, verdict = "undecided", "The brackets overlap"
     sentence = f"{verdict}: {_text(left)} against {_text(right)}. {proved}".rstrip()
     return Claim(name, statement, left, right, status, sentence)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 import numpy as np
 import torch
@@ -13,13 +12,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points, points64
 from uncollapse._base.check import check_int, check_number
-from uncollapse.distances import (
-    Frame,
-    binary_scale,
-    screen_dtype,
-    short_squares,
-    squared_norms,
-)
+from uncollapse.distances import Frame, binary_scale, screen_dtype, short_squares, squared_norms
 
 __all__ = [
     "Thickness",
@@ -229,7 +222,7 @@ def thickness(x: ArrayLike, *, starts: int = 6, iterations: int = 200) -> Thickn
     rng = np.random.default_rng(0)
     flattest = axes[: (starts + 1) // 2]
     first = [*flattest, *rng.normal(size=(starts - len(flattest), n))]
-    upper, direction = min((_descend(z, start) for start in first), key=itemgetter(0))
+    upper, direction = min((_descend(z, start) for start in first), key=lambda end: end[0])
     lower = min(_from_below(z, iterations), upper)
     return Thickness(lower * scale, upper * scale, False, direction)
 
@@ -267,8 +260,7 @@ def _difference_normals(vertices: Array) -> Array:
 
     differences = (vertices[:, None] - vertices[None]).reshape(-1, vertices.shape[1])
     hull = ConvexHull(differences[np.abs(differences).max(axis=1) > 0])
-    normals: Array = hull.equations[:, :-1]
-    return normals
+    return np.asarray(hull.equations[:, :-1])
 
 
 def _width(x: Array, direction: Array) -> float:

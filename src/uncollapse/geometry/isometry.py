@@ -42,8 +42,7 @@ class Isometry:
 
     def __call__(self, x: ArrayLike) -> Array:
         """Apply the isometry to the rows of `x`."""
-        moved: Array = points64(x) @ self.matrix.T + self.offset
-        return moved
+        return np.asarray(points64(x) @ self.matrix.T + self.offset)
 
 
 def isometric_error(x: ArrayLike, x_star: ArrayLike) -> float:
@@ -144,13 +143,11 @@ def _polished(source: Array, target: Array, start: Isometry) -> Isometry:
     def turn(v: Array) -> Array:
         skew = np.zeros((n, n))
         skew[upper] = v[:turns]
-        rotation: Array = expm(skew - skew.T)
-        return rotation
+        return np.asarray(expm(skew - skew.T))
 
     def room(v: Array) -> Array:
         residual = goal - base @ turn(v).T - v[turns:-1]
-        gap: Array = v[-1] ** 2 - (residual**2).sum(axis=1)
-        return gap
+        return np.asarray(v[-1] ** 2 - (residual**2).sum(axis=1))
 
     solved = minimize(
         lambda v: v[-1],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, permutations, product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -180,7 +180,7 @@ class _Problem:
     def repaired(self, z: Array) -> Array | None:
         """z moved a little so that it is separated with some rounding to spare, or None.
 
-        Where the margin asked for is 0 the classes are _shrunk about their means: if A and B are
+        Where the margin asked for is 0 the classes are shrunk about their means: if A and B are
         separated then every bisector of an a and a b has A on one side and B on the other, so that
         shrinking takes them farther from each other, relative to their size.
         """
@@ -198,8 +198,7 @@ class _Problem:
     def class_means(self, z: Array) -> Array:
         """Mean of each class."""
         total = np.add.reduceat(z[self.layout.order], self.layout.starts)
-        means: Array = total / self.layout.counts[:, None]
-        return means
+        return np.asarray(total / self.layout.counts[:, None])
 
 
 def _solve(problem: _Problem, starts: int | None) -> tuple[Array, str, float]:
@@ -271,14 +270,10 @@ def _displaced(problem: _Problem) -> Iterator[tuple[float, Array]]:
     # low <= first + move, high >= last - move, low <= high.
     fixed = [low - move, -high - move, low - high]
     fixed_rhs = np.concatenate([first, -last, np.zeros(classes)])
-    for order in permutations(range(classes)):
-        rows = [
-            length - (low[b] - high[a])  # gap >= length of either + alpha
-            for a, b in pairwise(order)
-            for length in (high[a] - low[a], high[b] - low[b])
-        ]
+    for order in map(list, permutations(range(classes))):
+        rows = _gap_rows(low[order], high[order])
         rhs = np.concatenate([fixed_rhs, np.full(len(rows), -problem.alpha - problem.rounding)])
-        v = _minimise(move, np.vstack([*fixed, *rows]), rhs)
+        v = _minimise(move, np.vstack([*fixed, rows]), rhs)
         ends = v[:classes][layout.ids], v[classes:-1][layout.ids]
         yield float(v[-1]), np.clip(x, *ends)[:, None]
 
@@ -286,49 +281,47 @@ def _displaced(problem: _Problem) -> Iterator[tuple[float, Array]]:
 def _isometric(problem: _Problem) -> Iterator[tuple[float, Array]]:
     """Smallest largest change of a distance, for each order of the points that keeps classes whole.
 
-    With the order fixed every distance is a sum of gaps; the gaps and the change are the unknowns.
+    With the order fixed every distance is a difference of two places.
     """
-    n, ids = len(problem.x), problem.layout.ids
+    n = len(problem.x)
     members = [problem.layout.members(c).tolist() for c in range(len(problem.layout.counts))]
     left, right = np.triu_indices(n, 1)
-    # Distance between ranks i < j: the gaps i, ..., j - 1. The last unknown is the change.
-    column = np.arange(n)
-    spans = ((column >= left[:, None]) & (column < right[:, None])).astype(float)
-    identity = np.eye(n)
+    identity = np.eye(n + 1)
     change = identity[-1]
-    for classes in permutations(range(len(members))):
+    for classes in map(list, permutations(range(len(members)))):
+        sizes = problem.layout.counts[classes]
+        stops = np.cumsum(sizes)
         for parts in product(*(permutations(members[c]) for c in classes)):
-            order = np.array([i for part in parts for i in part])
+            order = np.concatenate(parts)
             if order[0] > order[-1]:
                 continue
-            target = problem.distances[order[left], order[right]]
-            ends = np.flatnonzero(np.diff(ids[order]))  # the gap after rank e parts two classes
-            bounds = np.concatenate([[-1], ends, [n - 1]])
-            # The length of each class is the sum of its gaps.
-            lengths = [identity[lo + 1 : hi].sum(axis=0) for lo, hi in pairwise(bounds)]
-            rows = [
-                length - identity[e]
-                for e, both in zip(ends, pairwise(lengths), strict=True)
-                for length in both
-            ]
-            margins = np.full(len(rows), -problem.alpha - problem.rounding)
-            rhs = np.concatenate([target, -target, margins])
-            v = _minimise(change, np.vstack([spans - change, -spans - change, *rows]), rhs, 0.0)
-            z = np.empty((n, 1))
-            z[order, 0] = np.concatenate([[0.0], np.cumsum(v[:-1])])
-            yield float(v[-1]), z
+            places = identity[order]
+            spans, target = (
+                places[right] - places[left],
+                problem.distances[order[left], order[right]],
+            )
+            gaps = _gap_rows(places[stops - sizes], places[stops - 1])
+            rows = np.vstack([spans - change, -spans - change, places[:-1] - places[1:], gaps])
+            margins = np.full(len(gaps), -problem.alpha - problem.rounding)
+            v = _minimise(change, rows, np.concatenate([target, -target, np.zeros(n - 1), margins]))
+            yield float(v[-1]), v[:-1, None]
 
 
-def _minimise(cost: Array, rows: Array, rhs: Array, low: float | None = None) -> Array:
+def _gap_rows(first: Array, last: Array) -> Array:
+    """Length of a class minus the gap to its neighbour, from first and last points in order."""
+    length, gap = last - first, first[1:] - last[:-1]
+    return np.vstack([length[:-1] - gap, length[1:] - gap])
+
+
+def _minimise(cost: Array, rows: Array, rhs: Array) -> Array:
     """argmin of cost·v subject to rows·v <= rhs; every program here is feasible and bounded."""
     from scipy.optimize import linprog
 
-    bounds = [(low, None)] * (len(cost) - 1) + [(0.0, None)]
+    bounds = [(None, None)] * (len(cost) - 1) + [(0.0, None)]
     answer = linprog(cost, rows, rhs, bounds=bounds, method="highs")
     if answer.status != 0:
         raise RuntimeError(f"the linear program of an order was not solved: {answer.message}")
-    solution: Array = answer.x
-    return solution
+    return np.asarray(answer.x)
 
 
 _GRAM_SIZE = 42  # points plus dimensions: the program then takes up to two seconds
@@ -412,11 +405,8 @@ def _cone_program(cost: Array, rows: Any, rhs: Array, cones: Sequence[tuple[str,
 
 
 _SPARE = 2e-9  # margin asked for beyond alpha: what the cone solver's tolerance may lose
-_WEIGHTS = (2.0, 10.0)  # of the slack in the first steps: a bad start need not give up its shape
-_FULL_WEIGHT = 50.0
+_WEIGHTS = (2.0, 10.0, 50.0)  # of the slack, step by step: a bad start need not give up its shape
 _CLOSE = 1e-3  # a start this near to the lower bound ends the search for others
-
-Run = tuple[float, Array]  # what it reached (inf: not separated) and where
 
 
 def _convex_concave(problem: _Problem, starts: int, bound: float, warm: Array) -> Array | None:
@@ -426,7 +416,7 @@ def _convex_concave(problem: _Problem, starts: int, bound: float, warm: Array) -
     """
     step = _Step(problem)
     finalists = 3 if starts >= 8 else 1
-    runs: list[Run] = []
+    runs: list[tuple[float, Array]] = []
     for k, start in zip(range(starts), _starts(problem, warm), strict=False):
         runs.append(_descend(step, start, bound, 10, 1e-3))
         problem.report(k + 1, starts + finalists)
@@ -441,11 +431,16 @@ def _convex_concave(problem: _Problem, starts: int, bound: float, warm: Array) -
     return problem.repaired(z) if value < math.inf else None
 
 
-def _descend(step: _Step, start: Array, bound: float, steps: int, tolerance: float) -> Run:
-    """Steps from one start until they gain less than the tolerance."""
+def _descend(
+    step: _Step, start: Array, bound: float, steps: int, tolerance: float
+) -> tuple[float, Array]:
+    """Where steps lead until they gain less than the tolerance; what they reach comes first.
+
+    That is infinite where the points are not separated.
+    """
     z, before, reached = start, math.inf, math.inf
     for k in range(steps):
-        weight = _WEIGHTS[k] if k < len(_WEIGHTS) else _FULL_WEIGHT
+        weight = _WEIGHTS[min(k, len(_WEIGHTS) - 1)]
         answer = step(z, weight)
         if answer is None:
             break
@@ -453,7 +448,7 @@ def _descend(step: _Step, start: Array, bound: float, steps: int, tolerance: flo
         reached = value if slack <= 1e-6 else math.inf
         if reached <= bound * (1.0 + 1e-8):
             break
-        if weight == _FULL_WEIGHT:
+        if weight == _WEIGHTS[-1]:
             total = value + weight * slack
             if before - total <= tolerance * total:
                 break
@@ -462,7 +457,7 @@ def _descend(step: _Step, start: Array, bound: float, steps: int, tolerance: flo
 
 
 def _starts(problem: _Problem, warm: Array) -> Iterator[Array]:
-    """Classes _shrunk about their jittered means; generic starts get stuck much higher.
+    """Classes shrunk about their jittered means; generic starts get stuck much higher.
 
     Distances, unlike places, often need to change so little that the points themselves do.
     """
@@ -520,10 +515,11 @@ class _Step:
         cones = [_second_order(length, inside, dim), _second_order(value, moved, dim)]
         self.pairs = np.concatenate(pairs)
         self.rows = sparse.vstack([*directed, *plain, *cones], format="csr")
-        linear = len(self.pairs) + 2 * len(within) + n + 2
-        lengths = np.zeros(linear - len(self.pairs) + len(within) * (dim + 1))
-        self.rhs = np.concatenate([*bounds, lengths, np.c_[extra, -origin].ravel()])
+        moves = np.c_[extra, -origin].ravel()
+        zeros = np.zeros(self.rows.shape[0] - len(self.pairs) - len(moves))
+        self.rhs = np.concatenate([*bounds, zeros, moves])
         second_order = [("SecondOrder", dim + 1)] * (len(within) + len(extra))
+        linear = self.rows.shape[0] - (dim + 1) * len(second_order)
         self.cones = [("Nonnegative", linear), *second_order]
 
     def __call__(self, z: Array, weight: float) -> tuple[Array, float, float] | None:
@@ -639,5 +635,4 @@ def _pushed_along_a_line(centres: Array, goal: float) -> Array:
     down = np.minimum.accumulate(free[::-1])[::-1]
     target = np.empty_like(along)
     target[order] = 0.5 * (up + down) + steps
-    moved: Array = centres + (target - along)[:, None] * axis
-    return moved
+    return np.asarray(centres + (target - along)[:, None] * axis)

@@ -10,13 +10,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points
 from uncollapse._base.check import check_number
-from uncollapse.distances import (
-    Frame,
-    pairwise_distances,
-    row_argmin,
-    screen_dtype,
-    short_squares,
-)
+from uncollapse.distances import Frame, pairwise_distances, row_argmin, screen_dtype, short_squares
 
 __all__ = ["Separation", "hard_mined_loss", "is_triplet_separated", "separation"]
 

@@ -5,11 +5,11 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageColor
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse.charts.marks import rgb
+from uncollapse.charts.marks import LIGHT
 from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import CATALOGUE, ITEMS, get_item
@@ -40,7 +40,9 @@ def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
     assert min(picture.shape[:2]) > 800
     # Both class colours, white paper and dark ink are all there.
     for colour in COLOURS[:2]:
-        near = np.abs(picture.astype(int) - np.array(rgb(colour)[:3])).max(axis=2) < 3
+        near = (
+            np.abs(picture.astype(int) - np.array(ImageColor.getrgb(LIGHT[colour]))).max(axis=2) < 3
+        )
         assert near.sum() > 200
     assert (picture.min(axis=2) > 252).mean() > 0.2
     assert (picture.max(axis=2) < 51).sum() > 500
