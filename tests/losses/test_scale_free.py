@@ -12,6 +12,7 @@ from uncollapse.health.strategy import apply_strategy, rank_strategies, strategy
 from uncollapse.losses import MultipleLosses, TripletLoss, VarianceCovarianceLoss
 from uncollapse.mining import Miner
 from uncollapse.training import parse_config
+from uncollapse.training.sections import TrainingSize
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 HARDEST = "hardest-negative"
@@ -137,7 +138,7 @@ def test_a_guard_and_an_adviser_keep_the_form_that_was_chosen():
 def test_in_a_config_it_is_a_word_beside_true_and_false():
     for given_value, expected in ((True, True), ("mean", True), (HARDEST, HARDEST), (False, False)):
         config = parse_config({"loss": {"name": "triplet", "scale_free": given_value}})
-        assert config.loss.build(None, None).scale_free == expected
+        assert config.loss.build(None, TrainingSize(2, 8, 4)).scale_free == expected
     with pytest.raises(InputError, match=r"loss\.scale_free"):
         parse_config({"loss": {"scale_free": "median"}})
     with pytest.raises(InputError, match=r"'euclidean' where loss\.scale_free is set"):
