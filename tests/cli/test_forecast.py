@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from uncollapse.cli import app
@@ -58,11 +60,11 @@ def test_the_tables_have_the_mode_drift_and_fit_a_terminal(folder, capsys, monke
     said = capsys.readouterr().out
     assert "…" not in said
     assert max(map(len, said.splitlines())) <= 80
-    own = [line.split("│") for line in said.splitlines() if line.startswith("│") and "256" in line]
-    modes = [cells[6].strip() for cells in own]
+    own = [line.split() for line in said.splitlines() if line.split()[2:3] == ["256"]]
+    modes = [cells[5] for cells in own]
     assert modes[0] == modes[2] == "–"  # K = 4: a class shows no modes
     assert all(float(one) > 0 for one in (modes[1], modes[3]))  # batch-hard merges them
-    easy = next(line for line in said.splitlines() if "easy x semihard" in line and "│" in line)
+    easy = next(line for line in said.splitlines() if line.startswith("easy x semihard"))
     assert " to " in easy
     assert ("after 10 steps" in " ".join(said.split())) == (steps == "10")
 
@@ -104,10 +106,10 @@ def test_a_race_prints_its_table_and_leaves_nothing_but_the_better_config(
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
     assert "…" not in said
-    shapes = [line for line in said.splitlines() if line.startswith("│ 5 │ 4 │")]
+    shapes = [line for line in said.splitlines() if line.split()[:2] == ["5", "4"]]
     assert len(shapes) == 1  # the run's own
-    table = [line.split("│")[1:-1] for line in said.splitlines() if line.startswith("│")][1:]
-    results = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in table}
+    rows = [re.split(r"  +", line.strip()) for line in said.splitlines() if " x " in line]
+    results = {cells[0]: cells[1:] for cells in rows if len(cells) == 6}
     drift, steps, recall, left, result = results["hard x hard"]
     assert float(drift) > 0.25
     assert int(steps) > 0
@@ -156,7 +158,8 @@ def test_a_race_works_with_shapes_probe_and_files(alone, capsys):
     more = ["--p", "2,5", "--k", "4", "--probe", "10", "--out", str(out)]
     assert run(app, race(alone, *more)) == 0
     said = capsys.readouterr().out
-    assert len([line for line in said.splitlines() if line.startswith(("│ 2 │", "│ 5 │"))]) == 2
+    shapes = [line.split()[:2] for line in said.splitlines()]
+    assert [["2", "4"] in shapes, ["5", "4"] in shapes] == [True, True]
     assert {path.name for path in out.iterdir()} == {"forecast.csv", "forecast.html", "race.csv"}
     assert "Race from the untrained network" in (out / "forecast.html").read_text()
 
