@@ -409,7 +409,7 @@ def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_p
     make_copy(tmp_path / "data")
     wanted = figure(name).panels[panel]
     request = asked("paper", tmp_path, data_root=tmp_path / "data", seeds=1)
-    grid = wanted.study.setup(request)
+    grid = STUDIES[wanted.study].setup(request)
     job = next(iter(grid.jobs(wanted.cells(grid), request).values()))[0]
     # Two steps of the 40,000, read in this process.
     short = job.config.model_copy(
@@ -452,7 +452,7 @@ def test_fig12_takes_letters_on_a_laptop_without_market(tmp_path):
     for part in ("images_background", "images_evaluation"):
         paint(tmp_path / "omniglot" / part / "Greek" / "character01" / "0001_01.png", 0)
     request = asked("laptop", tmp_path, data_root=tmp_path)
-    study = figure("fig12").panels[0].study
+    study = STUDIES[figure("fig12").panels[0].study]
     assert study.setup(request).config["data"]["name"] == "omniglot"
     market(tmp_path)
     assert study.setup(request).config["data"]["name"] == "market1501"

@@ -788,9 +788,7 @@ def _read_figures() -> list[Item]:
     content = tomllib.loads(Path(__file__).with_name("figures.toml").read_text(encoding="utf-8"))
     items = []
     for name, figure in content.items():
-        panels = [
-            Panel(**(panel | {"study": STUDIES[panel["study"]]})) for panel in figure["panels"]
-        ]
+        panels = [Panel(**panel) for panel in figure["panels"]]
         more = _MORE_CLAIMS.get(figure.get("more", ""))
         made = DiameterFigure(name, figure["title"], panels, more)
         items.append(Item.of(name, partial(_make, made)))
