@@ -1,4 +1,4 @@
-from uncollapse.report.page import config_content, config_differences
+from uncollapse.report.run_page import config_content, config_differences
 from uncollapse.training.config import parse_config
 
 

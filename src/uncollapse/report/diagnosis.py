@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +22,9 @@ from uncollapse.metrics.collapse_figures import spectrum
 from uncollapse.report.neighbours import Images, Neighbourhood, check_images, neighbourhood
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project
-from uncollapse.training import NotMeasuredError, Run
-from uncollapse.training.measures import name_labels
+
+if TYPE_CHECKING:
+    from uncollapse.training import Run
 
 __all__ = [
     "CONE_ROWS",
@@ -412,6 +414,9 @@ def diagnose_run(
     `NotMeasuredError` where the run has not ended or was not measured, `DamagedFileError` for files
     that are not as the run left them.
     """
+    from uncollapse.training import NotMeasuredError, Run
+    from uncollapse.training.measures import name_labels
+
     found = run if isinstance(run, Run) else Run.open(run)
     measures = found.measures()
     if measures.after is None:

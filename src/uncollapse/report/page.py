@@ -19,17 +19,13 @@ from uncollapse._base.files import write_text
 from uncollapse._base.table import Cell, Table, number, percent, shown
 from uncollapse._version import __version__
 from uncollapse.charts.marks import css_variables
-from uncollapse.training import Config
 
 __all__ = [
     "Cell",
     "Page",
     "Table",
     "VerdictText",
-    "config_content",
-    "config_differences",
     "fill",
-    "flat",
     "shown",
     "verdict_cell",
     "verdict_text",
@@ -210,46 +206,3 @@ def verdict_cell(verdict: str | None) -> Cell:
     """
     found = verdict_text(verdict)
     return Cell(f"{found.glyph} {verdict or 'not judged'}", style=f"badge {found.tone}")
-
-
-# Configs in a report: all keys of one, or where several differ.
-
-
-def flat(config: Config) -> dict[str, Any]:
-    """Every key that is set, by its dotted name.
-
-    >>> flat(Config())["batch.p"]
-    8
-    """
-    found: dict[str, Any] = {}
-    for section, values in config.model_dump(exclude_none=True).items():
-        if isinstance(values, Mapping):
-            found |= {f"{section}.{key}": value for key, value in values.items()}
-        else:
-            found[section] = values
-    return found
-
-
-def config_content(config: Config) -> dict[str, dict[str, str]]:
-    """Keys and values: those `changed` from the defaults, and `every` one."""
-    own = flat(Config(loss=type(config.loss)()))  # of this loss
-    values, usual = flat(config), own | {"loss.name": Config().loss.name}
-    every = {key: _text(value) for key, value in values.items()}
-    changed = {key: text for key, text in every.items() if usual.get(key) != values[key]}
-    return {"changed": changed, "every": every}
-
-
-def config_differences(configs: Mapping[str, Config]) -> dict[str, Any]:
-    """`differences`: a column per run, a row per key in which they differ; and the `same` keys."""
-    values = {name: flat(config) for name, config in configs.items()}
-    keys = dict.fromkeys(key for one in values.values() for key in one)
-    rows = {key: [_text(one.get(key)) for one in values.values()] for key in keys}
-    differ = [[key, *row] for key, row in rows.items() if len(set(row)) > 1]
-    return {
-        "differences": Table(["key", *values], differ) if differ else None,
-        "same": {key: row[0] for key, row in rows.items() if len(set(row)) == 1},
-    }
-
-
-def _text(value: object) -> str:
-    return "–" if value is None else str(value)

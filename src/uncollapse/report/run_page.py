@@ -29,15 +29,13 @@ from uncollapse.report.page import (
     Cell,
     Page,
     Table,
-    config_content,
-    config_differences,
     shown,
     verdict_cell,
     verdict_text,
 )
 from uncollapse.report.projection import project, projection_name
 from uncollapse.report.race_charts import race_chart, race_table
-from uncollapse.training import NotMeasuredError, Run
+from uncollapse.training import Config, NotMeasuredError, Run
 from uncollapse.training.measures import Samples, SplitFacts, SplitRows, name_labels
 from uncollapse.training.run import ends_below, find_damage, start_scores
 
@@ -775,3 +773,35 @@ def write_report(run: Run | str | Path, *, warn: Callable[[str], None] | None = 
     """Write `report.html` into a run's own directory."""
     found = run if isinstance(run, Run) else Run.open(run)
     return run_report([found], found.path / "report.html", warn=warn)
+
+
+# Configs in a report: all keys of one, or where several differ.
+
+
+def config_content(config: Config) -> dict[str, dict[str, str]]:
+    """Keys and values: those `changed` from the defaults, and `every` one."""
+    own = _set_keys(Config(loss=type(config.loss)()))  # of this loss
+    values, usual = _set_keys(config), own | {"loss.name": Config().loss.name}
+    every = {key: _text(value) for key, value in values.items()}
+    changed = {key: text for key, text in every.items() if usual.get(key) != values[key]}
+    return {"changed": changed, "every": every}
+
+
+def config_differences(configs: Mapping[str, Config]) -> dict[str, Any]:
+    """`differences`: a column per run, a row per key in which they differ; and the `same` keys."""
+    values = {name: _set_keys(config) for name, config in configs.items()}
+    keys = dict.fromkeys(key for one in values.values() for key in one)
+    rows = {key: [_text(one.get(key)) for one in values.values()] for key in keys}
+    differ = [[key, *row] for key, row in rows.items() if len(set(row)) > 1]
+    return {
+        "differences": Table(["key", *values], differ) if differ else None,
+        "same": {key: row[0] for key, row in rows.items() if len(set(row)) == 1},
+    }
+
+
+def _set_keys(config: Config) -> dict[str, Any]:
+    return {key: value for key, value in config.flat().items() if value is not None}
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else str(value)

@@ -15,7 +15,8 @@ from uncollapse._base.table import number, percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, heatmap, save
 from uncollapse.charts.marks import MARKERS, SERIES, Line, Mark, Points, Polyline, Rect
 from uncollapse.health import Thresholds
-from uncollapse.report.page import Cell, Page, Table, config_content, fill, verdict_cell
+from uncollapse.report.page import Cell, Page, Table, fill, verdict_cell
+from uncollapse.report.run_page import config_content
 from uncollapse.sweep import Sweep, load_sweep
 from uncollapse.sweep.results import Rate, primary_recall, wilson
 from uncollapse.sweep.spec import short_names
