@@ -142,4 +142,4 @@ class LettersNet(nn.Module):
         return z
 
 
-letters_net = LettersNet  # the name in the configs of runs: `...eps.letters_net:letters_net`
+letters_net = LettersNet  # the name in the configs of runs
