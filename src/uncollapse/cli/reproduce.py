@@ -96,7 +96,7 @@ def listing_table() -> Table:
         facts = ["–"] * 4
         if last is not None:
             facts = [last.scale, last.time, last.data or "none", last.real or "–"]
-        times = [item.time_at(scale) or "–" for scale in SCALES]
+        times = [item.time.get(scale, "–") for scale in SCALES]
         table.add(item.name, item.summary, item.needs, *facts, *times)
     return table
 
