@@ -88,7 +88,7 @@ def test_unreadable_images_are_left_out_and_remembered(files, truncate, paint):
         found = cached(source_of(files), "x")
         assert found.rows == (0, 2, 3, 4)
         assert len(found.source) == 4
-        assert [name.split(" ")[0] for name in found.unreadable] == ["images/1.png"]
+        assert [name.split(" ")[0] for name in found.report.unreadable] == ["images/1.png"]
         assert found.converted == {"grey": ("images/3.png",)}
 
 

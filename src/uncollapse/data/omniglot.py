@@ -7,25 +7,22 @@ from pathlib import Path, PurePosixPath
 
 from uncollapse.data.listing import (
     DataError,
+    DatasetInfo,
     ImageRef,
     Listing,
     Row,
-    dataset_info,
     find_root,
     is_image,
 )
 
-__all__ = ["INFO", "listing"]
-
-INFO = dataset_info("omniglot")
 # Folder, first alphabet number, first letter number: labels do not clash between the splits.
 _PARTS = {"train": ("images_background", 0, 0), "test": ("images_evaluation", 30, 964)}
 
 
-def listing(root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """`train`: the 30 background alphabets; `test`: the 20 evaluation alphabets; or `all`."""
     markers = [f"{folder}{end}" for folder, _, _ in _PARTS.values() for end in ("", ".zip")]
-    base = find_root(INFO, root, markers)
+    base = find_root(info, root, markers)
     rows: list[Row] = []
     ignored: list[str] = []
     alphabets: dict[int, str] = {}

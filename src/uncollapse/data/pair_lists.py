@@ -18,8 +18,6 @@ from uncollapse.data.sources import Source
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = ["PairList", "match_pairs", "read_pairs", "read_scored_pairs"]
-
 _FIRST = ("first", "a", "left", "name1", "id1", "path1", "file1", "image1", "row1", "i")
 _SECOND = ("second", "b", "right", "name2", "id2", "path2", "file2", "image2", "row2", "j")
 _SAME = ("same", "issame", "is_same", "match", "target")

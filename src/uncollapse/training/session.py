@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.backbones.head import pooled
-from uncollapse.data import Compose, LabelledImages
+from uncollapse.data import LabelledImages
+from uncollapse.data.augment import Compose
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor
 from uncollapse.health.guard import Guard, GuardEvent
