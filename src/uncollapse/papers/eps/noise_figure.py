@@ -158,12 +158,16 @@ def _ratios(
     x = Scale.around([v for line in lines for v in line.x], *across, log=bool(stars))
     axes = Axes(x, Scale.around([1.0, *(v for line in lines for v in line.y)], *up))
     marks = [*axes.frame(x_label, _RATIO), axes.across(1.0, "ink")]
-    for i, line in enumerate(lines):
-        drawn = axes.line(line.x, line.y, f"s{i}", dash=DASHES[i], tip=line.name)
-        marks += [drawn, Points(drawn.points, marker_kind(i), f"s{i}", 0.8)]
+    drawn = [
+        axes.line(line.x, line.y, f"s{i}", dash=DASHES[i], tip=line.name)
+        for i, line in enumerate(lines)
+    ]
+    marks += drawn
     for i, star in enumerate(stars):
+        marks.append(Points(drawn[i].points, marker_kind(i), f"s{i}", 0.8))
         marks.append(Points((axes.at(*star),), "star", f"s{i}", 1.9, edge="ink"))
-    legend = tuple(Entry(line.name, line_look(i)) for i, line in enumerate(lines))
+    looks = [line_look(i) if stars else line_look(i)[:1] for i in range(len(lines))]
+    legend = tuple(Entry(line.name, look) for line, look in zip(lines, looks, strict=True))
     words = "; ".join(f"{line.name}: from {line.y[0]:.2f} to {line.y[-1]:.2f}" for line in lines)
     return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering, compare_seeds
-from uncollapse.papers.comparison import Claim, Score, change, spread
+from uncollapse.papers.comparison import Claim, Score, spread
 from uncollapse.papers.study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
@@ -171,7 +171,7 @@ def gain_claim(what: str, paper: str, easy: Sequence[float], plain: Sequence[flo
     result = compare_seeds(easy, plain)
     least = 2.0 ** (1 - len(easy))  # what so many pairs can give at all
     few = f"; {len(easy)} pairs cannot give less than {least:.2g}" if least > _LEVEL else ""
-    means = change(spread(plain)[0], spread(easy)[0])
+    means = f"{spread(plain)[0]:.1f} → {spread(easy)[0]:.1f} ({result.difference:+.1f})"
     ours = f"{means}, p = {result.p_value:.2g} ({result.test}{few})"
     holds = None if few else result.p_value < _LEVEL and result.difference > 0
     return Claim(what, paper, ours, holds)

@@ -539,7 +539,9 @@ def beyond(panel: Panel) -> str:
 
 
 def _places(some: Sequence[Point], panel: Panel) -> str:
-    """` (N = 4, 16)`: the values of the axis where some of the runs are."""
+    """` (N = 4, 16)`: the values of the axis where some of the runs are; empty of all runs."""
+    if len(some) == len(panel.points):
+        return ""
     values = sorted({getattr(p, panel.axis) for p in some})
     return f" ({_LETTERS[panel.axis]} = {', '.join(map(str, values))})"
 
