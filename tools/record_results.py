@@ -133,14 +133,16 @@ def made_items(out: Path) -> dict[str, tuple[Recorded, Path | None]]:
 
 
 def publish(source: Path, folder: Path) -> list[str]:
-    """Copy what may be published of an item; a page does not show what stays behind."""
+    """Copy what may be published of an item; pictures only if one of its pages shows them."""
     made = read_made(source)
-    folder.mkdir(parents=True, exist_ok=True)
+    pages = [(source.parent / name).read_text("utf-8") for name in made.files if name[-3:] == ".md"]
     copied = []
     for name in made.files:
         file = source.parent / name
-        if file.suffix not in KINDS or name in made.private:
+        shown = file.suffix != ".png" or any(f"]({name})" in page for page in pages)
+        if file.suffix not in KINDS or name in made.private or not shown:
             continue
+        folder.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".md":
             write_text(folder / name, without_pictures(file.read_text("utf-8"), made))
         else:
