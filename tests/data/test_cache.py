@@ -89,7 +89,7 @@ def test_unreadable_images_are_left_out_and_remembered(files, truncate, paint):
         assert found.rows == (0, 2, 3, 4)
         assert len(found.source) == 4
         assert [name.split(" ")[0] for name in found.report.unreadable] == ["images/1.png"]
-        assert found.converted == {"grey": ("images/3.png",)}
+        assert found.report.converted == {"grey": ("images/3.png",)}
 
 
 @pytest.mark.parametrize("damage", ["truncated pixels", "no pixels", "broken json", "other json"])
