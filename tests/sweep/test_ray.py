@@ -32,7 +32,6 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from sweep_helpers import writer
 from test_ray import JOBS
-from uncollapse.sweep.jobs import Board
 from uncollapse.sweep.jobs import drive
 from uncollapse.sweep.engines import RayEngine
 
@@ -49,8 +48,7 @@ helper = threading.Thread(target=answer)
 helper.start()
 engine = RayEngine(out, address=cluster.address)
 print("slots", engine.slots)
-with Board(Console()) as board:
-    drive(JOBS, engine, board)
+drive(JOBS, engine, total=len(JOBS), console=Console())
 ended.set()
 helper.join()
 cluster.shutdown()
