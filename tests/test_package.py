@@ -151,6 +151,7 @@ def test_no_function_has_the_name_of_its_module():
     assert same == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", [False, True], ids=["kernels", "no kernels"])
 def test_each_walk_crosses_eight_files_at_most(without):
     command = [sys.executable, "tools/walk.py", *(["--without-kernels"] if without else [])]

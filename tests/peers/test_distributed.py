@@ -12,6 +12,8 @@ from torch import multiprocessing
 
 import uncollapse as uc
 
+pytestmark = pytest.mark.slow
+
 WORLD = 2
 
 

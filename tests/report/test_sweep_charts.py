@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -14,7 +14,6 @@ from uncollapse.sweep.results import wilson
 
 
 @given(st.integers(1, 60), st.data())
-@settings(max_examples=40, deadline=None)
 def test_wilsons_interval_is_where_the_score_test_just_accepts(total, data):
     count = data.draw(st.integers(0, total))
     rate = wilson(count, total)

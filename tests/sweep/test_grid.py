@@ -10,6 +10,8 @@ from uncollapse.sweep.grid import make_plan, sweep_grid
 from uncollapse.sweep.jobs import past_outcome
 from uncollapse.sweep.results import Results
 
+pytestmark = pytest.mark.slow
+
 
 def sweep(**changes):
     return parse_sweep({"base": TINY, "grid": {"batch.p": [2, 3, 99]}, **changes})

@@ -31,6 +31,8 @@ from uncollapse.training.distributed import (
 )
 from uncollapse.training.session import Session
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 EXACT = 1e-5  # of the largest entry of a gradient
 
