@@ -29,7 +29,7 @@ $(STAMP): $(CORE)
 	$(INSTALL) -e ".[test]"
 	@touch $@
 
-demo: $(CORE)   ## see what the toolkit does, in a few minutes
+demo: $(CORE)   ## see what the toolkit does, in two minutes
 	$(BIN)/uncollapse demo --out out/demo
 
 check: lint     ## before every commit: lint, types, floors, and the tests that are not slow
