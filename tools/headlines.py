@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 SENTENCES = {
     "README.md": [
         "Over {runs} runs on",
-        "with an AUC of **{probe}**; the batch size reaches {batch}, the bound of the paper {bound}",
+        "with an AUC of **{probe}**; the batch size reaches {batch}, "
+        "the bound of the paper {bound}",
         "Of {collapsing} batch-hard runs that collapse, all end healthy with the guard, "
         "at a median of **{median} %** of the best R@1 reached by hand, "
         "without a false alarm in {healthy} healthy runs",
