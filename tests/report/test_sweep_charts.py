@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -13,7 +13,6 @@ from uncollapse.report.sweep_page import RunPoint, diameter_chart, rate_chart
 
 
 @given(st.integers(1, 60), st.data())
-@settings(max_examples=40, deadline=None)
 def test_wilsons_interval_is_where_the_score_test_just_accepts(total, data):
     count = data.draw(st.integers(0, total))
     rate = wilson_interval(count / total, total)

@@ -18,6 +18,8 @@ from uncollapse.sweep.engines import LocalEngine
 from uncollapse.sweep.jobs import drive, perform
 from uncollapse.training import parse_config
 
+pytestmark = pytest.mark.slow
+
 # Saved every 5 steps; each process stands at its 12th until it is killed or let go.
 LONG = {
     **TINY,

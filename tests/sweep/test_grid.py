@@ -8,6 +8,8 @@ from uncollapse.sweep import diameters, parse_sweep
 from uncollapse.sweep.grid import make_plan, run_sweep
 from uncollapse.sweep.jobs import past_outcome
 
+pytestmark = pytest.mark.slow
+
 
 def sweep(**changes):
     return parse_sweep({"base": TINY, "grid": {"batch.p": [2, 3, 99]}, **changes})

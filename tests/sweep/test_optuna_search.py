@@ -4,6 +4,8 @@ from sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import parse_sweep
 from uncollapse.sweep.grid import run_sweep
 
+pytestmark = pytest.mark.slow
+
 optuna = pytest.importorskip("optuna")
 
 

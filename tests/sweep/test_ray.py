@@ -12,6 +12,8 @@ from uncollapse.sweep import Job
 from uncollapse.sweep.jobs import perform
 from uncollapse.training import parse_config
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray")
 
 LONG = {
