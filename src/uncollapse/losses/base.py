@@ -17,7 +17,7 @@ from uncollapse._base.check import Count as Count
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
-from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean
+from uncollapse.losses.on_graph import attached, graph_rows, mean_or_zero, nonzero_mean
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
@@ -344,29 +344,4 @@ def attach(
     """
     given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
     scalar = value.to(batch.rows.dtype)
-    return _Attach.apply(batch.rows, scalar, given, batch, plain)  # type: ignore[no-any-return,no-untyped-call]
-
-
-class _Attach(torch.autograd.Function):
-    """Value and gradient were computed together; backward only scales the gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rows: Tensor,
-        value: Tensor,
-        gradient: Tensor,
-        batch: Batch,
-        plain: Callable[[Batch], Tensor],
-    ) -> Tensor:
-        ctx.save_for_backward(rows, gradient)
-        ctx.batch, ctx.plain = batch, plain
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
-        rows, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled() and rows.requires_grad:  # a second derivative is wanted
-            value = ctx.plain(replace(ctx.batch, rows=rows))
-            (gradient,) = torch.autograd.grad(value, rows, create_graph=True)
-        return gradient * upstream, None, None, None, None
+    return attached(batch.rows, scalar, given, lambda rows: plain(replace(batch, rows=rows)))

@@ -34,11 +34,11 @@ from uncollapse.distances.tiles import (
     pull_apart,
     take_apart,
 )
+from uncollapse.losses.on_graph import SMALLEST
 
 Charge = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # as `PairSoftmax.charge`
 
 NONE = -1e30  # exponent of what is not there
-SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 FAR = 1e18  # stands for the distance of what is not a negative
 _TINY = 1e-36  # square roots of exact zeros are slow
 _SMALL = 32  # classes up to this size by differences, larger ones by products

@@ -5,16 +5,10 @@ from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
 from uncollapse.losses.classwise import ByClass, Rules, Weights, multi_similarity
-from uncollapse.losses.on_graph import cosines, pair_mask
+from uncollapse.losses.on_graph import cosines, log_one_plus, log_sum, pair_mask
 from uncollapse.mining.miner import Miner
 
 __all__ = ["MultiSimilarityLoss"]
-
-
-def log_one_plus(exponent: Tensor, mask: Tensor) -> Tensor:
-    """log(1 + Σ exp) of each row's entries in the mask."""
-    kept = exponent.masked_fill(~mask, -torch.inf)
-    return torch.logsumexp(torch.cat([kept.new_zeros(len(kept), 1), kept], dim=1), dim=1)
 
 
 class MultiSimilarityLoss(TupleLoss):
@@ -74,8 +68,10 @@ class MultiSimilarityLoss(TupleLoss):
         gap = cosines(batch) - self.base
         pulled = pair_mask(gap, pairs.anchor, pairs.positive - batch.offset)
         pushed = pair_mask(gap, pairs.other, pairs.negative - batch.offset)
-        positive = log_one_plus(-self.alpha * gap, pulled) / self.alpha  # Wang et al. (14)
-        negative = log_one_plus(self.beta * gap, pushed) / self.beta
+        near = (-self.alpha * gap).masked_fill(~pulled, -torch.inf)
+        far = (self.beta * gap).masked_fill(~pushed, -torch.inf)
+        positive = log_one_plus(log_sum(near)) / self.alpha  # Wang et al. (14)
+        negative = log_one_plus(log_sum(far)) / self.beta
         pull = positive.detach().masked_fill(~pulled.any(1), -torch.inf)
         row = torch.arange(batch.count, device=gap.device)
         return Elements((positive + negative).to(batch.rows.dtype), pull, row)
