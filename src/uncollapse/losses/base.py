@@ -190,19 +190,9 @@ class TupleLoss(Loss):
         super().__init__()
         self.miner, self.normalize, self.reduction = miner, normalize, reduction
 
-    def elements(
-        self,
-        embeddings: ArrayLike,
-        labels: ArrayLike | None = None,
-        tuples: Tuples | None = None,
-        ref_embeddings: ArrayLike | None = None,
-        ref_labels: ArrayLike | None = None,
-        *,
-        sample_ids: ArrayLike | None = None,
-    ) -> Elements:
+    def elements(self, *args: Any, **kwargs: Any) -> Elements:
         """The losses of the batch's tuples, before they are reduced; arguments as in a call."""
-        references = (ref_embeddings, ref_labels)
-        return self.listed(*self.checked(embeddings, labels, tuples, *references, sample_ids))
+        return self.listed(*self.checked(*args, **kwargs))
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch."""

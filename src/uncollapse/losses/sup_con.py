@@ -68,7 +68,7 @@ class SupConLoss(PairSoftmax):
     # The fast way: value and gradient together, off the graph.
 
     @staticmethod
-    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def charge(near: Tensor, far: Tensor, highest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Khosla et al. (2) of each row, and its derivatives."""
         real = near > NONE
         count = real.sum(1, keepdim=True)
