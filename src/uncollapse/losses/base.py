@@ -17,7 +17,13 @@ from uncollapse._base.check import Count as Count
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
-from uncollapse.losses.on_graph import attached, graph_rows, mean_or_zero, nonzero_mean
+from uncollapse.losses.on_graph import (
+    attached,
+    graph_rows,
+    mean_or_zero,
+    nonzero_mean,
+    pair_distances,
+)
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
@@ -226,11 +232,18 @@ class TupleLoss(Loss):
             return named
         return Triplets(named.anchor, named.positive + batch.offset, named.negative + batch.offset)
 
-    def pairs(self, batch: Batch, tuples: Named, *, unique: bool = False) -> Pairs:
-        """Pairs of rows, positive and negative ones."""
+    def pairs(
+        self, batch: Batch, tuples: Named, kind: str = "euclidean"
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Positive pairs, then negative ones: their anchors, distances, and which are positive."""
         named = self.mined(batch) if tuples is None else tuples
-        a, p, b, n = as_pairs(named, *_labels_of(batch, named), unique=unique)
-        return Pairs(a, p + batch.offset, b, n + batch.offset)
+        a, p, b, n = as_pairs(named, *_labels_of(batch, named))
+        anchor, other = torch.cat([a, b]), torch.cat([p, n]) + batch.offset
+        rows = graph_rows(batch, self.normalize)
+        distance = pair_distances(
+            rows, anchor, other, reach=batch.reach, kind=kind, offset=batch.offset
+        )
+        return anchor, distance, torch.arange(len(anchor), device=anchor.device) < len(a)
 
     def pair_masks(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor, Tensor]:
         """Positive pairs as (anchor, candidate), and the negative ones as `[N, M]`; each once."""

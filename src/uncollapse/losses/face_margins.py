@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.proxies import Compared, ProxyLoss, softmax_loss
 
-__all__ = ["ArcFaceLoss", "CosFaceLoss", "arc_margin"]
-
 
 def arc_margin(cosine: Tensor, square: Tensor, margin: float) -> Tensor:
     """cos(θ + m): Deng et al. (3); cos θ - m sin m beyond θ = π - m, so that it goes on falling.

@@ -24,8 +24,6 @@ from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets
 
-__all__ = ["REFERENCES", "CrossBatchMemory", "memories", "reading", "remembers"]
-
 
 def _moved(kept: Tensor, rows: Tensor) -> Tensor:
     """Kept rows r as they are, on the graph as c(x) + (r - c₀)·μ(x)/μ₀: they move with the batch.

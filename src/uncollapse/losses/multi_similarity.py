@@ -67,10 +67,9 @@ class MultiSimilarityLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per row, 0 if it has no pair; `pull` is the positives' part of it."""
-        pairs = self.pairs(batch, tuples, unique=True)
+        anchor, other, pushed = self.pair_masks(batch, tuples)
         gap = cosines(batch) - self.base
-        pulled = pair_mask(gap, pairs.anchor, pairs.positive - batch.offset)
-        pushed = pair_mask(gap, pairs.other, pairs.negative - batch.offset)
+        pulled = pair_mask(gap, anchor, other)
         near = (-self.alpha * gap).masked_fill(~pulled, -torch.inf)
         far = (self.beta * gap).masked_fill(~pushed, -torch.inf)
         positive = log_one_plus(log_sum(near)) / self.alpha  # Wang et al. (14)

@@ -7,8 +7,6 @@ from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, Tup
 from uncollapse.losses.on_graph import graph_rows, log_one_plus, log_sum
 from uncollapse.mining.tuples import as_pairs
 
-__all__ = ["NPairLoss"]
-
 
 class NPairLoss(TupleLoss):
     """log(1 + Σ_j exp(f·f⁺_j - f·f⁺)) over the pairs (f, f⁺), j the pairs of other classes.

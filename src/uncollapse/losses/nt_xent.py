@@ -10,8 +10,6 @@ from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, Tup
 from uncollapse.losses.classwise import NONE, ByClass, pair_softmax
 from uncollapse.losses.on_graph import cosines, log_sum
 
-__all__ = ["MultipleNegativesRankingLoss", "NTXentLoss", "PairSoftmax", "info_nce"]
-
 
 def info_nce(logit: Tensor, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
     """-log softmax of each pair's logit among itself and its anchor's negatives, `[N, M]`.
@@ -127,8 +125,7 @@ class MultipleNegativesRankingLoss(TupleLoss):
     `scale`, and j over the positives and all columns of negatives; mean over the rows. The name and
     the defaults are sentence-transformers', and so are value and gradient.
 
-        loss(**Columns.of(a, p, n1, n2)._asdict())      # the anchors, and the rest as references
-        ColumnLoss(loss)(*join_columns(a, p, n1, n2))   # the same, of columns
+        ColumnLoss(loss)(*join_columns(a, p, n1, n2))
 
     Needs two pairs, or a column of negatives. Pairs that are copies of each other count as each
     other's negatives: `BatchSamplers.NO_DUPLICATES` there keeps them out of a batch.

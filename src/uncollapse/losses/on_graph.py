@@ -1,7 +1,6 @@
 """Distances, cosines, sums and means of a batch on the autograd graph, exact near collapse."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -75,46 +74,25 @@ def cosines(batch: Batch) -> Tensor:
     return 1.0 - 0.5 * square
 
 
-def seen_by_miner(batch: Batch) -> Batch:
-    """The batch with distances over their mean, as the miner of a scale-free loss sees it."""
-    if batch.frame.collapsed:
-        return batch
-    mean = _mean_to_candidates(batch, batch.frame.wide, 0.75)
-    return replace(batch, frame=batch.frame.seen_as(1 / mean))
+def mean_distance(batch: Batch, rows: Tensor) -> Tensor:
+    """Mean distance of an anchor to a candidate that is not itself, on the graph of `rows`."""
+    if batch.offset:
+        sides = rows[: batch.count], rows[batch.offset :]
+        own = batch.known is not None and not batch.known.apart
+        pairs = batch.count * (batch.candidates - int(own))
+        return known_distances(*sides, reach=batch.reach).sum() / max(pairs, 1)
+    return known_distances(rows, reach=batch.reach).sum() / max(len(rows) * (len(rows) - 1), 1)
 
 
 def hardest_negative_mean(batch: Batch, rows: Tensor) -> Tensor:
     """Mean over the anchors of the distance to their hardest negative, on the graph of `rows`.
 
-    Anchors are the rows with a positive and a negative; 1 where there are none, or where every
-    hardest negative coincides with its anchor.
+    Anchors are the rows with a positive and a negative; 0 where there are none.
     """
     if batch.classes.usable == 0:
-        return rows.new_ones(())
+        return rows.sum() * 0.0
     anchor, _, negative = _NEAREST.mine(batch)
-    far = pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
-    return torch.where(far == 0, torch.ones_like(far), far)
-
-
-def over_mean(batch: Batch, rows: Tensor) -> Tensor:
-    """The batch's rows over the mean distance, on the graph; unchanged if all are equal.
-
-    The mean is over pairs of an anchor and a candidate that is not itself.
-    """
-    mean = _mean_to_candidates(batch, rows, batch.reach)
-    return (rows - rows[0].detach()) / torch.where(mean == 0, torch.ones_like(mean), mean)
-
-
-def _mean_to_candidates(batch: Batch, rows: Tensor, reach: float) -> Tensor:
-    """`rows` are the batch's, in any coordinates, and `reach` their largest about their centre."""
-    if not batch.offset:
-        total, pairs = known_distances(rows, reach=reach).sum(), len(rows) * (len(rows) - 1)
-    else:
-        sides = rows[: batch.count], rows[batch.offset :]
-        total = known_distances(*sides, reach=reach).sum()
-        own = batch.known is not None and not batch.known.apart
-        pairs = batch.count * (batch.candidates - int(own))
-    return total / max(pairs, 1)
+    return pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
 
 
 def log_sum(exponent: Tensor) -> Tensor:

@@ -7,8 +7,6 @@ from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.on_graph import log_one_plus, log_sum, log_sum_by, mean_or_zero
 from uncollapse.losses.proxies import ProxyLoss
 
-__all__ = ["ProxyAnchorLoss"]
-
 
 class ProxyAnchorLoss(ProxyLoss):
     """log(1 + Σ_x exp(-α(s_xp - δ))) over a proxy's own samples x, log(1 + Σ_x exp(α(s_xp + δ)))

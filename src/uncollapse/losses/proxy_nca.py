@@ -6,8 +6,6 @@ from torch import nn
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.proxies import ProxyLoss, softmax_loss
 
-__all__ = ["ProxyNCALoss"]
-
 
 class ProxyNCALoss(ProxyLoss):
     """d²(x, p_y) + log Σ_z exp(-d²(x, p_z)) over the proxies p_z of the other classes z.

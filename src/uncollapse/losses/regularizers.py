@@ -11,17 +11,6 @@ from uncollapse.losses.base import Batch, Count, Loss, Named, Number
 from uncollapse.losses.on_graph import attached, graph_rows
 from uncollapse.mining.random import SeededModule
 
-__all__ = [
-    "CodingRateLoss",
-    "Regularizer",
-    "SIGRegLoss",
-    "VarianceCovarianceLoss",
-    "covariance_term",
-    "epps_pulley",
-    "rate_of",
-    "variance_term",
-]
-
 
 class Regularizer(Loss):
     """What the shape of a batch costs, whoever its rows are.

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import attached, cosines, pair_mask
 
-__all__ = ["SmoothAPLoss", "smooth_precision"]
-
 _ELEMENTS = 1 << 17  # of a block: what a cache holds
 
 

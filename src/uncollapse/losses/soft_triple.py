@@ -6,8 +6,6 @@ from torch import Tensor, nn
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.proxies import ProxyLoss, softmax_loss
 
-__all__ = ["SoftTripleLoss", "soft_assigned"]
-
 
 def soft_assigned(cosine: Tensor, gamma: float) -> Tensor:
     """Σ_k softmax_k(s_k / γ) s_k over a class's centres, the second dimension.

@@ -8,8 +8,6 @@ from uncollapse.losses.classwise import NONE
 from uncollapse.losses.nt_xent import PairSoftmax
 from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
 
-__all__ = ["SupConLoss"]
-
 
 class SupConLoss(PairSoftmax):
     """-log softmax of an anchor's positives among all others, mean over positives, then anchors.
