@@ -205,8 +205,10 @@ def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
         Series(f"{name} (chosen)" if name == race.chosen else name, *zip(*scores, strict=True))
         for name, scores in lines.items()
     ]
+    rounds = {float(step): f"{step:,}" for steps in series for step in steps.x}
     note = f"R@1 of {race.rows:,} held-out training samples; chosen: {race.chosen}"
-    return curves(title, series, x_label="steps of the race", percent=True, note=note)
+    label = "steps of the race"
+    return curves(title, series, x_label=label, x_ticks=rounds, percent=True, note=note)
 
 
 def race_table(race: Race) -> Table:
