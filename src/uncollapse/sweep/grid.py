@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import DamagedFileError, write_text
-from uncollapse._base.progress import quiet_console
 from uncollapse.sweep.jobs import Board, Engine, Job, Outcome, drive, past_outcome
 from uncollapse.sweep.results import Results, primary_recall, result_row
 from uncollapse.sweep.spec import Space, Sweep, load_sweep
@@ -282,7 +282,7 @@ def _train(config: Config, steps: int, out: Path) -> float:
     }
     changed = config.model_copy(update=changes)
     begun = time.perf_counter()
-    train(changed, out, console=quiet_console())
+    train(changed, out, console=Console(quiet=True))
     return time.perf_counter() - begun
 
 

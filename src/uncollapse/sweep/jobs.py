@@ -10,20 +10,20 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import DamagedFileError, read_json, write_json
 from uncollapse._base.lock import FolderOwner
-from uncollapse._base.progress import LiveTable
+from uncollapse._base.table import Table
 from uncollapse.training import Config, Run, measure_run, parse_config, train
 from uncollapse.training.measures import measures_file
 from uncollapse.training.run import find_damage
-
-if TYPE_CHECKING:
-    from uncollapse._base.progress import Console
 
 __all__ = ["Board", "Engine", "Job", "Outcome", "cores", "drive", "perform", "run_jobs"]
 
@@ -147,20 +147,17 @@ class Board:
         self._counts: dict[str, int] = {}
         self._running: dict[str, tuple[Job, Path, float]] = {}
         self._begun = time.monotonic()
-        self._shown = LiveTable(console)
+        self.console = console or Console(stderr=True)
+        self._live = Live(console=self.console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Board:
-        self._shown.__enter__()
+        if self.console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._shown.__exit__(*_)
-        self._shown.line((self._counted(), ""))
-
-    @property
-    def console(self) -> Console:
-        """Where it is shown."""
-        return self._shown.console
+        self._live.stop()
+        self._say(self._counted())
 
     def began(self, job: Job, path: Path) -> None:
         """A run is under way."""
@@ -174,15 +171,18 @@ class Board:
         known = sum(self._counts.values())
         place = f"{known}/{self.total}" if self.total else str(known)
         error = f"  {outcome.error}" if outcome.error else ""
-        self._shown.line(
-            (f"{place}  {outcome.name}  ", ""),
-            (outcome.status, _COLORS[outcome.status]),
-            (f"  {outcome.seconds:.1f} s{error}", ""),
-        )
+        status = outcome.status, _COLORS[outcome.status]
+        self._say(f"{place}  {outcome.name}  ", status, f"  {outcome.seconds:.1f} s{error}")
 
     def refresh(self) -> None:
         """Draw the table anew, where it is drawn at all."""
-        self._shown.draw(_COLUMNS, [self._row(name) for name in self._running], self._counted())
+        if self.console.is_terminal:
+            rows = [self._row(name) for name in self._running]
+            self._live.update(Group(Table(_COLUMNS, rows), Text(self._counted())), refresh=True)
+
+    def _say(self, *parts: str | tuple[str, str]) -> None:
+        """A line that stays."""
+        self.console.print(Text.assemble(*parts), highlight=False, soft_wrap=True)
 
     def _row(self, name: str) -> list[str]:
         job, path, begun = self._running[name]
