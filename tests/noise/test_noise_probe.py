@@ -5,6 +5,8 @@ from torch import nn
 from uncollapse._base.check import InputError
 from uncollapse.health.noisy_labels import noise_probe
 
+pytestmark = pytest.mark.slow
+
 
 def modes(n=240, seed=0):
     """Two classes, the halves of a hexagon: three modes each, with noise in eight dimensions."""

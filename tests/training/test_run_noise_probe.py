@@ -1,4 +1,8 @@
+import pytest
+
 from uncollapse.training import noise_probe_run, parse_config, train
+
+pytestmark = pytest.mark.slow
 
 CONFIG = parse_config(
     {

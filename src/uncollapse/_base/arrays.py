@@ -74,9 +74,7 @@ def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
     if rows < min_rows or columns < 1:
         allowed = f"at least {min_rows} row{'s' * (min_rows != 1)} and 1 column"
         raise InputError(name, f"shape {(rows, columns)}", allowed)
-    if not tensor.is_floating_point():
-        return tensor.to(torch.float64)
-    return tensor
+    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
 
 
 def numbers64(values: ArrayLike, name: str = "values", *, least: int = 1) -> Array:
@@ -119,9 +117,8 @@ def class_ids(
     try:
         classes, ids = np.unique(array, return_inverse=True)
     except TypeError as error:  # objects that have no order among them
-        raise InputError(
-            name, f"labels of several kinds ({error})", "integers or strings"
-        ) from None
+        given = f"labels of several kinds ({error})"
+        raise InputError(name, given, "integers or strings") from None
     if len(classes) < min_classes:
         given = f"{len(classes)} class in {len(array)} rows"
         raise InputError(name, given, f"at least {min_classes} classes")

@@ -134,10 +134,7 @@ class FolderOwner(FileLock):
     def check(self) -> None:
         """Raise unless the folder is this process's still; ask before writing what counts."""
         if not self.still_held():
-            raise InUseError(
-                f"{self.folder} was taken over by another process while this one was away: this "
-                "one writes no more"
-            )
+            raise InUseError(f"{self.folder} was taken over by another process: this one stops")
 
 
 def _same_file(first: os.stat_result, second: os.stat_result) -> bool:
