@@ -45,7 +45,6 @@ SLOW = {
     "test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative",
     "tests/noise/test_claims.py",
     "tests/noise/test_minimise.py",
-    "tests/noise/test_noise_probe.py",
     "tests/noise/test_theorems.py",
     "tests/papers/eps/test_eps_items.py",
     "tests/papers/eps/test_eps_theory.py",
@@ -72,7 +71,6 @@ SLOW = {
     "tests/training/test_export.py",
     "tests/training/test_gallery_search.py",
     "tests/training/test_measurer.py",
-    "tests/training/test_run_noise_probe.py",
     "tests/training/test_sample_transforms.py::"
     "test_mean_and_std_hold_in_training_evaluation_and_search",
     "tests/training/test_trust.py",

@@ -131,10 +131,6 @@ def _descended(x: Any, y: Any) -> Tensor:
     return uc.geometry.gradient_descent_separated(x, y, 0.1, steps=2).points
 
 
-def _noise_probe(x: Any, y: Any) -> Any:
-    return uc.health.noise_probe(lambda: nn.Linear(3, 2), x, y, [1.0], steps=1, k=2).rows
-
-
 def _drifts(x: Any, y: Any) -> list[float]:
     losses = {name: DRIFT_LOSSES[name] for name in ("triplet, margin 0.2", "contrastive")}
     found = uc.health.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
@@ -239,7 +235,6 @@ POINTS: dict[str, Callable[[Any], Any]] = {
     },
 }
 ONLY_LABELS: dict[str, Callable[[Any], Any]] = {
-    "noise_probe": lambda y: _noise_probe(Z.float(), y),
     "PKSampler": lambda y: list(uc.PKSampler(y, 2, 2, seed=0)),
     "UniformBatchSampler": lambda y: list(uc.samplers.UniformBatchSampler(y, 4, seed=0)),
     "check_batches": lambda y: uc.check_batches(uc.PKSampler(CLASSES, 2, 2, seed=0), y, n=3),
