@@ -164,13 +164,9 @@ BOTH: dict[str, Entry] = {
     "Guard.after_step, function": lambda x, y: _guarded(x, y, plain_loss),
     "drift": lambda x, y: uc.drift(uc.TripletLoss(margin=0.5), x, y).value,
     "drift, function": lambda x, y: uc.drift(plain_loss, x, y).value,
-    "drift, resampled": lambda x, y: uc.drift(uc.TripletLoss(), x, y, resamples=3).spread,
     "drift, batches": lambda x, y: uc.drift(uc.TripletLoss(margin=0.5), [(x, y)]).value,
     "mode_drift": lambda x, y: uc.mode_drift(uc.TripletLoss(margin=0.5), x, y, k=1).value,
     "mode_drift, function": lambda x, y: uc.mode_drift(plain_loss, x, y, k=1).exact,
-    "mode_drift, resampled": lambda x, y: (
-        uc.mode_drift(uc.TripletLoss(), x, y, k=1, resamples=3).spread
-    ),
     "mode_drift, batches": lambda x, y: uc.mode_drift(uc.TripletLoss(), [(x, y)], k=1).inside,
     "drift_table": _drifts,
     "Miner": lambda x, y: uc.Miner("easy", "semihard")(x, y),

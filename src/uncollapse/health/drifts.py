@@ -453,12 +453,11 @@ def _gradients(
         allowed = "a loss, before embeddings and labels"
         raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
     batches: Any = embeddings if labels is None else [(embeddings, labels)]
-    several = isinstance(batches, list | tuple) and len(batches) > 0
-    if not several or not all(
-        isinstance(pair, list | tuple) and len(pair) == 2 for pair in batches
-    ):
+    batches = batches if isinstance(batches, list | tuple) else []
+    pairs = [pair for pair in batches if isinstance(pair, list | tuple) and len(pair) == 2]
+    if not pairs or len(pairs) < len(batches):
         raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
-    return [(batch_gradient(loss_fn, z, y, normalize), y) for z, y in batches]
+    return [(batch_gradient(loss_fn, z, y, normalize), y) for z, y in pairs]
 
 
 def _means(rates: Sequence[tuple[float, ...]]) -> tuple[list[float], float]:
