@@ -322,7 +322,7 @@ def _fewer(name: str, forms: Mapping[str, Any]) -> dict[str, Any]:
     return dict(list(forms.items())[:: 5 if slow else 1])
 
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("name", [*BOTH, *POINTS])

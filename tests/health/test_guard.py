@@ -10,6 +10,8 @@ from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
 from uncollapse.losses import TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
+pytestmark = pytest.mark.slow
+
 LABELS = torch.arange(12).repeat_interleave(6)
 
 
