@@ -56,8 +56,7 @@ def points(
 
 def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
     """Return `x` checked, as a float64 NumPy array off the graph."""
-    tensor = points(x, name, min_rows=min_rows).detach()
-    return tensor.to(device="cpu", dtype=torch.float64).numpy()
+    return points(x, name, min_rows=min_rows).detach().to("cpu", torch.float64).numpy()
 
 
 def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
@@ -250,8 +249,7 @@ def rows_of_texts(texts: Sequence[str], length: int | None = None) -> Tensor:
             [195, 169]], dtype=torch.int16)
     """
     encoded = [text.encode("utf-8", "replace") for text in texts]
-    if length is None:
-        length = max([1, *map(len, encoded)])
+    length = length or max([1, *map(len, encoded)])
     whole = [data[:length].decode("utf-8", "ignore").encode() for data in encoded]
     packed = np.array(whole, dtype=f"S{length}").view(np.uint8)
     return torch.from_numpy(packed.reshape(-1, length).astype(np.int16))

@@ -101,3 +101,10 @@ class ProgressLine:
         if self.console.is_terminal:
             text = wrapped_for(self.console.width, text)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def quiet_console() -> Console:
+    """A console that shows nothing."""
+    from rich.console import Console
+
+    return Console(quiet=True)

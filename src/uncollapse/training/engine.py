@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import give_back_memory, keep_memory
 from uncollapse._base.files import DamagedFileError, write_json, write_text
 from uncollapse._base.lock import FolderOwner
-from uncollapse._base.progress import ProgressLine
+from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
 from uncollapse.data import LabelledImages
 from uncollapse.health.advice import lower_rate
@@ -36,6 +35,9 @@ from uncollapse.training.manifest import Manifest
 from uncollapse.training.measurer import Measurer
 from uncollapse.training.run import Run, find_damage
 from uncollapse.training.session import Session
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 __all__ = ["TrainingError", "train"]
 
@@ -110,7 +112,7 @@ def _train(
     session = Session(config, load_data(config, config.data.train_split), ranks)
     measurer, notes = Measurer.of(run.path, config, as_evaluated(session.data, config))
     begun = time.monotonic()
-    console = console if ranks.first else Console(quiet=True)
+    console = console if ranks.first else quiet_console()
     with requests_to_stop(patient=ranks.size > 1) as asked, ExitStack() as shown:
         notes = [*warnings, *notes, *_restore(session, run, measurer)]
         bar = ProgressLine(run.path.name, config.train.steps, console, start=session.step)
