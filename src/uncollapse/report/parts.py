@@ -11,48 +11,13 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, Series, curves, histogram
-from uncollapse.health import ClassHealth, Health, Race, RunSettings
+from uncollapse.health import VERDICTS, ClassHealth, Health, Race, RunSettings
 from uncollapse.health.advice import advise
 
 __all__ = ["project"]
 
-# Headline and meaning of each verdict; the adviser adds what to change.
-_VERDICTS = {
-    "healthy": ("Healthy: no collapse found", ""),
-    "shrinking": (
-        "Shrinking: the embedding is losing its scale",
-        "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
-    ),
-    "network-collapse": (
-        "Network collapse: all embeddings have gone to one point",
-        "Hard positives with hard negatives pull all embeddings together.",
-    ),
-    "class-collapse": (
-        "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
-        "towards the nearest one of its class, so that a class can keep several modes.",
-    ),
-    "dimensional-collapse": (
-        "Dimensional collapse: few of the axes are used",
-        "A smaller embedding dimension would hold the same information.",
-    ),
-    "diverging": ("Diverging: the embedding grows without bound", ""),
-    "cone": (
-        "Cone: all embeddings point nearly the same way",
-        "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
-        "search time, subtract the mean of the embeddings from each, and from each query, before "
-        "cosines are taken. Compared by Euclidean distance, rows that are not normalised lose "
-        "nothing by it.",
-    ),
-    "uninformative": (
-        "Uninformative: neighbours share labels no more often than chance",
-        "The embedding may have its scale and its axes, but it says nothing about these labels. "
-        "What to check: that labels and rows are in the same order, that the network was trained "
-        "(and its weights loaded), that the labels are what it was trained for.",
-    ),
-}
+_GLYPHS = {"good": "✓", "warn": "▼", "bad": "✗"}
 _MERGED = "Class collapse: the modes inside classes have merged"
-_LOOKS = {"healthy": ("✓", "good"), "shrinking": ("▼", "warn")}  # others: collapse
 
 
 def verdict_text(verdict: str | None, reasons: Sequence[str] = ()) -> dict[str, str]:
@@ -63,13 +28,12 @@ def verdict_text(verdict: str | None, reasons: Sequence[str] = ()) -> dict[str, 
     >>> verdict_text("healthy")["headline"]
     'Healthy: no collapse found'
     """
-    headline, helps = _VERDICTS.get(verdict or "", ("Not judged", ""))
-    glyph, tone = _LOOKS.get(verdict or "", ("✗", "bad"))
-    if verdict not in _VERDICTS:
-        glyph, tone = "?", "none"
-    if verdict == "class-collapse" and reasons and "nearly points" not in reasons[0]:
-        headline = _MERGED
-    return {"headline": headline, "helps": helps, "glyph": glyph, "tone": tone}
+    if verdict not in VERDICTS:
+        return {"headline": "Not judged", "helps": "", "glyph": "?", "tone": "none"}
+    known = VERDICTS[verdict]
+    merged = verdict == "class-collapse" and reasons and "nearly points" not in reasons[0]
+    headline, glyph = _MERGED if merged else known.headline, _GLYPHS[known.tone]
+    return {"headline": headline, "helps": known.meaning, "glyph": glyph, "tone": known.tone}
 
 
 def verdict_cell(verdict: str | None) -> Cell:

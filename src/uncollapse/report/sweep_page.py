@@ -16,11 +16,12 @@ from uncollapse._base.table import Cell, Table, number, percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, heatmap, save
 from uncollapse.charts.marks import MARKERS, SERIES, Line, Mark, Points, Polyline, Rect
 from uncollapse.health import Thresholds
+from uncollapse.metrics.intervals import Interval, wilson_interval
 from uncollapse.report.page import Page
 from uncollapse.report.parts import share_cell, verdict_cell
 from uncollapse.report.run_page import config_content
 from uncollapse.sweep import Sweep, load_sweep
-from uncollapse.sweep.results import primary_recall, wilson
+from uncollapse.sweep.results import primary_recall
 from uncollapse.sweep.spec import short_names
 
 __all__ = ["sweep_report"]
@@ -225,21 +226,27 @@ def diameter_chart(facet: Facet) -> Chart:
 def rate_chart(facet: Facet) -> Chart:
     """The share of runs that collapsed at each x, with its interval."""
     across, up = area()
-    hits = {x: [p.row["collapsed"] for p in facet.points if p.x == x] for x in facet.places}
-    rates = {x: wilson(sum(fell), len(fell)) for x, fell in hits.items()}
+    rates = {x: _rate([p.row for p in facet.points if p.x == x]) for x in facet.places}
     axes = Axes(_x_scale(rates, across), Scale(0.0, 1.0, *up))
     ticks = {x: number(x) for x in rates}
     marks: list[Mark] = [*axes.frame(facet.label, x_ticks=ticks, share=True)]
-    tips = [f"{number(x)}: {rate.count} of {rate.total}" for x, rate in rates.items()]
-    for (x, rate), tip in zip(rates.items(), tips, strict=True):
+    tips = []
+    for x, (count, rate) in rates.items():
+        tips.append(f"{number(x)}: {count}")
         marks.append(axes.error_bar(x, rate.low, rate.high, "s1"))
-        marks.append(Points((axes.at(x, rate.share),), "diamond", "s1", _ZOOM, tips=(tip,)))
+        marks.append(Points((axes.at(x, rate.value),), "diamond", "s1", _ZOOM, tips=tips[-1:]))
     return Chart(
         f"Share of runs that collapsed, by {facet.label}",
         f"Share of runs that collapsed by {facet.label}. {', '.join(tips)}",
         marks,
         note=", ".join(filter(None, [facet.fixed, "95 % intervals (Wilson)"])),
     )
+
+
+def _rate(rows: Sequence[Row]) -> tuple[str, Interval]:
+    """How many of the runs collapsed, and the share with its interval."""
+    count = sum(row["collapsed"] for row in rows)
+    return f"{count} of {len(rows)}", wilson_interval(count / len(rows), len(rows))
 
 
 def recall_chart(facet: Facet, recall: str) -> Chart:
@@ -429,12 +436,12 @@ def sweep_markdown(view: SweepView) -> str:
     head = ["collapsed", "95 % interval", "diameter before", "after", "bound (17)", *recalls]
     table = Table([*short_names(axes).values(), *head])
     for point, rows in points.items():
-        rate = wilson(sum(row["collapsed"] for row in rows), len(rows))
+        count, rate = _rate(rows)
         sizes = (_median(row.get(key) for row in rows) for key in _SIZES)
         shares = (_median(map(recall, rows)) for recall in recalls.values())
         table.add(
             *point,
-            f"{rate.count} of {rate.total}",
+            count,
             f"{rate.low:.2f} to {rate.high:.2f}",
             *map(number, sizes),
             *("–" if share is None else f"{share:.1%}" for share in shares),
