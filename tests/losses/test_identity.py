@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
@@ -63,7 +63,6 @@ def by_definition(rows, labels, classifier, smoothing, neck):
     st.sampled_from(["none", "batch-norm"]),
     st.sampled_from([TripletLoss(margin=0.5), ContrastiveLoss(), SupConLoss()]),
 )
-@settings(max_examples=60, deadline=None)
 def test_value_and_gradients_are_the_inner_losses_and_the_definitions(
     batch, miner, weight, smoothing, neck, inner
 ):

@@ -208,8 +208,8 @@ def _as_json(result: VerificationResult) -> dict[str, Any]:
 def _draw(
     result: VerificationResult, lines: list[ScoreLine], out: Path, title: str, about: str
 ) -> Path:
-    from uncollapse.report.page import Cell, Table
-    from uncollapse.report.roc_charts import save_verification
+    from uncollapse._base.table import Cell, Table
+    from uncollapse.report.verification_page import save_verification
 
     rows = []
     for line in lines:

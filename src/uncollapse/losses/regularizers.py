@@ -2,12 +2,13 @@
 
 import math
 from abc import abstractmethod
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from uncollapse._base.check import InputError
-from uncollapse.losses.base import Batch, Count, Loss, Named, Number
+from uncollapse._base.check import InputError, Setting, check_int
+from uncollapse.losses.base import Batch, Loss, Named, Number
 from uncollapse.losses.on_graph import attached, graph_rows
 from uncollapse.mining.random import SeededModule
 
@@ -153,8 +154,8 @@ class SIGRegLoss(SeededModule, Regularizer):
     (25.73, True)
     """
 
-    slices = Count()
-    knots = Count(2)
+    slices = Setting(check_int)
+    knots = Setting(partial(check_int, low=2))
     reach = Number(1e-6)
 
     def __init__(
