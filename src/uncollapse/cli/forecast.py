@@ -70,7 +70,7 @@ def command(
 ) -> None:
     """Predict collapse before training, for batch shapes, dimensions and strategies."""
     options.must_exist(config)
-    from uncollapse.report.forecast_page import save_forecast_page
+    from uncollapse.report.forecast_page import make_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.config import better_path
     from uncollapse.training.predictions import forecast_run, save_forecast
@@ -112,7 +112,7 @@ def command(
     about = f"{forecast.cells[0].strategy} on {settings.data.name}, {settings.model.backbone}"
     for page in filter(None, (html, None if out is None else out / "forecast.html")):
         title = f"Forecast of {config.name}"
-        written.append(save_forecast_page(forecast, page, title, about, result))
+        written.append(make_forecast_page(forecast, title, about, result).save(page))
     for path in written:
         say(f"wrote {path}")
     if result is not None:

@@ -90,7 +90,7 @@ def verify_command(
         write_json(json, _as_json(result))
         say(f"wrote {json}")
     if out is not None:
-        from uncollapse.report.roc_charts import save_verification
+        from uncollapse.report.verification_page import save_verification
 
         say(f"wrote {save_verification(result, table, out, source.name, about)}")
 
