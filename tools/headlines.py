@@ -1,105 +1,145 @@
-"""Fill the headline figures of README and docs from docs/results: `python tools/headlines.py`.
+"""Keep the headline figures of README and docs those of docs/results: `python tools/headlines.py`.
 
-A figure stands between `<!--=NAME-->` and `<!--/-->`; the names are the keys of `figures()`.
+Each sentence below stands in a page with figures in its braces. They are taken from the result
+files and written into the pages; `--check` writes nothing and fails where a page has another one.
 """
 
 from __future__ import annotations
 
+import argparse
+import csv
 import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from uncollapse._base.files import read_csv, write_text
-
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results"
-PAGES = [
-    ROOT / "README.md",
-    *(ROOT / f"docs/{name}.md" for name in ("forecast", "guard", "measured")),
-]
-MARK = re.compile(r"(<!--=([\w.-]+)-->)(.*?)(<!--/-->)")
-
-
-def main() -> None:
-    """Write the pages whose figures have changed, and say which."""
-    known = figures()
-    for page in PAGES:
-        text = page.read_text("utf-8")
-        new = filled(text, known)
-        if new != text:
-            write_text(page, new)
-            print(f"{page.relative_to(ROOT)}: figures written")
-
-
-def filled(text: str, known: dict[str, str]) -> str:
-    """A page with its figures.
-
-    >>> filled("AUC <!--=forecast.drift-->0.9<!--/-->", {"forecast.drift": "0.968"})
-    'AUC <!--=forecast.drift-->0.968<!--/-->'
-    """
-    return MARK.sub(lambda mark: f"{mark[1]}{known[mark[2]]}{mark[4]}", text)
-
-
-def figures() -> dict[str, str]:
-    """The figures by name, as the recorded results have them."""
-    forecast, rescue = (rows_of(RESULTS / name / "summary.md") for name in ("forecast", "rescue"))
-    every, batch_norm = forecast["all"], forecast["batch norm"]
-    auc = {name: first_number(every[f"{heading}: AUC"]) for name, heading in _PREDICTORS.items()}
-    values = {f"forecast.{name}": value for name, value in auc.items()}
-    values["forecast.runs"] = every["runs"]
-    values["forecast.interval"] = every["drift + probe: AUC"].partition("(")[2].rstrip(")")
-    values["forecast.batch-norm"] = first_number(batch_norm["drift + probe: AUC"])
-    healthy, alarms = (
-        re.findall(r"\d+", rescue[row]["found"])[-1]
-        for row in ("end healthy with rescue", "false alarms, of runs by hand that end healthy")
-    )
-    values |= {"rescue.collapsed": healthy, "rescue.healthy": alarms}
-    for name, row in (
-        ("median", "R@1 over the best by hand, median"),
-        ("least", "the same, smallest"),
-    ):
-        values[f"rescue.{name}"] = f"{100 * float(rescue[row]['found']):.0f} %"
-    header, rows = read_csv(RESULTS / "table3" / "table3.csv")
-    for name, method in (("easy", "EPS + MS"), ("plain", "MS")):
-        row = next(
-            dict(zip(header, r, strict=True)) for r in rows if r[:2] == [method, "letters R@1"]
-        )
-        mean, std = float(row["ours"]), float(row["std"])
-        values[f"letters.{name}"] = f"{mean:.1f}"
-        values[f"letters.{name}-std"] = f"{mean:.1f} ± {std:.1f}"
-    return values
-
-
-_PREDICTORS = {
-    "drift": "drift at init",
-    "probe": "drift + probe",
-    "bound": "bound (17), c = 2",
-    "batch": "batch size P x K",
+SENTENCES = {
+    "README.md": [
+        "Over {runs} runs on",
+        "with an AUC of **{probe}**; the batch size reaches {batch}, "
+        "the bound of the paper {bound}",
+        "Of {collapsing} batch-hard runs that collapse, all end healthy with the guard, "
+        "at a median of **{median} %** of the best R@1 reached by hand, "
+        "without a false alarm in {healthy} healthy runs",
+        "is **{easy}** with easy positives and {plain} without",
+    ],
+    "docs/forecast.md": [
+        "Over {runs} runs on real data, drift with a probe predicted collapse with an AUC of "
+        "{probe} ({probe_range}), drift alone with {drift}, the batch size with {batch} "
+        "and the paper's bound with {bound}",
+    ],
+    "docs/guard.md": [
+        "Of {collapsing} batch-hard runs that collapse, all end healthy with `rescue`, "
+        "at a median of {median} % of the best R@1 reached by hand (smallest {smallest} %)",
+        "without a false alarm in {healthy} healthy runs",
+    ],
+    "docs/measured.md": [
+        "{easy} ± {easy_std} with easy positives, {plain} ± {plain_std} without "
+        "(multi-similarity, 3 seeds; the paper: {easy_paper}, {plain_paper})",
+        "collapse predicted before training, {runs} runs on real data",
+        "AUC {probe} drift + probe ({probe_range}), {drift} drift, {batch} batch size, "
+        "{bound} the bound (17); with batch norm {probe_norm}",
+        "{collapsing} batch-hard runs that collapse, with `rescue` | all end healthy, at a median "
+        "of {median} % of the best R@1 by hand (smallest {smallest} %); "
+        "no false alarm in {healthy} runs",
+    ],
 }
 
 
-def rows_of(page: Path) -> dict[str, dict[str, str]]:
-    """The rows of a page's tables by first cell, each by heading; the first of a name counts."""
-    rows: dict[str, dict[str, str]] = {}
-    heading: list[str] = []
-    for line in page.read_text("utf-8").splitlines():
-        if not line.startswith("|"):
-            heading = []
-            continue
+def figures(results: Path) -> dict[str, str]:
+    """The figures of the sentences, by the names in their braces."""
+    forecast = (results / "forecast" / "summary.md").read_text(encoding="utf-8")
+    rescue = (results / "rescue" / "summary.md").read_text(encoding="utf-8")
+    everything, norm = table_row(forecast, "all"), table_row(forecast, "batch norm")
+    healthy_ends = table_row(rescue, "end healthy with rescue")["found"]
+    rescued, collapsing = re.findall(r"\((\d+) of (\d+)\)", healthy_ends)[0]
+    alarms, healthy = table_row(rescue, "false alarms, of runs by hand that end healthy")[
+        "found"
+    ].split(" of ")
+    if rescued != collapsing or alarms != "0":
+        raise SystemExit("not all runs end healthy, or there are false alarms: reword the pages")
+    with (results / "table3" / "table3.csv").open(encoding="utf-8") as file:
+        recalls = {r["what"]: r for r in csv.DictReader(file) if r["metric"] == "letters R@1"}
+    probe, probe_range = everything["drift + probe: AUC"].rstrip(")").split(" (")
+    values = {
+        "runs": everything["runs"],
+        "probe": probe,
+        "probe_range": probe_range,
+        "probe_norm": norm["drift + probe: AUC"].split()[0],
+        "drift": everything["drift at init: AUC"].split()[0],
+        "batch": everything["batch size P x K: AUC"].split()[0],
+        "bound": everything["bound (17), c = 2: AUC"].split()[0],
+        "collapsing": collapsing,
+        "healthy": healthy,
+        "median": in_percent(table_row(rescue, "R@1 over the best by hand, median")["found"]),
+        "smallest": in_percent(table_row(rescue, "the same, smallest")["found"]),
+    }
+    for name, method in (("easy", "EPS + MS"), ("plain", "MS")):
+        row = recalls[method]
+        values[name] = f"{float(row['ours']):.1f}"
+        values[f"{name}_std"] = f"{float(row['std']):.1f}"
+        values[f"{name}_paper"] = row["paper"]
+    return values
+
+
+def table_row(page: str, name: str) -> dict[str, str]:
+    """The first row of a page's tables that begins with `name`, by the heads of its columns."""
+    heads: list[str] = []
+    cells_before: list[str] = []
+    for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not heading:
-            heading = cells
-        else:
-            rows.setdefault(cells[0], dict(zip(heading, cells, strict=True)))
-    return rows
+        if set(line) <= set("|- ") and "|" in line:
+            heads = cells_before
+        elif cells[0] == name:
+            return dict(zip(heads, cells, strict=True))
+        cells_before = cells
+    raise SystemExit(f"no row {name!r} in the result file")
 
 
-def first_number(cell: str) -> str:
-    """The number a cell begins with.
+def in_percent(share: str) -> str:
+    """A share as whole percent, without the sign."""
+    return f"{float(share):.0%}".rstrip("%")
 
-    >>> first_number("0.968 (0.946 to 0.986)")
-    '0.968'
-    """
-    return re.findall(r"[\d.]+", cell)[0]
+
+def updated(page: str, sentence: str, values: Mapping[str, str]) -> str:
+    """The page with the figures of one sentence; its line breaks stay."""
+    pieces = re.split(r"\{(\w+)\}", sentence)
+    plain = [re.escape(text).replace(r"\ ", r"\s+") for text in pieces[::2]]
+    pattern = "(" + plain[0] + ")"
+    for text in plain[1:]:
+        pattern += r"[\d.,]+(?: to [\d.]+)?(" + text + ")"
+    matches = list(re.finditer(pattern, page))
+    if len(matches) != 1:
+        raise SystemExit(f"expected once, found {len(matches)} times: {sentence}")
+    texts = matches[0].groups()
+    new = texts[0] + "".join(
+        values[name] + text for name, text in zip(pieces[1::2], texts[1:], strict=True)
+    )
+    start, end = matches[0].span()
+    return page[:start] + new + page[end:]
+
+
+def main() -> None:
+    """Write the figures into the pages, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the project")
+    options = parser.parse_args()
+    values = figures(options.root / "docs" / "results")
+    stale = []
+    for name, sentences in SENTENCES.items():
+        path = options.root / name
+        page = new = path.read_text(encoding="utf-8")
+        for sentence in sentences:
+            new = updated(new, sentence, values)
+        if new != page:
+            stale.append(name)
+            if not options.check:
+                path.write_text(new, encoding="utf-8")
+    if options.check and stale:
+        sys.exit(f"not the figures of docs/results: {', '.join(stale)}; run tools/headlines.py")
+    print(f"changed: {', '.join(stale) or 'nothing'}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from uncollapse.papers.hnm.claims import (
 )
 from uncollapse.papers.plane import COLOURS, edge, reach
 
+pytestmark = pytest.mark.slow
+
 
 def printed(made) -> str:
     console = Console(file=io.StringIO(), width=100)

@@ -25,7 +25,7 @@ from uncollapse.papers.eps.scores import (
 from uncollapse.papers.items import Made, Request
 from uncollapse.papers.study import Trained
 from uncollapse.report.neighbours import contact_sheet
-from uncollapse.report.projection import project
+from uncollapse.report.parts import project
 
 _CAR_METHODS = some_methods("Dist-Margin", "EPS + Dist-Margin")
 # Fig. 2: the splits in words, their digits, and how many images of each are drawn.
