@@ -85,13 +85,13 @@ def cached(
     source: FileSource,
     name: str,
     *,
-    place: str = "",
+    origin: str = "",
     folder: Path | None = None,
     progress: ProgressOption = None,
 ) -> Cached:
     """The images of `source` from a cache called `name`, which is built if there is none that fits.
 
-    One cache is kept for each name, place and decoding. It fits when the decoding and every
+    One cache is kept for each name, origin and decoding. It fits when the decoding and every
     file's path, size and modification time are those it was built from. Safe with several
     processes: one builds, the others wait and read. Images that cannot be decoded are left out and
     named. `progress(done, total)` is told while building; by default a bar is drawn when standard
@@ -128,7 +128,7 @@ def cached(
         }
 
     folder = cache_folder() if folder is None else folder
-    identity = hashlib.sha256(repr((name, place, source.how)).encode()).hexdigest()[:16]
+    identity = hashlib.sha256(repr((name, origin, source.how)).encode()).hexdigest()[:16]
     manifest = folder / f"{name}-{identity}.json"
     need = len(source) * int(np.prod(source.shape))
     return _find_or_build("image", manifest, _fingerprint(source), build, progress, need)

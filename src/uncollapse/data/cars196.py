@@ -89,4 +89,4 @@ def _labelled(path: Path, field: str, folder: Path) -> dict[Path, int]:
 
 def _names(path: Path) -> dict[int, str]:
     names = np.atleast_1d(_mat(path).get("class_names", np.zeros(0, object)))
-    return {place + 1: str(name) for place, name in enumerate(names)}
+    return {number: str(name) for number, name in enumerate(names, 1)}

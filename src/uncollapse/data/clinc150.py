@@ -33,9 +33,7 @@ def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     unknown = next((intent for _, intent in requests if intent not in domain_of), None)
     if unknown is not None:
         raise DataError(f"clinc150: no domain of {base / _FILES[1]} has the intent {unknown!r}")
-    number, fine = (
-        {name: place for place, name in enumerate(names)} for names in (groups, intents)
-    )
+    number, fine = ({name: i for i, name in enumerate(names)} for names in (groups, intents))
     return Listing(
         images=TextSource(tuple(text for text, _ in requests)),
         labels=np.array([number[domain_of[intent]] for _, intent in requests]),
@@ -62,10 +60,10 @@ def _read(path: Path, info: DatasetInfo) -> dict[str, Any]:
 
 def _part(base: Path, rows: dict[str, Any], part: str) -> list[tuple[str, str]]:
     requests = []
-    for place, row in enumerate(rows.get(part, ())):
+    for number, row in enumerate(rows.get(part, ()), 1):
         words = isinstance(row, list) and len(row) == 2 and all(isinstance(w, str) for w in row)
         if not words:
-            what = f"row {place + 1} of {part!r} is no request with its intent"
+            what = f"row {number} of {part!r} is no request with its intent"
             raise DataError(f"clinc150: {base / _FILES[0]} is not as published: {what}")
         requests.append((row[0], row[1]))
     if not requests:

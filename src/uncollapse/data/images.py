@@ -117,8 +117,8 @@ class FileSource:
     def read(self, rows: Tensor) -> Tensor:
         """Decode these images, `[B, C, H, W]`; an unreadable one is an error that names it."""
         batch = torch.empty((len(rows), *self.shape), dtype=torch.uint8)
-        for place, row in enumerate(rows.tolist()):
-            batch[place] = torch.from_numpy(self.decode(row)[0])
+        for i, row in enumerate(rows.tolist()):
+            batch[i] = torch.from_numpy(self.decode(row)[0])
         return batch
 
     def _bytes(self, image: ImageRef) -> bytes:

@@ -64,8 +64,8 @@ def _ink(start: Tensor, end: Tensor) -> Tensor:
     pixels = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1).view(-1, 2)
     along = (end - start)[:, :, None]
     offset = pixels - start[:, :, None]
-    place = (offset * along).sum(-1) / along.square().sum(-1).clamp(min=1e-6)
-    distance = torch.linalg.vector_norm(offset - place.clamp(0, 1)[..., None] * along, dim=-1)
+    share = (offset * along).sum(-1) / along.square().sum(-1).clamp(min=1e-6)
+    distance = torch.linalg.vector_norm(offset - share.clamp(0, 1)[..., None] * along, dim=-1)
     ink: Tensor = 1.5 - distance.amin(1) * SIDE / 2.5
     return ink.clamp(0, 1)
 

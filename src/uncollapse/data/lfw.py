@@ -29,7 +29,7 @@ def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     if pairs is not None:
         both = itertools.chain(pairs.first, pairs.second)
         named = {name for name in both if isinstance(name, tuple)}
-    numbers = {name: place for place, name in enumerate(sorted({*people, *(n for n, _ in named)}))}
+    numbers = {name: i for i, name in enumerate(sorted({*people, *(n for n, _ in named)}))}
     kept = set(numbers)
     if split != "all":
         if source is None or pairs is None:
@@ -56,7 +56,7 @@ def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
 
 def find_pairs(info: DatasetInfo, root: Path | None) -> Path | None:
     """The list of pairs of a copy; None where there is none."""
-    places = [place / "pairs.txt" for place in _places(_find_images(info, root))]
+    places = [folder / "pairs.txt" for folder in _places(_find_images(info, root))]
     return next((path for path in places if path.is_file()), None)
 
 
@@ -86,5 +86,5 @@ def _tested(pairs: PairList, source: Path) -> set[str]:
     if folds is None:
         raise DataError(f"{source}: one fold of pairs; people are split by folds, two at least")
     first = (int(folds.max()) + 1) // 2
-    later = [place for place, fold in enumerate(folds) if fold >= first]
-    return {str(side[place][0]) for side in (pairs.first, pairs.second) for place in later}
+    later = [pair for pair, fold in enumerate(folds) if fold >= first]
+    return {str(side[pair][0]) for side in (pairs.first, pairs.second) for pair in later}

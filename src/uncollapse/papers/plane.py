@@ -42,7 +42,7 @@ def class_points(axes: Axes, x: Array, ids: Array, *, star: bool = False) -> lis
     """One colour and one marker for each class; stars for where they go."""
     marks: list[Mark] = []
     for c in np.unique(ids).tolist():
-        places = tuple(axes.at(*place) for place in x[ids == c].tolist())
+        places = tuple(axes.at(*point) for point in x[ids == c].tolist())
         marks.append(_look(c, places, "card", star=star))
     return marks
 
@@ -98,11 +98,11 @@ def boundary(axes: Axes, points: Array, colour: str, alpha: float = 0.0) -> list
     """Dashed edge of where a point z of another class may be: HNM (5) for all x, y of the class."""
     unit = axes.x.end / (axes.x.high - axes.x.low)
     discs = tuple(
-        Points((axes.at(*place),), "circle", colour, radius * unit / 3)
-        for place, radius in zip(points.tolist(), _radii(points, alpha).tolist(), strict=True)
+        Points((axes.at(*point),), "circle", colour, radius * unit / 3)
+        for point, radius in zip(points.tolist(), _radii(points, alpha).tolist(), strict=True)
     )
     lines = [
-        Polyline(tuple(axes.at(*place) for place in arc.tolist()), colour, 1.4, DASHED)
+        Polyline(tuple(axes.at(*point) for point in arc.tolist()), colour, 1.4, DASHED)
         for arc in _arcs(points, alpha)
     ]
     return [Group(discs, opacity=0.07), *lines]
@@ -165,7 +165,7 @@ def _arcs(points: Array, alpha: float) -> list[Array]:
         arc = centre + r * circle
         room = (pairwise_distances(arc, points).numpy() - radius).min(axis=1)
         outside = room >= -1e-6 * radius.max()
-        # Pieces of a circle that stand outside, from one place inside to the next.
+        # Pieces of a circle that stand outside, from one point inside to the next.
         cuts = np.nonzero(np.diff(outside.astype(int)))[0] + 1
         parts = zip(np.split(arc, cuts), np.split(outside, cuts), strict=True)
         arcs += [part for part, seen in parts if seen.all() and len(part) > 1]

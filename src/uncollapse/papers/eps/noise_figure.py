@@ -73,7 +73,7 @@ def _map(title: str, note: str, best: Minimum) -> Chart:
     marks: list[Mark] = [Line(bar[0], bar[1], "ink", 2.5)]
     for c in range(int(best.labels.max()) + 1):
         places, counts = _groups(torch.from_numpy(z[best.labels.numpy() == c]))
-        for (x, y), count in zip((axes.at(*place) for place in places), counts, strict=True):
+        for (x, y), count in zip((axes.at(*point) for point in places), counts, strict=True):
             size = 1.0 + 0.1 * min(int(count), 10)
             kind, colour = plane.MARKERS[c], plane.COLOURS[c]
             marks.append(Points(((x, y),), kind, colour, size, 0.85, edge="card"))
@@ -106,9 +106,9 @@ def _crossings() -> Chart:
 
 def _losses_against_n(claim: int, name: str) -> Chart:
     noise, sizes = NoiseModel(2, 0.8), list(range(4, 29, 4))
-    one, two = ([_loss(claim, noise, n, modes) / n for n in sizes] for modes in (1, 2))
+    blob, two = ([_loss(claim, noise, n, modes) / n for n in sizes] for modes in (1, 2))
     m = smallest_m(claim, noise.p, 2)
-    lines = [Series("one blob (collapsed)", sizes, one), Series("two modes", sizes, two)]
+    lines = [Series("one blob (collapsed)", sizes, blob), Series("two modes", sizes, two)]
     return curves(
         f"Easy positives, {name}: t = 2, p = 0.8",
         lines,

@@ -619,9 +619,9 @@ def _marks(axes: Axes, panel: Panel, value: Callable[[Point], float]) -> list[Ma
     marks: list[Mark] = []
     for p in panel.points:
         shift = gap * (seeds.index(p.seed) - (len(seeds) - 1) / 2)
-        place = axes.at(getattr(p, panel.axis) * 2.0**shift, value(p))
+        at = axes.at(getattr(p, panel.axis) * 2.0**shift, value(p))
         tip = f"N = {p.batch}, d = {p.dim}, seed {p.seed}: {value(p):.3g}"
-        marks.append(Points((place,), *_LOOKS[p.collapsed], tips=(tip,)))
+        marks.append(Points((at,), *_LOOKS[p.collapsed], tips=(tip,)))
     return marks
 
 
