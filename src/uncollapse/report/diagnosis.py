@@ -20,14 +20,7 @@ from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.verdict import cosine_text
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.metrics.collapse_figures import spectrum
-from uncollapse.report import parts
-from uncollapse.report.neighbours import (
-    Images,
-    check_images,
-    neighbourhood,
-    sheet_picture,
-    word_lists,
-)
+from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
 if TYPE_CHECKING:
@@ -56,7 +49,7 @@ class Diagnosis:
     labels: Array | None
     fine_labels: Array | None
     names: Array | None
-    images: Images | None
+    images: neighbours.Images | None
     tsne: bool
     scored: Array
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -119,7 +112,7 @@ def diagnose(
     embeddings: ArrayLike,
     labels: ArrayLike | None = None,
     fine_labels: ArrayLike | None = None,
-    images: Images | None = None,
+    images: neighbours.Images | None = None,
     *,
     names: ArrayLike | None = None,
     title: str = "Embedding diagnosis",
@@ -170,7 +163,7 @@ def diagnose(
         coarse,
         fine,
         _labels(names, len(z), "names"),
-        None if images is None else check_images(images, len(z)),
+        None if images is None else neighbours.check_images(images, len(z)),
         tsne,
         np.zeros(0, np.int64),
     )
@@ -415,7 +408,8 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
     if not result.finite:
         return content
     figures = {"diameter": health.diameter} | parts.class_figures(health)
-    for kind, values in [*result.scores.items()][:1]:
+    if result.scores:
+        kind, values = next(iter(result.scores.items()))
         figures[f"R@1, by {kind}, on {result.scored_rows}"] = percent(values["R@1"])
     return content | {
         "figures": figures | {f"effective rank, of {health.room:,}": health.effective_rank},
@@ -495,16 +489,16 @@ def _neighbours(result: Diagnosis) -> dict[str, Any] | None:
     if result.health.n < 3 or (images is None and names is None):
         return None
     # Queries are spread over the finest labels there are, and judged by the coarse ones.
-    near = neighbourhood(result.embeddings, coarse if fine is None else fine)
+    near = neighbours.neighbourhood(result.embeddings, coarse if fine is None else fine)
     near = near if coarse is None else near.by(coarse)
-    content: dict[str, Any] = {"judged": near.right is not None, "sheets": [], "lists": []}
+    sheets, lists = [], []
     if images is not None:
-        content["sheets"] = [sheet_picture(near, images)]
-        if fine is not None:
-            content["sheets"].append(sheet_picture(near.by(fine), images, kind="fine label"))
+        judged = {"label": near} | ({} if fine is None else {"fine label": near.by(fine)})
+        draw = neighbours.sheet_picture
+        sheets = [draw(one, images, kind=kind) for kind, one in judged.items()]
     elif names is not None:
-        content["lists"] = [word_lists(near, names, coarse, fine)]
-    return content
+        lists = [neighbours.word_lists(near, names, coarse, fine)]
+    return {"judged": near.right is not None, "sheets": sheets, "lists": lists}
 
 
 def all_figures(health: Health) -> list[tuple[str, object, str]]:

@@ -21,7 +21,7 @@ from uncollapse.report import parts
 from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
 from uncollapse.report.page import Page
 from uncollapse.training import Config, NotMeasuredError, Run
-from uncollapse.training.measures import Samples, SplitFacts, name_labels
+from uncollapse.training.measures import Samples, name_labels
 from uncollapse.training.run import ends_below, find_damage, start_scores
 
 __all__ = ["run_report", "write_report"]
@@ -59,13 +59,9 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
     first, several = views[0], len(views) > 1
     data = ", ".join(dict.fromkeys(view.config.data.name for view in views))
     configs = {view.name: view.config for view in views}
-    versions = (view.summary.get("versions", {}).items() for view in views)
     made = [
-        [
-            *(view.name, Cell(view.run.path, style="code"), view.config.seed),
-            ", ".join(f"{name} {version}" for name, version in names) or "–",
-        ]
-        for view, names in zip(views, versions, strict=True)
+        [view.name, Cell(view.run.path, style="code"), view.config.seed, view.versions]
+        for view in views
     ]
     return {
         "title": f"{len(views)} runs" if several else f"Run {first.name}",
@@ -181,7 +177,6 @@ _NAMES = {
     **{name: name.upper() for name in ("nmi", "nc1", "cdnv", "auc", "eer")},
 }
 _GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
-_HIDDEN = ("verdict", "fold_standard_error")
 _FLAGS = 40  # events that are marked in the curves; the list holds all
 
 
@@ -242,7 +237,7 @@ def _families(histories: Mapping[str, History]) -> dict[str, list[str]]:
     for key in sorted({key for one in histories.values() for key in one.curves}, key=_key_order):
         rates = [{value for _, value in one.curves.get(key, ())} for one in histories.values()]
         constant = key == "lr" and all(len(values) < 2 for values in rates)  # the config says it
-        if constant or key.rpartition("/")[2] in _HIDDEN:
+        if constant or key.endswith("/fold_standard_error"):
             continue
         stem, at, k = key.rpartition("@")
         numbered = k.replace(".", "", 1).isdigit()  # of recall@10, tar@0.01
@@ -276,14 +271,13 @@ class Snapshot:
     """The rows of a split that were measured, with their embeddings `before` and `after` training.
 
     `labels` are the names of the finest classes there are, of this `kind`. `health` is that of the
-    trained embedding at `step`, with the untrained one as the reference; `facts` say what the split
-    is. `samples` are None where the embedding is not finite. `modes` is the mode drift of the run's
-    loss on training batches, before and after; None where not measured.
+    trained embedding at `step`, with the untrained one as the reference; `sampled` says how much of
+    the split was measured. `samples` are None where the embedding is not finite. `modes` is the
+    mode drift of the run's loss on training batches, before and after; None where not measured.
     """
 
-    split: str
-    facts: SplitFacts
     step: int
+    sampled: str
     before: Tensor
     after: Tensor
     kind: str
@@ -291,12 +285,6 @@ class Snapshot:
     health: Health
     samples: Samples | None
     modes: tuple[float | None, float | None]
-
-    @property
-    def sampled(self) -> str:
-        """How much of the split was looked at, in words."""
-        some = "all" if self.facts.rows == self.facts.total else f"{self.facts.rows:,} of"
-        return f"{some} {self.facts.total:,} samples of {self.split}"
 
 
 def take_snapshot(run: Run, split: str) -> Snapshot:
@@ -311,10 +299,10 @@ def take_snapshot(run: Run, split: str) -> Snapshot:
     kind, labels, names = "label", after.labels, facts.class_names
     if after.fine_labels is not None:
         kind, labels, names = "fine label", after.fine_labels, facts.fine_names
+    some = "all" if facts.rows == facts.total else f"{facts.rows:,} of"
     return Snapshot(
-        split,
-        facts,
         measures.after.step,
+        f"{some} {facts.total:,} samples of {split}",
         run.rows("before", split).embeddings,
         after.embeddings,
         kind,
@@ -392,8 +380,7 @@ class RunView:
     @cached_property
     def warnings(self) -> list[str]:
         """A sentence for each file that is not as the run left it."""
-        damaged = [] if self.summary else self._saved[1]
-        return list(dict.fromkeys([*find_damage(self.run), *self.history.complaints, *damaged]))
+        return list(dict.fromkeys([*find_damage(self.run), *self.history.complaints]))
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
@@ -404,23 +391,18 @@ class RunView:
             return {}
 
     @property
+    def versions(self) -> str:
+        """Of the libraries that it was trained with."""
+        known = self.summary.get("versions", {}).items()
+        return ", ".join(f"{name} {version}" for name, version in known) or "–"
+
+    @property
     def status(self) -> str:
         """How far it came, in words."""
         if self.summary:
             return f"{self.summary['status']} at step {self.summary['step']:,}"
-        step, _ = self._saved
-        return "not ended" if step is None else f"not ended, saved at step {step:,}"
-
-    @cached_property
-    def _saved(self) -> tuple[int | None, list[str]]:
-        """The newest checkpoint that is whole, and what is wrong with newer ones."""
-        complaints: list[str] = []
-        for step in reversed(self.run.checkpoints.steps()):
-            complaint = self.run.checkpoints.complaint(step)
-            if complaint is None:
-                return step, complaints
-            complaints.append(complaint)
-        return None, complaints
+        steps = [points[-1][0] for points in self.history.curves.values()]
+        return f"not ended, logged to step {max(steps):,}" if steps else "not ended"
 
 
 def view_runs(runs: Sequence[Run | str | Path]) -> list[RunView]:
@@ -563,8 +545,8 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
         elif texts is not None:
             content["lists"].append(word_lists(near, texts, labels, **named))
         else:
-            text = f"{view.name}: the samples of {snapshot.facts.data} are not pictures."
-            content["missing"].append(text)
+            data = view.config.data.name
+            content["missing"].append(f"{view.name}: the samples of {data} are not pictures.")
     return content
 
 
