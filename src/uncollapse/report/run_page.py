@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,16 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
 from uncollapse._base.table import Cell, Table, percent, shown
 from uncollapse.charts import Chart, Event, Series, curves, scatter
-from uncollapse.health import Health, Race
+from uncollapse.health import Health, Race, Reference
 from uncollapse.report import parts
+from uncollapse.report.diagnosis import MAX_ROWS, Diagnosis, diagnose
 from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
 from uncollapse.report.page import Page
-from uncollapse.training import Config, NotMeasuredError, Run
-from uncollapse.training.measures import Samples, name_labels
+from uncollapse.training import Config, Measures, NotMeasuredError, Run
+from uncollapse.training.measures import Moment, Samples, name_labels
 from uncollapse.training.run import ends_below, find_damage, start_scores
 
-__all__ = ["run_report", "write_report"]
+__all__ = ["diagnose_run", "run_report", "write_report"]
 
 
 def run_report(
@@ -54,6 +55,42 @@ def write_report(run: Run | str | Path, *, warn: Callable[[str], None] | None = 
     return run_report([run], folder / "report.html", warn=warn)
 
 
+def diagnose_run(
+    run: Run | str | Path,
+    *,
+    reference: float | None = None,
+    tsne: bool = False,
+    max_rows: int = MAX_ROWS,
+) -> Diagnosis:
+    """Diagnose the rows that a run was measured on, with the untrained network as the reference.
+
+    Everything is read from the folder; neither dataset nor network is needed. The verdict is that
+    of `train` and `report`. `reference` is a diameter to compare with instead. Raises
+    `NotMeasuredError` where the run has not ended or was not measured, `DamagedFileError` for files
+    that are not as the run left them.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    measures, _ = _ended(run)
+    split = measures.split
+    rows, facts = run.rows("after", split), measures.splits[split]
+    before = Reference.of(measures.before.splits[split].health)
+    fine = None if rows.fine_labels is None else name_labels(rows.fine_labels, facts.fine_names)
+    result = diagnose(
+        rows.embeddings,
+        name_labels(rows.labels, facts.class_names),
+        fine,
+        title=run.path.resolve().name,
+        reference=before if reference is None else reference,
+        before=run.rows("before", split).embeddings if reference is None else None,
+        tsne=tsne,
+        max_rows=max_rows,
+        cosine=run.config.loss.normalizes,
+        settings=measures.settings,
+    )
+    start = measures.start(split) if reference is None else None
+    return replace(result, split=split, compared_with="" if start is None else str(start))
+
+
 def run_content(views: Sequence[RunView]) -> dict[str, Any]:
     """What the template shows; `several` tells a page that compares runs from that of one."""
     first, several = views[0], len(views) > 1
@@ -70,7 +107,11 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "warnings": [view.prefix + text for view in views for text in view.warnings],
         "verdict": _verdicts(views) if several else _verdict(first),
         "below": [view.prefix + text for view in views for text in view.ends_below],
-        "skipped": [line for view in views for line in _skipped(view)],
+        "skipped": [
+            (view.titled(f"left out of {split}"), kinds)
+            for view in views
+            for split, kinds in view.summary.get("skipped", {}).items()
+        ],
         **curve_content({view.name: view.history for view in views}),
         "races": [race for view in views for race in race_content(view.history, view.titled)],
         "maps": [_maps(view) for view in views],
@@ -289,19 +330,17 @@ class Snapshot:
 
 def take_snapshot(run: Run, split: str) -> Snapshot:
     """What was measured on a split; `NotMeasuredError` or `DamagedFileError` where nothing was."""
-    measures = run.measures()
-    if measures.after is None:
-        raise NotMeasuredError(run.path, "measures after training: it has not ended")
+    measures, end = _ended(run)
     if split not in measures.splits:
         raise NotMeasuredError(run.path, f"measures of the split {split!r}")
     after, facts = run.rows("after", split), measures.splits[split]
-    health = measures.after.splits[split].health
+    health = end.splits[split].health
     kind, labels, names = "label", after.labels, facts.class_names
     if after.fine_labels is not None:
         kind, labels, names = "fine label", after.fine_labels, facts.fine_names
     some = "all" if facts.rows == facts.total else f"{facts.rows:,} of"
     return Snapshot(
-        measures.after.step,
+        end.step,
         f"{some} {facts.total:,} samples of {split}",
         run.rows("before", split).embeddings,
         after.embeddings,
@@ -309,8 +348,16 @@ def take_snapshot(run: Run, split: str) -> Snapshot:
         name_labels(labels, names),
         health,
         run.samples(split) if math.isfinite(health.diameter) else None,
-        (measures.before.batches.modes, measures.after.batches.modes),
+        (measures.before.batches.modes, end.batches.modes),
     )
+
+
+def _ended(run: Run) -> tuple[Measures, Moment]:
+    """The measures of a run, and those of its end."""
+    measures = run.measures()
+    if measures.after is None:
+        raise NotMeasuredError(run.path, "measures after training: it has not ended")
+    return measures, measures.after
 
 
 # A run as a report sees it: what was logged and what was measured, each read once.
@@ -493,18 +540,6 @@ def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
         "glyph": "✓" if tone == "good" else "✗",
         "table": Table(["", *(view.name for view in views)], rows),
     }
-
-
-def _skipped(view: RunView) -> list[str]:
-    """What was left out of each split, as the run's summary has it."""
-    lines = []
-    for split, kinds in view.summary.get("skipped", {}).items():
-        texts = []
-        for kind, samples in kinds.items():
-            more = ", ..." if samples["count"] > len(samples["first"]) else ""
-            texts.append(f"{samples['count']:,} {kind} ({', '.join(samples['first'])}{more})")
-        lines.append(view.titled(f"left out of {split}: {'; '.join(texts)}."))
-    return lines
 
 
 def _maps(view: RunView) -> dict[str, Any]:

@@ -206,8 +206,8 @@ def diameter_chart(facet: Facet) -> Chart:
     each = [f"{facet.label} {number(x)}: diameter {number(size)}" for x, size in means]
     legend = [
         *_legend(facet.points),
-        *[Entry("bound (17), c = 2", _stroke(_DASHED, "s0"))] * bool(above),
-        Entry("before training", _stroke(_DOTTED, "soft")),
+        *[Entry("bound (17), c = 2", (Line((1, 7), (29, 7), "s0", 2.0, _DASHED),))] * bool(above),
+        Entry("before training", (Line((1, 7), (29, 7), "soft", 2.0, _DOTTED),)),
         Entry("collapsed region", (Rect(0, 0, 30, 14, "bad", 0.13),)),
     ]
     return Chart(
@@ -316,10 +316,6 @@ def _legend(points: Sequence[Point]) -> list[Entry]:
     if any(point.row["collapsed"] for point in points):
         looks["collapsed"] = "cross", "bad"
     return [Entry(name, (Points(((15, 7),), *look, _ZOOM),)) for name, look in looks.items()]
-
-
-def _stroke(dash: Sequence[float], colour: str) -> tuple[Mark, ...]:
-    return (Line((1, 7), (29, 7), colour, 2.0, dash),)
 
 
 def _region(axes: Axes, limits: Mapping[float, float]) -> Polyline:
