@@ -591,7 +591,7 @@ def _diameters(panel: Panel) -> Chart:
 def _shares(panel: Panel) -> Chart:
     shares = [max(p.left, _LEAST) for p in panel.points]
     low, high = min(0.01, *shares) / 1.4, max(1.0, *shares) * 1.3
-    axes = _axes(panel, Scale(low, high, _SHORT - 36, 10, "log"))
+    axes = _axes(panel, Scale(low, high, _SHORT - 36, 10, log=True))
     ticks = {share: f"{100 * share:g} %" for share in axes.y.ticks(5)}
     label = "share of the first diameter left"
     marks = [
@@ -605,7 +605,7 @@ def _shares(panel: Panel) -> Chart:
 
 def _axes(panel: Panel, y: Scale) -> Axes:
     edges = _edges(panel.values)
-    return Axes(Scale(edges[0], edges[-1], 72.0, _WIDTH - 8, "log"), y)
+    return Axes(Scale(edges[0], edges[-1], 72.0, _WIDTH - 8, log=True), y)
 
 
 def _ticks(panel: Panel) -> dict[float, str]:
