@@ -3,8 +3,6 @@
 Where several things are wrong at once, each has a line of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import typer
