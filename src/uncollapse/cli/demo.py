@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +27,7 @@ class Part:
 
     name: str
     line: str
-    sections: Mapping[str, Any]
+    sections: dict[str, Any]
 
     @property
     def folder(self) -> str:
@@ -98,7 +97,7 @@ def command(
     say(f"\nThe same with pictures, to keep or to send: {page}")
 
 
-def _play(act: Act, configs: Mapping[Part, uc.Config], out: Path) -> uc.report.demo_page.Story:
+def _play(act: Act, configs: dict[Part, uc.Config], out: Path) -> uc.report.demo_page.Story:
     """The runs of an act, one after the other, with what the guard did and the verdict."""
     from uncollapse.report.demo_page import Story
 
@@ -130,7 +129,7 @@ def _table(act: Act, story: uc.report.demo_page.Story) -> Table:
     return table
 
 
-def _make_room(out: Path, plans: Mapping[Act, Mapping[Part, uc.Config]]) -> None:
+def _make_room(out: Path, plans: dict[Act, dict[Part, uc.Config]]) -> None:
     """Remove what an earlier demo left; anything else in its place is refused, before any work."""
     allowed = "a new folder, or one that an earlier demo wrote"
     configs = {out / p.folder: c for configs in plans.values() for p, c in configs.items()}

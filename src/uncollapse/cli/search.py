@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -179,7 +178,7 @@ def _entries(there: Rows, asked: Rows, hits: Neighbours, measure: str) -> list[d
     return entries
 
 
-def neighbour_table(entries: Sequence[dict[str, Any]], measure: str) -> Table:
+def neighbour_table(entries: list[dict[str, Any]], measure: str) -> Table:
     """Queries, each with its neighbours, nearest first."""
     first = entries[0]
     heads = ["query", "rank", "neighbour", *["label"] * ("label" in first)]

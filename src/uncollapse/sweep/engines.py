@@ -20,9 +20,6 @@ from typing import IO, Any, cast
 from uncollapse._base.extras import import_extra
 from uncollapse.sweep.jobs import ONE_THREAD, Job, cores, failure, perform
 
-__all__ = ["LocalEngine", "RayEngine"]
-
-
 _PATIENCE = 20.0  # seconds a process may take to save its run when it is asked to end
 
 
