@@ -72,7 +72,7 @@ def command(
             min=8,
         ),
     ] = 30_000,
-    json: options.JsonOption = None,
+    json: Annotated[Path | None, _of_file(help="Write the figures to this file.")] = None,
 ) -> None:
     """Evaluate a run on any split, or a file of embeddings, by coarse and fine labels.
 

@@ -35,10 +35,9 @@ TrustOption = Annotated[
 MetricOption = Annotated[str, typer.Option(metavar="euclidean|cosine", help="How rows compare.")]
 ImagesOption = Annotated[
     Path | None,
-    typer.Option(help="A file's pictures: an .npy array, or the folder that contains its names."),
+    typer.Option(help="A file's pictures: an .npy array, or the folder of the images it names."),
 ]
 HtmlOption = Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")]
-JsonOption = Annotated[Path | None, typer.Option(help="Write the figures to this file.")]
 
 
 @dataclass(frozen=True)

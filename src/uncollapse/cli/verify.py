@@ -50,7 +50,7 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
     ] = None,
-    json: options.JsonOption = None,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
     settings: dict[str, Any] = {"normalize": options.normalizes(metric), "far": _rates(far)}
