@@ -39,12 +39,12 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise InputError("weights", f"{str(path)!r}, which is not a file", "a path to a file")
-    torch_file: Any = partial(torch.load, map_location="cpu", weights_only=True)
+    load_torch: Any = partial(torch.load, map_location="cpu", weights_only=True)
     try:
-        values: object = (load_file if path.suffix == ".safetensors" else torch_file)(path)
+        values: object = (load_file if path.suffix == ".safetensors" else load_torch)(path)
     except Exception as error:
-        why = f"it is damaged, or holds more than tensors ({str(error).splitlines()[0]})"
-        raise WeightsError(f"{path}: cannot be read: {why}") from None
+        reason, _, _ = str(error).partition("\n")
+        raise WeightsError(f"{path}: cannot be read as a file of tensors ({reason})") from None
     while isinstance(values, Mapping):
         inner = next((values[k] for k in ("state_dict", "model") if k in values), None)
         if not isinstance(inner, Mapping):
