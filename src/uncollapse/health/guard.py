@@ -15,18 +15,11 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse.health import race as races
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import (
-    LoopTrial,
-    Race,
-    Trial,
-    copy_state,
-    plan_race,
-    restore_state,
-    run_race,
-)
+from uncollapse.health.race import LoopTrial, Race, Trial
 from uncollapse.health.strategy import (
     Strategy,
     apply_strategy,
@@ -83,7 +76,7 @@ class Guard:
 
     `warn` reports each verdict once; `stop` also asks the loop to end (`guard.stopped`). `rescue`
     restores the last healthy network and optimiser and changes the loss. It does not wait for the
-    verdict: once half of the scale is gone, it looks ahead (`health.predict_scale`), and acts if
+    verdict: once half of the scale is gone, it looks ahead (`drifts.predict_scale`), and acts if
     the drift will shrink the rest to what the monitor calls shrinking. A `shrinking` embedding, or
     one that has become a `cone`, is rescued only if the present strategy's measured drift is what
     shrinks it.
@@ -327,11 +320,11 @@ class Guard:
 
     def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
         """The winner of a race, in whose state the run then is; without a race the first."""
-        plan = plan_race(len(safe), self._state.race_left, size)
+        plan = races.plan_race(len(safe), self._state.race_left, size)
         if self._trial is None or plan is None:
             return safe[0], None
         random = torch.get_rng_state()
-        race = run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
+        race = races.run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
         torch.set_rng_state(random)
         if race is None:
             return safe[0], None
@@ -346,7 +339,7 @@ class Guard:
         if self._state.snapshots:  # none in the state of a guard that did not rescue
             kept = self._state.snapshots[-1]
             step, factor = kept["step"], kept["lr_factor"]
-            restore_state(kept["training"], self.model, self.optimizer, self.loss_fn)
+            races.restore_state(kept["training"], self.model, self.optimizer, self.loss_fn)
             self.monitor.load_state_dict(kept["monitor"])
         self._change(self.strategy, factor)
         return step
@@ -392,7 +385,7 @@ class Guard:
             "step": step,
             "lr_factor": self.lr_factor,
             "place": None if self._trial is None else self._trial.batches_taken(),
-            "training": copy_state(self.model, self.optimizer, self.loss_fn),
+            "training": races.copy_state(self.model, self.optimizer, self.loss_fn),
             "monitor": self.monitor.state_dict(),
         }
         self._state.snapshots = [*self._state.snapshots[-1:], snapshot]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -15,19 +15,13 @@ from uncollapse.health.monitor import CollapseMonitor
 
 __all__ = ["CollapseCallback"]
 
-if TYPE_CHECKING:
-
-    class _Callback:
-        """Lightning's base class, whichever of its two packages it comes from."""
-
-else:
-    # Without the package the module still imports; making the callback says what to install.
-    _packages = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
-    _found = [module for name, module in _packages.items() if find_spec(name)]
-    _Callback = import_module(_found[0]).Callback if _found else object
+# Without the package the module still imports; making the callback says what to install.
+_PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
+_installed = [module for name, module in _PACKAGES.items() if find_spec(name)]
+_Callback: Any = import_module(_installed[0]).Callback if _installed else object
 
 
-class CollapseCallback(_Callback):
+class CollapseCallback(_Callback):  # type: ignore[misc]
     """Feeds a `CollapseMonitor` from what `training_step` returns, and logs its scalars.
 
     `training_step` returns a dict with `loss`, and the batch's `embeddings` and `labels` (other
@@ -47,7 +41,7 @@ class CollapseCallback(_Callback):
         log_every: int = 50,
         prefix: str = "collapse",
     ) -> None:
-        if _Callback is object:
+        if not _installed:
             import_extra("lightning", "lightning")
         self.monitor = monitor or CollapseMonitor()
         self.embeddings, self.labels, self.prefix = embeddings, labels, prefix

@@ -9,13 +9,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.extras import import_extra
-from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.verdict import Health
 
 __all__ = ["Logger", "MlflowLogger", "TensorBoardLogger", "WandbLogger", "log_health"]
@@ -124,28 +123,17 @@ class MlflowLogger:
     Characters that MLflow does not allow in names become `_`. With a `run_id` that run goes on.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        run_id: str | None = None,
-        experiment: str | None = None,
-        tracking_uri: str | None = None,
-    ) -> None:
+    def __init__(self, *, name: str | None = None, run_id: str | None = None) -> None:
         mlflow = import_extra("mlflow", "mlflow")
-        self._metric = mlflow.entities.Metric
-        self._param = mlflow.entities.Param
-        self.client = mlflow.MlflowClient(tracking_uri)
+        self._metric, self._param = mlflow.entities.Metric, mlflow.entities.Param
+        self.client = mlflow.MlflowClient()
         if run_id is not None:
             self.client.update_run(run_id, status="RUNNING")
         else:
-            called = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "uncollapse")
-            known = self.client.get_experiment_by_name(called)
-            if known is None:
-                experiment_id = self.client.create_experiment(called)
-            else:
-                experiment_id = known.experiment_id
-            run_id = self.client.create_run(experiment_id, run_name=name).info.run_id
+            title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "uncollapse")
+            known = self.client.get_experiment_by_name(title)
+            experiment = known.experiment_id if known else self.client.create_experiment(title)
+            run_id = self.client.create_run(experiment, run_name=name).info.run_id
         self.run_id: str | None = run_id
 
     def log(self, scalars: Mapping[str, float], step: int) -> None:
@@ -218,24 +206,6 @@ def log_health(
     logger.log({f"{prefix}/{name}": value for name, value in health.scalars().items()}, step)
     if health.verdict != "healthy":
         logger.note(f"{prefix}/verdict", str(health), step)
-
-
-def add_to_logs(
-    monitor: CollapseMonitor | None,
-    prefix: str,
-    state: Any,
-    logs: dict[str, Any] | None,
-    loggers: Sequence[Logger] = (),
-) -> None:
-    """Add the scalars to a line of Hugging Face's trainer and to its history; and log them."""
-    if logs is None or monitor is None or monitor.health is None:
-        return
-    scalars = {f"{prefix}/{name}": value for name, value in monitor.health.scalars().items()}
-    logs.update(scalars)
-    if state.log_history:
-        state.log_history[-1].update(scalars)
-    for logger in loggers:
-        log_health(logger, monitor.health, state.global_step, prefix=prefix)
 
 
 def _plain(name: str) -> str:

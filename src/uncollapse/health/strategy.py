@@ -28,18 +28,11 @@ _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _FEWEST = 8  # rows of a class on average, below which a mode has none to show it
 # Where a config has each field of a strategy.
-_KEYS = {
-    "positives": "mining.positives",
-    "negatives": "mining.negatives",
-    "pool": "mining.pool",
-    "scale_free": "loss.scale_free",
-    "margin": "loss.margin",
-    "soft": "loss.soft",
-}
+_KEYS = {name: f"mining.{name}" for name in ("positives", "negatives", "pool")}
+_KEYS |= {name: f"loss.{name}" for name in ("scale_free", "margin", "soft")}
 # What the miners of pytorch-metric-learning choose, in our two words.
 _PML_MINERS = {
     "BatchHardMiner": ("hard", "hard"),
-    "BatchEasyHardMiner": ("easy", "hard"),
     "DistanceWeightedMiner": ("all", "distance"),
     "MultiSimilarityMiner": ("multi_similarity", "multi_similarity"),
 }
@@ -168,9 +161,6 @@ class RunSettings:
         positives, negatives = _PML_MINERS.get(kind, (None, None))
         if kind == "TripletMarginMiner":
             positives, negatives = "all", getattr(chooser, "type_of_triplets", None)
-        if kind == "BatchEasyHardMiner":
-            positives = getattr(chooser, "pos_strategy", positives)
-            negatives = getattr(chooser, "neg_strategy", negatives)
         if chooser is None and hasattr(loss, "margin"):
             positives, negatives = "all", "all"
         distance = getattr(loss, "distance", None)
@@ -179,8 +169,8 @@ class RunSettings:
         known = isinstance(margin, int | float) and not isinstance(margin, bool)
         known = known and not hasattr(loss, "beta")
         return cls(
-            positives=getattr(chooser, "positives", positives),
-            negatives=getattr(chooser, "negatives", negatives),
+            positives=getattr(chooser, "positives", getattr(chooser, "pos_strategy", positives)),
+            negatives=getattr(chooser, "negatives", getattr(chooser, "neg_strategy", negatives)),
             pool=getattr(chooser, "pool", None),
             margin=float(margin) if known else None,
             soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),

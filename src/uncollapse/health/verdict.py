@@ -329,7 +329,8 @@ def judge(
 ) -> Health:
     """The same figures with a verdict and all reasons, the deciding one first.
 
-    Where several verdicts hold, the order is that of `VERDICTS`; but a fall in scale that
+    Where several verdicts hold, the order is: not finite, network-collapse, diverging,
+    class-collapse, shrinking, dimensional-collapse, cone, uninformative; but a fall in scale that
     the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. Cone and
     uninformative are last: the others say how an embedding was lost, these only what it is like.
     For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
@@ -351,8 +352,8 @@ def judge(
         relative = health.diameter / reference.diameter
     health = replace(health, relative_diameter=relative, fine_kept=_fine_kept(health, reference))
     reasons = {
-        name: [why for rule in verdict.rules if (why := rule(health, limits, reference))]
-        for name, verdict in VERDICTS.items()
+        name: [why for rule in VERDICTS[name].rules if (why := rule(health, limits, reference))]
+        for name in (*_FIRST, *VERDICTS)
         if name not in ignore and (name != "cone" or cosine or unit)
     }
     held = [name for name, why in reasons.items() if why]
@@ -615,32 +616,33 @@ class Verdict(NamedTuple):
     rules: tuple[Callable[[Health, Thresholds, Reference | None], str | None], ...] = ()
 
 
-# By name, in the order of precedence. A new verdict is one entry here, and one of `advice`.
+# By name, in the order of the numbers that loggers get: new ones come last. What to change under a
+# verdict is in `advice`.
 VERDICTS = {
     "healthy": Verdict("Healthy: no collapse found", tone="good"),
-    "network-collapse": Verdict(
-        "Network collapse: all embeddings have gone to one point",
-        "Hard positives with hard negatives pull all embeddings together.",
-        rules=(_network,),
-    ),
-    "diverging": Verdict("Diverging: the embedding grows without bound", rules=(_diverging,)),
-    "class-collapse": Verdict(
-        "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
-        "towards the nearest one of its class, so that a class can keep several modes.",
-        rules=(_classes, _merged_modes),
-    ),
     "shrinking": Verdict(
         "Shrinking: the embedding is losing its scale",
         "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
         tone="warn",
         rules=(_shrinking,),
     ),
+    "network-collapse": Verdict(
+        "Network collapse: all embeddings have gone to one point",
+        "Hard positives with hard negatives pull all embeddings together.",
+        rules=(_network,),
+    ),
+    "class-collapse": Verdict(
+        "Class collapse: classes have become points",
+        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
+        "towards the nearest one of its class, so that a class can keep several modes.",
+        rules=(_classes, _merged_modes),
+    ),
     "dimensional-collapse": Verdict(
         "Dimensional collapse: few of the axes are used",
         "A smaller embedding dimension would hold the same information.",
         rules=(_dimensions,),
     ),
+    "diverging": Verdict("Diverging: the embedding grows without bound", rules=(_diverging,)),
     "cone": Verdict(
         "Cone: all embeddings point nearly the same way",
         "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
@@ -657,3 +659,5 @@ VERDICTS = {
         rules=(_uninformative,),
     ),
 }
+# These come before the others, which come in the order above; `judge` has the exceptions.
+_FIRST = ("network-collapse", "diverging", "class-collapse")
