@@ -246,7 +246,7 @@ def _scale(x: Tensor, few: Tensor, epsilon: float) -> dict[str, Any]:
         "diameter": diameter(few),
         "spread": spread(x),
         "centre_norm": float(row_norms(x.mean(0, keepdim=True, dtype=working_dtype(x)))),
-        "norms": Norms.of(norms),
+        "norms": Norms(*torch.stack([norms.min(), norms.mean(), norms.max()]).tolist()),
         "resolution": epsilon * float(norms.max()),
     }
 

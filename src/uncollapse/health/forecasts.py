@@ -370,15 +370,7 @@ def _cell(
     size = sum(diameter(z) for z, _ in embedded) / len(embedded)
     margin = cast(TripletLoss, innermost(loss_fn)).margin
     loss = sum(hard_mined_loss(z, y, margin) for z, y in embedded) / len(embedded)
-    return ForecastCell(
-        *shape,
-        embedded[0][0].shape[1],
-        strategy,
-        radial.value,
-        radial.spread,
-        radial.relative_loss,
-        size,
-        loss,
-        diameter_lower_bound(size, loss, c),
-        modes=mode_drift(loss_fn, embedded, normalize=unit),
-    )
+    dim, bound = embedded[0][0].shape[1], diameter_lower_bound(size, loss, c)
+    rates = radial.value, radial.spread, radial.relative_loss
+    modes = mode_drift(loss_fn, embedded, normalize=unit)
+    return ForecastCell(*shape, dim, strategy, *rates, size, loss, bound, modes=modes)

@@ -286,14 +286,12 @@ class SentenceLoss(nn.Module, _Watcher):
 
     def _set_columns(self, count: int, labels: Any) -> None:
         """Once for all batches: labels or columns."""
-        if count == self._columns:
-            pass
-        elif self._columns:
-            raise InputError("columns", f"{count} after {self._columns}", "one dataset in a run")
-        else:
+        if not self._columns:
             self._columns = count
             loss: Any = self.loss  # which ColumnLoss refuses if it is not ours
             self._charged = loss if count == 1 else ColumnLoss(loss)
+        if count != self._columns:
+            raise InputError("columns", f"{count} after {self._columns}", "one dataset in a run")
         if count == 1 and labels is None:
             raise InputError("labels", None, "a column 'label' beside one column of texts")
         if count > 1 and labels is not None:

@@ -7,8 +7,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from torch import Tensor
-
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.extras import import_extra
 from uncollapse.health.monitor import CollapseMonitor
@@ -57,7 +55,8 @@ class CollapseCallback(_Callback):  # type: ignore[misc]
             raise InputError("outputs", given, allowed)
         z, y = outputs[self.embeddings], outputs.get(self.labels)
         if trainer.world_size > 1:
-            z, y = (_gathered(pl_module, value) for value in (z, y))
+            z = pl_module.all_gather(z).flatten(0, 1)
+            y = None if y is None else pl_module.all_gather(y).flatten(0, 1)
         health = self.monitor.update(z, y, outputs.get("loss"), trainer.global_step)
         if trainer.global_step % self.log_every == 0 or batch_idx == 0:
             scalars = {f"{self.prefix}/{k}": v for k, v in health.scalars().items()}
@@ -70,7 +69,3 @@ class CollapseCallback(_Callback):  # type: ignore[misc]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What Lightning found in its checkpoint."""
         self.monitor.load_state_dict(state_dict)
-
-
-def _gathered(pl_module: Any, value: Tensor | None) -> Tensor | None:
-    return None if value is None else pl_module.all_gather(value).flatten(0, 1)

@@ -27,9 +27,10 @@ GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _FEWEST = 8  # rows of a class on average, below which a mode has none to show it
+_MINED, _FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft")
 # Where a config has each field of a strategy.
-_KEYS = {name: f"mining.{name}" for name in ("positives", "negatives", "pool")}
-_KEYS |= {name: f"loss.{name}" for name in ("scale_free", "margin", "soft")}
+_KEYS = {name: f"mining.{name}" for name in _MINED}
+_KEYS |= {name: f"loss.{name}" for name in _FORM}
 # What the miners of pytorch-metric-learning choose, in our two words.
 _PML_MINERS = {
     "BatchHardMiner": ("hard", "hard"),
@@ -85,15 +86,11 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     """Make a loss do it, in place; its miner keeps its random generator."""
     loss: Any = innermost(loss_fn)
     if strategy.positives is not None:
-        mined: dict[str, Any] = {
-            "positives": strategy.positives,
-            "negatives": strategy.negatives,
-            "pool": strategy.pool,
-        }
+        mined = {name: getattr(strategy, name) for name in _MINED}
         if strategy.margin is not None and loss.miner.margin == loss.margin:
             mined["margin"] = strategy.margin  # one margin for both, as a config has it
         loss.miner = loss.miner.changed(**mined)
-    for name in ("scale_free", "margin", "soft"):
+    for name in _FORM:
         if (value := getattr(strategy, name)) is not None:
             setattr(loss, name, value)
 
@@ -194,10 +191,8 @@ class RunSettings:
     @property
     def strategy(self) -> Strategy:
         """The part of them that a guard may change."""
-        mined = Strategy(self.positives, self.negatives, self.pool)
-        if self.scale_free is None:
-            return mined
-        return replace(mined, scale_free=self.scale_free, margin=self.margin, soft=self.soft)
+        names = _MINED if self.scale_free is None else (*_MINED, *_FORM)
+        return Strategy(**{name: getattr(self, name) for name in names})
 
     @property
     def collapsed_loss(self) -> tuple[float, str] | None:

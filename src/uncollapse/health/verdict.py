@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from uncollapse._base.check import check_number
 from uncollapse.geometry import Thickness
@@ -27,11 +25,6 @@ class Norms:
     smallest: float
     mean: float
     largest: float
-
-    @classmethod
-    def of(cls, norms: Tensor) -> Norms:
-        """Of the rows' lengths."""
-        return cls(*torch.stack([norms.min(), norms.mean(), norms.max()]).tolist())
 
     @property
     def are_one(self) -> bool:
@@ -220,13 +213,8 @@ class Health:
         return "\n".join(lines + [f"  {self.advice}"] * bool(self.advice))
 
 
-_PARTS = {
-    "norms": Norms,
-    "cosines": Cosines,
-    "nearest": NearestLabels,
-    "within": Histogram,
-    "between": Histogram,
-}
+_PARTS = {"norms": Norms, "cosines": Cosines, "nearest": NearestLabels}
+_PARTS |= {"within": Histogram, "between": Histogram}
 
 
 @dataclass(frozen=True)
