@@ -285,9 +285,9 @@ class Guard:
             self._failed.append(before)
         drifts, safe = self._alternatives()
         step, race = self._roll_back(), None
-        place = self._state.snapshots[-1]["place"] if self._state.snapshots else None
-        if place is not None:
-            self._trial.rewind(place)  # what was unlearned is to be learned again
+        taken = self._state.snapshots[-1]["batches_taken"] if self._state.snapshots else None
+        if taken is not None:
+            self._trial.rewind(taken)  # what was unlearned is to be learned again
         if safe:
             chosen, race = self._raced_choice(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
@@ -382,7 +382,7 @@ class Guard:
         snapshot = {
             "step": step,
             "lr_factor": self.lr_factor,
-            "place": self._trial.batches_taken(),
+            "batches_taken": self._trial.batches_taken(),
             "training": self._trial.copy_state(),
             "monitor": self.monitor.state_dict(),
         }

@@ -78,14 +78,14 @@ class CollapseCallback(_Watcher):
         Trainer(model, args, callbacks=[CollapseCallback(CollapseMonitor())], ...)
 
     **sentence-transformers:** pass the `loss` module too. Its labels are used where there is one
-    text a sample; with several texts a sample (pairs, triplets) the first two are a class of their
-    own, as those losses have it.
+    text per sample; with several (pairs, triplets) the first two are a class of their own, as those
+    losses have it.
 
         SentenceTransformerTrainer(model, args, loss=loss, callbacks=[CollapseCallback(loss=loss)])
 
     The batches of an accumulated step are judged together. Set the monitor's `on_change` to act;
-    a loss of ours acts by itself in a `SentenceLoss`. The trainer's own `report_to` hears of a line
-    before callbacks do: `loggers` are for those who log elsewhere than in its history.
+    a loss of ours acts by itself in a `SentenceLoss`. The trainer's own `report_to` gets each
+    line before callbacks do, and so without the scalars: use `loggers` for those.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class SentenceLoss(nn.Module, _Watcher):
         race: whether a rescue chooses by a short race.
         on_event: called with each event; by default it is logged.
         loggers: these get the health's scalars whenever the trainer logs. The trainer's own
-            `report_to` hears of a line before callbacks do, so it does not get them.
+            `report_to` gets each line before callbacks do, and so without them.
         prefix: of the scalars' names.
 
     >>> from uncollapse.losses import MultipleNegativesRankingLoss
@@ -211,13 +211,13 @@ class SentenceLoss(nn.Module, _Watcher):
             raise InputError("loss", type(loss).__name__, "a loss, after the model")
         self.rows, self.loss = _Rows(model), loss
         self.action, self.race, self.prefix = action, race, prefix
-        self.on_event, self.loggers = on_event or _say, tuple(loggers)
+        self.on_event, self.loggers = on_event or _log_event, tuple(loggers)
         self.guard: Guard | None = None
         self.monitor = self._given = monitor  # None until training begins, where none was given
-        self._charged: nn.Module = loss
+        self._loss_fn: nn.Module = loss
         self._columns = 0
         self._count = 0  # pairs so far: each is a class of its own
-        self._training: dict[str, Any] | None = None  # what the trainer has told
+        self._training: dict[str, Any] | None = None  # what the trainer passed on_train_begin
         self._trial: LoopTrial | None = None
         self._seen = []
 
@@ -227,7 +227,7 @@ class SentenceLoss(nn.Module, _Watcher):
         return self.rows.model
 
     def forward(self, sentence_features: Iterable[Mapping[str, Any]], labels: Any = None) -> Tensor:
-        """The loss of a batch: one dict of tokens a column, and labels where there is one."""
+        """The loss of a batch: one dict of tokens per column, and labels where there is one column."""
         features = list(sentence_features)
         self._set_columns(len(features), labels)
         watched = self._training is not None and self.model.training and torch.is_grad_enabled()
@@ -238,7 +238,7 @@ class SentenceLoss(nn.Module, _Watcher):
             first = self._count if watched else 0
             rows, labels = join_columns(*rows.chunk(self._columns), first=first)
         lost = watched and self.action == "rescue" and not bool(torch.isfinite(rows).all())
-        loss: Tensor = rows.new_zeros(()).requires_grad_() if lost else self._charged(rows, labels)
+        loss: Tensor = rows.new_zeros(()).requires_grad_() if lost else self._loss_fn(rows, labels)
         if watched:
             self._count += len(rows) if self._columns > 1 else 0
             z = rows.detach()
@@ -289,7 +289,7 @@ class SentenceLoss(nn.Module, _Watcher):
         if not self._columns:
             self._columns = count
             loss: Any = self.loss  # which ColumnLoss refuses if it is not ours
-            self._charged = loss if count == 1 else ColumnLoss(loss)
+            self._loss_fn = loss if count == 1 else ColumnLoss(loss)
         if count != self._columns:
             raise InputError("columns", f"{count} after {self._columns}", "one dataset in a run")
         if count == 1 and labels is None:
@@ -303,15 +303,15 @@ class SentenceLoss(nn.Module, _Watcher):
         assert self._training is not None
         args, state = self._training["args"], self._training["state"]
         optimizer = self._training["optimizer"]
-        if self.race and self.action == "rescue" and strategy_of(self._charged) != Strategy():
+        if self.race and self.action == "rescue" and strategy_of(self._loss_fn) != Strategy():
             norm = getattr(args, "max_grad_norm", None) or None
-            self._trial = LoopTrial(self.rows, optimizer, self._charged, max_norm=norm)
+            self._trial = LoopTrial(self.rows, optimizer, self._loss_fn, max_norm=norm)
         settings = RunSettings(lr=getattr(args, "learning_rate", None))
-        self.monitor = self._given or CollapseMonitor(self._charged, settings=settings)
+        self.monitor = self._given or CollapseMonitor(self._loss_fn, settings=settings)
         self.guard = Guard(
             self.rows,
             optimizer,
-            self._charged,
+            self._loss_fn,
             self.monitor,
             action=self.action,
             steps=state.max_steps if state.max_steps > 0 else None,
@@ -358,5 +358,5 @@ def _checkpoint_file(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}" / _FILE
 
 
-def _say(event: GuardEvent) -> None:
+def _log_event(event: GuardEvent) -> None:
     _log.warning("%s", event)

@@ -29,13 +29,13 @@ class Logger(Protocol):
         """Numbers by name."""
 
     def note(self, name: str, text: str, step: int) -> None:
-        """Words."""
+        """A text by name."""
 
     def log_config(self, config: Mapping[str, Any]) -> None:
         """The run's settings, by dotted name."""
 
     def close(self) -> None:
-        """Nothing follows."""
+        """Close the logger."""
 
 
 class TensorBoardLogger:
@@ -55,7 +55,7 @@ class TensorBoardLogger:
         self.writer = writer
 
     def log(self, scalars: Mapping[str, float], step: int) -> None:
-        """One scalar a name."""
+        """One scalar per name."""
         for name, value in scalars.items():
             self.writer.add_scalar(name, value, step)
 
@@ -137,7 +137,7 @@ class MlflowLogger:
         self.run_id: str | None = run_id
 
     def log(self, scalars: Mapping[str, float], step: int) -> None:
-        """One metric a name; those that are not finite are left out, as stores differ in them."""
+        """One metric per name; those that are not finite are left out, as stores differ in them."""
         now = int(time.time() * 1000)
         numbers = {_plain(k): float(v) for k, v in scalars.items() if math.isfinite(v)}
         metrics = [self._metric(name, value, now, step) for name, value in numbers.items()]
@@ -156,7 +156,7 @@ class MlflowLogger:
             self.client.log_batch(self.run_id, params=rows[start : start + 100])
 
     def close(self) -> None:
-        """The run has ended."""
+        """Mark the run as finished."""
         self.client.set_terminated(self.run_id)
 
 

@@ -50,7 +50,7 @@ class _Counts:
     first_step: int = 0
     disagreeing: int = 0  # updates in a row that disagree with the verdict
     peak: float = 0.0  # largest diameter while healthy
-    rest: float = math.nan  # diameter when the loss came to rest
+    diameter_at_rest: float = math.nan  # diameter when the loss came to rest
     began_as_cone: bool | None = None
     calls: tuple[int, int] = (0, 0)  # full measures that batches have called for, and the last one
     modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
@@ -271,7 +271,7 @@ class CollapseMonitor:
         """This batch's scale with the last full measure's other figures, judged alone."""
         seen = replace(full, **light)
         if self.loss.count <= 1:
-            self._counts.rest = seen.diameter
+            self._counts.diameter_at_rest = seen.diameter
         limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
         health = self._judge(seen, limits)
         known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
@@ -307,7 +307,7 @@ class CollapseMonitor:
             return True
         small = health.diameter <= _SMALL_BESIDE_LOSS * self.loss.value
         long_enough = self.loss.count >= 2 * self.loss.needed + 10
-        grows = not health.diameter <= _SLACK * self._counts.rest
+        grows = not health.diameter <= _SLACK * self._counts.diameter_at_rest
         return small and long_enough and not grows and not self.settings.scale_free
 
     def _settle(

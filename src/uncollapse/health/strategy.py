@@ -97,7 +97,7 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
 
 @contextmanager
 def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
-    """Whatever is tried on a loss inside, it then has `strategy`, and draws as it would have."""
+    """On exit the loss has `strategy` again, and its random generators their state."""
     # Of its miner, which may be another package's, and of the losses added to it.
     parts = [getattr(innermost(loss_fn), "miner", None)]
     parts += list(loss_fn.modules()) if isinstance(loss_fn, nn.Module) else []

@@ -14,8 +14,8 @@ from uncollapse.geometry import Thickness
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 
-_LEARNT = 0.5  # above chance: classes that stay apart
-_TOLD = 0.1  # above chance: fine labels that neighbours tell a little of
+_LEARNT = 0.5  # above chance: classes that are apart
+_DISTINCT = 0.1  # above chance: fine labels that neighbours share a little more often
 
 
 @dataclass(frozen=True)
@@ -479,13 +479,13 @@ def _fine_lost(health: Health, limits: Thresholds, then: float) -> str | None:
 
 
 def _indistinct(health: Health) -> str | None:
-    """Without a start: fine labels that neighbours tell nothing of, in classes that are apart."""
+    """Without a start: neighbours do not share fine labels, although classes are apart."""
     now, chance, rows = health.fine_agreement, health.fine_chance, health.fine_rows
     # Of a network that has not learnt the classes either, nothing has merged.
     learnt = _above_chance(health.agreement, health.chance) >= _LEARNT
     if now is None or chance is None or not rows or chance >= 0.9 or not learnt:
         return None
-    if _above_chance(now + 2 * _share_error(now, rows), chance) >= _TOLD:
+    if _above_chance(now + 2 * _share_error(now, rows), chance) >= _DISTINCT:
         return None
     words = _fine_words(health)
     return f"fine labels cannot be told inside classes: {words}, by chance {percent(chance)}"
