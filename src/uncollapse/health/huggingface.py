@@ -227,7 +227,7 @@ class SentenceLoss(nn.Module, _Watcher):
         return self.rows.model
 
     def forward(self, sentence_features: Iterable[Mapping[str, Any]], labels: Any = None) -> Tensor:
-        """The loss of a batch: one dict of tokens per column, and labels where there is one column."""
+        """The loss of a batch: one dict of tokens per column, and labels of a single one."""
         features = list(sentence_features)
         self._set_columns(len(features), labels)
         watched = self._training is not None and self.model.training and torch.is_grad_enabled()
