@@ -9,11 +9,14 @@ from uncollapse.health.forecasts import Forecast, forecast
 from uncollapse.health.guard import Guard
 from uncollapse.health.loggers import MlflowLogger, TensorBoardLogger, WandbLogger, log_health
 from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.race import Race
 from uncollapse.health.strategy import RunSettings, rank_strategies
 from uncollapse.health.verdict import VERDICTS, ClassHealth, Health, Reference, Thresholds, judge
 
 if TYPE_CHECKING:
     from uncollapse.health.huggingface import SentenceLoss
+else:  # loaded when first used: it loads transformers
+    __getattr__ = lazy_names(__name__, {"huggingface": "SentenceLoss"})
 
 __all__ = [
     "VERDICTS",
@@ -24,6 +27,7 @@ __all__ = [
     "Health",
     "MlflowLogger",
     "Probe",
+    "Race",
     "Reference",
     "RunSettings",
     "SentenceLoss",
@@ -40,6 +44,3 @@ __all__ = [
     "probe",
     "rank_strategies",
 ]
-
-# Loaded when first used: it loads transformers.
-__getattr__ = lazy_names(__name__, {"huggingface": "SentenceLoss"})
