@@ -41,10 +41,11 @@ _BYTES = 2**30  # of batches that are kept; a longer race goes over them again
 Batch = tuple[Tensor, Tensor]
 
 
-class SessionTrial:
+class SessionTrial(races.Trial):
     """A session as a race sees it; on several ranks each trains its share and judges the whole."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session.model, session.optimizer, session.loss)
         self.session = session
 
     def batches_taken(self) -> int:
@@ -52,9 +53,9 @@ class SessionTrial:
         stream = getattr(self.session, "stream", None)
         return 0 if stream is None else int(stream.place)
 
-    def rewind(self, place: int) -> None:
+    def rewind(self, batches_taken: int) -> None:
         """Take those batches again that the restored weights have not seen."""
-        self.session.go_to_batch(place)
+        self.session.go_to_batch(batches_taken)
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
         """The next batches of the run, and rows of its training data that are not in them."""
@@ -74,15 +75,6 @@ class SessionTrial:
         most = max(1, _BYTES // batches[0][0].nbytes)
         batches += [self.session.take_batch() for _ in range(min(steps, most) - 1)]
         return batches
-
-    def copy_state(self) -> dict[str, Any]:
-        """Network, optimiser and what the loss learns."""
-        return races.copy_state(self.session.model, self.session.optimizer, self.session.loss)
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Make a copy the state again."""
-        s = self.session
-        races.restore_state(state, s.model, s.optimizer, s.loss)
 
     def train(self, batch: Batch) -> None:
         """One step, as the run makes it."""
