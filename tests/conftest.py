@@ -72,7 +72,6 @@ SLOW = {
     "tests/training/test_export.py",
     "tests/training/test_gallery_search.py",
     "tests/training/test_measurer.py",
-    "tests/training/test_run_noise_probe.py",
     "tests/training/test_sample_transforms.py::"
     "test_mean_and_std_hold_in_training_evaluation_and_search",
     "tests/training/test_trust.py",

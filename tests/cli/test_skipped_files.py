@@ -28,7 +28,6 @@ p = 2
 k = 2
 [train]
 steps = 2
-tensorboard = "off"
 """
 
 

@@ -17,7 +17,7 @@ def run(tmp_path_factory) -> Run:
         "data": {"name": "digits"},
         "model": {"backbone": "conv2", "dim": 4},
         "batch": {"p": 4, "k": 4},
-        "train": {"steps": 4, "tensorboard": "off"},
+        "train": {"steps": 4},
         "evaluate": {"ks": [1, 4]},
     }
     return train(parse_config(settings), tmp_path_factory.mktemp("runs") / "run")

@@ -13,7 +13,7 @@ VALUES = {
     "data": {"name": "digits"},
     "model": {"backbone": "conv2", "dim": 8, "freeze": True, "head": "pca"},
     "batch": {"p": 4, "k": 3},
-    "train": {"steps": 6, "log_every": 3, "evaluate_every": 6, "tensorboard": "off"},
+    "train": {"steps": 6, "log_every": 3, "evaluate_every": 6},
 }
 
 

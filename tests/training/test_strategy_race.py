@@ -101,17 +101,17 @@ def test_the_same_config_gives_the_same_race_and_torch_draws_on_as_before(raced)
     assert again == raced
 
 
-def test_each_step_of_the_race_has_the_rate_and_pool_that_the_run_has_there(monkeypatch):
+def test_each_step_of_the_race_has_the_rate_that_the_run_has_there(monkeypatch):
     seen, train_on = [], Session.train_on
 
     def spy(self, images, rows):
-        seen.append((self.optimizer.param_groups[0]["lr"], self.loss.miner.pool))
+        seen.append(self.optimizer.param_groups[0]["lr"])
         return train_on(self, images, rows)
 
     monkeypatch.setattr(Session, "train_on", spy)
     changes = {
         "optimizer": {"lr": 0.01, "warmup": 1000},
-        "mining": {"positives": "hard", "negatives": "hard", "pool_start": 4, "pool_steps": 100},
+        "mining": {"positives": "hard", "negatives": "hard"},
     }
     found = race_run(config(**changes))
     first = found.race.scores[0].steps
@@ -120,8 +120,7 @@ def test_each_step_of_the_race_has_the_rate_and_pool_that_the_run_has_there(monk
     for _ in range(first):
         run.advance()
     assert raced == seen
-    assert raced[0][0] == pytest.approx(1e-5)
-    assert raced[0][1] == 4
+    assert raced[0] == pytest.approx(1e-5)
 
 
 def test_progress_ends_at_the_number_of_steps_that_were_trained():

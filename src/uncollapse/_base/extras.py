@@ -110,8 +110,7 @@ def keep_memory(*, limit: int = _KEPT) -> bool:
     returned at once, and `train` returns all that is free around evaluations and when it ends.
 
     Training, sweeps and probes call it. It does nothing, and returns False, where the C library is
-    another one (musl, macOS, Windows), or the environment has `UNCOLLAPSE_KEEP_MEMORY=0`;
-    `train.keep_memory = false` turns it off for a run.
+    another one (musl, macOS, Windows), or the environment has `UNCOLLAPSE_KEEP_MEMORY=0`.
 
     >>> keep_memory() in (True, False)
     True

@@ -275,7 +275,7 @@ def _left(sweep: Sweep, out: Path, retry_failed: bool) -> tuple[int, int, list[C
 
 
 def _train(config: Config, steps: int, out: Path) -> float:
-    short = {"steps": steps, "tensorboard": "off", "threads": 1}
+    short = {"steps": steps, "threads": 1}
     changes = {
         "train": config.train.model_copy(update=short),
         "data": config.data.model_copy(update={"eval_splits": []}),  # timed once, by itself

@@ -2,19 +2,16 @@
 
 from uncollapse._base.extras import keep_memory
 from uncollapse._base.lock import InUseError
-from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
+from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config, load_config, parse_config
 from uncollapse.training.engine import TrainingError, train
 from uncollapse.training.evaluation import embed, evaluate
 from uncollapse.training.measurer import measure_run
 from uncollapse.training.measures import Measures, NotMeasuredError
-from uncollapse.training.predictions import noise_probe_run
 from uncollapse.training.run import Run, UntrustedCodeError
 
 __all__ = [
-    "Checkpoint",
     "CheckpointError",
-    "CheckpointStore",
     "Config",
     "InUseError",
     "Measures",
@@ -27,7 +24,6 @@ __all__ = [
     "keep_memory",
     "load_config",
     "measure_run",
-    "noise_probe_run",
     "parse_config",
     "train",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,6 @@ class Evaluated:
         }
 
 
-def as_evaluated(data: LabelledImages, config: Config) -> LabelledImages:
-    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
-    transform = evaluation_transform(config.data)
-    return data if transform is None else replace(data, transform=transform)
-
-
 def evaluate_splits(
     model: nn.Module,
     splits: Mapping[str, LabelledImages],
@@ -101,13 +95,14 @@ def evaluate_splits(
     for name, data in splits.items():
         search, check = (searches or {}).get(name), (checks or {}).get(name)
         if search is not None:
-            reranked = partial(search.scores, rerank=rerank, progress=progress)
-            again = None if rerank is None else reranked
-            scores[name], embeddings[name] = _search(model, search, settings, whole, ranks, again)
+            orders = [partial(search.scores, settings=settings)]
+            if rerank is not None:
+                orders.append(partial(orders[0], rerank=rerank, progress=progress))
+            scores[name], embeddings[name] = _search(model, search, settings, whole, ranks, orders)
             continue
         rows = taken = evenly_spaced(len(data), settings.max_samples)
         if check is not None:
-            taken = torch.unique(torch.cat([rows, check.needed]))
+            taken = torch.unique(torch.cat([rows, torch.from_numpy(check.rows.ravel())]))
         z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
         embeddings[name] = z[torch.searchsorted(taken, rows)]
         scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
@@ -183,7 +178,8 @@ def scores_of(
         names = [*(f"recall@{k}" for k in ks), "map@r"]
         scores |= {f"{prefix}{name}": float(by_name[name]) for name in names}
         if nmi:
-            scores |= _clusters(z, ids, multiplier, ranks, prefix)
+            clusters = ranks.on_first(partial(_clusters, z, ids, multiplier))
+            scores |= {f"{prefix}{name}": value for name, value in clusters.items()}
     return scores
 
 
@@ -223,31 +219,29 @@ def _search(
     settings: EvaluateConfig,
     whole: bool,
     ranks: Ranks,
-    again: Callable[..., dict[str, float]] | None,
+    orders: Sequence[Callable[..., dict[str, float]]],
 ) -> tuple[dict[str, float], Tensor]:
     """Figures of a search, those of the share first; and the embeddings of its queries.
 
-    `again` scores the whole once more, in another order.
+    `orders` score the whole, each in its own order.
     """
     every, part = search.plan(settings)
     taken = every if whole or part is None else part
-    queries = search.queries.subset(taken.queries)
-    gallery = search.gallery.subset(taken.gallery)
-    z, ref_z = (
-        embed(model, side, batch=settings.batch, ranks=ranks) for side in (queries, gallery)
-    )
+    queries, gallery = search.queries.subset(taken.queries), search.gallery.subset(taken.gallery)
+    z = embed(model, queries, batch=settings.batch, ranks=ranks)
+    ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
     _check_finite(torch.cat([z, ref_z]))
     scores: dict[str, float] = {}
     if part is not None:
         z_part = z[torch.searchsorted(taken.queries, part.queries)]
         ref_part = ref_z[torch.searchsorted(taken.gallery, part.gallery)]
-        named = ranks.on_first(partial(search.scores, z_part, ref_part, part, settings))
+        named = ranks.on_first(partial(orders[0], z_part, ref_part, part))
         scores |= {_SHARE + name: value for name, value in named.items()}
     if taken is every:
-        for score in filter(None, [search.scores, again]):
-            scores |= ranks.on_first(partial(score, z, ref_z, every, settings))
+        for order in orders:
+            scores |= ranks.on_first(partial(order, z, ref_z, every))
         if settings.clustering:
-            scores |= _clusters(z, queries.labels, settings.multiplier, ranks)
+            scores |= ranks.on_first(partial(_clusters, z, queries.labels, settings.multiplier))
         if queries.fine_labels is not None:  # of the queries among themselves
             fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
             scores |= {f"fine/{name}": value for name, value in fine.items()}
@@ -260,21 +254,12 @@ def _check_finite(z: Tensor) -> None:
         raise NotFiniteError(int((~finite).sum()), len(z))
 
 
-def _clusters(
-    z: Tensor, labels: Tensor, multiplier: int, ranks: Ranks, prefix: str = ""
-) -> dict[str, float]:
+def _clusters(z: Tensor, labels: Tensor, multiplier: int) -> dict[str, float]:
     """`nmi` and, with a multiplier, `nmi+`."""
     # With a cluster for each sample any embedding would look alike.
     most = max(1, len(z) // (2 * len(torch.unique(labels))))
     times = {"nmi": 1} | ({"nmi+": min(multiplier, most)} if multiplier > 1 else {})
-    return {
-        prefix + name: float(ranks.on_first(partial(_nmi, z, labels, many)))
-        for name, many in times.items()
-    }
-
-
-def _nmi(z: Tensor, labels: Tensor, multiplier: int) -> float:
-    return float(clustering(z, labels, multiplier=multiplier).nmi)
+    return {name: float(clustering(z, labels, multiplier=many).nmi) for name, many in times.items()}
 
 
 def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
@@ -284,12 +269,10 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     """
     files: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
-            files += sorted(p for p in path.rglob("*") if p.is_file() and is_image(p.name))
-        elif path.is_file():
-            files.append(path)
-        else:
+        if not path.exists():
             raise DataError(f"{path}: no such image file or folder")
+        inside = sorted(path.rglob("*")) if path.is_dir() else []
+        files += [path] if path.is_file() else [p for p in inside if is_image(p.name)]
     if not files:
         raise DataError(f"no image files in {', '.join(map(str, paths))}")
     config = run.config.data
@@ -298,11 +281,14 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     side = size_pair(config.size) or info.size or (size[0], size[1])
     middle = info.middle if config.middle is None else config.middle
     how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert, middle)
-    transform = evaluation_transform(config)
     refs = [ImageRef(file) for file in files]
-    labels = torch.zeros(len(refs), dtype=torch.long)
-    source, names = FileSource(refs, how), tuple(map(str, refs))
-    return LabelledImages(source, labels, name="files", transform=transform, files=names)
+    return LabelledImages(
+        FileSource(refs, how),
+        torch.zeros(len(refs), dtype=torch.long),
+        name="files",
+        transform=evaluation_transform(config),
+        files=tuple(map(str, refs)),
+    )
 
 
 # Queries that search a gallery: re-identification, as Market-1501 has it.
@@ -341,9 +327,9 @@ class GallerySearch:
         if share < 1.0:
             count = min(count, max(_LEAST, math.ceil(share * count)))
         if settings.max_samples is not None:
-            sizes = np.arange(1, len(people) + 1)
-            asked = np.cumsum(_counts(people, ids[asks]))
-            met = np.cumsum(_counts(people, there)) + sizes * len(others) / len(people)
+            asked = np.cumsum([np.count_nonzero(ids == person) for person in people])
+            met = np.cumsum([np.count_nonzero(there == person) for person in people])
+            met = met + np.arange(1, len(people) + 1) * len(others) / len(people)
             fitting = int((np.maximum(asked, met) <= settings.max_samples).sum())
             count = min(count, max(fitting, min(2, len(people))))
         kept = people[:count]
@@ -375,15 +361,14 @@ class GallerySearch:
         re-ranked order, and their names begin with `reranked/`.
         """
         ids, there = self._ids
-        assert self.queries.cameras is not None
-        assert self.gallery.cameras is not None
+        cameras, cameras_there = self._cameras
         result = reid(
             queries,
             ids[sides.queries.numpy()],
-            self.queries.cameras[sides.queries],
+            cameras[sides.queries],
             gallery,
             there[sides.gallery.numpy()],
-            self.gallery.cameras[sides.gallery],
+            cameras_there[sides.gallery],
             ks=sorted({*_KS, *settings.ks}),
             rerank=rerank,
             progress=progress,
@@ -412,15 +397,18 @@ class GallerySearch:
     def matched(self) -> bool:
         """Whether any query has a match under another camera."""
         ids, there = self._ids
+        cameras, cameras_there = (each.numpy() for each in self._cameras)
+        rows = searching_rows(ids)
+        return any(
+            bool(((there == identity) & (cameras_there != camera)).any())
+            for identity, camera in zip(ids[rows], cameras[rows], strict=True)
+        )
+
+    @property
+    def _cameras(self) -> tuple[Tensor, Tensor]:
         assert self.queries.cameras is not None
         assert self.gallery.cameras is not None
-        cameras: dict[int, set[int]] = {}
-        for identity, camera in zip(there.tolist(), self.gallery.cameras.tolist(), strict=True):
-            cameras.setdefault(identity, set()).add(camera)
-        rows = searching_rows(ids)
-        own = self.queries.cameras[torch.from_numpy(rows)].tolist()
-        asked = zip(ids[rows].tolist(), own, strict=True)
-        return any(cameras.get(identity, set()) - {camera} for identity, camera in asked)
+        return self.queries.cameras, self.gallery.cameras
 
     @cached_property
     def _ids(self) -> tuple[Array, Array]:
@@ -445,9 +433,8 @@ def find_searches(
     c, searches, warnings = config.data, {}, []
     info = describe(c.name)
     for split, data in splits.items():
-        if info.aliases.get(split, split) != "query" or data.cameras is None:
-            continue
-        if "gallery" not in info.splits:
+        is_query = info.aliases.get(split, split) == "query" and "gallery" in info.splits
+        if not is_query or data.cameras is None:
             continue
         try:
             list_split(c.name, c.root, "gallery")
@@ -462,13 +449,6 @@ def find_searches(
             continue
         searches[split] = search
     return searches, warnings
-
-
-def _counts(people: Array, ids: Array) -> Array:
-    """How many of the ids each of the people has."""
-    names, counts = np.unique(ids, return_counts=True)
-    nearest = np.searchsorted(names, people).clip(max=len(names) - 1)
-    return np.where(names[nearest] == people, counts[nearest], 0)
 
 
 # Pairs of a split, the same or not: verification, as LFW has it.
@@ -487,11 +467,6 @@ class PairCheck:
     source: str
     listed: int
 
-    @property
-    def needed(self) -> Tensor:
-        """The rows that are in a pair, ascending."""
-        return torch.from_numpy(np.unique(self.rows))
-
     def scores(self, z: Tensor, taken: Tensor) -> dict[str, float]:
         """`verification/eer`, ... of embeddings `z` of the rows `taken`, which are ascending.
 
@@ -509,9 +484,8 @@ class PairCheck:
 
     def describe(self) -> str:
         """What is verified, in a sentence."""
-        many = f"{len(self.rows):,}"
-        if len(self.rows) < self.listed:
-            many += f" of the {self.listed:,}"
+        some = f" of the {self.listed:,}" * (len(self.rows) < self.listed)
+        many = f"{len(self.rows):,}{some}"
         text = f"verification: {many} pairs of {self.source}, {int(self.same.sum()):,} the same"
         if self.folds is not None:
             text += f", in {len(np.unique(self.folds))} folds"

@@ -6,7 +6,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -86,8 +85,6 @@ def _open_loggers(folder: Path, config: Config) -> list[Logger]:
     `loggers.json` says which run of each service the folder belongs to.
     """
     names = dict.fromkeys(config.train.loggers)
-    if config.train.tensorboard == "auto" and find_spec("tensorboard"):
-        names = {"tensorboard": None, **names}
     file = folder / "loggers.json"
     try:
         known = read_json(file) if file.is_file() else {}

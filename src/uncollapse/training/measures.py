@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, texts_of_rows
@@ -105,11 +105,6 @@ def read_rows(folder: Path, when: When, split: str) -> SplitRows:
     return SplitRows(**{"fine_labels": None, **tensors})  # type: ignore[arg-type]
 
 
-def write_rows(folder: Path, when: When, step: int, splits: Mapping[str, SplitRows]) -> None:
-    """Write `embeddings-before.safetensors` or `embeddings-after.safetensors`."""
-    _write(folder / f"embeddings-{when}.safetensors", step, splits)
-
-
 def read_samples(folder: Path, split: str) -> Samples:
     """The queries of a split, their neighbours, and their pictures or texts.
 
@@ -119,20 +114,17 @@ def read_samples(folder: Path, split: str) -> Samples:
     return Samples(**_read(folder, "samples.safetensors", split, needed))
 
 
-def write_samples(folder: Path, step: int, splits: Mapping[str, Samples]) -> None:
-    """Write `samples.safetensors`."""
-    _write(folder / "samples.safetensors", step, splits)
-
-
 def _read(folder: Path, name: str, split: str, needed: Sequence[str]) -> dict[str, Tensor]:
     path = folder / name
     if not path.is_file():
         raise NotMeasuredError(folder, name)
     Manifest.read(folder).check(name)
     try:
-        with safe_open(path, framework="pt") as file:
-            keys = [key for key in file.keys() if key.rpartition("/")[0] == split]  # noqa: SIM118
-            tensors = {key.rpartition("/")[2]: file.get_tensor(key) for key in keys}
+        tensors = {
+            key.removeprefix(f"{split}/"): tensor
+            for key, tensor in load_file(path).items()
+            if key.rpartition("/")[0] == split
+        }
     except SafetensorError as error:
         raise DamagedFileError(path, str(error)) from None
     if not tensors:
@@ -143,7 +135,8 @@ def _read(folder: Path, name: str, split: str, needed: Sequence[str]) -> dict[st
     return tensors
 
 
-def _write(path: Path, step: int, splits: Mapping[str, SplitRows | Samples]) -> None:
+def write_tensors(path: Path, step: int, splits: Mapping[str, SplitRows | Samples]) -> None:
+    """Write one of `ROW_FILES`."""
     tensors = {
         f"{split}/{name}": tensor.detach().cpu().contiguous()
         for split, fields in splits.items()

@@ -24,9 +24,8 @@ from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_
 from uncollapse.health.figures import balanced_rows, spread
 from uncollapse.health.race import Race, RaceData, RacePlan
 from uncollapse.health.strategy import Strategy
-from uncollapse.training.assemble import load_data
+from uncollapse.training.assemble import as_evaluated, load_data
 from uncollapse.training.config import Config
-from uncollapse.training.evaluation import as_evaluated
 
 if TYPE_CHECKING:
     from uncollapse.training.session import Session

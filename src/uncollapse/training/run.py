@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ _CONFIG_REMEDY = (
     "if the checkpoints were made with that config"
 )
 _SUMMARY = {"status": str, "step": int, "metrics": dict}
-_SUMMARY_REMEDY = "uncollapse train with --resume writes it again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +99,16 @@ class Run:
     @property
     def config(self) -> Config:
         """The config the run was made with; `DamagedFileError` if it is not a whole one."""
+        path = self.config_file
         try:
-            values = with_new_names(read_toml(self.config_file))
+            values = with_new_names(read_toml(path))
             lost = [name for name in _SECTIONS if name not in values]
             if lost:
-                raise DamagedFileError(self.config_file, f"it has no {lost[0]!r}")
+                raise DamagedFileError(path, f"it has no {lost[0]!r}")
             return parse_config(values)
         except (DamagedFileError, InputError) as error:
-            why = error.why if isinstance(error, DamagedFileError) else error
-            raise DamagedFileError(self.config_file, f"{why}; {_CONFIG_REMEDY}") from None
+            why = getattr(error, "why", error)
+            raise DamagedFileError(path, f"{why}; {_CONFIG_REMEDY}") from None
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -123,7 +123,8 @@ class Run:
             if wrong:
                 raise DamagedFileError(path, f"its {wrong[0]} is not that of a run")
         except DamagedFileError as error:
-            raise DamagedFileError(path, f"{error.why}; {_SUMMARY_REMEDY}") from None
+            remedy = "uncollapse train with --resume writes it again"
+            raise DamagedFileError(path, f"{error.why}; {remedy}") from None
         return values
 
     @property
@@ -168,23 +169,19 @@ class Run:
         config, store = self.config, self.checkpoints
         check_trusted(self.path, config, trust=self.trust)
         models: dict[int, Embedder] = {}
-        complaint = store.manifest().complaint
-        notes = [complaint] if complaint else []
+        notes = [text for text in [store.manifest().complaint] if text]
 
         def accept(checkpoint: Checkpoint) -> None:
-            lines = check_config(checkpoint, config)
+            notes.extend(line for line in check_config(checkpoint, config) if line not in notes)
             models[checkpoint.step] = self._network(checkpoint)
-            notes.extend(line for line in lines if line not in notes)
 
         if which == "best":
             step, complaint = store.best()
             try:
                 if step is not None:
-                    best = store.load(step, accept)
-                    return Chosen(best, models[step], tuple(notes))
-                notes.append(
-                    complaint or f"no checkpoint in {store.folder} is known to be the best"
-                )
+                    return Chosen(store.load(step, accept), models[step], tuple(notes))
+                unknown = f"no checkpoint in {store.folder} is known to be the best"
+                notes.append(complaint or unknown)
             except CheckpointError as error:
                 notes.append(str(error))
         last, complaints = store.load_last(accept)
@@ -205,17 +202,12 @@ class Run:
             warn_user(text)
         return chosen.model
 
-    def build_model(self, shape: Iterable[int]) -> Embedder:
-        """The untrained network; `UntrustedCodeError` if that takes code and `trust` is not set."""
-        check_trusted(self.path, self.config, trust=self.trust)
-        return assemble.build_model(self.config, shape)
-
     def _network(self, checkpoint: Checkpoint) -> Embedder:
         shape = checkpoint.state.get("shape")
         if not isinstance(shape, list | tuple):
             text = f"the checkpoint of step {checkpoint.step} is damaged: its state has no 'shape'"
             raise CheckpointError(text)
-        model = self.build_model(shape)
+        model = assemble.build_model(self.config, shape)
         check_tensors(checkpoint.step, checkpoint.weights, model.state_dict())
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
@@ -235,12 +227,8 @@ def find_damage(run: Run) -> list[str]:
     """
     manifest = Manifest.read(run.path)
     names = [name for name in manifest.files if not name.startswith("checkpoints/")]
-    ended = "summary.json" in manifest.files
-    complaints = [
-        manifest.complaint,
-        *map(manifest.damage, names),
-        manifest.log_damage(run.metrics_file, ended=ended),
-    ]
+    log = manifest.log_damage(run.metrics_file, ended="summary.json" in names)
+    complaints = [manifest.complaint, *map(manifest.damage, names), log]
     return [text for text in complaints if text is not None]
 
 
