@@ -64,6 +64,7 @@ SLOW = {
     "tests/sweep/test_optuna_search.py",
     "tests/sweep/test_ray.py",
     "tests/test_entry_points.py",
+    "tests/test_package.py::test_a_jpeg_crosses_few_files_on_its_way_to_a_page",
     "tests/test_package.py::test_each_walk_crosses_eight_files_at_most",
     "tests/training/test_distributed.py",
     "tests/training/test_distributed_torchrun.py",

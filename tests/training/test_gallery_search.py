@@ -85,8 +85,9 @@ def test_junk_is_not_embedded_and_distractors_are():
     met = search.gallery.labels[sides.gallery]
     assert len(sides.queries) == 16
     assert sorted(set(met.tolist())) == [0, *range(1, 9), 99]
-    assert "16 queries of 8 identities in a gallery of 61" in search.describe(EvaluateConfig())
-    assert "13 distractors in it; 7 junk images left out" in search.describe(EvaluateConfig())
+    said = search.describe(EvaluateConfig())
+    assert "16 queries of 8 identities in a gallery of 61" in said
+    assert "61, 13 distractors in it; same identity and camera and 7 junk images left out" in said
 
 
 def test_a_share_holds_whole_identities_and_distractors_in_proportion(monkeypatch):

@@ -38,14 +38,14 @@ def raced():
 
 
 def test_the_winner_of_a_shrinking_strategy_is_an_alternative_and_its_keys_are_told(raced):
-    own = raced.entrants[0]
+    own = named(raced)[str(raced.own)]
     assert str(raced.own) == str(own.strategy) == "hard x hard"
     assert own.drift > 0.25
     assert own.result == "out"
     assert raced.winner != raced.own
     assert raced.changes
     assert set(raced.changes) <= {"mining.positives", "mining.negatives", "loss.scale_free"}
-    assert raced.race.chosen == str(raced.winner) == str(raced.by_place[0].strategy)
+    assert raced.race.chosen == str(raced.winner) == str(raced.entrants[0].strategy)
 
 
 def test_a_race_costs_no_more_than_a_tenth_of_the_run(raced):
@@ -74,7 +74,7 @@ def test_all_that_do_not_shrink_race_where_the_budget_has_room():
 
 
 def test_a_short_race_is_run_by_strategies_with_other_positives_only(raced):
-    ran = [one.strategy for one in raced.entrants[1:] if one.steps is not None]
+    ran = [one.strategy for one in raced.entrants if one.steps and one.strategy != raced.own]
     assert all((one.positives, one.negatives) != ("hard", "hard") for one in ran)
     assert all(one.negatives == "hard" for one in ran)
 
@@ -83,7 +83,7 @@ def test_the_own_strategy_wins_what_chance_could_decide_if_it_does_not_shrink():
     # With a rate that changes nothing all embed the rows alike.
     still = {"optimizer": {"lr": 1e-12}}
     safe = race_run(config(mining={"positives": "easy", "negatives": "semihard"}, **still))
-    assert safe.entrants[0].drift <= 0.02
+    assert named(safe)[str(safe.own)].drift <= 0.02
     assert safe.winner == safe.own
     assert safe.changes == {}
     assert {score.recall for score in safe.race.scores} == {safe.start}
@@ -161,7 +161,7 @@ def test_the_table_is_saved_as_csv(raced, tmp_path: Path):
     (path,) = save_race(raced, tmp_path)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["strategy"] for row in rows] == [str(one.strategy) for one in raced.by_place]
+    assert [row["strategy"] for row in rows] == [str(one.strategy) for one in raced.entrants]
     assert rows[0]["result"] == "wins"
-    assert math.isclose(float(rows[0]["recall"]), raced.by_place[0].recall)
+    assert math.isclose(float(rows[0]["recall"]), raced.entrants[0].recall)
     assert rows[-1]["recall"] == ""

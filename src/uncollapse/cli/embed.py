@@ -82,9 +82,9 @@ def export_command(
 
     if network.on_texts:
         raise ExportError(f"{run} is a run on texts: only networks for images are exported to ONNX")
-    result = export_onnx(network.model, network.shape, out)
-    same = f"its outputs differ from torch's by {result.difference:.1e}"
-    say(f"wrote {result.path}: {network.about}; {same}")
+    difference = export_onnx(network.model, network.shape, out)
+    same = f"its outputs differ from torch's by {difference:.1e}"
+    say(f"wrote {out}: {network.about}; {same}")
 
 
 @dataclass(frozen=True)

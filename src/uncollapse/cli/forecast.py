@@ -200,7 +200,7 @@ def race_table(result: RaceResult) -> Table:
         ["strategy", "drift", "steps", _RECALL, "left", "result"],
         title=f"race from the untrained network, best first; own: {result.own}",
     )
-    for entrant in result.by_place:
+    for entrant in result.entrants:
         table.add(
             str(entrant.strategy),
             f"{round(entrant.drift, 3) + 0.0:+.3f}",  # no -0.000

@@ -189,7 +189,8 @@ def forecast_content(
 
 
 def _race_figures(found: RaceResult) -> dict[str, object]:
-    first, own = found.by_place[0], found.entrants[0]
+    first = found.entrants[0]
+    own = next(one for one in found.entrants if one.strategy == found.own)
     return {
         "R@1 on train, in the race": percent(first.recall),
         **({"R@1 on train, own strategy": percent(own.recall)} if first != own else {}),
@@ -208,7 +209,7 @@ def _race(found: RaceResult) -> dict[str, Any]:
             Cell(percent(one.scale), one.scale),
             Cell(RESULTS[one.result], style="whole"),
         ]
-        for one in found.by_place
+        for one in found.entrants
     ]
     head = ["strategy", "drift", "steps", RECALL, "scale left", "result"]
     chart = race_chart(found.race, "Race from the untrained network", start=found.start)

@@ -63,15 +63,18 @@ _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def training_transform(config: DataConfig, seed: int) -> Compose:
+def training_transform(config: Config) -> Compose:
     """The random steps that `data.augment` names, then `data.mean` and `data.std`."""
-    steps: list[Callable[..., Tensor]] = []
-    if config.augment == "paper":
-        steps += data.paper_transform(config.name, train=True).steps
-    elif config.augment not in ("none", []):
+    c, steps = config.data, list[Callable[..., Tensor]]()
+    seed = seeded(config, "augment").initial_seed()
+    if uses_features(config):  # made of samples that are transformed already
+        return Compose([], seed=seed)
+    if c.augment == "paper":
+        steps += data.paper_transform(c.name, train=True).steps
+    elif c.augment not in ("none", []):
         steps += [_images_only]
-        steps += [step for name, step in _AUGMENTATIONS.items() if name in config.augment]
-    return Compose([*steps, *_standardised(config)], seed=seed)
+        steps += [step for name, step in _AUGMENTATIONS.items() if name in c.augment]
+    return Compose([*steps, *_standardised(c)], seed=seed)
 
 
 def evaluation_transform(config: DataConfig) -> Compose | None:
@@ -204,11 +207,10 @@ def build_loss(config: Config, train: LabelledImages) -> Loss:
     return config.loss.build(_build_miner(config), size)
 
 
-def run_settings(config: Config, loss: Loss) -> RunSettings:
-    """What advice on a run depends on."""
+def run_settings(config: Config) -> RunSettings:
+    """What advice on a run depends on, but for what its loss says."""
     batch = config.batch
-    known = RunSettings.of(loss)
-    return replace(known, lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
+    return RunSettings(lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
 
 
 def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformBatchSampler:
@@ -221,14 +223,15 @@ def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformB
         if c.size > len(train):
             raise InputError("batch.size", c.size, f"at most the {len(train)} samples there are")
         return UniformBatchSampler(len(train), c.size, seed=config.seed)
-    counts = torch.bincount(train.label_index)
+    labels = train.label_index
+    counts = torch.bincount(labels)
     usable, largest = int((counts > 1).sum()), int(counts.max())
     if c.p > usable:
         raise InputError("batch.p", c.p, f"at most the {usable} classes of two samples or more")
     if c.k > largest and c.p * c.k > len(train):  # short classes repeat; repeats alone are a slip
         allowed = f"at most {largest}, the samples of the largest class"
         raise InputError("batch.k", c.k, allowed)
-    return PKSampler(train.label_index, c.p, c.k, seed=config.seed)
+    return PKSampler(labels, c.p, c.k, seed=config.seed)
 
 
 def build_optimizer(config: Config, model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import Array, ArrayLike, points
-from uncollapse._base.check import InputError
 from uncollapse._base.progress import ProgressOption
 from uncollapse.data import DataError, LabelledImages, describe
 from uncollapse.data.images import Decoding, FileSource
@@ -383,16 +382,15 @@ class GallerySearch:
         ids, there = self._ids
         whole, part = self.plan(settings)
         strangers = int((~np.isin(there[whole.gallery.numpy()], ids)).sum())
-        parts = [
+        text = (
             f"re-identification: {len(whole.queries):,} queries of {whole.identities:,} identities "
-            f"in a gallery of {len(whole.gallery):,}, same identity and camera left out",
-            *[f"{strangers:,} distractors in it"] * bool(strangers),
-            *[f"{(there == -1).sum():,} junk images left out"] * bool((there == -1).any()),
-        ]
-        if part is not None:
-            key = f"evaluate.reid_share = {settings.reid_share:g}"
-            parts.append(f"while training, {part.identities:,} of the identities ({key})")
-        return "; ".join(parts)
+            f"in a gallery of {len(whole.gallery):,}, {strangers:,} distractors in it; same "
+            f"identity and camera and {(there == -1).sum():,} junk images left out"
+        )
+        if part is None:
+            return text
+        key = f"evaluate.reid_share = {settings.reid_share:g}"
+        return f"{text}; while training, {part.identities:,} of the identities ({key})"
 
     def matched(self) -> bool:
         """Whether any query has a match under another camera."""
@@ -436,18 +434,16 @@ def find_searches(
         is_query = info.aliases.get(split, split) == "query" and "gallery" in info.splits
         if not is_query or data.cameras is None:
             continue
+        why = "no query has a match under another camera of the gallery"
         try:
             list_split(c.name, c.root, "gallery")
+            search = GallerySearch(data, load_eval_data(config, "gallery"))
+            if search.gallery.cameras is not None and search.matched():
+                searches[split] = search
+                continue
         except DataError as error:
-            why = str(error).splitlines()[0]
-            warnings.append(f"{split} is searched in itself: its gallery is not there ({why})")
-            continue
-        search = GallerySearch(data, load_eval_data(config, "gallery"))
-        if search.gallery.cameras is None or not search.matched():
-            why = "no query has a match under another camera of the gallery"
-            warnings.append(f"{split} is searched in itself: {why}")
-            continue
-        searches[split] = search
+            why = f"its gallery is not there ({str(error).splitlines()[0]})"
+        warnings.append(f"{split} is searched in itself: {why}")
     return searches, warnings
 
 
@@ -485,11 +481,9 @@ class PairCheck:
     def describe(self) -> str:
         """What is verified, in a sentence."""
         some = f" of the {self.listed:,}" * (len(self.rows) < self.listed)
-        many = f"{len(self.rows):,}{some}"
-        text = f"verification: {many} pairs of {self.source}, {int(self.same.sum()):,} the same"
-        if self.folds is not None:
-            text += f", in {len(np.unique(self.folds))} folds"
-        return text
+        folds = "" if self.folds is None else f", in {len(np.unique(self.folds))} folds"
+        same = f"{int(self.same.sum()):,} the same"
+        return f"verification: {len(self.rows):,}{some} pairs of {self.source}, {same}{folds}"
 
 
 def find_checks(
@@ -508,13 +502,8 @@ def find_checks(
         return {}, []
     pairs, checks, warnings = read_pairs(source), {}, []
     for split, data in splits.items():
-        if split in (searches or {}):
-            continue
         check = _check_of(pairs, data, source)
-        if not len(check.rows):
-            if c.pairs is not None:
-                why = f"no pair of {source} has both samples there"
-                warnings.append(f"{split} is not verified: {why}")
+        if split in (searches or {}) or (c.pairs is None and not len(check.rows)):
             continue
         try:
             verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)

@@ -7,7 +7,6 @@ import io
 import logging
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,8 +15,6 @@ from torch import nn
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import written_aside
 
-__all__ = ["Export", "ExportError", "export_onnx"]
-
 _TOLERANCE = 1e-4  # of the largest output
 
 
@@ -25,29 +22,20 @@ class ExportError(RuntimeError):
     """A network that cannot be exported, or whose export computes something else."""
 
 
-@dataclass(frozen=True)
-class Export:
-    """The file, and its largest difference from torch relative to the largest output."""
-
-    path: Path
-    difference: float
-
-
-def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> Export:
+def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> float:
     """Write `model` for samples of `shape` (any batch size), run it, and compare with torch.
 
-    The input is `images`, the output `embeddings`. Nothing is left behind when the outputs differ.
+    The input is `images`, the output `embeddings`. Returns the largest difference from torch,
+    relative to the largest output; nothing is left behind when it is too large.
     """
     if any(getattr(part, "reads_texts", False) for part in model.modules()):
         raise ExportError("only networks for images are exported to ONNX: this one reads texts")
     for package in ("onnx", "onnxscript"):
         import_extra(package, extra="onnx")
     runtime = import_extra("onnxruntime", extra="onnx")
-    target = Path(path)
     model = model.eval()
-    generator = torch.Generator().manual_seed(0)
-    samples = torch.rand(3, *shape, generator=generator)
-    with written_aside(target) as aside:
+    samples = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+    with written_aside(Path(path)) as aside:
         _write(model, samples[:2], aside)
         session = runtime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
         (output,) = session.run(["embeddings"], {"images": samples.numpy()})
@@ -57,16 +45,14 @@ def export_onnx(model: nn.Module, shape: Sequence[int], path: str | Path) -> Exp
         difference = float((torch.from_numpy(output) - truth).abs().max()) / size
         if not difference <= _TOLERANCE:
             raise ExportError(f"the exported network differs from torch by {difference:.2g}")
-    return Export(target, difference)
+    return difference
 
 
 def _write(model: nn.Module, samples: torch.Tensor, path: Path) -> None:
     # The exporter prints its stages and warns about its own internals.
-    chatter = logging.getLogger("torch.onnx")
-    level = chatter.level
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        chatter.setLevel(logging.ERROR)
         try:
             torch.onnx.export(
                 model,
@@ -81,5 +67,3 @@ def _write(model: nn.Module, samples: torch.Tensor, path: Path) -> None:
         except Exception as error:  # the exporter's errors have many types
             reason = str(error).strip().splitlines()[0]
             raise ExportError(f"this network cannot be exported to ONNX: {reason}") from error
-        finally:
-            chatter.setLevel(level)

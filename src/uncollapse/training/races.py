@@ -1,4 +1,4 @@
-"""Races of strategies inside a run: the session's own steps, on batches of its own stream."""
+"""A race before training: a run's own strategy and the adviser's, from its untrained network."""
 
 from __future__ import annotations
 
@@ -8,113 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
 from uncollapse.health import RunSettings, loop_race, strategy
 from uncollapse.health import race as races
 from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
-from uncollapse.health.figures import balanced_rows, spread
+from uncollapse.health.figures import spread
 from uncollapse.health.race import Race, RaceData, RacePlan
 from uncollapse.health.strategy import Strategy
-from uncollapse.training.assemble import as_evaluated, load_data
+from uncollapse.training.assemble import load_data
 from uncollapse.training.config import Config
-
-if TYPE_CHECKING:
-    from uncollapse.training.session import Session
-
-__all__ = ["Entrant", "RaceResult", "SessionTrial", "race_budget", "race_run", "save_race"]
-
-
-_PER_CLASS = 4  # held-out rows of a class, where there are classes enough
-_FEWEST = 48
-_BYTES = 2**30  # of batches that are kept; a longer race goes over them again
-
-Batch = tuple[Tensor, Tensor]
-
-
-class SessionTrial:
-    """A session as a race sees it; on several ranks each trains its share and judges the whole."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def batches_taken(self) -> int:
-        """How many batches the run has taken; none while it is being put together."""
-        stream = getattr(self.session, "stream", None)
-        return 0 if stream is None else int(stream.place)
-
-    def rewind(self, place: int) -> None:
-        """Take those batches again that the restored weights have not seen."""
-        self.session.go_to_batch(place)
-
-    def race_data(self, steps: int, rows: int) -> RaceData | None:
-        """The next batches of the run, and rows of its training data that are not in them."""
-        s = self.session
-        batches = self._batches(steps)
-        seen = torch.cat([batch for _, batch in batches]).numpy()
-        rng = np.random.default_rng((s.config.seed, s.step))
-        held = held_out(s.class_of.numpy(), seen, rows, rng)
-        if len(held) < _FEWEST:
-            return None
-        chosen = torch.from_numpy(held)
-        images, _ = as_evaluated(s.data, s.config)[chosen]
-        return RaceData(batches, images.to(s.device), s.class_of[chosen])
-
-    def _batches(self, steps: int) -> list[Batch]:
-        batches = [self.session.take_batch()]
-        most = max(1, _BYTES // batches[0][0].nbytes)
-        batches += [self.session.take_batch() for _ in range(min(steps, most) - 1)]
-        return batches
-
-    def copy_state(self) -> loop_race.TrainingState:
-        """Network, optimiser and what the loss learns."""
-        return loop_race.copy_state(self.session.model, self.session.optimizer, self.session.loss)
-
-    def restore(self, state: loop_race.TrainingState) -> None:
-        """Make a copy the state again."""
-        s = self.session
-        loop_race.restore_state(state, s.model, s.optimizer, s.loss)
-
-    def train(self, batch: Batch) -> None:
-        """One step, as the run makes it."""
-        self.session.train_on(*batch)
-
-    @torch.no_grad()
-    def embed(self, held: Tensor) -> Tensor:
-        """Held-out rows through the network, in blocks as large as a batch."""
-        s = self.session
-        with loop_race.eval_except_batch_norm(s.model):
-            parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
-        z = torch.cat(parts)
-        return torch.nn.functional.normalize(z, dim=1) if s.loss.normalize else z
-
-
-def held_out(ids: Array, seen: Array, most: int, rng: np.random.Generator) -> Array:
-    """At most `most` rows to judge by, several of a class, unseen ones where there are enough.
-
-    >>> rows = held_out(np.arange(40) % 8, np.arange(8), 12, np.random.default_rng(0))
-    >>> len(rows), min(rows.tolist()) >= 8, np.unique(rows % 8, return_counts=True)[1].tolist()
-    (12, True, [4, 4, 4])
-    """
-    unseen = np.setdiff1d(np.arange(len(ids)), seen)
-    counts = np.bincount(ids[unseen], minlength=int(ids.max()) + 1)
-    if counts[counts > 1].sum() < min(_FEWEST, most):  # every sample is in some batch
-        unseen = np.arange(len(ids))
-        counts = np.bincount(ids)
-    several = rng.permutation(np.flatnonzero(counts > 1))[: max(2, most // _PER_CLASS)]
-    pool = unseen[np.isin(ids[unseen], several)]
-    return pool[balanced_rows(np.unique(ids[pool], return_inverse=True)[1], most, rng)]
-
-
-# A race before training: a run's own strategy and the adviser's, from its untrained network.
+from uncollapse.training.session import Session, SessionTrial
 
 _SHARE = 0.1  # of a run's steps that a race may cost
 _BATCHES = 8  # that drift is measured on
@@ -141,38 +51,26 @@ class Entrant:
 
 @dataclass(frozen=True)
 class RaceResult:
-    """A race from a run's untrained network, and what takes part in it, the own strategy first.
+    """A race from a run's untrained network: its `own` strategy and all entrants, best first.
 
-    `start` is R@1 of the held-out rows before training.
+    Those that did not race come last, by drift. `start` is R@1 of the held-out rows before
+    training.
     """
 
     race: Race
     start: float
+    own: Strategy
     entrants: tuple[Entrant, ...]
-
-    @property
-    def own(self) -> Strategy:
-        """The run's own strategy."""
-        return self.entrants[0].strategy
 
     @property
     def winner(self) -> Strategy:
         """The strategy that won."""
-        return next(one.strategy for one in self.entrants if one.result == "wins")
+        return self.entrants[0].strategy
 
     @property
     def changes(self) -> dict[str, Any]:
         """The keys of the config that the winner changes, with its values; empty for the own."""
         return strategy.changed_keys(self.own, self.winner)
-
-    @property
-    def by_place(self) -> list[Entrant]:
-        """Best first: by steps and R@1, then those that did not race, by drift."""
-        places = list(self.race.last)
-        ran = [one for one in self.entrants if one.steps is not None]
-        idle = [one for one in self.entrants if one.steps is None]
-        ran.sort(key=lambda one: (one.result != "wins", places.index(str(one.strategy))))
-        return ran + sorted(idle, key=lambda one: one.drift)
 
     def __str__(self) -> str:
         kept = f"{self.own} wins" if self.winner == self.own else f"{self.winner} beats {self.own}"
@@ -192,8 +90,12 @@ def race_run(
     `train.steps` by default. Nothing is written, and torch's random state stays as it was.
     """
     budget = race_budget(config, steps)
+    if config.loss.wants_sample_ids:
+        # Drift is that of a batch by itself: its rows have no β of their own.
+        raise InputError("loss.beta_per", "'sample'", "'class' or 'none', for a race")
+    plain = config.with_changes({"guard": {"action": "off"}})
     with torch.random.fork_rng(devices=[]):
-        session = _session(config)
+        session = Session(plain, load_data(plain, plain.data.train_split))
         own = strategy.strategy_of(session.loss)
         modes = strategy.finer_classes(session.data)
         settings = RunSettings(k=config.batch.per_class, several_modes=modes)
@@ -220,7 +122,7 @@ def race_run(
     if race is None:
         allowed = "a split with 48 samples or more of classes that have several"
         raise InputError("data.train_split", repr(config.data.train_split), allowed)
-    return RaceResult(race, trial.start, tuple(_entrants(race, drifts, runners, trial.scales)))
+    return RaceResult(race, trial.start, own, _entrants(race, drifts, trial.scales))
 
 
 def _plan(count: int, budget: float, session: Session, fewest: int = 4) -> RacePlan | None:
@@ -242,19 +144,9 @@ def save_race(result: RaceResult, folder: Path) -> list[Path]:
     """The strategies and their last scores as CSV, in `folder`."""
     path = folder / "race.csv"
     fields = ["strategy", "drift", "steps", "recall", "scale", "result"]
-    rows = ([getattr(one, field) for field in fields] for one in result.by_place)
+    rows = ([getattr(one, field) for field in fields] for one in result.entrants)
     write_csv(path, fields, (["" if cell is None else cell for cell in row] for row in rows))
     return [path]
-
-
-def _session(config: Config) -> Session:
-    if config.loss.wants_sample_ids:
-        # Drift is that of a batch by itself: its rows have no β of their own.
-        raise InputError("loss.beta_per", "'sample'", "'class' or 'none', for a race")
-    plain = config.with_changes({"guard": {"action": "off"}})
-    from uncollapse.training.session import Session
-
-    return Session(plain, load_data(plain, plain.data.train_split))
 
 
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:
@@ -315,18 +207,20 @@ class _FirstSteps(SessionTrial):
 
 
 def _entrants(
-    race: Race, drifts: Mapping[Strategy, float], runners: Sequence[Strategy], scales: list[float]
-) -> list[Entrant]:
-    last = {
-        score.strategy: (score, scale) for score, scale in zip(race.scores, scales, strict=True)
-    }
-    entrants = []
+    race: Race, drifts: Mapping[Strategy, float], scales: Sequence[float]
+) -> tuple[Entrant, ...]:
+    """Best first: by steps and R@1, then those that did not race, by drift."""
+    scale = {score.strategy: left for score, left in zip(race.scores, scales, strict=True)}
+    ran, idle = [], []
     for entrant, value in drifts.items():
-        result = "wins" if str(entrant) == race.chosen else "out"
-        if entrant not in runners:
+        score = race.last.get(str(entrant))
+        if score is None:
             result = "shrinks" if value > NO_DRIFT else "no room"
-            entrants.append(Entrant(entrant, value, None, None, None, result))
-            continue
-        score, scale = last[str(entrant)]
-        entrants.append(Entrant(entrant, value, score.steps, score.recall, scale, result))
-    return entrants
+            idle.append(Entrant(entrant, value, None, None, None, result))
+        else:
+            result = "wins" if str(entrant) == race.chosen else "out"
+            left = scale[str(entrant)]
+            ran.append(Entrant(entrant, value, score.steps, score.recall, left, result))
+    places = list(race.last)
+    ran.sort(key=lambda one: (one.result != "wins", places.index(str(one.strategy))))
+    return (*ran, *sorted(idle, key=lambda one: one.drift))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -270,8 +269,6 @@ def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
 
 # Scores of the network before training beside those of a later one, and where these are lower.
 
-_RECALL = re.compile(r"(?:(?P<split>.+?)/)?(?P<fine>fine/)?recall@(?P<k>\d+)")
-
 
 def start_scores(run: Run) -> dict[str, float]:
     """Scores of the network before training by `split/name`, as they were measured.
@@ -296,24 +293,19 @@ def ends_below(start: Mapping[str, float], end: Mapping[str, float]) -> list[str
     ...            {"test/recall@1": 0.375, "test/recall@5": 0.6})
     ['R@1 on test ends below the network before training: 37.5 % against 49.8 %.']
     """
-    first: dict[tuple[str, str], tuple[int, str]] = {}
-    for key in end:
-        match = _RECALL.fullmatch(key)
-        if match is None or key not in start or (match["split"] or "").endswith("/share"):
-            continue
-        group = (match["split"] or "", match["fine"] or "")
-        first[group] = min(first.get(group, (int(match["k"]), key)), (int(match["k"]), key))
     sentences = []
-    for (split, fine), (k, key) in first.items():
-        if end[key] < start[key]:
-            name = f"R@{k}{' by fine labels' * bool(fine)}{f' on {split}' * bool(split)}"
-            last, before = _apart(100 * end[key], 100 * start[key])
-            message = f"ends below the network before training: {last} % against {before} %."
-            sentences.append(f"{name} {message}")
+    for group in dict.fromkeys(key.rpartition("recall@")[0] for key in end if "recall@" in key):
+        both = [key for key in end if key.startswith(f"{group}recall@") and key in start]
+        k = min((int(key.rpartition("@")[2]) for key in both), default=0)
+        key = f"{group}recall@{k}"
+        if group.endswith("share/") or not both or end[key] >= start[key]:
+            continue
+        last, first = 100 * end[key], 100 * start[key]
+        digits = next((d for d in (1, 2, 3) if f"{last:.{d}f}" != f"{first:.{d}f}"), 4)
+        fine = " by fine labels" * group.endswith("fine/")
+        split = f" on {group.removesuffix('fine/')[:-1]}" if group.removesuffix("fine/") else ""
+        sentences.append(
+            f"R@{k}{fine}{split} ends below the network before training: {last:.{digits}f} % "
+            f"against {first:.{digits}f} %."
+        )
     return sentences
-
-
-def _apart(one: float, other: float) -> tuple[str, str]:
-    """Two numbers to a tenth, or as far as tells them apart."""
-    digits = next((d for d in (1, 2, 3) if f"{one:.{d}f}" != f"{other:.{d}f}"), 4)
-    return f"{one:.{digits}f}", f"{other:.{digits}f}"

@@ -14,7 +14,6 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    ValidationInfo,
     create_model,
     field_validator,
     model_validator,

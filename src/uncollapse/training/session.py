@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.backbones.head import pooled
-from uncollapse.data import Compose, LabelledImages
+from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter
-from uncollapse.health import CollapseMonitor
+from uncollapse.health import CollapseMonitor, loop_race
+from uncollapse.health.figures import balanced_rows
 from uncollapse.health.guard import Guard, GuardEvent
+from uncollapse.health.race import RaceData
 from uncollapse.health.strategy import finer_classes
 from uncollapse.samplers.batches import SeededBatches
 from uncollapse.training import assemble, distributed
@@ -27,9 +31,8 @@ from uncollapse.training.checkpoint import Checkpoint, CheckpointError, check_co
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks
 from uncollapse.training.evaluation import evenly_spaced
-from uncollapse.training.races import SessionTrial
 
-__all__ = ["BatchStream", "Session", "endless", "first_network"]
+__all__ = ["BatchStream", "Session", "SessionTrial", "endless", "first_network"]
 
 
 class BatchStream:
@@ -127,10 +130,9 @@ class Session:
             given = f"'float16' on {self.device.type}"
             raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
         self.class_of = data.label_index
-        self.augment = _augment(config)
-        untouched = self.augment.state_dict()
-        self.shape = tuple(self.augment(replace(data, features=None)[:1][0]).shape[1:])
-        self.augment.load_state_dict(untouched)
+        sample = replace(data, features=None)[:1][0]
+        self.shape = tuple(assemble.training_transform(config)(sample).shape[1:])
+        self.augment = assemble.training_transform(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
         self.model = first_network(config, data, self.shape).to(self.device).train()
         distributed.synchronise_batch_norm(self.model, ranks)
@@ -140,8 +142,8 @@ class Session:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.train.precision == "float16"
         )
+        self.stream = self.batches_from(0)
         self.guard = None if config.guard.action == "off" else _guard(self)
-        self.stream = self._stream(place=0)
         self.step = 0
         self.best = float("-inf")
         self.log_offset = 0
@@ -195,9 +197,10 @@ class Session:
         images, rows = next(self.stream)
         return self.augment(images).to(self.device, non_blocking=True), rows
 
-    def go_to_batch(self, place: int) -> None:
-        """Let the next batch be the one after `place` batches of the run."""
-        self.stream = self._stream(place=place)
+    def batches_from(self, place: int) -> BatchStream:
+        """The batches of the run that come after `place` of them."""
+        sampler, workers = assemble.build_sampler(self.config, self.data), self.config.data.workers
+        return BatchStream(self.data, sampler, workers=workers, place=place, ranks=self.ranks)
 
     def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
         """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost.
@@ -289,7 +292,7 @@ class Session:
         torch.set_rng_state(state["torch"])
         if self.device.type == "cuda" and "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self.device)
-        self.stream = self._stream(place=state["place"])
+        self.stream = self.batches_from(state["place"])
         if self.guard is not None:
             self.guard.load_state_dict(state["guard"])
         self.step, self.best = checkpoint.step, state["best"]
@@ -328,11 +331,6 @@ class Session:
                 figures["class_diameter_ratio"] = sum(ratios) / len(ratios)
         return figures | {"lr": self.optimizer.param_groups[0]["lr"]}
 
-    def _stream(self, place: int) -> BatchStream:
-        sampler = assemble.build_sampler(self.config, self.data)
-        workers = self.config.data.workers
-        return BatchStream(self.data, sampler, workers=workers, place=place, ranks=self.ranks)
-
 
 def _guard(session: Session) -> Guard:
     c = session.config.guard
@@ -341,8 +339,7 @@ def _guard(session: Session) -> Guard:
         given = "'rescue' with loss.beta_per = 'sample'"
         raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")
     settings = replace(
-        assemble.run_settings(session.config, session.loss),
-        several_modes=finer_classes(session.data),
+        assemble.run_settings(session.config), several_modes=finer_classes(session.data)
     )
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
     return Guard(
@@ -363,8 +360,77 @@ def _finite(z: Tensor) -> bool:
     return bool(torch.isfinite(z.detach()).all())
 
 
-def _augment(config: Config) -> Compose:
-    seed = assemble.seeded(config, "augment").initial_seed()
-    if assemble.uses_features(config):  # made of samples that are transformed already
-        return Compose([], seed=seed)
-    return assemble.training_transform(config.data, seed)
+# Races of strategies inside a run: the session's own steps, on batches of its own stream.
+
+_PER_CLASS = 4  # held-out rows of a class, where there are classes enough
+_FEWEST = 48
+_BYTES = 2**30  # of batches that are kept; a longer race goes over them again
+
+
+class SessionTrial:
+    """A session as a race sees it; on several ranks each trains its share and judges the whole."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def batches_taken(self) -> int:
+        """How many batches the run has taken."""
+        return self.session.stream.place
+
+    def rewind(self, place: int) -> None:
+        """Take those batches again that the restored weights have not seen."""
+        self.session.stream = self.session.batches_from(place)
+
+    def race_data(self, steps: int, rows: int) -> RaceData | None:
+        """The next batches of the run, and rows of its training data that are not in them."""
+        s = self.session
+        batches = [s.take_batch()]
+        most = max(1, _BYTES // batches[0][0].nbytes)
+        batches += [s.take_batch() for _ in range(min(steps, most) - 1)]
+        seen = torch.cat([batch for _, batch in batches]).numpy()
+        rng = np.random.default_rng((s.config.seed, s.step))
+        held = held_out(s.class_of.numpy(), seen, rows, rng)
+        if len(held) < _FEWEST:
+            return None
+        chosen = torch.from_numpy(held)
+        images, _ = assemble.as_evaluated(s.data, s.config)[chosen]
+        return RaceData(batches, images.to(s.device), s.class_of[chosen])
+
+    def copy_state(self) -> loop_race.TrainingState:
+        """Network, optimiser and what the loss learns."""
+        return loop_race.copy_state(self.session.model, self.session.optimizer, self.session.loss)
+
+    def restore(self, state: loop_race.TrainingState) -> None:
+        """Make a copy the state again."""
+        s = self.session
+        loop_race.restore_state(state, s.model, s.optimizer, s.loss)
+
+    def train(self, batch: tuple[Tensor, Tensor]) -> None:
+        """One step, as the run makes it."""
+        self.session.train_on(*batch)
+
+    @torch.no_grad()
+    def embed(self, held: Tensor) -> Tensor:
+        """Held-out rows through the network, in blocks as large as a batch."""
+        s = self.session
+        with loop_race.eval_except_batch_norm(s.model):
+            parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
+        z = torch.cat(parts)
+        return functional.normalize(z, dim=1) if s.loss.normalize else z
+
+
+def held_out(ids: Array, seen: Array, most: int, rng: np.random.Generator) -> Array:
+    """At most `most` rows to judge by, several of a class, unseen ones where there are enough.
+
+    >>> rows = held_out(np.arange(40) % 8, np.arange(8), 12, np.random.default_rng(0))
+    >>> len(rows), min(rows.tolist()) >= 8, np.unique(rows % 8, return_counts=True)[1].tolist()
+    (12, True, [4, 4, 4])
+    """
+    unseen = np.setdiff1d(np.arange(len(ids)), seen)
+    counts = np.bincount(ids[unseen], minlength=int(ids.max()) + 1)
+    if counts[counts > 1].sum() < min(_FEWEST, most):  # every sample is in some batch
+        unseen = np.arange(len(ids))
+        counts = np.bincount(ids)
+    several = rng.permutation(np.flatnonzero(counts > 1))[: max(2, most // _PER_CLASS)]
+    pool = unseen[np.isin(ids[unseen], several)]
+    return pool[balanced_rows(np.unique(ids[pool], return_inverse=True)[1], most, rng)]
