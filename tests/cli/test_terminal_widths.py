@@ -20,8 +20,7 @@ from uncollapse.papers import Page, Table
 from uncollapse.papers._compare import Claim, Comparison, Score
 from uncollapse.sweep.grid import Plan
 from uncollapse.training import parse_config
-from uncollapse.training.predictions import forecast_run
-from uncollapse.training.races import Entrant, RaceResult
+from uncollapse.training.predictions import Entrant, RaceResult, forecast_run
 
 WIDTHS = (60, 80, 120)
 FRAME = str.maketrans(dict.fromkeys("│┃├┤┌┐└┘─━┏┓┗┛┡┩╇┳┻┼┴┬", " "))

@@ -9,7 +9,7 @@ from uncollapse.health.forecasts import Forecast, ForecastCell
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
-from uncollapse.training.races import Entrant, RaceResult
+from uncollapse.training.predictions import Entrant, RaceResult
 
 HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)
 

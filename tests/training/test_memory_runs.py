@@ -14,8 +14,7 @@ from uncollapse.mining import Miner
 from uncollapse.training import parse_config, train
 from uncollapse.training import predictions as run_forecast
 from uncollapse.training.assemble import build_loss
-from uncollapse.training.predictions import forecast_run
-from uncollapse.training.races import race_run
+from uncollapse.training.predictions import forecast_run, race_run
 from uncollapse.training.sections import LOSSES, TrainingSize
 from uncollapse.training.session import Session
 

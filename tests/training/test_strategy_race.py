@@ -11,7 +11,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import load
 from uncollapse.health.race import plan_race
 from uncollapse.training import parse_config
-from uncollapse.training.races import race_run, save_race
+from uncollapse.training.predictions import race_run, save_race
 from uncollapse.training.session import Session
 
 VALUES = {

@@ -416,7 +416,7 @@ def _evaluate_run(
             training.measure_run(run, data_root=run_options.data_root, warn=warn)
     config = run.config.with_root(run_options.data_root)
     training.keep_memory()
-    changes = {"clustering": clusters > 0, "multiplier": max(1, clusters), "reid_share": 1.0}
+    changes = {"clustering": clusters > 0, "multiplier": max(1, clusters)}
     settings = config.evaluate.model_copy(update=changes)
     network = open_network(path, run_options)
     scores: dict[str, float] = {}

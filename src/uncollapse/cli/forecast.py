@@ -19,7 +19,7 @@ from uncollapse.cli.printing import say, show
 if TYPE_CHECKING:
     from uncollapse.health import Forecast
     from uncollapse.training import Config
-    from uncollapse.training.races import RaceResult
+    from uncollapse.training.predictions import RaceResult
 
 _COLORS = {"none": "green", "some": "yellow", "high": "red"}
 _RECALL = "R@1 train"
@@ -75,8 +75,7 @@ def command(
     from uncollapse.report.forecast_page import save_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.config import better_path
-    from uncollapse.training.predictions import forecast_run, save_forecast
-    from uncollapse.training.races import race_budget, save_race
+    from uncollapse.training.predictions import forecast_run, race_budget, save_forecast, save_race
     from uncollapse.training.run import check_trusted
 
     settings = load_config(config, changes or []).with_root(data_root)
@@ -123,7 +122,7 @@ def command(
 
 def _race(settings: Config, steps: int | None) -> RaceResult:
     """Run the race and print its table."""
-    from uncollapse.training.races import race_run
+    from uncollapse.training.predictions import race_run
 
     with progress_reporter(True, "racing") as report:
         result = race_run(settings, steps=steps, progress=report)

@@ -17,7 +17,7 @@ from uncollapse.health.forecasts import DANGEROUS, Forecast
 from uncollapse.health.forecasts import ForecastCell as Shape
 from uncollapse.report.page import Cell, Page, Table
 from uncollapse.report.race_charts import RECALL, RESULTS, race_chart
-from uncollapse.training.races import RaceResult
+from uncollapse.training.predictions import RaceResult
 
 __all__ = [
     "RISKS",

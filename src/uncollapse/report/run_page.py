@@ -99,7 +99,7 @@ _NAMES = {
 }
 
 _LARGEST = 1e12  # number of steps or rows
-_GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
+_GROUPS = {"fine": "fine labels", "verification": "pairs"}
 
 
 @dataclass

@@ -221,9 +221,8 @@ def _last_figures(path: Path) -> dict[str, Any]:
             continue
         figures |= values
         keys = [k for k in values if k.endswith("recall@1") and "fine/" not in k]
-        if keys:  # of all identities, where they were looked at
-            best = min(keys, key=lambda key: "share/" in key)
-            figures["recall@1"] = f"{values[best]:.1%} {best.partition('/')[0]}"
+        if keys:
+            figures["recall@1"] = f"{values[keys[0]]:.1%} {keys[0].partition('/')[0]}"
     return figures
 
 

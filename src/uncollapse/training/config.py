@@ -38,7 +38,10 @@ _MOVED = {
     },
 }
 # Keys that are gone and, but for the rank in `mining.scope`, changed nothing by themselves.
-_GONE = {"mining.pool_steps", "mining.scope", "train.keep_memory", "train.tensorboard"}
+_GONE = {
+    *("evaluate.reid_share", "mining.pool_steps", "mining.scope"),
+    *("train.keep_memory", "train.tensorboard"),
+}
 
 
 class Config(Section):

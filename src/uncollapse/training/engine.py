@@ -268,7 +268,7 @@ class _Loop:
             self._report_step(values, last=last)
             best = False
             if session.step % c.evaluate_every == 0 or last:
-                evaluated = self._evaluate(whole=last)
+                evaluated = self._evaluate()
                 give_back_memory()
                 scores = evaluated.flat()
                 self._write(scores)
@@ -318,14 +318,14 @@ class _Loop:
 
         session.ranks.on_first(write)
 
-    def _evaluate(self, *, whole: bool) -> Evaluated:
+    def _evaluate(self) -> Evaluated:
         """Evaluate; a network that has diverged unseen by its batches is rolled back if it can."""
         session = self.session
         give_back_memory()  # kept between steps, it would add up with what comes next
         while True:
             if session.sound:
                 with contextlib.suppress(NotFiniteError):
-                    return self.measurer.evaluate(session.model, whole=whole, ranks=session.ranks)
+                    return self.measurer.evaluate(session.model, session.ranks)
             rescued = session.rescue_lost()
             if rescued is None:
                 raise self._diverged("embeddings became NaN or infinite")
@@ -336,7 +336,7 @@ class _Loop:
         """Log and measure the state before training, to compare with."""
         session, measurer = self.session, self.measurer
         settled = settled_copy(session.model, session.loss, session.config, measurer.train)
-        evaluated = measurer.evaluate(settled[0], ranks=session.ranks)
+        evaluated = measurer.evaluate(settled[0], session.ranks)
         self._write(evaluated.flat())
         for text in measurer.describe():
             self.log.write(session.step, {"event": text})
@@ -364,10 +364,7 @@ class _Loop:
 
 
 def _primary(scores: Mapping[str, float]) -> str | None:
-    """Recall@1 by labels on the first evaluation split: what `best` is judged by.
-
-    Where a share of the identities is looked at during training, it is of that share.
-    """
+    """Recall@1 by labels on the first evaluation split: what `best` is judged by."""
     return next((key for key in scores if "recall@" in key and "fine/" not in key), None)
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.check import InputError
 from uncollapse._base.progress import ProgressOption
 from uncollapse.data import DataError, LabelledImages, describe
 from uncollapse.data.images import Decoding, FileSource
@@ -35,9 +36,7 @@ __all__ = ["embed", "evaluate", "evaluate_splits", "find_checks", "find_searches
 
 RERANKED = "reranked/"  # before the names of figures after re-ranking
 VERIFICATION = "verification/"  # before the names of figures that are of pairs
-_SHARE = "share/"  # before the names of figures that are of some identities only
 _KS = (1, 5, 10)
-_LEAST = 50  # identities of a share: fewer say little, and cost little anyway
 _RATES = (1e-2, 1e-3)
 
 
@@ -74,7 +73,6 @@ def evaluate_splits(
     *,
     searches: Mapping[str, GallerySearch] | None = None,
     checks: Mapping[str, PairCheck] | None = None,
-    whole: bool = True,
     ranks: Ranks = ALONE,
     rerank: ReRanking | None = None,
     progress: ProgressOption = False,
@@ -82,11 +80,9 @@ def evaluate_splits(
     """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
 
     The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
-    and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
-    training; without `whole` of that share alone. The pairs of `checks` are verified as well:
-    `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several ranks share
-    the work, and each gets the whole. With `rerank`, whose `progress` may be shown, whole searches
-    have `reranked/recall@1`, ... as well.
+    and `mINP`. The pairs of `checks` are verified as well: `verification/eer`, ...; their samples
+    are embedded whatever `max_samples`. Several ranks share the work, and each gets the whole. With
+    `rerank`, whose `progress` may be shown, searches have `reranked/recall@1`, ... as well.
     """
     settings = settings or EvaluateConfig()
     scores: dict[str, dict[str, float]] = {}
@@ -97,7 +93,7 @@ def evaluate_splits(
             orders = [partial(search.scores, settings=settings)]
             if rerank is not None:
                 orders.append(partial(orders[0], rerank=rerank, progress=progress))
-            scores[name], embeddings[name] = _search(model, search, settings, whole, ranks, orders)
+            scores[name], embeddings[name] = _search(model, search, settings, ranks, orders)
             continue
         rows = taken = evenly_spaced(len(data), settings.max_samples)
         if check is not None:
@@ -216,34 +212,23 @@ def _search(
     model: nn.Module,
     search: GallerySearch,
     settings: EvaluateConfig,
-    whole: bool,
     ranks: Ranks,
     orders: Sequence[Callable[..., dict[str, float]]],
 ) -> tuple[dict[str, float], Tensor]:
-    """Figures of a search, those of the share first; and the embeddings of its queries.
-
-    `orders` score the whole, each in its own order.
-    """
-    every, part = search.plan(settings)
-    taken = every if whole or part is None else part
-    queries, gallery = search.queries.subset(taken.queries), search.gallery.subset(taken.gallery)
+    """Figures of a search, by each of the orders; and the embeddings of its queries."""
+    sides = search.sides(settings.max_samples)
+    queries, gallery = search.queries.subset(sides.queries), search.gallery.subset(sides.gallery)
     z = embed(model, queries, batch=settings.batch, ranks=ranks)
     ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
     _check_finite(torch.cat([z, ref_z]))
     scores: dict[str, float] = {}
-    if part is not None:
-        z_part = z[torch.searchsorted(taken.queries, part.queries)]
-        ref_part = ref_z[torch.searchsorted(taken.gallery, part.gallery)]
-        named = ranks.on_first(partial(orders[0], z_part, ref_part, part))
-        scores |= {_SHARE + name: value for name, value in named.items()}
-    if taken is every:
-        for order in orders:
-            scores |= ranks.on_first(partial(order, z, ref_z, every))
-        if settings.clustering:
-            scores |= ranks.on_first(partial(_clusters, z, queries.labels, settings.multiplier))
-        if queries.fine_labels is not None:  # of the queries among themselves
-            fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
-            scores |= {f"fine/{name}": value for name, value in fine.items()}
+    for order in orders:
+        scores |= ranks.on_first(partial(order, z, ref_z, sides))
+    if settings.clustering:
+        scores |= ranks.on_first(partial(_clusters, z, queries.labels, settings.multiplier))
+    if queries.fine_labels is not None:  # of the queries among themselves
+        fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
+        scores |= {f"fine/{name}": value for name, value in fine.items()}
     return scores, z
 
 
@@ -313,23 +298,21 @@ class GallerySearch:
     queries: LabelledImages
     gallery: LabelledImages
 
-    def sides(self, settings: EvaluateConfig, share: float = 1.0) -> Sides:
-        """Who searches whom: all of them, or a share of the identities, always the same ones.
+    def sides(self, max_samples: int | None = None) -> Sides:
+        """Who searches whom: all, or as many whole identities as `max_samples` a side has room for.
 
-        Distractors are taken in proportion. `evaluate.max_samples` bounds each of the two sides.
+        They are always the same ones. Distractors are taken in proportion.
         """
         ids, there = self._ids
         asks = np.isin(np.arange(len(ids)), searching_rows(ids))
         people = np.random.default_rng(0).permutation(np.unique(ids[asks]))
         others = np.flatnonzero((there != -1) & ~np.isin(there, people))
         count = len(people)
-        if share < 1.0:
-            count = min(count, max(_LEAST, math.ceil(share * count)))
-        if settings.max_samples is not None:
+        if max_samples is not None:
             asked = np.cumsum([np.count_nonzero(ids == person) for person in people])
             met = np.cumsum([np.count_nonzero(there == person) for person in people])
             met = met + np.arange(1, len(people) + 1) * len(others) / len(people)
-            fitting = int((np.maximum(asked, met) <= settings.max_samples).sum())
+            fitting = int((np.maximum(asked, met) <= max_samples).sum())
             count = min(count, max(fitting, min(2, len(people))))
         kept = people[:count]
         strangers = np.random.default_rng(1).permutation(others)
@@ -337,12 +320,6 @@ class GallerySearch:
         gallery = np.union1d(np.flatnonzero(np.isin(there, kept)), strangers)
         queries = np.flatnonzero(asks & np.isin(ids, kept))
         return Sides(torch.from_numpy(queries), torch.from_numpy(gallery), count)
-
-    def plan(self, settings: EvaluateConfig) -> tuple[Sides, Sides | None]:
-        """All of it, and the share that is looked at during training; None where that is all."""
-        whole = self.sides(settings)
-        part = self.sides(settings, settings.reid_share)
-        return whole, None if part.identities == whole.identities else part
 
     def scores(
         self,
@@ -380,17 +357,13 @@ class GallerySearch:
     def describe(self, settings: EvaluateConfig) -> str:
         """What is searched, in a sentence."""
         ids, there = self._ids
-        whole, part = self.plan(settings)
-        strangers = int((~np.isin(there[whole.gallery.numpy()], ids)).sum())
-        text = (
-            f"re-identification: {len(whole.queries):,} queries of {whole.identities:,} identities "
-            f"in a gallery of {len(whole.gallery):,}, {strangers:,} distractors in it; same "
+        sides = self.sides(settings.max_samples)
+        strangers = int((~np.isin(there[sides.gallery.numpy()], ids)).sum())
+        return (
+            f"re-identification: {len(sides.queries):,} queries of {sides.identities:,} identities "
+            f"in a gallery of {len(sides.gallery):,}, {strangers:,} distractors in it; same "
             f"identity and camera and {(there == -1).sum():,} junk images left out"
         )
-        if part is None:
-            return text
-        key = f"evaluate.reid_share = {settings.reid_share:g}"
-        return f"{text}; while training, {part.identities:,} of the identities ({key})"
 
     def matched(self) -> bool:
         """Whether any query has a match under another camera."""

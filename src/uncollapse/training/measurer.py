@@ -230,9 +230,7 @@ class Measurer:
         checks, unchecked = evaluation.find_checks(config, splits, searches)
         return cls(folder, config, train, splits, searches, checks), [*unsearched, *unchecked]
 
-    def evaluate(
-        self, network: nn.Module, *, whole: bool = True, ranks: Ranks = ALONE
-    ) -> Evaluated:
+    def evaluate(self, network: nn.Module, ranks: Ranks = ALONE) -> Evaluated:
         """`evaluate_splits` of the evaluation splits."""
         return evaluation.evaluate_splits(
             network,
@@ -240,7 +238,6 @@ class Measurer:
             self.config.evaluate,
             searches=self.searches,
             checks=self.checks,
-            whole=whole,
             ranks=ranks,
         )
 

@@ -298,7 +298,7 @@ def ends_below(start: Mapping[str, float], end: Mapping[str, float]) -> list[str
         both = [key for key in end if key.startswith(f"{group}recall@") and key in start]
         k = min((int(key.rpartition("@")[2]) for key in both), default=0)
         key = f"{group}recall@{k}"
-        if group.endswith("share/") or not both or end[key] >= start[key]:
+        if not both or end[key] >= start[key]:
             continue
         last, first = 100 * end[key], 100 * start[key]
         digits = next((d for d in (1, 2, 3) if f"{last:.{d}f}" != f"{first:.{d}f}"), 4)

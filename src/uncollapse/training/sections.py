@@ -238,15 +238,13 @@ class OptimizerConfig(Section):
 class EvaluateConfig(Section):
     """`[evaluate]`: what is measured on each evaluation split.
 
-    Queries that search a gallery with cameras are judged by re-identification: by all identities
-    before and after training, on the way by the share `reid_share` of them.
+    Queries that search a gallery with cameras are judged by re-identification.
     """
 
     ks: list[Annotated[int, Field(ge=1)]] = Field([1, 2, 4, 8], min_length=1)
     clustering: bool = False
     multiplier: int = Field(1, ge=1)
     max_samples: int | None = Field(None, ge=2)
-    reid_share: float = Field(0.1, gt=0, le=1)
     batch: int = Field(256, ge=1)
 
 
