@@ -70,7 +70,6 @@ SLOW = {
     "tests/training/test_distributed_torchrun.py",
     "tests/training/test_divergence.py",
     "tests/training/test_engine.py",
-    "tests/training/test_export.py",
     "tests/training/test_gallery_search.py",
     "tests/training/test_measurer.py",
     "tests/training/test_sample_transforms.py::"

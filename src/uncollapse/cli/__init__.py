@@ -54,7 +54,6 @@ for _name, _function, _panel in (
     ("report", report.command, _RUNS),
     ("embed", embed.embed_command, _USE),
     ("search", search.search_command, _USE),
-    ("export", embed.export_command, _USE),
     ("datasets", datasets.command, _USE),
     ("reproduce", reproduce.command, _USE),
 ):

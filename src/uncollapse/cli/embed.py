@@ -1,4 +1,4 @@
-"""`uncollapse embed` and `uncollapse export`: a trained run put to use."""
+"""`uncollapse embed`: a trained run put to use."""
 
 from __future__ import annotations
 
@@ -68,23 +68,6 @@ def embed_command(
     start = None if source.origin is None else source.origin.start
     scale = "" if start is None else f"; reference: {start}"
     say(f"wrote {len(data):,} embeddings to {path}: {network.about}{scale}")
-
-
-def export_command(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
-    best: options.BestOption = False,
-    trust: options.TrustOption = False,
-) -> None:
-    """Export the network to ONNX, and check that it computes the same."""
-    network = open_network(run, options.RunOptions(best=best, trust=trust))
-    from uncollapse.training.export import ExportError, export_onnx
-
-    if network.on_texts:
-        raise ExportError(f"{run} is a run on texts: only networks for images are exported to ONNX")
-    difference = export_onnx(network.model, network.shape, out)
-    same = f"its outputs differ from torch's by {difference:.1e}"
-    say(f"wrote {out}: {network.about}; {same}")
 
 
 @dataclass(frozen=True)
