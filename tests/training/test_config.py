@@ -5,7 +5,7 @@ import pytest
 import tomlkit
 
 from uncollapse.mining import FalseNegatives, Miner
-from uncollapse.training.config import load_config, parse_config
+from uncollapse.training.config import load_config, parse_config, with_new_names
 from uncollapse.training.sections import (
     LOSSES,
     FalseNegativesConfig,
@@ -31,6 +31,7 @@ def test_a_config_survives_the_way_to_toml_and_back(values, tmp_path):
     file.write_text(config.to_toml())
     assert load_config(file) == config
     assert load_config(file).to_toml() == config.to_toml()
+    assert parse_config(with_new_names(config.to_values())) == config
 
 
 def test_another_loss_can_be_asked_of_a_written_config(tmp_path):

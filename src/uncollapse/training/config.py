@@ -155,7 +155,7 @@ def dotted(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        inner = isinstance(value, Mapping)
+        inner = isinstance(value, Mapping) and value  # an empty section stays one
         flat |= dotted(value, f"{above}{key}.") if inner else {f"{above}{key}": value}
     return flat
 
