@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn.metrics import average_precision_score
@@ -69,7 +69,6 @@ def test_every_metric_equals_the_float64_loop(kind, dtype, engine, retrieval_ora
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.integers(2, 40),
@@ -378,5 +377,5 @@ def test_bad_input_names_the_argument_the_value_and_what_is_allowed(change, mess
 def test_nan_rows_are_named():
     x = np.zeros((9, 2))
     x[[2, 5], 1] = np.nan
-    with pytest.raises(InputError, match="NaN or infinity in rows 2, 5"):
+    with pytest.raises(InputError, match="NaN or infinity in row 2 and 1 more"):
         retrieval(x, np.arange(9) % 3)

@@ -16,8 +16,8 @@ from PIL import Image
 from uncollapse import backbones, data
 from uncollapse._base.check import InputError
 from uncollapse.report import run_report, write_report
-from uncollapse.report.run_page import Snapshot, read_history, take_snapshot
-from uncollapse.training import Run, parse_config, train
+from uncollapse.report.run_page import read_history, take_snapshot
+from uncollapse.training import NotMeasuredError, Run, parse_config, train
 from uncollapse.training.assemble import build_model
 from uncollapse.training.measures import write_measures
 
@@ -162,15 +162,16 @@ def test_runs_of_the_same_name_are_told_apart(easy_run: Run, tmp_path: Path):
 
 def test_the_map_before_training_is_that_of_the_networks_first_weights(easy_run: Run):
     found = take_snapshot(easy_run, "test")
-    assert isinstance(found, Snapshot)
+    rows = easy_run.rows("after", "test").rows
     first = build_model(easy_run.config, easy_run.sample_shape).eval()
     with torch.no_grad():
-        expected = first(data.load("digits", split="test")[found.rows.rows][0])
+        expected = first(data.load("digits", split="test")[rows][0])
     torch.testing.assert_close(found.before, expected)
     assert not torch.equal(found.after, found.before)
     assert found.health.relative_diameter is not None
     assert found.sampled == "all 599 samples of test"
-    assert isinstance(take_snapshot(easy_run, "train"), str)
+    with pytest.raises(NotMeasuredError, match="train"):
+        take_snapshot(easy_run, "train")
 
 
 def test_no_run_and_no_such_run_are_clear_errors(tmp_path: Path):

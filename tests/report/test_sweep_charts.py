@@ -2,49 +2,48 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from uncollapse._base.check import InputError
 from uncollapse.charts import svg
 from uncollapse.charts.marks import Points, Polyline, Text
-from uncollapse.report.sweep_page import RunPoint, diameter_chart, rate_chart
-from uncollapse.sweep.results import wilson
+from uncollapse.metrics.intervals import wilson_interval
+from uncollapse.report.sweep_page import Facet, Point, diameter_chart, rate_chart
 
 
 @given(st.integers(1, 60), st.data())
-@settings(max_examples=40, deadline=None)
 def test_wilsons_interval_is_where_the_score_test_just_accepts(total, data):
     count = data.draw(st.integers(0, total))
-    rate = wilson(count, total)
+    rate = wilson_interval(count / total, total)
 
     def score(p):  # (share - p)² = z² p (1 - p) / n at both ends
-        return (rate.share - p) ** 2 - 1.959963984540054**2 * p * (1 - p) / total
+        return (rate.value - p) ** 2 - 1.959963984540054**2 * p * (1 - p) / total
 
-    low = 0.0 if count == 0 else optimize.brentq(score, 0.0, rate.share - 1e-9)
-    high = 1.0 if count == total else optimize.brentq(score, rate.share + 1e-9, 1.0)
+    low = 0.0 if count == 0 else optimize.brentq(score, 0.0, rate.value - 1e-9)
+    high = 1.0 if count == total else optimize.brentq(score, rate.value + 1e-9, 1.0)
     assert math.isclose(rate.low, low, abs_tol=1e-9)
     assert math.isclose(rate.high, high, abs_tol=1e-9)
 
 
-def test_wilson_refuses_more_than_all():
-    with pytest.raises(InputError, match="at most 3"):
-        wilson(4, 3)
+def point(x, size, bound=None, group="", *, start=2.0, collapsed=False):
+    row = {"diameter": size, "diameter_init": start, "bound": bound, "collapsed": collapsed}
+    return Point(x, row, group)
 
 
 def runs():
     sizes = np.geomspace(2.0, 1e-4, 6)
-    return [
-        RunPoint(2.0**i, float(size), 2.0, 0.02, size < 0.02, 1.0 - 0.3 * i, f"P = {i % 2}")
+    points = [
+        point(2.0**i, float(size), 1.0 - 0.3 * i, f"P = {i % 2}", collapsed=bool(size < 0.02))
         for i, size in enumerate(sizes)
     ]
+    return Facet("batch size", "", points)
 
 
 def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
-    chart = diameter_chart("Diameter", runs(), x_label="batch size")
+    chart = diameter_chart(runs())
     crosses = [m for m in chart.marks if isinstance(m, Points) and m.kind == "cross"]
-    assert len(crosses) == sum(run.collapsed for run in runs())
+    assert len(crosses) == sum(run.row["collapsed"] for run in runs().points)
     assert all(cross.colour == "bad" for cross in crosses)
     assert "says nothing (is at most 0) at 2 of 6 batch sizes" in chart.note
     assert "logarithmic scale" in chart.note
@@ -53,8 +52,8 @@ def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
 
 
 def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
-    near = [RunPoint(x, 1.0 + 0.1 * x, 1.0, 0.01, False, None) for x in (1.0, 2.0)]
-    chart = diameter_chart("Diameter", near, x_label="margin")
+    near = [point(x, 1.0 + 0.1 * x, start=1.0) for x in (1.0, 2.0)]
+    chart = diameter_chart(Facet("margin", "", near))
     assert "logarithmic" not in chart.note
     assert "bound (17)" not in [entry.name for entry in chart.legend]
     assert "0" in [m.text for m in chart.marks if isinstance(m, Text)]
@@ -63,8 +62,8 @@ def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
 @pytest.mark.parametrize(
     "chart",
     [
-        diameter_chart("A & B", runs(), x_label="batch size"),
-        rate_chart("Rate", {2: wilson(0, 3), 4: wilson(2, 3)}, x_label="dimension"),
+        diameter_chart(Facet("batch size", "A & B", runs().points)),
+        rate_chart(Facet("dimension", "", [point(2, 1.0), point(4, 1.0), point(4, 0.0)])),
     ],
 )
 def test_a_picture_stands_alone_as_well_formed_svg(chart):

@@ -16,6 +16,8 @@ from uncollapse.training.manifest import record_files
 from uncollapse.training.measurer import measure_run
 from uncollapse.training.run import check_trusted
 
+pytestmark = pytest.mark.slow
+
 MODULE = """
 from pathlib import Path
 from torch import nn

@@ -212,7 +212,7 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
 
 def _ids_of(predictions: ArrayLike, layout: ClassLayout) -> Array:
     """Class numbers of the predictions; -1 for a class that no row has."""
-    given = label_array(predictions, layout.size, "predictions")
+    given = label_array(predictions, len(layout.ids), "predictions")
     numbers = {label: i for i, label in enumerate(layout.classes.tolist())}
     ids = np.array([numbers.get(label, -1) for label in given.tolist()])
     if (ids < 0).all():

@@ -5,32 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from uncollapse._base.check import visible
 from uncollapse._base.files import write_text
-from uncollapse._base.table import Cell, Table, number, percent, shown
+from uncollapse._base.table import shown
 from uncollapse._version import __version__
 from uncollapse.charts.marks import css_variables
 
-__all__ = [
-    "Cell",
-    "Page",
-    "Table",
-    "VerdictText",
-    "fill",
-    "shown",
-    "verdict_cell",
-    "verdict_text",
-]
-
+__all__ = ["Page"]
 
 _LONG = 20  # characters of a name that may have to be broken
 _JOINT = re.compile(r"([,/_])(?=\w)")
@@ -40,43 +30,33 @@ _JOINT = re.compile(r"([,/_])(?=\w)")
 class Page:
     """A template of `report/templates` and what it shows; `save` writes one HTML file.
 
-    >>> page = Page("page.html.j2", {"title": "Two runs", "lead": "digits, 200 steps"})
-    >>> page.add("Remarks", "1 < 2")
-    >>> text = page.render()
-    >>> "<h1>Two runs</h1>" in text, "<p>1 &lt; 2</p>" in text
+    A name that the template uses and `content` lacks is an error.
+
+    >>> page = Page("page.html.j2", {"title": "Two runs", "lead": "1 < 2"})
+    >>> "<h1>Two runs</h1>" in page.render(), "1 &lt; 2" in page.render()
     (True, True)
     """
 
     template: str
     content: Mapping[str, Any]
-    added: list[dict[str, object]] = field(default_factory=list)
-
-    def add(self, title: str, body: object) -> None:
-        """Append a section; `body` is text, or an object with `__html__`, such as a chart."""
-        self.added.append({"title": title, "body": body})
 
     def render(self) -> str:
         """The whole document."""
-        return fill(self.template, {"lead": "", **self.content, "added": self.added})
+        # Sections enter themselves in `contents` as they are drawn; the links are written from it.
+        template = _environment().get_template(self.template)
+        return template.render({"lead": "", **self.content}, contents=[], version=__version__)
 
     def save(self, path: str | Path) -> Path:
         """Write the page; a reader never sees a part of it. Returns the path."""
-        target = Path(path)
-        write_text(target, self.render())
-        return target
-
-
-def fill(template: str, content: Mapping[str, Any]) -> str:
-    """The text of a template; a name that it uses and `content` lacks is an error."""
-    # Sections enter themselves in `contents` as they are drawn; the links are written from it.
-    return _environment().get_template(template).render(content, contents=[], version=__version__)
+        write_text(Path(path), self.render())
+        return Path(path)
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("uncollapse.report"),
-        autoescape=lambda name: name is None or name.endswith(".html.j2"),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -87,13 +67,7 @@ def _environment() -> Environment:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals["theme"] = css_variables()
     environment.globals["script_hash"] = f"sha256-{digest}"
-    environment.filters |= {
-        "number": number,
-        "percent": percent,
-        "shown": shown,
-        "markdown": _markdown,
-        "breakable": _breakable,
-    }
+    environment.filters |= {"shown": shown, "breakable": _breakable}
     return environment
 
 
@@ -107,102 +81,3 @@ def _breakable(value: object) -> object:
     if not isinstance(value, str) or len(value) < _LONG or hasattr(value, "__html__"):
         return value
     return Markup(_JOINT.sub(r"\1<wbr>", str(escape(_shown_text(value)))))  # escaped before
-
-
-def _markdown(value: object) -> str:
-    """Text for a cell of a Markdown table."""
-    text = " ".join(str(value).split())
-    for sign in "\\|`<*_[":
-        text = text.replace(sign, f"\\{sign}")
-    return text
-
-
-# What a page says about each verdict: a headline, and what it means; the adviser adds a cure.
-
-
-class VerdictText(NamedTuple):
-    """How a verdict is shown: a glyph, a tone of the page, a headline, and what it means."""
-
-    glyph: str
-    tone: str
-    headline: str
-    helps: str
-
-
-_TEXTS = {
-    "healthy": VerdictText("✓", "good", "Healthy: no collapse found", ""),
-    "shrinking": VerdictText(
-        "▼",
-        "warn",
-        "Shrinking: the embedding is losing its scale",
-        "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
-    ),
-    "network-collapse": VerdictText(
-        "✗",
-        "bad",
-        "Network collapse: all embeddings have gone to one point",
-        "Hard positives with hard negatives pull all embeddings together.",
-    ),
-    "class-collapse": VerdictText(
-        "✗",
-        "bad",
-        "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
-        "towards the nearest one of its class, so that a class can keep several modes.",
-    ),
-    "dimensional-collapse": VerdictText(
-        "✗",
-        "bad",
-        "Dimensional collapse: few of the axes are used",
-        "A smaller embedding dimension would hold the same information.",
-    ),
-    "diverging": VerdictText(
-        "✗",
-        "bad",
-        "Diverging: the embedding grows without bound",
-        "",
-    ),
-    "cone": VerdictText(
-        "✗",
-        "bad",
-        "Cone: all embeddings point nearly the same way",
-        "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
-        "search time, subtract the mean of the embeddings from each, and from each query, before "
-        "cosines are taken. Compared by Euclidean distance, rows that are not normalised lose "
-        "nothing by it.",
-    ),
-    "uninformative": VerdictText(
-        "✗",
-        "bad",
-        "Uninformative: neighbours share labels no more often than chance",
-        "The embedding may have its scale and its axes, but it says nothing about these labels. "
-        "What to check: that labels and rows are in the same order, that the network was trained "
-        "(and its weights loaded), that the labels are what it was trained for.",
-    ),
-}
-_MERGED = "Class collapse: the modes inside classes have merged"
-_UNKNOWN = VerdictText("?", "none", "Not judged", "")
-
-
-def verdict_text(verdict: str | None, reasons: Sequence[str] = ()) -> VerdictText:
-    """The texts of a verdict; None or an unknown one is not judged.
-
-    Of the two kinds of class collapse the deciding reason, the first, says which it is.
-
-    >>> verdict_text("healthy").headline
-    'Healthy: no collapse found'
-    """
-    found = _TEXTS.get(verdict or "", _UNKNOWN)
-    if verdict == "class-collapse" and reasons and "nearly points" not in reasons[0]:
-        return found._replace(headline=_MERGED)
-    return found
-
-
-def verdict_cell(verdict: str | None) -> Cell:
-    """A verdict in a table: glyph and word.
-
-    >>> verdict_cell("healthy")
-    Cell(text='✓ healthy', value=None, note='', style='badge good')
-    """
-    found = verdict_text(verdict)
-    return Cell(f"{found.glyph} {verdict or 'not judged'}", style=f"badge {found.tone}")

@@ -39,7 +39,7 @@ _MOVED = {
 }
 # Keys that are gone and, but for the rank in `mining.scope`, changed nothing by themselves.
 _GONE = {
-    *("evaluate.reid_share", "mining.pool_steps", "mining.scope"),
+    *("evaluate.reid_share", "guard.probation", "mining.pool_steps", "mining.scope"),
     *("train.keep_memory", "train.tensorboard"),
 }
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.health import RunSettings, loop_race, strategy
+from uncollapse.health import RunSettings, strategy
 from uncollapse.health import race as races
 from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
 from uncollapse.health.figures import spread
@@ -213,7 +213,7 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
     """
     batches = [session.take_batch() for _ in range(_BATCHES)]
     embedded = []
-    with torch.no_grad(), loop_race.eval_except_batch_norm(session.model):
+    with torch.no_grad(), races.eval_except_batch_norm(session.model):
         for images, rows in batches:
             z = session.forward(images).float()
             z = functional.normalize(z, dim=1) if session.loss.normalize else z

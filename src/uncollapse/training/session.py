@@ -20,7 +20,8 @@ from uncollapse.backbones import Embedder
 from uncollapse.backbones.head import pooled
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter
-from uncollapse.health import CollapseMonitor, loop_race
+from uncollapse.health import CollapseMonitor
+from uncollapse.health import race as races
 from uncollapse.health.figures import balanced_rows
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.race import RaceData
@@ -349,7 +350,6 @@ def _guard(session: Session) -> Guard:
         monitor,
         action=c.action,
         tolerance=c.tolerance,
-        probation=c.probation,
         steps=session.config.train.steps,
         race=c.race,
         trial=SessionTrial(session),
@@ -396,14 +396,14 @@ class SessionTrial:
         images, _ = assemble.as_evaluated(s.data, s.config)[chosen]
         return RaceData(batches, images.to(s.device), s.class_of[chosen])
 
-    def copy_state(self) -> loop_race.TrainingState:
+    def copy_state(self) -> dict[str, Any]:
         """Network, optimiser and what the loss learns."""
-        return loop_race.copy_state(self.session.model, self.session.optimizer, self.session.loss)
+        return races.copy_state(self.session.model, self.session.optimizer, self.session.loss)
 
-    def restore(self, state: loop_race.TrainingState) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Make a copy the state again."""
         s = self.session
-        loop_race.restore_state(state, s.model, s.optimizer, s.loss)
+        races.restore_state(state, s.model, s.optimizer, s.loss)
 
     def train(self, batch: tuple[Tensor, Tensor]) -> None:
         """One step, as the run makes it."""
@@ -413,7 +413,7 @@ class SessionTrial:
     def embed(self, held: Tensor) -> Tensor:
         """Held-out rows through the network, in blocks as large as a batch."""
         s = self.session
-        with loop_race.eval_except_batch_norm(s.model):
+        with races.eval_except_batch_norm(s.model):
             parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
         z = torch.cat(parts)
         return functional.normalize(z, dim=1) if s.loss.normalize else z
