@@ -158,6 +158,7 @@ def test_each_walk_crosses_eight_files_at_most(without):
     assert walked(*["--without-kernels"] * without).count("files (at most 8)") == 3
 
 
+@pytest.mark.slow
 def test_a_jpeg_crosses_few_files_on_its_way_to_a_page():
     """Training crosses 70 files at most, the page 30; a session changes package 30 times."""
     assert walked("jpeg").count("files (at most") == 3
