@@ -205,25 +205,20 @@ def check_same(before: Config, now: Config) -> None:
             raise InputError(key, given, "the run's own value when resuming")
 
 
-def check_config(checkpoint: Checkpoint, config: Config, *, looking: bool = False) -> list[str]:
+def check_config(checkpoint: Checkpoint, config: Config, *, looking: bool = False) -> None:
     """Raise `CheckpointError` for a checkpoint that was made with another config.
 
-    Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are refused too
-    with `looking`; without, a line about each is returned. Keys that only one of the two has are of
-    another version, and are not compared.
+    Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are compared with
+    `looking` alone. Keys that only one of the two has are of another version, and are not compared.
     """
-    values, lines = config.flat(), []
+    values = config.flat()
     for key, old in checkpoint.state.get("config", {}).items():
-        if key not in values or key in _MAY_CHANGE or old == values[key]:
-            continue
-        made = f"was made with {key} = {old!r}, where"
-        if looking or not key.startswith(_OF_LOOKING):
+        skipped = key in _MAY_CHANGE or (key.startswith(_OF_LOOKING) and not looking)
+        if key in values and not skipped and old != values[key]:
             raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} is of another run: it {made} the config "
-                f"says {values[key]!r}"
+                f"the checkpoint of step {checkpoint.step} is of another run: it was made with "
+                f"{key} = {old!r}, where the config says {values[key]!r}"
             )
-        lines.append(f"the run {made} config.toml says {values[key]!r}")
-    return lines
 
 
 def check_tensors(step: int, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

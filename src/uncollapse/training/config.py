@@ -273,7 +273,7 @@ class WrongKeysError(InputError):
 
 def explain(error: ValidationError, config: type[BaseModel]) -> InputError:
     """Each wrong key with its path, what was given, what is allowed and what may be meant."""
-    errors = [_explained(one, config) for one in error.errors(include_url=False)]
+    errors = [_explained(wrong, config) for wrong in error.errors(include_url=False)]
     return errors[0] if len(errors) == 1 else WrongKeysError(errors)
 
 

@@ -335,11 +335,10 @@ class SharedBatchNorm(_BatchNorm):
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
         if self.running_mean is None or self.running_var is None:
             return
-        factor = self.momentum or 0.0
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                factor = 1.0 / float(self.num_batches_tracked)
+        assert self.num_batches_tracked is not None  # kept where the others are
+        self.num_batches_tracked.add_(1)
+        count = float(self.num_batches_tracked)
+        factor = 1.0 / count if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean), factor)
         self.running_var.lerp_(variance.to(self.running_var), factor)
 

@@ -109,11 +109,11 @@ def _train(
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     session = Session(config, load_data(config, config.data.train_split), ranks)
-    measurer, notes = Measurer.of(run.path, config, as_evaluated(session.data, config))
+    measurer = Measurer(run.path, config, as_evaluated(session.data, config))
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
     with requests_to_stop(patient=ranks.size > 1) as asked, ExitStack() as shown:
-        notes = [*warnings, *notes, *_restore(session, run, measurer)]
+        notes = [*warnings, *measurer.notes, *_restore(session, run, measurer)]
         bar = ProgressLine(run.path.name, config.train.steps, console, start=session.step)
         line = shown.enter_context(bar)
         for name, data in _splits(session, measurer).items():

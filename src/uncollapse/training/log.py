@@ -91,7 +91,7 @@ def _open_loggers(folder: Path, config: Config) -> list[Logger]:
     except DamagedFileError:
         known = {}
     loggers = {name: open_logger(name, folder, run_id=known.get(name)) for name in names}
-    ids = {name: one.run_id for name, one in loggers.items() if one.run_id is not None}
+    ids = {name: logger.run_id for name, logger in loggers.items() if logger.run_id is not None}
     if ids:
         write_json(file, {**known, **ids})
     return list(loggers.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from uncollapse.training import measures as files
 from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data, run_settings
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, SharedBatchNorm
-from uncollapse.training.evaluation import Evaluated, GallerySearch, PairCheck
+from uncollapse.training.evaluation import Evaluated
 from uncollapse.training.measures import BatchFigures, Measures, Moment, NotMeasuredError, Samples
 from uncollapse.training.run import Run, check_trusted, warn_user
 from uncollapse.training.session import endless, first_network
@@ -205,30 +205,17 @@ class Measurer:
 
     `train` is the training split and `evaluated` the evaluation splits, as they are evaluated;
     `searches` are those that are queries, with their gallery, and `checks` those with pairs to
-    verify. Without an evaluation split, `train` stands in.
+    verify. Without an evaluation split, `train` stands in. `notes` are what a user should know.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        config: Config,
-        train: LabelledImages,
-        evaluated: Mapping[str, LabelledImages],
-        searches: Mapping[str, GallerySearch] | None = None,
-        checks: Mapping[str, PairCheck] | None = None,
-    ) -> None:
-        self.folder, self.config, self.train, self.evaluated = folder, config, train, evaluated
-        self.searches, self.checks = dict(searches or {}), dict(checks or {})
-        self.splits = dict(evaluated) or {config.data.train_split: train}
+    def __init__(self, folder: Path, config: Config, train: LabelledImages) -> None:
+        self.folder, self.config, self.train = folder, config, train
+        self.evaluated = {name: load_eval_data(config, name) for name in config.data.eval_splits}
+        self.searches, unsearched = evaluation.find_searches(config, self.evaluated)
+        self.checks, unchecked = evaluation.find_checks(config, self.evaluated, self.searches)
+        self.notes = [*unsearched, *unchecked]
+        self.splits = self.evaluated or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
-
-    @classmethod
-    def of(cls, folder: Path, config: Config, train: LabelledImages) -> tuple[Measurer, list[str]]:
-        """With the config's evaluation splits; and what a user should know of them."""
-        splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
-        searches, unsearched = evaluation.find_searches(config, splits)
-        checks, unchecked = evaluation.find_checks(config, splits, searches)
-        return cls(folder, config, train, splits, searches, checks), [*unsearched, *unchecked]
 
     def evaluate(self, network: nn.Module, ranks: Ranks = ALONE) -> Evaluated:
         """`evaluate_splits` of the evaluation splits."""
@@ -244,8 +231,9 @@ class Measurer:
     def describe(self) -> list[str]:
         """What is searched and what is verified, in a sentence each."""
         settings = self.config.evaluate
-        searched = [f"{split}: {one.describe(settings)}" for split, one in self.searches.items()]
-        return searched + [f"{split}: {one.describe()}" for split, one in self.checks.items()]
+        searches, checks = self.searches.items(), self.checks.items()
+        searched = [f"{split}: {search.describe(settings)}" for split, search in searches]
+        return searched + [f"{split}: {check.describe()}" for split, check in checks]
 
     def known(self) -> Measures | None:
         """What was measured before this."""
@@ -387,9 +375,9 @@ def measure_run(
     config = run.config.with_root(data_root)
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    measurer, notes = Measurer.of(run.path, config, train)
+    measurer = Measurer(run.path, config, train)
     chosen = run.choose()
-    for text in filter(None, [*chosen.warnings, *notes, measurer.drop_damaged()]):
+    for text in filter(None, [*chosen.warnings, *measurer.notes, measurer.drop_damaged()]):
         warn(text)
     if measurer.known() is None:
         measurer.rebuild_before(chosen.checkpoint.state["shape"])

@@ -157,33 +157,30 @@ def race_run(
         modes = strategy.finer_classes(session.data)
         settings = RunSettings(k=config.batch.per_class, several_modes=modes)
         ranked = strategy.rank_strategies(own, settings)
-        others = [one for one in ranked if one.lr_factor == 1.0]
+        others = [other for other in ranked if other.lr_factor == 1.0]
         if not others:
             given = f"{config.loss.name!r} without mining"
             raise InputError("loss.name", given, "a loss whose mining or form has alternatives")
         drifts = _drifts(session, (own, *others))
-        safe = [one for one in others if drifts[one] <= NO_DRIFT]
+        safe = [other for other in others if drifts[other] <= NO_DRIFT]
         if not safe:
             given = f"none of {len(others)} alternatives"
             raise InputError("--race", given, "an alternative that does not shrink the embedding")
-        plan = _plan(len(safe) + 1, budget, session, fewest=_SURE)
+        size = session.batch_size
+        plan = races.plan_race(len(safe) + 1, budget, size, most=len(safe) + 1, fewest=_SURE)
         if plan is None or plan.strategies <= len(safe):  # no room for all of them to show anything
             safe = strategy.contenders(own, safe)
-            plan = _plan(len(safe) + 1, budget, session)
+            plan = races.plan_race(len(safe) + 1, budget, size, most=len(safe) + 1)
         assert plan is not None  # two have room
         some = safe[: plan.strategies - 1]
         runners = [own, *some] if drifts[own] <= NO_DRIFT else [*some, own]
         trial = _FirstSteps(session, plan, progress)
         apply = partial(strategy.apply_strategy, session.loss)
-        race = races.run_race(trial, runners, apply, plan, session.batch_size)
+        race = races.run_race(trial, runners, apply, plan, size)
     if race is None:
         allowed = "a split with 48 samples or more of classes that have several"
         raise InputError("data.train_split", repr(config.data.train_split), allowed)
     return RaceResult(race, trial.start, own, _entrants(race, drifts, trial.scales))
-
-
-def _plan(count: int, budget: float, session: Session, fewest: int = 4) -> RacePlan | None:
-    return races.plan_race(count, budget, session.batch_size, most=count, fewest=fewest)
 
 
 def race_budget(config: Config, steps: int | None = None) -> int:
@@ -201,7 +198,7 @@ def save_race(result: RaceResult, folder: Path) -> list[Path]:
     """The strategies and their last scores as CSV, in `folder`."""
     path = folder / "race.csv"
     fields = ["strategy", "drift", "steps", "recall", "scale", "result"]
-    rows = ([getattr(one, field) for field in fields] for one in result.entrants)
+    rows = ([getattr(entrant, field) for field in fields] for entrant in result.entrants)
     write_csv(path, fields, (["" if cell is None else cell for cell in row] for row in rows))
     return [path]
 
@@ -221,9 +218,9 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
     unit = has_unit_rows(embedded[0][0])
     drifts = {}
     with strategy.left_alone(session.loss, strategies[0]), filled_memories(session.loss, embedded):
-        for one in strategies:
-            strategy.apply_strategy(session.loss, one)
-            drifts[one] = drift(session.loss, embedded, normalize=unit).value
+        for entrant in strategies:
+            strategy.apply_strategy(session.loss, entrant)
+            drifts[entrant] = drift(session.loss, embedded, normalize=unit).value
     return drifts
 
 
@@ -279,5 +276,5 @@ def _entrants(
             left = scale[str(entrant)]
             ran.append(Entrant(entrant, value, score.steps, score.recall, left, result))
     places = list(race.last)
-    ran.sort(key=lambda one: (one.result != "wins", places.index(str(one.strategy))))
-    return (*ran, *sorted(idle, key=lambda one: one.drift))
+    ran.sort(key=lambda runner: (runner.result != "wins", places.index(str(runner.strategy))))
+    return (*ran, *sorted(idle, key=lambda entrant: entrant.drift))

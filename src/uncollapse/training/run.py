@@ -30,7 +30,6 @@ _CONFIG_REMEDY = (
     "put the run's own back, or delete it: uncollapse train CONFIG --resume then writes it again, "
     "if the checkpoints were made with that config"
 )
-_SUMMARY = {"status": str, "step": int, "metrics": dict}
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +117,6 @@ class Run:
         try:
             Manifest.read(self.path).check(path.name)
             values: dict[str, Any] = read_json(path)
-            wrong = [key for key, kind in _SUMMARY.items() if not isinstance(values.get(key), kind)]
-            if wrong:
-                raise DamagedFileError(path, f"its {wrong[0]} is not that of a run")
         except DamagedFileError as error:
             remedy = "uncollapse train with --resume writes it again"
             raise DamagedFileError(path, f"{error.why}; {remedy}") from None
@@ -168,27 +164,23 @@ class Run:
         config, store = self.config, self.checkpoints
         check_trusted(self.path, config, trust=self.trust)
         models: dict[int, Embedder] = {}
-        notes = [text for text in [store.manifest().complaint] if text]
 
         def accept(checkpoint: Checkpoint) -> None:
-            notes.extend(line for line in check_config(checkpoint, config) if line not in notes)
+            check_config(checkpoint, config)
             models[checkpoint.step] = self._network(checkpoint)
 
+        notes = [text for text in [store.manifest().complaint] if text]
         if which == "best":
             step, complaint = store.best()
-            try:
-                if step is not None:
-                    return Chosen(store.load(step, accept), models[step], tuple(notes))
+            if step is None:
                 unknown = f"no checkpoint in {store.folder} is known to be the best"
-                notes.append(complaint or unknown)
-            except CheckpointError as error:
-                notes.append(str(error))
+                raise CheckpointError(f"{complaint or unknown}; use the last one, without --best")
+            return Chosen(store.load(step, accept), models[step], tuple(notes))
         last, complaints = store.load_last(accept)
         if last is None:
             raise self._none_usable([*notes, *complaints])
-        if complaints or which == "best":
-            notes += [text for text in complaints if text not in notes]
-            notes[-1] += f"; using the checkpoint of step {last.step}"
+        if complaints:
+            notes += [*complaints[:-1], f"{complaints[-1]}; using the one of step {last.step}"]
         return Chosen(last, models[last.step], tuple(notes))
 
     def load_model(self, which: str = "last") -> Embedder:
