@@ -23,7 +23,7 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
     page = written["sweep.html"]
     for words in (
         "5 of 11 runs collapsed", "best R@1 on test", "Best R@1 on test of those that did not",
-        "Diameter against batch size", "R@1 on test and diameter", "P by K", "Base config",
+        "Diameter against batch size", "R@1 on test, in %", "P by K", "Base config",
     ):  # fmt: skip
         assert words in page
     assert "R@1<" not in page
@@ -38,7 +38,7 @@ def test_a_run_that_failed_stands_with_its_error(written: dict[str, str]):
 
 def test_each_kind_of_chart_is_a_file(written: dict[str, str]):
     kinds = {name.partition(".")[0].partition("-")[0] for name in written if name.endswith(".svg")}
-    assert kinds == {"diameter", "collapse", "recall", "shapes"}
+    assert kinds == {"diameter", "collapse", "shapes"}
 
 
 def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, str]):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -16,13 +16,7 @@ from uncollapse._base.check import Choice as Choice
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
-from uncollapse.losses.on_graph import (
-    attached,
-    graph_rows,
-    mean_or_zero,
-    nonzero_mean,
-    pair_distances,
-)
+from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean, pair_distances
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
@@ -334,16 +328,3 @@ def innermost(loss: object) -> object:
 def _labels_of(batch: Batch, named: Named) -> tuple[Tensor | None, Tensor | None]:
     """Labels to take every tuple of, where none are named; named tuples are checked already."""
     return (batch.labels, batch.ref_labels) if named is None else (None, None)
-
-
-def attach(
-    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
-) -> Tensor:
-    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
-
-    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
-    as slow as it may be: it is asked where the gradient's own derivative is wanted.
-    """
-    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
-    scalar = value.to(batch.rows.dtype)
-    return attached(batch.rows, scalar, given, lambda rows: plain(replace(batch, rows=rows)))

@@ -1,7 +1,5 @@
 """Columns of pairs and triplets, as text datasets have them, in the terms of every other loss."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

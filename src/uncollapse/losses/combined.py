@@ -1,7 +1,5 @@
 """Losses around others: sums of losses, trimmed tuples, cross-entropy beside a metric loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from uncollapse.distances.frame import Frame, known_distances, on_host
 from uncollapse.distances.tiles import CLOSE
-from uncollapse.losses.base import Batch, Named, TupleLoss, attach
+from uncollapse.losses.base import Batch, Named, TupleLoss
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot, pair_forces
-from uncollapse.losses.on_graph import HARDEST
+from uncollapse.losses.on_graph import HARDEST, attach
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Triplets
 

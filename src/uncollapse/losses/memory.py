@@ -1,7 +1,5 @@
 """Cross-batch memory: Wang et al. 2020 (XBM). Mining over more rows has more drift: HNM §3.3."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,14 +9,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.frame import pairwise_distances, working_dtype
-from uncollapse.losses.base import (
-    Batch,
-    Choice,
-    Loss,
-    Named,
-    TupleLoss,
-    Wrapper,
-)
+from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.miner import Miner

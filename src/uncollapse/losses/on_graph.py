@@ -1,6 +1,7 @@
 """Distances, cosines, sums and means of a batch on the autograd graph, exact near collapse."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,25 +75,23 @@ def cosines(batch: Batch) -> Tensor:
     return 1.0 - 0.5 * square
 
 
-def mean_distance(batch: Batch, rows: Tensor) -> Tensor:
-    """Mean distance of an anchor to a candidate that is not itself, on the graph of `rows`."""
-    if batch.offset:
-        sides = rows[: batch.count], rows[batch.offset :]
-        own = batch.known is not None and not batch.known.apart
-        pairs = batch.count * (batch.candidates - int(own))
-        return known_distances(*sides, reach=batch.reach).sum() / max(pairs, 1)
-    return known_distances(rows, reach=batch.reach).sum() / max(len(rows) * (len(rows) - 1), 1)
+def scale(batch: Batch, rows: Tensor, form: bool | str) -> Tensor:
+    """What a scale-free loss divides distances by, on the graph of `rows`; 1 where that is 0.
 
-
-def hardest_negative_mean(batch: Batch, rows: Tensor) -> Tensor:
-    """Mean over the anchors of the distance to their hardest negative, on the graph of `rows`.
-
-    Anchors are the rows with a positive and a negative; 0 where there are none.
+    The mean distance of an anchor to a candidate that is not itself. For `"hardest-negative"`, the
+    mean distance to their hardest negatives of the anchors with a positive and a negative.
     """
-    if batch.classes.usable == 0:
-        return rows.sum() * 0.0
-    anchor, _, negative = _NEAREST.mine(batch)
-    return pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
+    if form == HARDEST and batch.classes.usable == 0:
+        size = rows.new_zeros(())
+    elif form == HARDEST:
+        anchor, _, negative = _NEAREST.mine(batch)
+        size = pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
+    else:
+        further = rows[batch.offset :] if batch.offset else None
+        total = known_distances(rows[: batch.count], further, reach=batch.reach).sum()
+        own = batch.known is None or not batch.known.apart or not batch.offset
+        size = total / max(batch.count * (batch.candidates - int(own)), 1)
+    return torch.where(size == 0, torch.ones_like(size), size)
 
 
 def log_sum(exponent: Tensor) -> Tensor:
@@ -131,6 +130,19 @@ def mean_or_zero(loss: Tensor) -> Tensor:
 def nonzero_mean(loss: Tensor) -> Tensor:
     """Mean of the entries above 0, or a zero on the graph when there are none."""
     return loss.sum() / (loss.detach() > 0).sum().clamp(min=1)
+
+
+def attach(
+    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
+) -> Tensor:
+    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
+
+    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
+    as slow as it may be: it is asked where the gradient's own derivative is wanted.
+    """
+    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
+    scalar = value.to(batch.rows.dtype)
+    return attached(batch.rows, scalar, given, lambda rows: plain(replace(batch, rows=rows)))
 
 
 def attached(x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:

@@ -19,14 +19,7 @@ from uncollapse.losses.base import (
     TupleLoss,
 )
 from uncollapse.losses.fast_triplets import triplet_value
-from uncollapse.losses.on_graph import (
-    HARDEST,
-    graph_rows,
-    hardest_negative_mean,
-    mean_distance,
-    mean_or_zero,
-    pair_distances,
-)
+from uncollapse.losses.on_graph import HARDEST, graph_rows, mean_or_zero, pair_distances, scale
 from uncollapse.mining.miner import Miner
 
 _HARDEST = Miner("hard", "hard")
@@ -145,12 +138,10 @@ class TripletLoss(TupleLoss):
         """One entry per triplet, listed; `pull` is d(a, p)."""
         rows = graph_rows(batch, self.normalize)
         divisor = torch.ones_like(rows[0, 0])
-        if self.scale_free:
-            mean = hardest_negative_mean if self.scale_free == HARDEST else mean_distance
-            size = mean(batch, rows)
-            divisor = torch.where(size == 0, divisor, size)
-            unit = batch.frame.unit / divisor.detach()  # the miner sees what the loss sees
-            batch = replace(batch, frame=batch.frame.seen_as(unit))
+        if self.scale_free:  # the miner sees what the loss sees
+            divisor = scale(batch, rows, self.scale_free)
+            frame = batch.frame.seen_as(batch.frame.unit / divisor.detach())
+            batch = replace(batch, frame=frame)
         anchor, positive, negative = self.triplets(batch, tuples)
         ends = [positive, negative, negative] if self.swap else [positive, negative]
         starts = [anchor, anchor, positive][: len(ends)]

@@ -19,11 +19,6 @@ from uncollapse.training.run import Run, start_scores
 __all__ = ["Story", "make_demo_page"]
 
 _MAPPED = 12  # classes on a map
-_COMMANDS = (
-    ("Is it collapsed?", "uncollapse diagnose embeddings.npz --html diagnosis.html"),
-    ("Will it collapse? Before training", "uncollapse forecast run.toml --race"),
-    ("Train, and be rescued", "uncollapse train run.toml --set guard.action=rescue"),
-)
 
 
 class End(NamedTuple):
@@ -68,13 +63,11 @@ class Story:
 
 def make_demo_page(stories: Sequence[Story], seed: int) -> Page:
     """The page, to save."""
-    commands = [[name, Cell(line, style="code")] for name, line in _COMMANDS]
     content = {
         "title": "How embeddings collapse, and what saves them",
         "lead": f"uncollapse demo, seed {seed}: letters drawn by the package; every figure is of "
         "letters that were never trained on",
         "acts": [_act(story, f"act{i}") for i, story in enumerate(stories, 1)],
-        "commands": Table(["question", "command"], commands),
     }
     return Page("demo.html.j2", content)
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import check_int
-from uncollapse._base.table import Cell, Table, number, percent
+from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars, scatter
 from uncollapse.health import Health, Reference, RunSettings, Thresholds, measure
 from uncollapse.health.advice import advise
@@ -20,20 +20,10 @@ from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.verdict import cosine_text
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.metrics.collapse_figures import spectrum
-from uncollapse.report import parts
-from uncollapse.report.neighbours import (
-    Images,
-    check_images,
-    neighbourhood,
-    sheet_picture,
-    word_lists,
-)
+from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
-if TYPE_CHECKING:
-    from uncollapse.training import Run
-
-__all__ = ["Diagnosis", "diagnose", "diagnose_run"]
+__all__ = ["Diagnosis", "diagnose"]
 
 MULTIPLIER = 10  # clusters per class for NMI+, as in EPS table 2
 MAX_ROWS = 30_000  # rows of 256 dimensions that one core scores in about a minute
@@ -56,7 +46,7 @@ class Diagnosis:
     labels: Array | None
     fine_labels: Array | None
     names: Array | None
-    images: Images | None
+    images: neighbours.Images | None
     tsne: bool
     scored: Array
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -119,7 +109,7 @@ def diagnose(
     embeddings: ArrayLike,
     labels: ArrayLike | None = None,
     fine_labels: ArrayLike | None = None,
-    images: Images | None = None,
+    images: neighbours.Images | None = None,
     *,
     names: ArrayLike | None = None,
     title: str = "Embedding diagnosis",
@@ -170,7 +160,7 @@ def diagnose(
         coarse,
         fine,
         _labels(names, len(z), "names"),
-        None if images is None else check_images(images, len(z)),
+        None if images is None else neighbours.check_images(images, len(z)),
         tsne,
         np.zeros(0, np.int64),
     )
@@ -195,47 +185,6 @@ def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
     some = None if result.labels is None else result.labels[few]
     effects = cone_effects(result.embeddings[few], some, of=health.n)
     return replace(result, scores=scores, cone=effects)
-
-
-def diagnose_run(
-    run: Run | str | Path,
-    *,
-    reference: float | None = None,
-    tsne: bool = False,
-    max_rows: int = MAX_ROWS,
-) -> Diagnosis:
-    """Diagnose the rows that a run was measured on, with the untrained network as the reference.
-
-    Everything is read from the folder; neither dataset nor network is needed. The verdict is that
-    of `train` and `report`. `reference` is a diameter to compare with instead. Raises
-    `NotMeasuredError` where the run has not ended or was not measured, `DamagedFileError` for files
-    that are not as the run left them.
-    """
-    from uncollapse.training import NotMeasuredError, Run
-    from uncollapse.training.measures import name_labels
-
-    run = run if isinstance(run, Run) else Run.open(run)
-    measures = run.measures()
-    if measures.after is None:
-        raise NotMeasuredError(run.path, "measures after training: it has not ended")
-    split = measures.split
-    rows, facts = run.rows("after", split), measures.splits[split]
-    before = Reference.of(measures.before.splits[split].health)
-    fine = None if rows.fine_labels is None else name_labels(rows.fine_labels, facts.fine_names)
-    result = diagnose(
-        rows.embeddings,
-        name_labels(rows.labels, facts.class_names),
-        fine,
-        title=run.path.resolve().name,
-        reference=before if reference is None else reference,
-        before=run.rows("before", split).embeddings if reference is None else None,
-        tsne=tsne,
-        max_rows=max_rows,
-        cosine=run.config.loss.normalizes,
-        settings=measures.settings,
-    )
-    start = measures.start(split) if reference is None else None
-    return replace(result, split=split, compared_with="" if start is None else str(start))
 
 
 def score(embeddings: Array, labels: Array) -> dict[str, float]:
@@ -415,7 +364,8 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
     if not result.finite:
         return content
     figures = {"diameter": health.diameter} | parts.class_figures(health)
-    for kind, values in [*result.scores.items()][:1]:
+    if result.scores:
+        kind, values = next(iter(result.scores.items()))
         figures[f"R@1, by {kind}, on {result.scored_rows}"] = percent(values["R@1"])
     return content | {
         "figures": figures | {f"effective rank, of {health.room:,}": health.effective_rank},
@@ -428,7 +378,7 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
         "scored": len(result.scored),
         "total": health.n,
         "neighbours": _neighbours(result),
-        "all_figures": all_figures(health),
+        "health": health,
     }
 
 
@@ -495,56 +445,13 @@ def _neighbours(result: Diagnosis) -> dict[str, Any] | None:
     if result.health.n < 3 or (images is None and names is None):
         return None
     # Queries are spread over the finest labels there are, and judged by the coarse ones.
-    near = neighbourhood(result.embeddings, coarse if fine is None else fine)
+    near = neighbours.neighbourhood(result.embeddings, coarse if fine is None else fine)
     near = near if coarse is None else near.by(coarse)
-    content: dict[str, Any] = {"judged": near.right is not None, "sheets": [], "lists": []}
+    sheets, lists = [], []
     if images is not None:
-        content["sheets"] = [sheet_picture(near, images)]
-        if fine is not None:
-            content["sheets"].append(sheet_picture(near.by(fine), images, kind="fine label"))
+        judged = {"label": near} | ({} if fine is None else {"fine label": near.by(fine)})
+        draw = neighbours.sheet_picture
+        sheets = [draw(one, images, kind=kind) for kind, one in judged.items()]
     elif names is not None:
-        content["lists"] = [word_lists(near, names, coarse, fine)]
-    return content
-
-
-def all_figures(health: Health) -> list[tuple[str, object, str]]:
-    """Name, value and meaning of every figure that is known."""
-    thick, norms, near = health.thickness, health.norms, health.nearest
-    figures: list[tuple[str, object, str]] = [
-        ("diameter", health.diameter, "largest distance between two embeddings (exact)"),
-        ("diameter / reference", _share(health.relative_diameter), "1 % or less: collapse"),
-        ("spread", health.spread, "root mean square distance between two embeddings"),
-        ("distance of the centre from the origin", health.centre_norm, ""),
-        ("length of an embedding", _range(norms.smallest, norms.largest),
-         f"mean {number(norms.mean)}"),
-        ("rounding error of a distance", health.resolution, "in the precision given"),
-        ("effective rank", health.effective_rank, "exponential of the entropy of the spectrum"),
-        ("axes with 99 % of the variance", health.axes, f"of {health.room:,} possible"),
-        ("thickness", _range(thick.lower, thick.upper), "smallest width in any direction"),
-        ("separation", health.separation, "nearest negative minus farthest positive, at its worst"),
-        ("agreement", _share(health.agreement),
-         f"of nearest neighbours; chance {percent(health.chance)}"),
-        ("variance inside classes", _share(health.within_share), "share of all variance"),
-        ("NC1", health.nc1, "within-class over between-class variability; 0: points"),
-        ("CDNV", health.cdnv, "class variance over squared class distance; 0: points"),
-        ("fine agreement", _share(health.fine_agreement),
-         f"of nearest neighbours inside the class; chance {percent(health.fine_chance)}"),
-        ("fine agreement kept", _share(health.fine_kept), "above chance, of that at the start"),
-        ("neighbourhoods kept", _share(health.modes_kept), "inside classes, of those at the start"),
-    ]  # fmt: skip
-    if health.cosines is not None:
-        cosines = (health.cosines.mean, health.cosines.low, health.cosines.high)
-        mean, low, high = map(cosine_text, cosines)
-        figures.append(("cosine between two embeddings", mean, f"mean; 80 % from {low} to {high}"))
-    if near is not None:
-        chance = f"{percent(near.chance)} ± {percent(2 * near.deviation)} for shuffled labels"
-        figures.append(("nearest neighbour has the label", percent(near.share), chance))
-    return [figure for figure in figures if figure[1] is not None]
-
-
-def _share(value: float | None) -> str | None:
-    return None if value is None else percent(value)
-
-
-def _range(low: float, high: float) -> str:
-    return number(low) if low == high else f"{number(low)} to {number(high)}"
+        lists = [neighbours.word_lists(near, names, coarse, fine)]
+    return {"judged": near.right is not None, "sheets": sheets, "lists": lists}

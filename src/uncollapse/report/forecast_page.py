@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from uncollapse._base.table import Cell, Table, number, percent
 from uncollapse.charts import Chart, Entry, Legend, Series, curves
@@ -24,8 +24,13 @@ _RISKS = {
     "some": ("~", "warn", "shrinks; may stop in time"),
     "high": ("✗", "bad", "shrinks towards a point"),
 }
+_RISK_KEY = Legend(
+    [
+        Entry(f"{sign} {meaning}", (Rect(0, 0, 30, 14, tone, 0.22, round=3),))
+        for sign, tone, meaning in _RISKS.values()
+    ]
+)
 _LINES = 4  # of a chart; more could not be told apart
-T = TypeVar("T")
 
 
 def make_forecast_page(
@@ -62,7 +67,7 @@ def make_forecast_page(
             for dim in dims
             if several
         ],
-        "risk_key": _risk_key(),
+        "risk_key": _RISK_KEY,
         "dimensions": [_dimension_curves(f"Drift of {strategy}", cells)] * (len(dims) > 1),
         "probes": _probe_charts(cells),
         "alternatives": _alternatives(forecast) if forecast.alternatives else None,
@@ -95,15 +100,6 @@ def _risk_map(title: str, cells: Sequence[ForecastCell], note: str) -> Chart:
         words=". ".join(words),
         note=note,
     )
-
-
-def _risk_key() -> Legend:
-    """What the colours mean."""
-    entries = (
-        Entry(f"{sign} {meaning}", (Rect(0, 0, 30, 14, tone, 0.22, round=3),))
-        for sign, tone, meaning in _RISKS.values()
-    )
-    return Legend(tuple(entries))
 
 
 def _dimension_curves(title: str, cells: Sequence[ForecastCell]) -> Chart:
@@ -143,7 +139,7 @@ def _probe_charts(cells: Sequence[ForecastCell]) -> list[Chart]:
     return [curves(title, series) for title, series in kinds.items() if series]
 
 
-def _some(sizes: list[T]) -> list[T]:
+def _some(sizes: list[Any]) -> list[Any]:
     """The smallest, the largest and some between."""
     if len(sizes) <= _LINES:
         return sizes

@@ -16,9 +16,10 @@ from markupsafe import Markup, escape
 
 from uncollapse._base.check import visible
 from uncollapse._base.files import write_text
-from uncollapse._base.table import shown
+from uncollapse._base.table import number, percent, shown
 from uncollapse._version import __version__
 from uncollapse.charts.marks import css_variables
+from uncollapse.health.verdict import cosine_text
 
 __all__ = ["Page"]
 
@@ -67,6 +68,7 @@ def _environment() -> Environment:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals["theme"] = css_variables()
     environment.globals["script_hash"] = f"sha256-{digest}"
+    environment.filters |= {"number": number, "percent": percent, "cosine": cosine_text}
     environment.filters |= {"shown": shown, "breakable": _breakable}
     return environment
 

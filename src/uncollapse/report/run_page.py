@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,16 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
 from uncollapse._base.table import Cell, Table, percent, shown
 from uncollapse.charts import Chart, Event, Series, curves, scatter
-from uncollapse.health import Health, Race
+from uncollapse.health import Health, Race, Reference
 from uncollapse.report import parts
+from uncollapse.report.diagnosis import MAX_ROWS, Diagnosis, diagnose
 from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
 from uncollapse.report.page import Page
-from uncollapse.training import Config, NotMeasuredError, Run
-from uncollapse.training.measures import Samples, SplitFacts, name_labels
+from uncollapse.training import Config, Measures, NotMeasuredError, Run
+from uncollapse.training.measures import Moment, Samples, name_labels
 from uncollapse.training.run import ends_below, find_damage, start_scores
 
-__all__ = ["run_report", "write_report"]
+__all__ = ["diagnose_run", "run_report", "write_report"]
 
 
 def run_report(
@@ -54,18 +55,50 @@ def write_report(run: Run | str | Path, *, warn: Callable[[str], None] | None = 
     return run_report([run], folder / "report.html", warn=warn)
 
 
+def diagnose_run(
+    run: Run | str | Path,
+    *,
+    reference: float | None = None,
+    tsne: bool = False,
+    max_rows: int = MAX_ROWS,
+) -> Diagnosis:
+    """Diagnose the rows that a run was measured on, with the untrained network as the reference.
+
+    Everything is read from the folder; neither dataset nor network is needed. The verdict is that
+    of `train` and `report`. `reference` is a diameter to compare with instead. Raises
+    `NotMeasuredError` where the run has not ended or was not measured, `DamagedFileError` for files
+    that are not as the run left them.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    measures, _ = _ended(run)
+    split = measures.split
+    rows, facts = run.rows("after", split), measures.splits[split]
+    before = Reference.of(measures.before.splits[split].health)
+    fine = None if rows.fine_labels is None else name_labels(rows.fine_labels, facts.fine_names)
+    result = diagnose(
+        rows.embeddings,
+        name_labels(rows.labels, facts.class_names),
+        fine,
+        title=run.path.resolve().name,
+        reference=before if reference is None else reference,
+        before=run.rows("before", split).embeddings if reference is None else None,
+        tsne=tsne,
+        max_rows=max_rows,
+        cosine=run.config.loss.normalizes,
+        settings=measures.settings,
+    )
+    start = measures.start(split) if reference is None else None
+    return replace(result, split=split, compared_with="" if start is None else str(start))
+
+
 def run_content(views: Sequence[RunView]) -> dict[str, Any]:
     """What the template shows; `several` tells a page that compares runs from that of one."""
     first, several = views[0], len(views) > 1
     data = ", ".join(dict.fromkeys(view.config.data.name for view in views))
     configs = {view.name: view.config for view in views}
-    versions = (view.summary.get("versions", {}).items() for view in views)
     made = [
-        [
-            *(view.name, Cell(view.run.path, style="code"), view.config.seed),
-            ", ".join(f"{name} {version}" for name, version in names) or "–",
-        ]
-        for view, names in zip(views, versions, strict=True)
+        [view.name, Cell(view.run.path, style="code"), view.config.seed, view.versions]
+        for view in views
     ]
     return {
         "title": f"{len(views)} runs" if several else f"Run {first.name}",
@@ -74,7 +107,11 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "warnings": [view.prefix + text for view in views for text in view.warnings],
         "verdict": _verdicts(views) if several else _verdict(first),
         "below": [view.prefix + text for view in views for text in view.ends_below],
-        "skipped": [line for view in views for line in _skipped(view)],
+        "skipped": [
+            (view.titled(f"left out of {split}"), kinds)
+            for view in views
+            for split, kinds in view.summary.get("skipped", {}).items()
+        ],
         **curve_content({view.name: view.history for view in views}),
         "races": [race for view in views for race in race_content(view.history, view.titled)],
         "maps": [_maps(view) for view in views],
@@ -181,7 +218,6 @@ _NAMES = {
     **{name: name.upper() for name in ("nmi", "nc1", "cdnv", "auc", "eer")},
 }
 _GROUPS = {"fine": "fine labels", "verification": "pairs"}
-_HIDDEN = ("verdict", "fold_standard_error")
 _FLAGS = 40  # events that are marked in the curves; the list holds all
 
 
@@ -242,7 +278,7 @@ def _families(histories: Mapping[str, History]) -> dict[str, list[str]]:
     for key in sorted({key for one in histories.values() for key in one.curves}, key=_key_order):
         rates = [{value for _, value in one.curves.get(key, ())} for one in histories.values()]
         constant = key == "lr" and all(len(values) < 2 for values in rates)  # the config says it
-        if constant or key.rpartition("/")[2] in _HIDDEN:
+        if constant or key.endswith("/fold_standard_error"):
             continue
         stem, at, k = key.rpartition("@")
         numbered = k.replace(".", "", 1).isdigit()  # of recall@10, tar@0.01
@@ -276,14 +312,13 @@ class Snapshot:
     """The rows of a split that were measured, with their embeddings `before` and `after` training.
 
     `labels` are the names of the finest classes there are, of this `kind`. `health` is that of the
-    trained embedding at `step`, with the untrained one as the reference; `facts` say what the split
-    is. `samples` are None where the embedding is not finite. `modes` is the mode drift of the run's
-    loss on training batches, before and after; None where not measured.
+    trained embedding at `step`, with the untrained one as the reference; `sampled` says how much of
+    the split was measured. `samples` are None where the embedding is not finite. `modes` is the
+    mode drift of the run's loss on training batches, before and after; None where not measured.
     """
 
-    split: str
-    facts: SplitFacts
     step: int
+    sampled: str
     before: Tensor
     after: Tensor
     kind: str
@@ -292,37 +327,37 @@ class Snapshot:
     samples: Samples | None
     modes: tuple[float | None, float | None]
 
-    @property
-    def sampled(self) -> str:
-        """How much of the split was looked at, in words."""
-        some = "all" if self.facts.rows == self.facts.total else f"{self.facts.rows:,} of"
-        return f"{some} {self.facts.total:,} samples of {self.split}"
-
 
 def take_snapshot(run: Run, split: str) -> Snapshot:
     """What was measured on a split; `NotMeasuredError` or `DamagedFileError` where nothing was."""
-    measures = run.measures()
-    if measures.after is None:
-        raise NotMeasuredError(run.path, "measures after training: it has not ended")
+    measures, end = _ended(run)
     if split not in measures.splits:
         raise NotMeasuredError(run.path, f"measures of the split {split!r}")
     after, facts = run.rows("after", split), measures.splits[split]
-    health = measures.after.splits[split].health
+    health = end.splits[split].health
     kind, labels, names = "label", after.labels, facts.class_names
     if after.fine_labels is not None:
         kind, labels, names = "fine label", after.fine_labels, facts.fine_names
+    some = "all" if facts.rows == facts.total else f"{facts.rows:,} of"
     return Snapshot(
-        split,
-        facts,
-        measures.after.step,
+        end.step,
+        f"{some} {facts.total:,} samples of {split}",
         run.rows("before", split).embeddings,
         after.embeddings,
         kind,
         name_labels(labels, names),
         health,
         run.samples(split) if math.isfinite(health.diameter) else None,
-        (measures.before.batches.modes, measures.after.batches.modes),
+        (measures.before.batches.modes, end.batches.modes),
     )
+
+
+def _ended(run: Run) -> tuple[Measures, Moment]:
+    """The measures of a run, and those of its end."""
+    measures = run.measures()
+    if measures.after is None:
+        raise NotMeasuredError(run.path, "measures after training: it has not ended")
+    return measures, measures.after
 
 
 # A run as a report sees it: what was logged and what was measured, each read once.
@@ -392,8 +427,7 @@ class RunView:
     @cached_property
     def warnings(self) -> list[str]:
         """A sentence for each file that is not as the run left it."""
-        damaged = [] if self.summary else self._saved[1]
-        return list(dict.fromkeys([*find_damage(self.run), *self.history.complaints, *damaged]))
+        return list(dict.fromkeys([*find_damage(self.run), *self.history.complaints]))
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
@@ -404,23 +438,18 @@ class RunView:
             return {}
 
     @property
+    def versions(self) -> str:
+        """Of the libraries that it was trained with."""
+        known = self.summary.get("versions", {}).items()
+        return ", ".join(f"{name} {version}" for name, version in known) or "–"
+
+    @property
     def status(self) -> str:
         """How far it came, in words."""
         if self.summary:
             return f"{self.summary['status']} at step {self.summary['step']:,}"
-        step, _ = self._saved
-        return "not ended" if step is None else f"not ended, saved at step {step:,}"
-
-    @cached_property
-    def _saved(self) -> tuple[int | None, list[str]]:
-        """The newest checkpoint that is whole, and what is wrong with newer ones."""
-        complaints: list[str] = []
-        for step in reversed(self.run.checkpoints.steps()):
-            complaint = self.run.checkpoints.complaint(step)
-            if complaint is None:
-                return step, complaints
-            complaints.append(complaint)
-        return None, complaints
+        steps = [points[-1][0] for points in self.history.curves.values()]
+        return f"not ended, logged to step {max(steps):,}" if steps else "not ended"
 
 
 def view_runs(runs: Sequence[Run | str | Path]) -> list[RunView]:
@@ -513,18 +542,6 @@ def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
     }
 
 
-def _skipped(view: RunView) -> list[str]:
-    """What was left out of each split, as the run's summary has it."""
-    lines = []
-    for split, kinds in view.summary.get("skipped", {}).items():
-        texts = []
-        for kind, samples in kinds.items():
-            more = ", ..." if samples["count"] > len(samples["first"]) else ""
-            texts.append(f"{samples['count']:,} {kind} ({', '.join(samples['first'])}{more})")
-        lines.append(view.titled(f"left out of {split}: {'; '.join(texts)}."))
-    return lines
-
-
 def _maps(view: RunView) -> dict[str, Any]:
     snapshot = view.snapshot
     if isinstance(snapshot, str) or not view.finite:
@@ -563,8 +580,8 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
         elif texts is not None:
             content["lists"].append(word_lists(near, texts, labels, **named))
         else:
-            text = f"{view.name}: the samples of {snapshot.facts.data} are not pictures."
-            content["missing"].append(text)
+            data = view.config.data.name
+            content["missing"].append(f"{view.name}: the samples of {data} are not pictures.")
     return content
 
 

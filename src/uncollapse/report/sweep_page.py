@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import InputError
-from uncollapse._base.files import write_text
+from uncollapse._base.files import read_csv, write_text
 from uncollapse._base.table import Cell, Table, number, percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, heatmap, save
 from uncollapse.charts.marks import MARKERS, SERIES, Line, Mark, Points, Polyline, Rect
@@ -38,7 +37,6 @@ def sweep_report(folder: str | Path) -> list[Path]:
     charts = {
         "diameter": [diameter_chart(facet) for facet in facets],
         "collapse": [rate_chart(facet) for facet in facets],
-        "recall": [recall_chart(facet, view.recall) for facet in facets if facet.recalls],
         "shapes": [chart for facet in facets for chart in _shape_maps(facet, view.recall)],
     }
     pictures = view.folder / "pictures"
@@ -74,12 +72,6 @@ class Facet:
     label: str
     fixed: str
     points: Sequence[Point]
-
-    @property
-    def recalls(self) -> dict[Point, float]:
-        """R@1 of the runs that have one."""
-        known = ((point, primary_recall(point.row)) for point in self.points)
-        return {point: recall for point, recall in known if recall is not None}
 
     @property
     def places(self) -> list[float]:
@@ -155,8 +147,10 @@ def read_view(folder: str | Path) -> SweepView:
     table = folder / "results.csv"
     if not table.is_file():
         raise InputError("sweep", f"{folder} (no results.csv in it)", "a sweep's folder")
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = [{k: _read(k, v) for k, v in row.items()} for row in csv.DictReader(file)]
+    header, lines = read_csv(table)
+    rows = [
+        {key: _read(key, text) for key, text in zip(header, line, strict=True)} for line in lines
+    ]
     return SweepView(folder, load_sweep(folder / "sweep.toml"), rows)
 
 
@@ -173,9 +167,10 @@ def _read(key: str, text: str) -> Any:
     return text
 
 
-# Charts of many runs, each a point, as in HNM Figs 5-12: diameters, collapse rates, R@1.
+# Charts of many runs, as in HNM Figs 5-12: diameters, collapse rates, maps over P and K.
 
 _ZOOM = 1.25
+_LEAST = 1e-12  # a diameter of 0 on a logarithmic scale
 _DASHED, _DOTTED = (7, 4), (2, 4)
 _KINDS = [kind for kind in MARKERS if kind not in ("cross", "star")]  # a cross is a collapsed run
 
@@ -189,7 +184,7 @@ def diameter_chart(facet: Facet) -> Chart:
     starts, bounds = facet.means("diameter_init"), facet.means("bound")
     limits = {x: Thresholds().collapse_ratio * start for x, start in starts.items()}
     above = {x: bound for x, bound in bounds.items() if bound > 0}
-    sizes = [max(point.row["diameter"], 1e-12) for point in facet.points]
+    sizes = [max(point.row["diameter"], _LEAST) for point in facet.points]
     values = [*sizes, *(point.row["diameter_init"] for point in facet.points)]
     wide = min(values) < 0.02 * max(values)
     values += [*above.values(), *(limits.values() if wide else ())]
@@ -199,8 +194,9 @@ def diameter_chart(facet: Facet) -> Chart:
         *axes.frame(facet.label, x_ticks={x: number(x) for x in starts}),
         _region(axes, limits),
         axes.line(list(starts), list(starts.values()), "soft", dash=_DOTTED),
-        *_bound_line(axes, above),
-        *_markers(axes, facet.points, [point.x for point in facet.points], sizes),
+        axes.line(list(above), list(above.values()), "s0", dash=_DASHED),
+        Points(axes.places(list(above), list(above.values())), "bar", "s0"),
+        *_markers(axes, facet.points),
     ]
     words = [f"{sum(p.row['collapsed'] for p in facet.points)} of {len(sizes)} runs collapsed"]
     if len(above) < len(bounds):
@@ -210,8 +206,8 @@ def diameter_chart(facet: Facet) -> Chart:
     each = [f"{facet.label} {number(x)}: diameter {number(size)}" for x, size in means]
     legend = [
         *_legend(facet.points),
-        *[Entry("bound (17), c = 2", _stroke(_DASHED, "s0"))] * bool(above),
-        Entry("before training", _stroke(_DOTTED, "soft")),
+        *[Entry("bound (17), c = 2", (Line((1, 7), (29, 7), "s0", 2.0, _DASHED),))] * bool(above),
+        Entry("before training", (Line((1, 7), (29, 7), "soft", 2.0, _DOTTED),)),
         Entry("collapsed region", (Rect(0, 0, 30, 14, "bad", 0.13),)),
     ]
     return Chart(
@@ -249,24 +245,6 @@ def _rate(rows: Sequence[Row]) -> tuple[str, Interval]:
     return f"{count} of {len(rows)}", wilson_interval(count / len(rows), len(rows))
 
 
-def recall_chart(facet: Facet, recall: str) -> Chart:
-    """R@1 of each run against the diameter it ended with."""
-    across, up = area()
-    points, recalls = list(facet.recalls), list(facet.recalls.values())
-    sizes = [max(point.row["diameter"], 1e-12) for point in points]
-    x = Scale.around(sizes, *across, log=None, zero=True)
-    axes = Axes(x, Scale(0.0, max(1.0, *recalls), *up))
-    frame = axes.frame("diameter after training", share=True)
-    words = f"{len(points)} runs, R@1 from {percent(min(recalls))} to {percent(max(recalls))}"
-    return Chart(
-        f"{recall} and diameter, along {facet.label}",
-        words,
-        (*frame, *_markers(axes, points, sizes, recalls)),
-        note=", ".join(filter(None, [facet.fixed, words, "logarithmic scale" * x.log])),
-        legend=_legend(points),
-    )
-
-
 def _shape_maps(facet: Facet, recall: str) -> list[Chart]:
     """The diameter left and R@1 for each P and K, where both vary."""
     cells: dict[tuple[int, int], list[Row]] = {}
@@ -278,23 +256,16 @@ def _shape_maps(facet: Facet, recall: str) -> list[Chart]:
     grid = [[cells.get((p, k), []) for k in ks] for p in ps]
     fallen = [[2 * sum(row["collapsed"] for row in c) > len(c) for c in line] for line in grid]
     note = ", ".join(filter(None, [facet.fixed, "median over seeds; ✗ collapsed"]))
-    left = "Diameter, in % of before"
     values: dict[str, Callable[[Row], float | None]] = {
-        left: lambda row: row["diameter"] / row["diameter_init"],
+        "Diameter, in % of before": lambda row: row["diameter"] / row["diameter_init"],
         f"{recall}, in %": primary_recall,
     }
-    labels = {"row_label": "P", "column_label": "K", "note": note}
-    return [
-        heatmap(
-            title,
-            ps,
-            ks,
-            [[_rounded(_median(map(value, cell))) for cell in line] for line in grid],
-            crossed=fallen,
-            **labels,
-        )
-        for title, value in values.items()
-    ]
+    charts = []
+    for title, value in values.items():
+        medians = [[_rounded(_median(map(value, cell))) for cell in line] for line in grid]
+        labels = {"row_label": "P", "column_label": "K", "note": note}
+        charts.append(heatmap(title, ps, ks, medians, crossed=fallen, **labels))
+    return charts
 
 
 def _rounded(share: float | None) -> float:
@@ -313,23 +284,23 @@ def _x_scale(values: Iterable[float], across: tuple[float, float]) -> Scale:
     """Batch sizes and dimensions double: logarithmic where they span enough."""
     low, *_, high = sorted(values)
     if low > 0 and high >= 4 * low:
-        return Scale(low / 1.25, high * 1.25, *across, "log")
+        return Scale(low / 1.25, high * 1.25, *across, log=True)
     pad = 0.08 * (high - low)
     return Scale(low - pad, high + pad, *across)
 
 
-def _markers(
-    axes: Axes, points: Sequence[Point], x: Sequence[float], y: Sequence[float]
-) -> list[Points]:
-    """A marker for each run at x and y, by its group; a red cross for those that collapsed."""
+def _markers(axes: Axes, points: Sequence[Point]) -> list[Points]:
+    """A marker for each run at its diameter, by its group; a red cross for those that collapsed."""
     looks = _looks(points)
     marks = []
-    for point, *place in zip(points, x, y, strict=True):
+    for point in points:
         kind, colour = looks[point.group]
-        tip = f"{point.group}: " * bool(point.group) + f"diameter {number(point.row['diameter'])}"
+        size = point.row["diameter"]
+        tip = f"{point.group}: " * bool(point.group) + f"diameter {number(size)}"
         if point.row["collapsed"]:
             kind, colour, tip = "cross", "bad", f"{tip}, collapsed"
-        marks.append(Points((axes.at(*place),), kind, colour, _ZOOM, tips=(tip,)))
+        place = axes.at(point.x, max(size, _LEAST))
+        marks.append(Points((place,), kind, colour, _ZOOM, tips=(tip,)))
     return marks
 
 
@@ -345,17 +316,6 @@ def _legend(points: Sequence[Point]) -> list[Entry]:
     if any(point.row["collapsed"] for point in points):
         looks["collapsed"] = "cross", "bad"
     return [Entry(name, (Points(((15, 7),), *look, _ZOOM),)) for name, look in looks.items()]
-
-
-def _stroke(dash: Sequence[float], colour: str) -> tuple[Mark, ...]:
-    return (Line((1, 7), (29, 7), colour, 2.0, dash),)
-
-
-def _bound_line(axes: Axes, bounds: Mapping[float, float]) -> list[Mark]:
-    if len(bounds) == 1:  # a short stroke, so that it is seen
-        ((x, y),) = (axes.at(*pair) for pair in bounds.items())
-        return [Line((x - 9, y), (x + 9, y), "s0", 2.0, _DASHED)]
-    return [axes.line(list(bounds), list(bounds.values()), "s0", dash=_DASHED)] if bounds else []
 
 
 def _region(axes: Axes, limits: Mapping[float, float]) -> Polyline:

@@ -9,7 +9,7 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse._base.table import Table, percent
 from uncollapse.charts import Axes, Chart, Scale, area, empty, save
-from uncollapse.charts.marks import HEIGHT, WIDTH, Mark, Points
+from uncollapse.charts.marks import Mark, Points
 from uncollapse.metrics import VerificationResult
 from uncollapse.report.page import Page
 
@@ -21,14 +21,12 @@ def save_verification(
 ) -> Path:
     """Write the page (.html), or the curve alone (.png, .svg)."""
     if path.suffix != ".html":
-        return save(roc_chart(result, title, wide=1.5), path)
+        return save(roc_chart(result, title), path)
     content = {"title": title, "lead": lead, "chart": roc_chart(result), "table": table}
     return Page("verification.html.j2", content).save(path)
 
 
-def roc_chart(
-    result: VerificationResult, title: str = "Same pairs accepted", *, wide: float = 1.0
-) -> Chart:
+def roc_chart(result: VerificationResult, title: str = "Same pairs accepted") -> Chart:
     """True accept rate over the logarithm of the false one; a marker at each FAR that was asked.
 
     The curve begins where one different pair is accepted: what is below has no place there.
@@ -36,9 +34,8 @@ def roc_chart(
     if result.roc is None:
         return empty(title, "The result has no curve.")
     least = min(1 / result.different, 0.1)
-    width, height = WIDTH * wide, HEIGHT * wide
-    across, up = area(width, height, y_label=True)
-    axes = Axes(Scale(least, 1.0, *across, "log"), Scale(0.0, 1.0, *up))
+    across, up = area(y_label=True)
+    axes = Axes(Scale(least, 1.0, *across, log=True), Scale(0.0, 1.0, *up))
     heights = {share / 100: str(share) for share in range(0, 101, 20)}
     frame = axes.frame("false accept rate", "true accept rate, %", y_ticks=heights)
     chance = np.geomspace(least, 1.0, 60).tolist()
@@ -53,7 +50,7 @@ def roc_chart(
     ]
     note = f"{result.same:,} same and {result.different:,} different pairs; dotted: chance"
     words = ". ".join([f"Area {result.auc:.4f}, equal error rate {percent(result.eer)}", *tips])
-    return Chart(title, words, marks, width, height, note)
+    return Chart(title, words, marks, note=note)
 
 
 def _seen(x: Array, y: Array, least: float) -> tuple[list[float], list[float]]:
