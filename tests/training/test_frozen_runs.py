@@ -81,10 +81,10 @@ def test_the_trunk_has_its_own_rate_and_what_is_frozen_none():
 
 
 def test_pretrained_statistics_of_batch_norm_stay_as_they_were_loaded(tmp_path):
-    from uncollapse.backbones import resnet18
+    from uncollapse.backbones.networks import ResNet
     from uncollapse.training.measurer import settled_copy
 
-    trained = resnet18(1)
+    trained = ResNet("resnet18", 1)
     for layer in trained.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):
             layer.running_mean += 0.5

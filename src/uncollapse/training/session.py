@@ -367,19 +367,20 @@ _FEWEST = 48
 _BYTES = 2**30  # of batches that are kept; a longer race goes over them again
 
 
-class SessionTrial:
+class SessionTrial(races.Trial):
     """A session as a race sees it; on several ranks each trains its share and judges the whole."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session.model, session.optimizer, session.loss)
         self.session = session
 
     def batches_taken(self) -> int:
         """How many batches the run has taken."""
         return self.session.stream.place
 
-    def rewind(self, place: int) -> None:
+    def rewind(self, batches_taken: int) -> None:
         """Take those batches again that the restored weights have not seen."""
-        self.session.stream = self.session.batches_from(place)
+        self.session.stream = self.session.batches_from(batches_taken)
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
         """The next batches of the run, and rows of its training data that are not in them."""
@@ -395,15 +396,6 @@ class SessionTrial:
         chosen = torch.from_numpy(held)
         images, _ = assemble.as_evaluated(s.data, s.config)[chosen]
         return RaceData(batches, images.to(s.device), s.class_of[chosen])
-
-    def copy_state(self) -> dict[str, Any]:
-        """Network, optimiser and what the loss learns."""
-        return races.copy_state(self.session.model, self.session.optimizer, self.session.loss)
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Make a copy the state again."""
-        s = self.session
-        races.restore_state(state, s.model, s.optimizer, s.loss)
 
     def train(self, batch: tuple[Tensor, Tensor]) -> None:
         """One step, as the run makes it."""
