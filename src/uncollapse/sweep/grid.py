@@ -26,8 +26,6 @@ from uncollapse.training.assemble import load_eval_data
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
 
-__all__ = ["Plan", "check_kept", "keep_sweep", "make_plan", "run_sweep", "runs_folder"]
-
 _CONSTRAINT = "collapsed"  # above 0 it is broken
 _STEPS = 5  # of a run that is timed
 _KEPT = 3  # checkpoints of a run: the last two and the best

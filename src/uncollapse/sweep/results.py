@@ -15,8 +15,6 @@ from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
 from uncollapse.training.run import start_scores
 
-__all__ = ["Results", "diameters", "is_collapsed", "primary_recall", "result_row"]
-
 Row = dict[str, Any]
 _FALLEN = Thresholds().collapse_ratio
 _PERIOD = 2.0  # seconds between two writings while runs end quickly
