@@ -223,7 +223,6 @@ POINTS: dict[str, Callable[[Any], Any]] = {
             "hausdorff_like": lambda a, b: uc.geometry.hausdorff_like(a, b, Y),
             "isometric_error": uc.geometry.isometric_error,
             "set_distance": uc.geometry.set_distance,
-            "sup_displacement": uc.geometry.sup_displacement,
             "paired_distances": uc.distances.paired_distances,
             "pairwise_distances": uc.pairwise_distances,
         }.items()
