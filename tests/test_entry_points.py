@@ -113,7 +113,7 @@ def _measured(x: Any, y: Any) -> list[Any]:
 
 def _diagnosed(x: Any, y: Any) -> list[Any]:
     found = uc.diagnose(x, y)
-    return [found.verdict, found.health.diameter, list(found.scores.values()), found.plane]
+    return [found.verdict, found.health.diameter, found.scores]
 
 
 def _reid(first: bool) -> Entry:
