@@ -20,7 +20,6 @@ hidden = [16]
 max_samples = 100
 [base.train]
 steps = 2
-tensorboard = "off"
 [[grid]]
 batch.p = [2, 4]
 batch.k = [2, 3]

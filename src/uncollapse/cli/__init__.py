@@ -29,14 +29,12 @@ app = typer.Typer(
 _PANELS = {
     "Start here": "demo diagnose forecast",
     "Train and judge": "train evaluate verify suspects sweep report",
-    "Use and look up": "embed search export datasets reproduce",
+    "Use and look up": "embed search datasets reproduce",
 }
 for _panel, _names in _PANELS.items():
     for _name in _names.split():
-        # A file for each command, but export stands with embed.
-        _module = import_module(f"uncollapse.cli.{'embed' if _name == 'export' else _name}")
-        _command = _module.export if _name == "export" else _module.command
-        app.command(_name, rich_help_panel=_panel)(_command)
+        _module = import_module(f"uncollapse.cli.{_name}")
+        app.command(_name, rich_help_panel=_panel)(_module.command)
 
 
 def main() -> None:

@@ -45,7 +45,6 @@ class Part:
             "evaluate_every": every,
             "checkpoint_every": length,
             "threads": 1,  # the same figures everywhere, and no slower beside other work
-            "tensorboard": "off",
         }
         return uc.training.parse_config({**self.sections, "seed": seed, "train": train})
 

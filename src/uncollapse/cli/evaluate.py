@@ -268,9 +268,8 @@ def _evaluate_run(
         with status("measuring the network before and after training"):
             uc.training.measure_run(run, data_root=run_options.data_root, warn=warn)
     config = run.config.with_root(run_options.data_root)
-    if config.train.keep_memory:
-        uc.training.keep_memory()
-    changes = {"clustering": clusters > 0, "multiplier": max(1, clusters), "reid_share": 1.0}
+    uc.training.keep_memory()
+    changes = {"clustering": clusters > 0, "multiplier": max(1, clusters)}
     settings = config.evaluate.model_copy(update=changes)
     network = open_network(path, run_options)
     names = config.data.eval_splits if run_options.split is None else [run_options.split]

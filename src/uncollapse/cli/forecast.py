@@ -67,8 +67,7 @@ def command(
     """Predict collapse before training, for batch shapes, dimensions and strategies."""
     options.must_exist(config)
     from uncollapse.report.forecast_page import make_forecast_page
-    from uncollapse.training.predictions import forecast_run, save_forecast
-    from uncollapse.training.races import race_budget, save_race
+    from uncollapse.training.predictions import forecast_run, race_budget, save_forecast, save_race
 
     settings = uc.load_config(config, changes or []).with_root(data_root)
     uc.training.run.check_trusted(config.parent, settings, trust=trust)
@@ -112,9 +111,9 @@ def command(
         _tell_winner(result, config, changes or [], data_root)
 
 
-def _race(settings: uc.Config, steps: int | None) -> uc.training.races.RaceResult:
+def _race(settings: uc.Config, steps: int | None) -> uc.training.predictions.RaceResult:
     """Run the race and print its table."""
-    from uncollapse.training.races import race_run
+    from uncollapse.training.predictions import race_run
 
     with progress_reporter(True, "racing") as report:
         result = race_run(settings, steps=steps, progress=report)
@@ -128,7 +127,10 @@ def _race(settings: uc.Config, steps: int | None) -> uc.training.races.RaceResul
 
 
 def _tell_winner(
-    result: uc.training.races.RaceResult, config: Path, overrides: list[str], data_root: Path | None
+    result: uc.training.predictions.RaceResult,
+    config: Path,
+    overrides: list[str],
+    data_root: Path | None,
 ) -> None:
     """Write the config of the winner, and say what it changes and how to train it."""
     if not result.changes:
@@ -183,13 +185,13 @@ def forecast_tables(forecast: uc.health.Forecast, *, alternatives: bool) -> list
     return [own, others]
 
 
-def race_table(result: uc.training.races.RaceResult) -> Table:
+def race_table(result: uc.training.predictions.RaceResult) -> Table:
     """The strategies of a race, best first."""
     table = Table(
         ["strategy", "drift", "steps", _RECALL, "left", "result"],
         title=f"race from the untrained network, best first; own: {result.own}",
     )
-    for entrant in result.by_place:
+    for entrant in result.entrants:
         table.add(
             str(entrant.strategy),
             f"{round(entrant.drift, 3) + 0.0:+.3f}",  # no -0.000

@@ -217,7 +217,7 @@ _NAMES = {
     "tar@": "TAR at FAR",
     **{name: name.upper() for name in ("nmi", "nc1", "cdnv", "auc", "eer")},
 }
-_GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
+_GROUPS = {"fine": "fine labels", "verification": "pairs"}
 _FLAGS = 40  # events that are marked in the curves; the list holds all
 
 

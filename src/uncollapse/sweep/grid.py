@@ -251,7 +251,7 @@ def _cost(config: Config) -> tuple[float, int]:
 
 
 def _time(config: Config, steps: int, out: Path) -> float:
-    short = {"steps": steps, "tensorboard": "off", "threads": 1}
+    short = {"steps": steps, "threads": 1}
     changes = {
         "train": config.train.model_copy(update=short),
         "data": config.data.model_copy(update={"eval_splits": []}),  # timed once, by itself

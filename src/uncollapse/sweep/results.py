@@ -106,7 +106,7 @@ def primary_recall(row: Mapping[str, Any], *, fine: bool = False) -> float | Non
     >>> primary_recall({"run": "a", "test/recall@1": 0.5, "test/fine/recall@1": 0.4})
     0.5
     """
-    keys = (key for key in row if "/recall@" in key and "share/" not in key)  # all identities
+    keys = (key for key in row if "/recall@" in key)
     recall = row.get(next((key for key in keys if ("fine/" in key) == fine), ""))
     return None if recall in (None, "") else float(recall)
 
