@@ -180,7 +180,10 @@ class Run:
         if last is None:
             raise self._none_usable([*notes, *complaints])
         if complaints:
-            notes += [*complaints[:-1], f"{complaints[-1]}; using the one of step {last.step}"]
+            notes += [
+                *complaints[:-1],
+                f"{complaints[-1]}; using the checkpoint of step {last.step}",
+            ]
         return Chosen(last, models[last.step], tuple(notes))
 
     def load_model(self, which: str = "last") -> Embedder:
