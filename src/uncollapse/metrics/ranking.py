@@ -6,13 +6,13 @@ settled by float64 differences. In torch on any device, compiled on a CPU where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, pairwise
-from threading import Lock
+from threading import local
 from types import ModuleType
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
 _BYTES = TypeAdapter(ByteSize)
 
-StartRow = Callable[[int], Callable[[int], None]]  # given a row of tiles, what does one of them
+Worker = Callable[[int, range], None]  # does the tiles of a row and some columns
 Tick = Callable[[], object]
 RankBlock = tuple[int, int, Array, Array]  # low, high, start, ranks: see `positive_ranks`
 # Compares the rows, the first of which is query a, with these columns of the gallery and counts for
@@ -601,52 +601,62 @@ def _count_all(
 ) -> None:
     """Compare the queries [low, high) with the gallery, a tile at a time."""
 
-    def start_row(a: int) -> Callable[[int], None]:
+    def worker() -> Worker:
         count_tile = scan.counter(counts, low)
-        left = scan.x.frame.at(slice(a, min(a + TILE, high))).kept()
-        return lambda c: count_tile(
-            left, a, slice(c, min(c + TILE, len(scan.y))), plan.both and c > a
-        )
+
+        def count_tiles(a: int, columns: range) -> None:
+            left = scan.x.frame.at(slice(a, min(a + TILE, high))).kept()
+            for c in columns:
+                count_tile(left, a, slice(c, min(c + TILE, len(scan.y))), plan.both and c > a)
+
+        return count_tiles
 
     rows, columns = range(low, high, TILE), range(0, len(scan.y), TILE)
     most = -(-len(rows) // 2) if plan.both else len(rows)
     threads = min(plan.threads, most) if scan.uses_threads else 1
-    each_tile(start_row, rows, columns, both=plan.both, threads=threads, tick=tick)
+    each_tile(worker, rows, columns, both=plan.both, threads=threads, tick=tick)
 
 
 def each_tile(
-    start_row: StartRow, rows: range, columns: range, *, both: bool, threads: int, tick: Tick
-) -> None:
-    """Do every tile once, each row of tiles in one of the threads; `tick` is called for each.
+    worker: Callable[[], Worker], rows: range, columns: range, *, both: bool, threads: int,
+    tick: Tick,
+) -> None:  # fmt: skip
+    """Do every tile once, shared between threads; `tick` is called for each.
 
-    `start_row(a)` returns what does tile (a, c). With `both` a tile counts for the queries of its
-    rows and of its columns, and the columns begin at the row's own. No two threads count for the
-    same queries at a time. The threads divide torch's own among them.
+    `worker()` returns what does the tiles of row a and some columns; each thread has its own. With
+    `both` a tile counts for the queries of its rows and of its columns, and the columns begin at
+    the row's own. No two threads count for the same queries at a time. The threads divide torch's
+    own among them.
     """
-    locks = {a: Lock() for a in rows}
+    n = len(rows)
+    rounds = [[(a, columns[columns.index(a) :] if both else columns) for a in rows]]
+    if both and threads > 1:
+        # In round r, row i of tiles meets column r - i, modulo n, alone: no two tiles share any.
+        rounds = [
+            [(rows[i], columns[j : j + 1]) for i in range(n) if (j := (r - i) % n) >= i]
+            for r in range(n)
+        ]
+    made = local()  # in each thread
 
-    def tiles_of(a: int) -> Iterator[None]:
-        do_tile = start_row(a)
-        for c in columns[columns.index(a) :] if both else columns:
-            with locks[a], locks[c] if both and c > a else nullcontext():  # ascending: no deadlock
-                do_tile(c)
-            yield
+    def do_tiles(a: int, some: range) -> int:
+        if not hasattr(made, "worker"):
+            made.worker = worker()
+        made.worker(a, some)
+        return len(some)
 
-    if threads == 1:
-        for a in rows:
-            for _ in tiles_of(a):
-                tick()
-        return
     before = torch.get_num_threads()
-    own = (max(before // threads, 1),)
-    pool = ThreadPoolExecutor(threads, "uncollapse-tiles", torch.set_num_threads, own)
-    try:
-        for done in pool.map(lambda a: sum(1 for _ in tiles_of(a)), rows):
-            for _ in range(done):
-                tick()
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # for threads that are yet to begin
+    share = (max(before // threads, 1),)
+    with ExitStack() as stack:
+        run: Callable[..., Iterable[int]] = map
+        if threads > 1:
+            pool = ThreadPoolExecutor(threads, "uncollapse-tiles", torch.set_num_threads, share)
+            stack.callback(torch.set_num_threads, before)  # for threads that are yet to begin
+            stack.callback(pool.shutdown, cancel_futures=True)
+            run = pool.map
+        for parts in rounds:
+            for done in run(do_tiles, *zip(*parts, strict=True)):
+                for _ in range(done):
+                    tick()
 
 
 def _plan(task: Comparison, max_memory: int) -> _Plan:
