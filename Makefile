@@ -40,8 +40,8 @@ test: lint browser ## lint, types, floors, doctests, tests, coverage
 
 test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,faiss,fast,frames,geometry,parquet,pml]" \
-	  pytest pytest-xdist hypothesis pyyaml
+	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,frames,geometry,parquet,pml]" \
+	  faiss-cpu pytest pytest-xdist hypothesis pyyaml
 	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=ci \
 	  -m "not slow" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
 

@@ -36,7 +36,7 @@ SLOW = {
     "tests/kernels/test_without_the_room.py",
     "tests/metrics/test_modes.py::test_a_single_lump_of_another_shape_is_one_mode",
     "tests/metrics/test_modes.py::test_lumps_that_are_apart_are_counted",
-    "tests/metrics/test_uncertainty.py::"
+    "tests/metrics/test_intervals.py::"
     "test_a_95_percent_interval_covers_the_truth_about_95_times_in_100",
     "tests/mining/test_miner_behaviour.py::test_a_pool_is_uniform",
     "tests/mining/test_miner_behaviour.py::test_distance_weights_are_those_of_the_paper",

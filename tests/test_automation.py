@@ -147,5 +147,5 @@ def test_the_extras_that_errors_name_exist():
     pattern = re.compile(r"import_extra\([^()]*?(?:extra=)?\"([a-z-]+)\"\)")
     texts = [path.read_text("utf-8") for path in sources.rglob("*.py")]
     named = {extra for text in texts for extra in pattern.findall(text)}
-    assert {"geometry", "pml", "faiss"} <= named
+    assert {"geometry", "pml", "frames"} <= named
     assert named <= set(PROJECT["optional-dependencies"])

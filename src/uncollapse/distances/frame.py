@@ -727,10 +727,23 @@ def difference_norms(difference: Tensor, *, squared: bool = False) -> Tensor:
     """Lengths of rows, or their squares, with as many derivatives as asked; 0 at 0."""
     if squared:
         return difference.square().sum(dim=1)
-    # vector_norm is scaled against under- and overflow, but has no second derivative at 0.
+    # vector_norm has no second derivative at 0.
     apart = (difference != 0).any(dim=1, keepdim=True)
     norm: Tensor = torch.linalg.vector_norm(difference.masked_fill(~apart, 1.0), dim=1)
     return norm * apart[:, 0]
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Rows over their norms, on the graph; a row of zeros, which has no direction, stays 0.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    whole = (rows != 0).any(1, keepdim=True)
+    # A zero row's norm has no second derivative: it is kept out of the norms, not of their result.
+    norm = torch.linalg.vector_norm(rows.masked_fill(~whole, 1.0), dim=1, keepdim=True)
+    unit: Tensor = rows / norm * whole
+    return unit
 
 
 def centre(x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from uncollapse.metrics import (
     nc1,
     principal_axes,
 )
-from uncollapse.metrics.collapse_figures import Spectrum, spectrum
+from uncollapse.metrics.collapse import Spectrum, spectrum
 
 __all__ = ["balanced_rows", "measure", "spread"]
 

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.frame import Frame, squared_norms, working_dtype
+from uncollapse.distances import Frame, squared_norms, unit_rows, working_dtype
 from uncollapse.losses.base import Batch, Named, TupleLoss
 from uncollapse.losses.classwise import SMALLEST
-from uncollapse.losses.on_graph import unit_rows
 from uncollapse.mining.tuples import as_pairs
 
 _CLOSE = 0.04  # squared distances below it are measured by differences

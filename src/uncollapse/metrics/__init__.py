@@ -1,16 +1,16 @@
 """How good an embedding is: retrieval, clustering, re-ID, verification, modes, confidence."""
 
-from uncollapse.metrics.centroids import KMeansResult, kmeans
-from uncollapse.metrics.cluster_scores import (
+from uncollapse.metrics.clusters import (
     ClusteringResult,
+    KMeansResult,
     clustering,
+    kmeans,
     normalized_mutual_information,
     pairwise_f1,
 )
-from uncollapse.metrics.collapse_figures import (
+from uncollapse.metrics.collapse import (
     NC2,
     Anisotropy,
-    ModesResult,
     PiRatio,
     alignment,
     alpha_req,
@@ -19,7 +19,6 @@ from uncollapse.metrics.collapse_figures import (
     effective_rank,
     field_figures,
     lidar,
-    modes_per_class,
     nc1,
     nc2,
     nc3,
@@ -31,7 +30,6 @@ from uncollapse.metrics.collapse_figures import (
     rho_spectrum,
     uniformity,
 )
-from uncollapse.metrics.fine import FineResult, fine_evaluation
 from uncollapse.metrics.intervals import (
     Interval,
     SeedComparison,
@@ -40,8 +38,9 @@ from uncollapse.metrics.intervals import (
     confidence,
     over_seeds,
 )
+from uncollapse.metrics.modes import ModesResult, modes_per_class
 from uncollapse.metrics.re_identification import ReidResult, reid
-from uncollapse.metrics.re_ranking import ReRanked, ReRanking, rerank
+from uncollapse.metrics.reranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
 from uncollapse.metrics.verification_scores import RocCurve, VerificationResult, verification
@@ -50,7 +49,6 @@ __all__ = [
     "NC2",
     "Anisotropy",
     "ClusteringResult",
-    "FineResult",
     "Interval",
     "KMeansResult",
     "ModesResult",
@@ -73,7 +71,6 @@ __all__ = [
     "confidence",
     "effective_rank",
     "field_figures",
-    "fine_evaluation",
     "kmeans",
     "lidar",
     "modes_per_class",

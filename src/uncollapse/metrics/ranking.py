@@ -126,6 +126,20 @@ def ranked_points(x: ArrayLike, name: str) -> Tensor:
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).contiguous()
 
 
+def row_numbers(values: ArrayLike, name: str, size: int, columns: int | None = None) -> Array:
+    """Row numbers below `size`, `[N]` or `[N, columns]`, as int64; an `InputError` if not."""
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    shape = (len(array),) if columns is None else (len(array), columns)
+    if not array.size or array.shape != shape or array.dtype.kind not in "iu":
+        letters = "[N]" if columns is None else f"[N, {columns}]"
+        given = f"{array.dtype} of shape {array.shape}"
+        raise InputError(name, given, f"row numbers, at least one, of shape {letters}")
+    if array.min() < 0 or array.max() >= size:
+        given = f"{array.min()} to {array.max()}"
+        raise InputError(name, given, f"row numbers from 0 to {size - 1}")
+    return array.astype(np.int64)
+
+
 def joint_ids(
     first: ArrayLike, n: int, second: ArrayLike, m: int, names: tuple[str, str]
 ) -> tuple[Array, Array]:

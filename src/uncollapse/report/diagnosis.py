@@ -18,7 +18,7 @@ from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.verdict import cosine_text
 from uncollapse.metrics import clustering, retrieval
-from uncollapse.metrics.collapse_figures import spectrum
+from uncollapse.metrics.collapse import spectrum
 from uncollapse.report.neighbours import Images, Neighbourhood, check_images, neighbourhood
 from uncollapse.report.page import Page
 from uncollapse.report.projection import project

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,19 +14,12 @@ from uncollapse._base.arrays import (
     ArrayLike,
     ClassLayout,
     class_ids,
-    label_array,
     numbers64,
-    points,
     points64,
 )
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.extras import import_extra
-from uncollapse.distances import binary_scale, pairwise_distances
-from uncollapse.metrics.result_table import Result, text_table
-from uncollapse.metrics.retrieval_scores import retrieval
-
-__all__ = ["ModesResult", "modes_per_class"]
-
+from uncollapse.distances import binary_scale, pairwise_distances, unit_rows
+from uncollapse.metrics.ranking import joint_ids
 
 _TABLE = 1 << 22  # numbers of a table of rows by classes that are held at a time
 _BLOCK = 1024  # rows whose pairs are looked at together
@@ -169,18 +160,19 @@ def nc4(x: ArrayLike, labels: ArrayLike, predictions: ArrayLike) -> float:
     0.25
     """
     classes = ClassMeans.of(x, labels)
-    wanted = _ids_of(predictions, classes.layout)
-    means, agree = torch.from_numpy(classes.means), 0
+    means, n, agree = torch.from_numpy(classes.means), len(classes.rows), 0
+    names = ("labels", "predictions")
+    own, predicted = joint_ids(classes.layout.classes, len(means), predictions, n, names)
+    column = np.searchsorted(own, predicted).clip(max=len(own) - 1)
+    known = own[column] == predicted  # another class is never nearest
     step = max(1, _TABLE // len(means))
-    for low in range(0, len(wanted), step):
-        block = torch.from_numpy(classes.rows[low : low + step])
+    for low in range(0, n, step):
+        part = slice(low, low + step)
+        block = torch.from_numpy(classes.rows[part])
         squares = pairwise_distances(block, means, squared=True).numpy()
-        known = np.flatnonzero(wanted[low : low + step] >= 0)
-        column = wanted[low + known]
-        own = squares[known, column]
-        squares[known, column] = np.inf
-        agree += int((own < squares[known].min(axis=1)).sum())
-    return 1 - agree / len(wanted)
+        tied = (squares == squares.min(axis=1, keepdims=True)).sum(axis=1) > 1
+        agree += int((known[part] & ~tied & (squares.argmin(axis=1) == column[part])).sum())
+    return 1 - agree / n
 
 
 def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
@@ -210,24 +202,11 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
     return total / len(a)
 
 
-def _ids_of(predictions: ArrayLike, layout: ClassLayout) -> Array:
-    """Class numbers of the predictions; -1 for a class that no row has."""
-    given = label_array(predictions, layout.size, "predictions")
-    numbers = {label: i for i, label in enumerate(layout.classes.tolist())}
-    ids = np.array([numbers.get(label, -1) for label in given.tolist()])
-    if (ids < 0).all():
-        seen = f"none of the {len(numbers)} classes in labels, such as {given.tolist()[0]!r}"
-        raise InputError("predictions", seen, "labels of the same kind as in labels")
-    return ids
-
-
-def unit_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
-    """Rows over their norms, of any size; a row of zeros, which has no direction, stays 0."""
-    rows = points64(x, name, min_rows=min_rows)
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    rows = rows / np.where(largest > 0, largest, 1.0)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, np.where(norms > 0, norms, 1.0))
+def directions(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
+    """`unit_rows` in float64 of rows of any size: squares of 1e200 would not be numbers."""
+    rows = torch.from_numpy(points64(x, name, min_rows=min_rows))
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    return unit_rows(rows / torch.where(largest > 0, largest, 1.0)).numpy()
 
 
 def _mean_gap(unit: Array) -> float:
@@ -269,23 +248,23 @@ class Anisotropy:
     quantiles: dict[float, float]
 
 
-def alignment(x: ArrayLike, labels: ArrayLike, *, alpha: float = 2.0) -> float:
-    """Alignment of Wang & Isola 2020: mean |u - v|^alpha over positive pairs on the sphere.
+def alignment(x: ArrayLike, labels: ArrayLike) -> float:
+    """Alignment of Wang & Isola 2020, α = 2: mean |u - v|² over positive pairs on the sphere.
 
     Positive pairs are all pairs of different rows with one label, each alike; two views of a sample
     are two rows with its number as label. Rows are divided by their norms. 0 where each class is
-    one direction; 2 (for alpha 2) where directions are independent of the class. NaN where no class
-    has two rows.
+    one direction; 2 where directions are independent of the class. NaN where no class has two rows.
 
     >>> alignment([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 0, 1])
     2.0
     """
-    check_number("alpha", alpha, 1e-6)
-    unit = unit_rows(x)
+    unit = directions(x)
     layout = ClassLayout.of(labels, len(unit))
     total, pairs = 0.0, 0
     for members in np.split(unit[layout.order], layout.starts[1:]):
-        total += _power_sum(members, alpha)
+        # The sum over pairs is n times the sum of squares about the mean.
+        about = members - members[0]
+        total += float(((about - about.mean(axis=0)) ** 2).sum() * len(members))
         pairs += len(members) * (len(members) - 1) // 2
     return total / pairs if pairs else math.nan
 
@@ -301,7 +280,7 @@ def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed:
     (0.0, -8.0)
     """
     check_number("t", t, 0.0)
-    unit = unit_rows(x, min_rows=2)
+    unit = directions(x, min_rows=2)
     unit = unit[_chosen_rows(len(unit), sample, seed)]
     parts = [torch.logsumexp(torch.from_numpy(-t * s), 0).item() for s in _pair_squares(unit)]
     pairs = len(unit) * (len(unit) - 1) / 2
@@ -328,26 +307,11 @@ def anisotropy(
     levels = [
         check_number("quantiles", level, 0.0, 1.0) for level in numbers64(quantiles, "quantiles")
     ]
-    unit = unit_rows(x, min_rows=2)
+    unit = directions(x, min_rows=2)
     some = unit[_chosen_rows(len(unit), sample, seed)]
-    # A row of zeros gets an axis of its own, so that its cosine with all others is 0.
-    zeros = np.flatnonzero(~some.any(axis=1))
-    axes = np.zeros((len(some), len(zeros)))
-    axes[zeros, np.arange(len(zeros))] = 1.0
-    cosines = [1 - squares / 2 for squares in _pair_squares(np.c_[some, axes])]
-    values = np.quantile(np.concatenate(cosines), levels)
+    cosines = (some @ some.T)[np.triu(np.ones((len(some), len(some)), bool), 1)]
+    values = np.quantile(np.minimum(cosines, 1.0), levels)
     return Anisotropy(1 - _mean_gap(unit), dict(zip(levels, values.tolist(), strict=True)))
-
-
-def _power_sum(unit: Array, alpha: float) -> float:
-    """Sum of |u - v|^alpha over the pairs."""
-    n = len(unit)
-    if n < 2:
-        return 0.0
-    if alpha == 2.0:  # n times the sum of squares about the mean
-        about = unit - unit[0]
-        return float(((about - about.mean(axis=0)) ** 2).sum() * n)
-    return float(sum((squares ** (alpha / 2)).sum() for squares in _pair_squares(unit)))
 
 
 @dataclass(frozen=True)
@@ -371,7 +335,7 @@ def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
     >>> pi_ratio([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0, 0, 1, 1])
     PiRatio(intra=1.0, inter=1.0, ratio=1.0)
     """
-    unit = unit_rows(x)
+    unit = directions(x)
     layout = ClassLayout.of(labels, len(unit))
     gaps, means = [], []
     for members in np.split(unit[layout.order], layout.starts[1:]):
@@ -380,7 +344,7 @@ def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
         if len(members) > 1:
             gaps.append(_mean_gap(members))
     intra = float(np.mean(gaps)) if gaps else math.nan
-    inter = _mean_gap(unit_rows(np.array(means)))
+    inter = _mean_gap(directions(np.array(means)))
     if inter == 0.0:
         return PiRatio(intra, inter, math.inf if intra > 0 else math.nan)
     return PiRatio(intra, inter, intra / inter)
@@ -590,19 +554,15 @@ def field_figures(
     x: ArrayLike,
     labels: ArrayLike | None = None,
     *,
-    weight: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
     sample: int | None = 2048,
     seed: int = 0,
 ) -> dict[str, float]:
     """Every published figure of collapse that these rows allow, by name, each with its defaults.
 
     Without labels those of the spectrum and of the directions; with them also LiDAR, NC1, NC2, the
-    error of the nearest class mean (`ncc_error`), CDNV, alignment and π; with a classifier's
-    `weight` `[C, dim]`, rows in the order of the sorted labels, and `bias` also NC3 and NC4. What
-    takes all pairs, uniformity and the quantiles of the cosine, is taken of `sample` rows chosen by
-    `seed` (of all with None). A figure that has no value for these rows is NaN; the functions say
-    when.
+    error of the nearest class mean (`ncc_error`), CDNV, alignment and π. What takes all pairs,
+    uniformity and the quantiles of the cosine, is taken of `sample` rows chosen by `seed` (of all
+    with None). A figure that has no value for these rows is NaN; the functions say when.
 
     >>> list(field_figures([[1.0, 0.0], [0.0, 1.0]]))[:4]
     ['rankme', 'effective_rank', 'alpha_req', 'rho_spectrum']
@@ -619,296 +579,11 @@ def field_figures(
         "cosine_mean": cosines.mean,
         **{f"cosine_q{100 * level:02.0f}": value for level, value in cosines.quantiles.items()},
     }
-    if labels is not None:
-        return figures | _class_figures(rows, labels, weight, bias)
-    if weight is not None or bias is not None:
-        raise InputError("labels", "None", "labels, where a classifier is given")
-    return figures
-
-
-def _class_figures(
-    rows: Array, labels: ArrayLike, weight: ArrayLike | None, bias: ArrayLike | None
-) -> dict[str, float]:
-    ids = ClassLayout.of(labels, len(rows)).ids
-    simplex, density = nc2(rows, ids), pi_ratio(rows, ids)
-    figures = {"lidar": lidar(rows, ids), "nc1": nc1(rows, ids)}
-    figures |= {f"nc2_{name}": value for name, value in vars(simplex).items()}
+    if labels is None:
+        return figures
+    ids, _ = class_ids(labels, len(rows))
+    figures |= {"lidar": lidar(rows, ids), "nc1": nc1(rows, ids)}
+    figures |= {f"nc2_{name}": value for name, value in vars(nc2(rows, ids)).items()}
     figures |= {"ncc_error": nc4(rows, ids, ids), "cdnv": cdnv(rows, ids)}
     figures["alignment"] = alignment(rows, ids)
-    figures |= {f"pi_{name}": value for name, value in vars(density).items()}
-    if weight is None:
-        if bias is not None:
-            raise InputError("weight", "None", "the weight that the bias belongs to")
-        return figures
-    figures["nc3"] = nc3(rows, ids, weight)
-    logits = rows @ points64(weight, "weight").T
-    if bias is not None:
-        shift = numbers64(bias, "bias")
-        if len(shift) != logits.shape[1]:
-            allowed = f"{logits.shape[1]}, one for each row of weight"
-            raise InputError("bias", f"{len(shift)} numbers", allowed)
-        logits = logits + shift
-    return figures | {"nc4": nc4(rows, ids, np.argmax(logits, axis=1))}
-
-
-# How many modes each class keeps: the number that class collapse (EPS §3) drives to one.
-
-_SMALLEST = 8  # samples below which the modes of a class cannot be counted
-_AXES = 16  # principal axes kept; modes that are apart show in the first ones
-_SURROGATES = 12
-_SIGMAS = 4.0  # how far below the surrogates' mean (of the log) the data must be
-_PATIENCE = 5  # numbers of clusters tried beyond the best so far
-_STARTS, _STEPS = 3, 12
-_VALLEY = 0.5  # density between two modes, as a share of the lesser peak
-_WINDOW = 1.0  # in units of half the distance between the two centres
-_SPLIT_FROM = 16  # a mode with fewer points is not split again
-_SHARE = 0.05  # a smaller cluster is not a mode
-
-
-@dataclass(frozen=True)
-class ModesResult(Result):
-    """Modes of each class, NaN where they cannot be counted.
-
-    With fine labels `fine_classes` counts those with at least two samples, and `separation` is in
-    [0, 1]: 0 for fine classes mixed as by chance, 1 for fine classes wholly apart.
-    """
-
-    classes: Array
-    sizes: Array
-    modes: Array
-    fine_classes: Array | None = None
-    separation: Array | None = None
-
-    @property
-    def mean(self) -> float:
-        """Mean number of modes over the classes where it is known."""
-        return self._known_mean(self.modes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Mean modes, fine classes and separation; how many classes are unknown."""
-        numbers: dict[str, Any] = {
-            "modes_per_class": self.mean,
-            "classes": len(self.classes),
-            "classes_unknown": int(np.isnan(self.modes).sum()),
-        }
-        if self.fine_classes is not None and self.separation is not None:
-            numbers["fine_classes_per_class"] = self._known_mean(self.fine_classes)
-            numbers["separation"] = self._known_mean(self.separation)
-        return numbers
-
-    def _known_mean(self, values: Array) -> float:
-        known = values[~np.isnan(self.modes)]
-        return float(known.mean()) if len(known) else float("nan")
-
-    def to_frame(self) -> Any:
-        """One row per class, as a `pandas.DataFrame`."""
-        return import_extra("pandas", extra="frames").DataFrame(self._columns())
-
-    def __str__(self) -> str:
-        columns = self._columns()
-        rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
-        more = [f"... {len(rows) - 20} more classes"] if len(rows) > 20 else []
-        table = text_table(rows[:20], header=tuple(columns))
-        return "\n".join([table, *more, f"modes per class: {self.mean:.2f}"])
-
-    def _columns(self) -> dict[str, Array]:
-        columns = {"class": self.classes, "size": self.sizes, "modes": self.modes}
-        if self.fine_classes is not None and self.separation is not None:
-            columns |= {"fine_classes": self.fine_classes, "separation": self.separation}
-        return columns
-
-
-def modes_per_class(
-    x: ArrayLike,
-    labels: ArrayLike,
-    fine_labels: ArrayLike | None = None,
-    *,
-    normalize: bool = False,
-    max_points: int = 300,
-    seed: int = 0,
-) -> ModesResult:
-    """Count the modes that each class keeps in the embedding (of rows of norm 1 if `normalize`).
-
-    **With `fine_labels`**: the fine classes still apart. The purity of a fine class is the share of
-    its samples whose nearest neighbour inside the class has the same fine label (a tie counts as
-    another); corrected for chance it is (purity - c)/(1 - c), c = (size - 1)/(class size - 1). A
-    fine class with a corrected purity of at least 1/2 is kept. The number of modes is that of
-    kept fine classes, plus one if some are not kept: those are taken as merged. `separation` is
-    the mean corrected purity, at least 0. A fine label names a fine class inside its class only.
-
-    **Without**: an estimate. k-means with 2, 3, ... clusters has to beat Gaussian samples of the
-    same covariance, and clusters with no valley in the density between them are joined. One mode of
-    any usual shape gives 1, in any dimension; modes that are apart are counted if they hold 5 % of
-    the class (and 3 samples); modes that overlap are not seen, and in high dimension few samples
-    show only modes that are far apart. Needs 8 samples per class; above `max_points` a random
-    sample of the class is used.
-
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> x = np.r_[rng.normal(0, 1, (50, 4)), rng.normal(9, 1, (50, 4)), rng.normal(0, 1, (50, 4))]
-    >>> modes_per_class(x, [0] * 100 + [1] * 50).modes.tolist()
-    [2.0, 1.0]
-    """
-    check_int("max_points", max_points, _SMALLEST)
-    n = len(points(x))
-    layout = ClassLayout.of(labels, n)
-    modes = np.full(len(layout.classes), np.nan)
-    if fine_labels is None:
-        values = points64(x)
-        if normalize:
-            values = values / np.linalg.norm(values, axis=1, keepdims=True)
-        for c in range(len(modes)):
-            if layout.counts[c] >= _SMALLEST:
-                generator = np.random.default_rng((seed, c))
-                rows = layout.members(c)
-                if len(rows) > max_points:
-                    rows = np.sort(generator.choice(rows, max_points, replace=False))
-                modes[c] = _count_modes(values[rows], generator)
-        return ModesResult(layout.classes, layout.counts, modes)
-    fine, _ = class_ids(fine_labels, n, "fine_labels")
-    tensor = points(x).detach()
-    fine_classes, separation = np.zeros(len(modes), np.int64), np.full(len(modes), np.nan)
-    for c in range(len(modes)):
-        rows = layout.members(c)
-        purity = _corrected_purity(tensor[rows], fine[rows], normalize)
-        fine_classes[c] = len(purity)
-        if len(purity):
-            kept = purity >= 0.5
-            modes[c] = kept.sum() + (not kept.all())
-            separation[c] = max(float(purity.mean()), 0.0)
-    return ModesResult(layout.classes, layout.counts, modes, fine_classes, separation)
-
-
-def _corrected_purity(x: Any, fine: Array, normalize: bool) -> Array:
-    """Corrected nearest-neighbour purity of each fine class with two samples or more."""
-    kinds, ids, sizes = np.unique(fine, return_inverse=True, return_counts=True)
-    if sizes.max() < 2:
-        return np.empty(0)
-    if len(kinds) == 1:
-        return np.ones(1)
-    hit = retrieval(x, ids, ks=(1,), normalize=normalize, progress=False).per_query["recall@1"]
-    several = sizes >= 2
-    purity = np.bincount(ids, np.nan_to_num(hit))[several] / sizes[several]
-    chance = (sizes[several] - 1) / (len(fine) - 1)
-    return np.asarray((purity - chance) / (1 - chance))
-
-
-def _count_modes(x: Array, generator: np.random.Generator) -> int:
-    """Number of modes, at least 1: a gap statistic against Gaussian samples, with valleys.
-
-    For k = 2, 3, ... clusters, gap(k) is the mean logarithm of the k-means inertia of Gaussian
-    samples with the data's size and covariance, minus that of the data. A k counts only if the data
-    lie below every sample, by 4 standard deviations; the largest gap wins, none means one mode.
-    Clusters with no valley between them (density along the line of their centres above half of the
-    lesser peak) are joined, and those below 5 % of the points (or 3) are dropped. In high dimension
-    the samples are what keeps k-means from cutting any cloud in pieces; in low dimension the
-    valley is what keeps flat but single modes whole. Each mode is then split again by itself.
-    """
-    smallest = max(3, int(np.ceil(_SHARE * len(x))))
-    waiting, modes = [x], 0
-    while waiting:
-        groups = _modes(waiting.pop(), smallest, generator)
-        again = [group for group in groups if len(groups) > 1 and len(group) >= _SPLIT_FROM]
-        modes += len(groups) - len(again)
-        waiting.extend(again)
-    return max(modes, 1)
-
-
-def _modes(x: Array, smallest: int, generator: np.random.Generator) -> list[Array]:
-    """The points of each mode, after one split; all points if there is one."""
-    z, spread = _principal(x)
-    if len(x) < 2 * smallest or not len(spread):
-        return [x]
-    null = generator.standard_normal((_SURROGATES, len(x), len(spread))) * spread
-    least = 1e-12 * float((z**2).sum())
-    best, labels, k, tried = 0.0, None, 1, 1
-    most = min(len(x) // 2, len(np.unique(z, axis=0)))  # no more clusters than different points
-    while tried < min(k + _PATIENCE, most):
-        tried += 1
-        inertia, assigned = _split(z, tried, generator)
-        own = np.log(max(inertia, least))
-        logs = []
-        for sample in null:
-            logs.append(np.log(max(_split(sample, tried, generator)[0], least)))
-            if own >= logs[-1]:
-                break
-        else:
-            gap = float(np.mean(logs) - own)
-            if gap > max(best, _SIGMAS * float(np.std(logs))):
-                best, labels, k = gap, assigned, tried
-    if labels is None:
-        return [x]
-    kept = [x[group] for group in _join(z, labels) if len(group) >= smallest]
-    return kept if len(kept) > 1 else [x]
-
-
-def _principal(x: Array) -> tuple[Array, Array]:
-    """Coordinates along the principal axes, and the standard deviation along each."""
-    z = x - x.mean(0)
-    scale = np.abs(z).max()
-    if scale == 0.0:
-        return z, np.empty(0)
-    left, values, _ = np.linalg.svd(z / scale, full_matrices=False)
-    axes = min(_AXES, int((values > 1e-6 * values[0]).sum()))
-    return left[:, :axes] * values[:axes], values[:axes] / np.sqrt(len(x))
-
-
-def _split(x: Array, k: int, generator: np.random.Generator) -> tuple[float, Array]:
-    """Least inertia of a few k-means runs, and its labels.
-
-    SciPy's: for a few hundred points it takes a tenth of the time of `kmeans`, made for many.
-    """
-    from scipy.cluster.vq import kmeans2, vq
-
-    best, labels = np.inf, np.zeros(len(x), np.int64)
-    with warnings.catch_warnings(), np.errstate(invalid="ignore"):  # fewer points than clusters
-        warnings.simplefilter("ignore", UserWarning)  # an empty cluster
-        for _ in range(_STARTS):
-            centres, _ = kmeans2(x, k, iter=_STEPS, minit="++", seed=generator)
-            assigned, gap = vq(x, centres)
-            inertia = float((gap**2).sum())
-            if inertia < best:
-                best, labels = inertia, assigned
-    return best, labels
-
-
-def _join(z: Array, labels: Array) -> list[Array]:
-    """Rows of each cluster, those without a valley between them joined; nearest pairs first."""
-    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    apart: set[tuple[int, int]] = set()
-    while len(groups) > 1:
-        middles = np.array([z[group].mean(0) for group in groups])
-        gaps = pairwise_distances(middles).numpy()
-        order = sorted(
-            (gaps[i, j], i, j)
-            for i in range(len(groups))
-            for j in range(i)
-            if (groups[i][0], groups[j][0]) not in apart
-        )
-        if not order:
-            break
-        _, i, j = order[0]
-        if _valley(z[groups[i]], z[groups[j]]) > _VALLEY:
-            union = np.sort(np.concatenate([groups[i], groups[j]]))
-            groups = [group for k, group in enumerate(groups) if k not in (i, j)] + [union]
-            apart = {pair for pair in apart if union[0] not in pair}
-        else:
-            apart |= {(groups[i][0], groups[j][0]), (groups[j][0], groups[i][0])}
-    return groups
-
-
-def _valley(a: Array, b: Array) -> float:
-    """Lowest density between the two peaks, over the lesser peak, along the centres' line."""
-    high, low = a.mean(0), b.mean(0)
-    axis = high - low
-    if not axis.any():
-        return 1.0
-    # The centres are at -1 and 1.
-    t = np.sort((np.concatenate([a, b]) - (high + low) / 2) @ axis / (axis @ axis) * 2)
-    grid = np.linspace(-2.0, 2.0, 161)
-    count = np.searchsorted(t, grid + _WINDOW / 2, "right") - np.searchsorted(t, grid - _WINDOW / 2)
-    peak_low, peak_high = int(count[:80].argmax()), 81 + int(count[81:].argmax())
-    least = int(min(count[peak_low], count[peak_high]))
-    # One standard deviation and one point more, so that a few empty places are no valley.
-    bottom = int(count[peak_low : peak_high + 1].min())
-    return (bottom + np.sqrt(bottom) + 1) / least if least else 1.0
+    return figures | {f"pi_{name}": value for name, value in vars(pi_ratio(rows, ids)).items()}
