@@ -29,20 +29,20 @@ $(STAMP): $(CORE)
 	$(INSTALL) -e ".[test]"
 	@touch $@
 
-demo: $(CORE)   ## see what the toolkit does, in a few minutes
+demo: $(CORE)   ## see what the toolkit does, in two minutes
 	$(BIN)/uncollapse demo --out out/demo
 
 check: lint     ## before every commit: lint, types, floors, and the tests that are not slow
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=check -m "not slow"
 
 test: lint browser ## lint, types, floors, doctests, tests, coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=ci --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=test --cov --cov-report=term
 
 test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,frames,geometry,parquet,pml]" \
 	  faiss-cpu pytest pytest-xdist hypothesis pyyaml
-	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=ci \
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=test \
 	  -m "not slow" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
 
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages

@@ -16,6 +16,8 @@ import pytest
 
 from uncollapse import __version__
 
+pytestmark = pytest.mark.slow
+
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

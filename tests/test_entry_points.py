@@ -131,10 +131,6 @@ def _descended(x: Any, y: Any) -> Tensor:
     return uc.geometry.gradient_descent_separated(x, y, 0.1, steps=2).points
 
 
-def _noise_probe(x: Any, y: Any) -> Any:
-    return uc.health.noise_probe(lambda: nn.Linear(3, 2), x, y, [1.0], steps=1, k=2).rows
-
-
 def _drifts(x: Any, y: Any) -> list[float]:
     losses = {name: DRIFT_LOSSES[name] for name in ("triplet, margin 0.2", "contrastive")}
     found = uc.health.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
@@ -168,13 +164,9 @@ BOTH: dict[str, Entry] = {
     "Guard.after_step, function": lambda x, y: _guarded(x, y, plain_loss),
     "drift": lambda x, y: uc.drift(uc.TripletLoss(margin=0.5), x, y).value,
     "drift, function": lambda x, y: uc.drift(plain_loss, x, y).value,
-    "drift, resampled": lambda x, y: uc.drift(uc.TripletLoss(), x, y, resamples=3).spread,
     "drift, batches": lambda x, y: uc.drift(uc.TripletLoss(margin=0.5), [(x, y)]).value,
     "mode_drift": lambda x, y: uc.mode_drift(uc.TripletLoss(margin=0.5), x, y, k=1).value,
     "mode_drift, function": lambda x, y: uc.mode_drift(plain_loss, x, y, k=1).exact,
-    "mode_drift, resampled": lambda x, y: (
-        uc.mode_drift(uc.TripletLoss(), x, y, k=1, resamples=3).spread
-    ),
     "mode_drift, batches": lambda x, y: uc.mode_drift(uc.TripletLoss(), [(x, y)], k=1).inside,
     "drift_table": _drifts,
     "Miner": lambda x, y: uc.Miner("easy", "semihard")(x, y),
@@ -239,7 +231,6 @@ POINTS: dict[str, Callable[[Any], Any]] = {
     },
 }
 ONLY_LABELS: dict[str, Callable[[Any], Any]] = {
-    "noise_probe": lambda y: _noise_probe(Z.float(), y),
     "PKSampler": lambda y: list(uc.PKSampler(y, 2, 2, seed=0)),
     "UniformBatchSampler": lambda y: list(uc.samplers.UniformBatchSampler(y, 4, seed=0)),
     "check_batches": lambda y: uc.check_batches(uc.PKSampler(CLASSES, 2, 2, seed=0), y, n=3),
@@ -331,7 +322,7 @@ def _fewer(name: str, forms: Mapping[str, Any]) -> dict[str, Any]:
     return dict(list(forms.items())[:: 5 if slow else 1])
 
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("name", [*BOTH, *POINTS])

@@ -208,14 +208,3 @@ def test_gradients_flow_through_odd_rows():
     uc.TripletLoss(margin=9.0)(plain, Y).backward()
     assert plain.grad is not None
     np.testing.assert_allclose(leaf.grad.T, plain.grad, atol=2e-3)
-
-
-def test_samples_of_a_noise_probe_may_be_an_array():
-    x = np.random.default_rng(0).normal(size=(40, 3))
-    found = [
-        uc.health.noise_probe(lambda: nn.Linear(3, 2), kind, [0, 1] * 20, [1.0], steps=1, k=2).rows
-        for kind in (x, x.astype(">f8")[::-1][::-1], x.tolist(), torch.tensor(x).float())
-    ]
-    assert all(rows == found[0] for rows in found)
-    with pytest.raises(InputError, match="x: expected samples"):
-        uc.health.noise_probe(lambda: nn.Linear(3, 2), [["a"]], [0], [1.0])

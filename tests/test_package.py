@@ -1,5 +1,6 @@
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -151,6 +152,7 @@ def test_no_function_has_the_name_of_its_module():
     assert same == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", [False, True], ids=["kernels", "no kernels"])
 def test_each_walk_crosses_eight_files_at_most(without):
     command = [sys.executable, "tools/walk.py", *(["--without-kernels"] if without else [])]
@@ -158,3 +160,9 @@ def test_each_walk_crosses_eight_files_at_most(without):
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("files (at most 8)") == 3
+
+
+def test_the_page_of_the_api_names_what_is_at_the_top_and_nothing_else():
+    page = (Path(__file__).parent.parent / "docs/api/index.md").read_text(encoding="utf-8")
+    named = re.findall(r"`uc\.(\w+)`", page)
+    assert sorted(named) == [name for name in dir(uncollapse) if name != "__version__"]

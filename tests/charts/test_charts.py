@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
@@ -72,7 +72,6 @@ def test_a_chart_of_nothing_says_so(chart):
     assert png(chart)[:4] == b"\x89PNG"
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=8),
     st.sampled_from([None, True, False]),
@@ -117,7 +116,6 @@ def test_events_are_flagged_and_told_and_near_ones_share_a_flag():
     assert "2 at 51: rolled back" in of(chart, Rect)[0].tip
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 5))
 def test_a_map_draws_every_point_once(n: int, classes: int, seed: int):
     rng = np.random.default_rng(seed)
@@ -145,7 +143,6 @@ def test_names_on_a_map_do_not_overprint_even_when_all_classes_are_one_point():
             assert abs(one.x - other.x) >= wide or abs(one.y - other.y) >= one.size
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.floats(0, 300), st.floats(0, 300), st.floats(5, 40)), min_size=1, max_size=12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
@@ -16,7 +16,6 @@ from uncollapse.charts.text import tick_text
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(finite, min_size=1, max_size=9), st.booleans())
 def test_every_value_lies_inside_and_every_tick_is_in_range(values: list[float], zero: bool):
     scale = Scale.around(values, 0.0, 100.0, zero=zero)
@@ -27,7 +26,6 @@ def test_every_value_lies_inside_and_every_tick_is_in_range(values: list[float],
     assert all(scale.low - slack <= tick <= scale.high + slack for tick in ticks)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.floats(1e-9, 1e9), st.floats(1.0, 1e8))
 def test_a_logarithmic_scale_has_ticks_inside_it(low: float, ratio: float):
     scale = Scale.around([low, low * ratio], 0.0, 100.0, log=True)
@@ -58,7 +56,6 @@ def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not():
     assert not Scale.around([0.0, 1.0], 0, 1, log=None).log
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(finite, min_size=2, max_size=9, unique=True))
 def test_a_scale_on_both_sides_of_zero_keeps_the_order(values: list[float]):
     low, high = min(values), max(values)

@@ -162,6 +162,7 @@ def test_a_cone_is_said_of_a_file_and_not_of_rows_whose_run_compares_by_distance
         assert ("int8 index" in said) == (verdict == "cone")
 
 
+@pytest.mark.slow
 def test_a_small_file_loads_no_package_that_it_does_not_need(
     arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ):

@@ -18,6 +18,8 @@ from uncollapse.data.sources import open_source
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 
+pytestmark = pytest.mark.slow
+
 # Hard mining of labels that mean nothing: the embedding shrinks.
 CONFIG = """
 [data]

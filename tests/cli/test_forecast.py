@@ -6,6 +6,8 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run
 from uncollapse.training import load_config, train
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 [data]
 name = "digits"

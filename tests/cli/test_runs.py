@@ -16,6 +16,8 @@ from uncollapse.training import Run
 from uncollapse.training.manifest import record_files
 from uncollapse.training.measures import write_measures
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 [data]
 name = "digits"

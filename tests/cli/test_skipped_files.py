@@ -13,6 +13,8 @@ from uncollapse.cli.errors import run
 from uncollapse.data import LoadReport
 from uncollapse.training import Run
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 [data]
 name = "folder"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SLOW = ("torch", "scipy", "sklearn", "pandas", "numba", "PIL")
 CODE = f"""
 import sys

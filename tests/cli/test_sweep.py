@@ -7,6 +7,8 @@ from sweep_helpers import InlineEngine
 from uncollapse.cli import app, sweep
 from uncollapse.cli.errors import run
 
+pytestmark = pytest.mark.slow
+
 SWEEP = """
 seeds = 2
 [base.data]

@@ -4,7 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -34,7 +34,6 @@ def ramp(count, height, width):
     return torch.stack([x, y]).expand(count, 2, height, width).contiguous()
 
 
-@settings(max_examples=25, deadline=None)
 @given(SEEDS, st.integers(1, 6), st.integers(1, 7))
 def test_a_flip_mirrors_whole_images_or_leaves_them(seed, count, width):
     images = torch.rand(count, 3, 4, width, generator=generator(0))
@@ -51,7 +50,6 @@ def test_half_of_the_images_are_flipped():
     assert torch.equal(horizontal_flip(images, generator(0), p=0.0), images)
 
 
-@settings(max_examples=30, deadline=None)
 @given(SEEDS, st.integers(4, 20), st.integers(4, 20), st.integers(1, 12), st.integers(1, 12))
 def test_a_resized_crop_is_an_axis_parallel_box_of_the_image(seed, height, width, tall, wide):
     images = ramp(3, height, width)
@@ -89,7 +87,6 @@ def test_boxes_have_the_area_and_aspect_asked_for():
     assert abs(float(aspect.log().mean())) < 0.08  # log-uniform about 1; four deviations
 
 
-@settings(max_examples=30, deadline=None)
 @given(SEEDS, st.integers(1, 15), st.integers(1, 15))
 def test_erasing_fills_one_box_in_every_channel(seed, height, width):
     images = torch.rand(4, 3, height, width, generator=generator(0)) + 1

@@ -210,6 +210,7 @@ def run(folder, what):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_several_processes_build_one_cache_between_them(files, cache_of_its_own):
     lines = run(files[0].parent, "four processes").stdout.split()
     wanted = str(int(source_of(sorted(files)).read(rows(files)).sum()))
@@ -217,6 +218,7 @@ def test_several_processes_build_one_cache_between_them(files, cache_of_its_own)
     assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".bin", ".json"]
 
 
+@pytest.mark.slow
 def test_a_build_killed_half_way_is_neither_used_nor_waited_for(files, cache_of_its_own):
     assert run(files[0].parent, "die").returncode == -signal.SIGKILL
     pixels, lock = sorted(cache_of_its_own.iterdir())

@@ -4,7 +4,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -119,7 +119,6 @@ def test_contain_keeps_everything_and_fills_with_black_also_when_inverted():
         assert array[0, :2].max() == array[0, 4:].max() == 0
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     width=st.integers(1, 40),
     height=st.integers(1, 40),

@@ -17,6 +17,8 @@ from docs.pages import DOCS, ROOT, Block, blocks
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
+pytestmark = pytest.mark.slow
+
 _NEEDS = re.compile(r"uncollapse\[([\w,]+)\]")
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

@@ -16,6 +16,8 @@ from uncollapse.papers import ITEMS
 from uncollapse.sweep import parse_sweep
 from uncollapse.training.config import apply_overrides, parse_config
 
+pytestmark = pytest.mark.slow
+
 _COMMANDS = get_command(app)
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 _USAGE = typer.BadParameter.__base__  # click's own, or typer's copy of it

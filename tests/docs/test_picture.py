@@ -6,7 +6,11 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import pytest
+
 from docs.pages import ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_picture_is_drawn_by_its_script(tmp_path):

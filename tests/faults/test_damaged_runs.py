@@ -15,6 +15,8 @@ from safetensors.numpy import load_file
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 seed = {seed}
 [data]

@@ -7,7 +7,10 @@ from PIL import Image
 
 import hostile_processes as hostile
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and looks into /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="forks, and looks into /proc"),
+]
 
 
 def test_a_process_killed_after_its_first_checkpoint_loses_nothing(tmp_path):

@@ -1,14 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.spatial.distance import pdist
 
 from oracles import distance_matrix, labelled_sets, point_sets
 from uncollapse.geometry import class_diameters, diameter
 
 
-@settings(max_examples=150, deadline=None)
 @given(point_sets())
 def test_diameter_of_few_points_equals_the_definition(x):
     np.testing.assert_allclose(diameter(x), distance_matrix(x).max(), rtol=1e-10, atol=0)
@@ -99,7 +98,6 @@ def test_class_diameters_are_right_near_collapse(spread, norm):
     np.testing.assert_allclose(diameter(x), pdist(wide).max(), rtol=1e-9)
 
 
-@settings(max_examples=80, deadline=None)
 @given(labelled_sets(min_classes=1))
 def test_class_diameters_equal_the_definition(data):
     x, labels = data

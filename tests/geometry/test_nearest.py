@@ -15,6 +15,8 @@ from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.nearest import nearest_separated
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated
 
+pytestmark = pytest.mark.slow
+
 CROSS = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
 CROSS_IDS = np.array([0, 0, 1, 1])
 
@@ -199,7 +201,6 @@ def test_the_nearest_separated_points_of_the_paper_s_figure_are_not_collapsed():
         assert diameter(found.points) == pytest.approx(after, abs=0.15)
 
 
-@settings(max_examples=60, deadline=None)
 @given(labelled(), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from(["haus", "iso"]))
 def test_the_points_are_separated_and_the_value_is_measured_on_them(case, alpha, objective):
     x, ids = case
@@ -216,7 +217,6 @@ def test_the_points_are_separated_and_the_value_is_measured_on_them(case, alpha,
     assert least * (1 - 1e-6) - 1e-12 <= found.lower_bound <= found.value
 
 
-@settings(max_examples=40, deadline=None)
 @given(labelled(max_points=5, max_dim=2), st.sampled_from([0.0, 1.0]), st.integers(0, 10**6))
 def test_no_separated_points_are_nearer_than_the_lower_bound(case, alpha, seed):
     x, ids = case

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import directed_hausdorff
 
@@ -13,7 +13,6 @@ def brute_hausdorff(a, b):
     return max(d.min(axis=1).max(), d.min(axis=0).max())
 
 
-@settings(max_examples=120, deadline=None)
 @given(labelled_sets(), st.integers(0, 2**31), st.sampled_from([0.0, 1e-9, 1.0]))
 def test_hausdorff_distances_equal_the_definitions(data, seed, size):
     x, labels = data
@@ -52,7 +51,6 @@ def test_bad_input_names_the_argument():
         sup_displacement([[0.0]], [[np.inf]])
 
 
-@settings(max_examples=100, deadline=None)
 @given(point_sets(max_dim=2), st.integers(1, 5), st.floats(-3, 3))
 def test_set_distance_equals_the_definition(x, rows, shift):
     y = x[:rows][::-1] * 0.5 + shift

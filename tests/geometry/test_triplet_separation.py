@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracles import distance_matrix, labelled_sets, triplets
@@ -13,7 +13,6 @@ def brute_margin(x, labels):
     return min(d[a, k] - d[a, p] for a, p, k in triplets(labels, self_positive=True))
 
 
-@settings(max_examples=150, deadline=None)
 @given(labelled_sets(max_rows=8), st.floats(0, 2))
 def test_separation_equals_the_definition(data, alpha):
     x, labels = data

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse.geometry import diameter, iap_constant, thickness
@@ -46,7 +46,6 @@ def test_thickness_of_regular_bodies_equals_the_closed_form(body, width, n):
     assert found.exact or (n, body) == (5, cube)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 5), st.integers(0, 12))
 def test_the_bracket_holds_against_every_direction_tried(seed, n, extra):
     rng = np.random.default_rng(seed)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from uncollapse.health import CollapseMonitor, Guard, forecast
-from uncollapse.health.advice import advise_on
+from uncollapse.health import VERDICTS, CollapseMonitor, Guard, forecast
+from uncollapse.health.advice import _ADVICE, advise_on
 from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
 from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
@@ -199,3 +199,11 @@ def test_losses_without_a_scale_free_form_and_without_a_miner_are_not_given_one(
     assert str(mined[0]) == "easy x hard"
     (slower,) = rank_strategies(strategy_of(ProxyNCALoss(num_classes=3, dim=4)))
     assert slower == Strategy(lr_factor=pytest.approx(1 / 3))
+
+
+def test_every_verdict_has_advice_and_a_line_in_the_docs() -> None:
+    bad = [name for name in VERDICTS if name != "healthy"]
+    assert sorted(bad) == sorted(_ADVICE)
+    assert all(VERDICTS[name].rules for name in bad)
+    docs = (DOCS / "health.md").read_text()
+    assert all(f"| `{name}` |" in docs for name in VERDICTS)

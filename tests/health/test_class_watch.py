@@ -47,6 +47,7 @@ def test_classes_that_shrink_slowly_are_said_within_30_updates_of_the_threshold(
     assert monitor.changes[0][0] <= onset + SOON
 
 
+@pytest.mark.slow
 def test_a_real_run_is_warned_of_within_30_updates() -> None:
     """A contrastive loss on three classes, each of two modes: the network makes them points."""
     torch.manual_seed(0)

@@ -240,6 +240,7 @@ def test_health_with_the_new_figures_survives_json_and_reads_what_earlier_versio
     again = Health.from_dict(plain)
     assert (again.cosines, again.nearest) == (health.cosines, health.nearest)
     del plain["cosines"], plain["nearest"]
+    plain["norms"]["deviation"] = 0.1
     old = Health.from_dict(plain)
     assert old.cosines is None
     assert judge(old).verdict == "healthy"

@@ -13,6 +13,8 @@ from uncollapse.health import CollapseMonitor, Guard, RunSettings
 from uncollapse.losses import Loss, MarginLoss, TripletLoss
 from uncollapse.mining import Miner
 
+pytestmark = pytest.mark.slow
+
 LABELS = torch.arange(8).repeat_interleave(4)
 NAN = torch.full((32, 4), float("nan"))
 

@@ -151,15 +151,13 @@ def test_a_loss_without_a_gradient_has_no_drift() -> None:
     assert found.relative_loss == math.inf
 
 
-def test_spread_over_batches_and_by_leaving_out_agree_in_size() -> None:
+def test_drift_of_batches_is_their_mean_and_standard_deviation() -> None:
     loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     batches = [_batch(8, 8, 16, seed) for seed in range(20)]
     over = drift(loss_fn, batches)
     values = [drift(loss_fn, z, y).value for z, y in batches]
     assert over.value == pytest.approx(np.mean(values))
     assert over.spread == pytest.approx(np.std(values, ddof=1))
-    inside = [drift(loss_fn, z, y, resamples=12).spread for z, y in batches[:5]]
-    assert 0.2 * over.spread < np.mean(inside) < 5 * over.spread
     assert math.isnan(drift(loss_fn, *batches[0]).spread)
 
 

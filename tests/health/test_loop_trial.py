@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from uncollapse.health import CollapseMonitor, Guard
-from uncollapse.health.loop_race import LoopTrial, RecentBatches
-from uncollapse.health.race import nearest_is_own_class
+from uncollapse.health.race import LoopTrial, nearest_is_own_class
 from uncollapse.losses import ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 
@@ -77,7 +76,7 @@ def test_embeddings_that_the_network_did_not_return_are_not_raced_on():
 
 
 def test_directions_of_the_output_are_raced_on_as_directions():
-    recent_batches = RecentBatches(model := network())
+    recent_batches = LoopTrial(model := network(), None, None)
     z = functional.normalize(model(batch(0)), dim=1)
     recent_batches.add(z, LABELS)
     (recorded,) = recent_batches.batches
@@ -87,7 +86,7 @@ def test_directions_of_the_output_are_raced_on_as_directions():
 
 
 def test_recent_batches_see_training_only_and_forget_the_oldest():
-    recent_batches = RecentBatches(model := network())
+    recent_batches = LoopTrial(model := network(), None, None)
     model.eval()
     recent_batches.add(model(batch(0)), LABELS)
     model.train()
@@ -102,7 +101,7 @@ def test_recent_batches_see_training_only_and_forget_the_oldest():
 
 
 def test_a_buffer_that_the_loop_fills_anew_is_not_used_again():
-    recent_batches = RecentBatches(model := network())
+    recent_batches = LoopTrial(model := network(), None, None)
     buffer = batch(0).clone()
     recent_batches.add(model(buffer), LABELS)
     assert recent_batches.batches[0].unchanged
@@ -111,7 +110,7 @@ def test_a_buffer_that_the_loop_fills_anew_is_not_used_again():
 
 
 def test_copies_and_files_of_the_network_leave_the_recent_batches_behind():
-    recent_batches = RecentBatches(model := network())
+    recent_batches = LoopTrial(model := network(), None, None)
     copy.deepcopy(model)(batch(0))
     assert recent_batches._call is None
     file = io.BytesIO()
@@ -126,7 +125,7 @@ def test_copies_and_files_of_the_network_leave_the_recent_batches_behind():
 
 
 def test_recent_batches_that_are_gone_are_not_kept_alive_by_the_network():
-    recent_batches = RecentBatches(model := network())
+    recent_batches = LoopTrial(model := network(), None, None)
     gone = weakref.ref(recent_batches)
     recent_batches.add(model(batch(0)), LABELS)
     del recent_batches
@@ -138,14 +137,14 @@ def taped(model: nn.Module, loss, steps: int = 9) -> LoopTrial:
     own = [*model.parameters(), *(loss.parameters() if loss is not None else [])]
     trial = LoopTrial(model, torch.optim.Adam(own, lr=1e-2), loss)
     for step in range(steps):
-        trial.recent_batches.add(model(batch(step)), LABELS)
+        trial.add(model(batch(step)), LABELS)
     return trial
 
 
 def test_held_out_rows_are_in_no_batch_of_the_race_and_there_once():
     trial = taped(network(), TripletLoss(margin=0.2, miner=Miner("easy", "hard")))
     model = trial.model
-    trial.recent_batches.add(model(batch(0)), LABELS)  # seen before: nothing of it may be held out
+    trial.add(model(batch(0)), LABELS)  # seen before: nothing of it may be held out
     data = trial.race_data(20, 144)
     batches, keep = data.held
     held = torch.cat([recorded.args[0] for recorded in batches])[keep]
@@ -164,7 +163,7 @@ def test_a_trial_is_a_step_of_the_loop():
     trial = taped(network(), loss)
     twin = network()
     optimiser = torch.optim.Adam(twin.parameters(), lr=1e-2)
-    for recorded in list(trial.recent_batches.batches)[:3]:
+    for recorded in list(trial.batches)[:3]:
         trial.train(recorded)
         value = loss(twin(recorded.args[0]), LABELS)
         optimiser.zero_grad()
@@ -179,7 +178,7 @@ def test_what_is_put_back_is_what_was_kept_proxies_included():
     trial = taped(network(norm=True), loss)
     state = trial.copy_state()
     before = copy.deepcopy([*trial.model.state_dict().values(), *loss.parameters()])
-    trial.train(trial.recent_batches.batches[0])
+    trial.train(trial.batches[0])
     assert not torch.equal(before[-1], list(loss.parameters())[-1])
     trial.restore(state)
     after = [*trial.model.state_dict().values(), *loss.parameters()]

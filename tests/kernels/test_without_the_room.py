@@ -9,6 +9,8 @@ import sys
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import importlib.abc, json, pkgutil, sys, warnings
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -61,7 +61,6 @@ def test_triplets_of_columns_are_the_rows_and_what_the_batch_adds():
 
 
 @given(st.integers(1, 6), st.integers(2, 4), st.data())
-@settings(max_examples=50, deadline=None)
 def test_rows_that_are_left_keep_their_roles(n, count, data):
     rows, labels = join_columns(*columns(count, n))
     kept = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses as pml_losses
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches(), MINERS, st.booleans())
-@settings(max_examples=50, deadline=None)
 def test_contrastive_equals_the_definition(batch, miner, normalize):
     x, labels = batch
 

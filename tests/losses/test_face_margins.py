@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml_losses
 
@@ -34,7 +34,6 @@ def plain(wide, points, labels, kind, margin, scale):
 
 
 @given(batches(), st.sampled_from([ArcFaceLoss, CosFaceLoss]), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
 def test_both_equal_the_definition_for_embeddings_and_class_vectors(batch, kind, sub_centers):
     x, labels = batch
     x = x + 0.1

@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
@@ -63,7 +63,6 @@ def by_definition(rows, labels, classifier, smoothing, neck):
     st.sampled_from(["none", "batch-norm"]),
     st.sampled_from([TripletLoss(margin=0.5), ContrastiveLoss(), SupConLoss()]),
 )
-@settings(max_examples=60, deadline=None)
 def test_value_and_gradients_are_the_inner_losses_and_the_definitions(
     batch, miner, weight, smoothing, neck, inner
 ):
@@ -95,7 +94,6 @@ def test_value_and_gradients_are_the_inner_losses_and_the_definitions(
 
 
 @given(st.integers(0, 2**31), st.floats(0.0, 1.0), st.sampled_from([1e-3, 1.0, 100.0]))
-@settings(max_examples=40, deadline=None)
 def test_label_smoothing_is_torchs(seed, smoothing, scale):
     g = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(6, 5, generator=g, dtype=torch.float64)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml_losses
 
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches(), MINERS, st.booleans())
-@settings(max_examples=50, deadline=None)
 def test_margin_equals_the_definition(batch, miner, normalize):
     x, labels = batch
     beta = torch.linspace(0.7, 1.9, len(x), dtype=torch.float64)

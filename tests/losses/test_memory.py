@@ -253,7 +253,7 @@ def test_nothing_is_enqueued_in_eval_mode_or_where_a_drift_is_measured():
     (first, labels), (z, names) = batches(2)
     loss(first, labels)
     before = copy.deepcopy(loss.state_dict())
-    drift(loss, z, names, resamples=3), mode_drift(loss, z, names)
+    drift(loss, z, names), mode_drift(loss, z, names)
     loss.elements(z, names)
     loss.eval()(z, names)
     assert all(torch.equal(before[k], v) for k, v in loss.state_dict().items())

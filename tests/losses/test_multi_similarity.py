@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from losses.loss_oracles import (
@@ -27,7 +27,6 @@ def by_pairs(loss, z, labels):
 
 
 @given(batches(), MINERS, st.sampled_from([0.5, 1.0]))
-@settings(max_examples=70, deadline=None)
 def test_multi_similarity_equals_the_definition(batch, miner, base):
     x, labels = batch
     x = x + 0.1  # no row is zero: a zero row has no cosine

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -35,7 +35,6 @@ def definition(columns, scale, symmetric):
 
 
 @given(st.integers(2, 4), st.integers(1, 7), st.booleans(), st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
 def test_it_equals_the_definition(count, n, symmetric, seed):
     columns = drawn(count, n, seed=seed)
     loss = MultipleNegativesRankingLoss(scale=7.0, symmetric=symmetric)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from losses.loss_oracles import (
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches(), st.booleans(), st.sampled_from([0.0, 0.02]))
-@settings(max_examples=50, deadline=None)
 def test_n_pair_equals_the_definition(batch, easy, l2):
     x, labels = batch
     miner = Miner("easy", "hard") if easy else None

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pytorch_metric_learning import losses as pml_losses
 
 from losses.loss_oracles import (
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches(), MINERS)
-@settings(max_examples=50, deadline=None)
 def test_nt_xent_equals_the_definition(batch, miner):
     x, labels = batch
     x = x + 0.1

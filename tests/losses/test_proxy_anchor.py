@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pytorch_metric_learning import losses as pml_losses
 
 from losses.loss_oracles import assert_same, batches, measured, unit
@@ -13,7 +13,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches())
-@settings(max_examples=50, deadline=None)
 def test_proxy_anchor_equals_the_definition_for_embeddings_and_proxies(batch):
     x, labels = batch
     x = x + 0.1

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from losses.loss_oracles import (
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches(), st.booleans(), st.integers(1, 3))
-@settings(max_examples=50, deadline=None)
 def test_proxy_nca_equals_the_definition_for_embeddings_and_proxies(batch, exclude, per_class):
     x, labels = batch
     x = x + 0.1

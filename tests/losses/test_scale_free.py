@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 
 from losses.loss_oracles import assert_same, batches, clouds, distances
@@ -37,7 +37,6 @@ def quaterion(z, labels, margin):
 
 
 @given(batches())
-@settings(max_examples=50, deadline=None)
 def test_over_the_hardest_negatives_it_is_quaterion_s(batch):
     x, labels = batch
     loss = TripletLoss(margin=0.3, miner=Miner("hard", "hard"), scale_free=HARDEST)

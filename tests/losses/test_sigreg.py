@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from scipy import integrate
 
 from losses.loss_oracles import assert_same, batches, clouds, measured, unit
@@ -38,7 +38,6 @@ def truth(z, slices, knots, reach, seed=0):
 
 
 @given(batches())
-@settings(max_examples=25, deadline=None)
 def test_it_equals_the_definition(batch):
     x, labels = batch
     options = {"slices": 3, "knots": 5, "reach": 2.5}

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pytorch_metric_learning import losses as pml_losses
 
 from losses.loss_oracles import (
@@ -44,7 +44,6 @@ def plain(wide, labels, temperature=0.01, miner=None):
 
 
 @given(batches(), MINERS)
-@settings(max_examples=50, deadline=None)
 def test_smooth_ap_equals_the_definition(batch, miner):
     x, labels = batch
     x = x + 0.1
@@ -53,7 +52,6 @@ def test_smooth_ap_equals_the_definition(batch, miner):
 
 
 @given(batches(grid=True))
-@settings(max_examples=30, deadline=None)
 def test_ties_count_a_half(batch):
     x, labels = batch
     assert_same(

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import regularizers
@@ -16,7 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches(), st.integers(1, 3), st.sampled_from([0.0, 0.3]))
-@settings(max_examples=50, deadline=None)
 def test_soft_triple_equals_the_definition_for_embeddings_and_centres(batch, centres, tau):
     x, labels = batch
     x = x + 0.1

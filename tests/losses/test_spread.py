@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from losses.loss_oracles import (
@@ -58,7 +58,6 @@ def plain(wide, labels, alpha, stand_in, ids=None, miner=None):
     st.sampled_from(STAND_INS),
     st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
 def test_spread_equals_the_definition(batch, miner, alpha, stand_in, with_ids):
     x, labels = batch
     x = x + 0.1

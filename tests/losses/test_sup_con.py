@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from losses.loss_oracles import (
     MINERS,
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWar
 
 
 @given(batches(), MINERS)
-@settings(max_examples=50, deadline=None)
 def test_sup_con_equals_the_definition(batch, miner):
     x, labels = batch
     x = x + 0.1

@@ -3,7 +3,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners as pml_miners
@@ -58,7 +58,6 @@ def reduced(excess, soft=False, reduction="mean"):
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=70, deadline=None)
 def test_all_triplets_equal_the_definition(batch, reduction, soft, scale_free, normalize):
     x, labels = batch
 
@@ -77,7 +76,6 @@ def test_all_triplets_equal_the_definition(batch, reduction, soft, scale_free, n
 
 
 @given(batches(grid=True), st.sampled_from([0.0, 1.0]), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_ties_and_margin_zero_keep_the_value(batch, margin, soft):
     x, labels = batch
     value, gradient = measured(lambda z: TripletLoss(margin=margin, soft=soft)(z, labels), x)
@@ -88,7 +86,6 @@ def test_ties_and_margin_zero_keep_the_value(batch, margin, soft):
 @given(
     batches(), st.sampled_from(["hard", "easy", "inside"]), st.sampled_from(["hard", "semihard"])
 )
-@settings(max_examples=60, deadline=None)
 def test_mined_triplets_equal_the_definition_on_the_same_triplets(batch, positives, negatives):
     x, labels = batch
     miner = Miner(positives, negatives)

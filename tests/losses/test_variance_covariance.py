@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from pytorch_metric_learning import losses as pml_losses
 
 from losses.loss_oracles import assert_same, batches, clouds, measured, unit
@@ -27,7 +27,6 @@ def truth(z, variance=25.0, covariance=1.0, target=1.0, eps=1e-4):
 
 
 @given(batches())
-@settings(max_examples=50, deadline=None)
 def test_it_equals_the_definition(batch):
     x, labels = batch
     loss = VarianceCovarianceLoss()
@@ -35,7 +34,6 @@ def test_it_equals_the_definition(batch):
 
 
 @given(batches())
-@settings(max_examples=25, deadline=None)
 def test_of_directions_it_is_that_of_unit_rows_times_the_root_of_dim(batch):
     x = batch[0] + 0.1
     loss = VarianceCovarianceLoss(normalize=True, target=0.7)

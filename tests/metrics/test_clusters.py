@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
@@ -16,14 +16,12 @@ LABELLINGS = st.integers(1, 40).flatmap(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(LABELLINGS)
 def test_nmi_equals_scikit_learn(pair):
     expected = normalized_mutual_info_score(*pair)
     assert normalized_mutual_information(*pair) == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
 @given(LABELLINGS)
 def test_f1_equals_a_loop_over_pairs(pair):
     a, b = pair

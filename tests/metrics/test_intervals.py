@@ -11,6 +11,7 @@ from uncollapse._base.check import InputError
 from uncollapse.metrics import compare_seeds, confidence, over_seeds, reid, retrieval
 
 
+@pytest.mark.slow
 def test_a_95_percent_interval_covers_the_truth_about_95_times_in_100():
     covered = 0
     for seed in range(200):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
@@ -24,7 +24,6 @@ def test_the_same_start_ends_where_scikit_learn_ends(seed, n, clusters):
     assert ours.centres == pytest.approx(theirs.cluster_centers_, abs=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 3), st.integers(1, 60))
 def test_the_result_is_a_fixed_point_of_lloyd(seed, n, d, clusters):
     rng = np.random.default_rng(seed)

@@ -26,6 +26,7 @@ def test_one_gaussian_lump_is_one_mode(dim, size):
     assert modes_per_class(x, np.repeat(np.arange(6), size)).modes.tolist() == [1.0] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, 8, 32, 128])
 @pytest.mark.parametrize("m", [2, 3, 5])
 def test_lumps_that_are_apart_are_counted(dim, m):
@@ -34,6 +35,7 @@ def test_lumps_that_are_apart_are_counted(dim, m):
     assert modes_per_class(x, labels).modes.tolist() == [float(m)] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["uniform", "heavy tails", "on a sphere", "skewed", "a cigar"])
 @pytest.mark.parametrize("dim", [2, 32])
 def test_a_single_lump_of_another_shape_is_one_mode(shape, dim):

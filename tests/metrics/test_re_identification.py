@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
@@ -64,7 +64,6 @@ def loop(x, ids, cams, y, y_ids, y_cams):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 40))
 def test_random_sets_with_ties_agree_with_the_loop(engine, seed, queries, size):
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
@@ -66,7 +66,6 @@ def by(engine: str):
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch", "device"])
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 60), st.integers(1, 30),
     st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]),
@@ -78,7 +77,6 @@ def test_clustered_rows_agree_with_the_dense_formulae(engine, seed, queries, siz
     assert found.numpy() == pytest.approx(dense(x, y, k1, k2, weight), abs=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 40), st.integers(1, 20))
 def test_ties_and_copies_go_to_the_lower_row(seed, queries, size, k1):
     rng = np.random.default_rng(seed)

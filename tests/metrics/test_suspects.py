@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
@@ -54,7 +54,6 @@ def slow_likelihood(ratio, rate):
     return float(np.mean(np.log((1 - rate) * np.exp(ratio) + rate)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), classes=st.integers(2, 6), k=st.integers(1, 8))
 def test_the_fit_is_the_likeliest_of_a_grid_of_float64_loops(seed, classes, k):
     rng = np.random.default_rng(seed)

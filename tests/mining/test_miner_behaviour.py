@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
@@ -74,6 +74,7 @@ def test_without_a_generator_torch_is_the_source():
     assert all(map(torch.equal, *chosen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_choices_are_uniform(seed):
     x, y = points(12, 3, 3, seed)
@@ -85,6 +86,7 @@ def test_random_choices_are_uniform(seed):
     assert np.abs(frequencies(miner, x, y, 1000, 2) - ~same / 8).max() < 0.063
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative(seed):
     x, y = points(16, 2, 2, seed)
@@ -98,6 +100,7 @@ def test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative(s
     assert np.abs(frequencies(miner, x, y, 800, 1) - expected).max() < 0.11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, 3, 16, 128])
 def test_distance_weights_are_those_of_the_paper(dim):
     x, y = points(20, dim, 4, dim)
@@ -160,6 +163,7 @@ def test_a_pool_keeps_the_batch_s_composition(pool):
     assert np.abs(counts[:, 0] - expected).max() < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_pool_is_uniform(seed):
     x, y = points(12, 2, 3, seed)
@@ -328,7 +332,6 @@ def test_large_batches_near_collapse_are_chosen_as_in_float64(classes, kind, dim
             assert np.array_equal(triplets.negative.numpy(), beyond[found])
 
 
-@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 999), scale=st.sampled_from([1e-6, 1.0]))
 def test_the_hardest_triplet_has_the_hard_mined_loss(seed, scale):
     g = generator(seed)

@@ -18,7 +18,6 @@ from uncollapse.mining import FalseNegatives, Miner, NoTripletsWarning, blocks
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
 EVERY = list(product(POSITIVES, NEGATIVES))
-EXAMPLES = 40
 
 
 class Oracle:
@@ -230,7 +229,6 @@ def batches(draw):
 
 
 @pytest.mark.parametrize(("positives", "negatives"), EVERY)
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(batch=batches())
 def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
     x, y = batch
@@ -241,7 +239,6 @@ def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
 
 @pytest.mark.parametrize("positives", ["easy", "hard", "inside"])
 @pytest.mark.parametrize("negatives", ["hard", "semihard", "easy"])
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(batch=batches())
 def test_without_numba_the_triplets_are_the_same(positives, negatives, batch):
     x, y = batch
@@ -253,7 +250,6 @@ def test_without_numba_the_triplets_are_the_same(positives, negatives, batch):
 
 @pytest.mark.parametrize("positives", ["easy", "hard", "all", "inside"])
 @pytest.mark.parametrize("fallback", ["farthest", "skip"])
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(batch=batches(), margin=st.sampled_from([0.0, 0.2, 1.0, 3.0]))
 def test_semihard_fallbacks_are_those_of_a_float64_loop(positives, fallback, batch, margin):
     x, y = batch
@@ -263,7 +259,6 @@ def test_semihard_fallbacks_are_those_of_a_float64_loop(positives, fallback, bat
 
 @pytest.mark.parametrize("keep", ["violating", "hard", "semihard"])
 @pytest.mark.parametrize("negatives", ["all", "hard", "easy"])
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(batch=batches(), margin=st.sampled_from([0.0, 0.2, 1.0]))
 def test_kept_triplets_are_those_of_a_float64_loop(keep, negatives, batch, margin):
     x, y = batch
@@ -272,7 +267,6 @@ def test_kept_triplets_are_those_of_a_float64_loop(keep, negatives, batch, margi
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5])
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_epsilon_widens_multi_similarity_as_in_the_paper(epsilon, seed):
     rng = np.random.default_rng(seed)
@@ -328,7 +322,6 @@ def test_a_filter_of_false_negatives_is_that_of_a_float64_loop(positives, negati
 
 
 @pytest.mark.parametrize("rules", FILTERS, ids=repr)
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(batch=batches())
 def test_without_numba_and_elsewhere_the_filter_is_the_same(rules, batch):
     x, y = batch
@@ -342,7 +335,6 @@ def test_without_numba_and_elsewhere_the_filter_is_the_same(rules, batch):
 
 
 @pytest.mark.parametrize("rules", FILTERS, ids=repr)
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(batch=batches())
 def test_with_references_the_filter_is_that_of_a_float64_loop(rules, batch):
     x, y = batch

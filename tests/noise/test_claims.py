@@ -15,6 +15,8 @@ from uncollapse.noise import (
 from uncollapse.noise.expected import first_positive
 from uncollapse.noise.theorems import claim_4_gap, mode_gain
 
+pytestmark = pytest.mark.slow
+
 LEVELS = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 

@@ -1,13 +1,12 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse.noise import NoiseModel, expected_loss
 from uncollapse.noise import expected as easy
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     t=st.integers(2, 3),
     ids=st.lists(st.integers(0, 2), min_size=1, max_size=5),

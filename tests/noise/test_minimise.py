@@ -10,6 +10,8 @@ from uncollapse.noise import (
     triplet_bound,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_with_the_anchor_as_its_own_positive_theorem_1_fails():
     noise = NoiseModel(2, 0.6)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse._base.check import InputError
@@ -16,10 +16,11 @@ from uncollapse.noise import (
     zero_triplet_margin,
 )
 
+pytestmark = pytest.mark.slow
+
 P = st.sampled_from([0.05, 0.2, 0.45, 0.6, 0.8, 0.99])
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     t=st.integers(2, 4),
     size=st.integers(2, 4),
@@ -142,7 +143,6 @@ def test_one_point_costs_less_just_when_the_condition_says_so_with_the_anchor_pa
         assert (float(point) < float(collapsed)) is says
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), gap=st.sampled_from([0.0, 1.0, 3.0, 8.0]))
 def test_the_corrected_conditions_of_section_4_1_give_zero_loss(seed, gap):
     clean = NoiseModel(2, 1.0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -12,6 +11,8 @@ from pytorch_metric_learning.utils import distributed
 from torch import multiprocessing
 
 import uncollapse as uc
+
+pytestmark = pytest.mark.slow
 
 WORLD = 2
 
@@ -35,21 +36,29 @@ def both(efficient):
         "sup-con": losses.SupConLoss(),
     }
     wrap = distributed.DistributedLossWrapper
-    mine = distributed.DistributedMinerWrapper
+    wrap_miner = distributed.DistributedMinerWrapper
     for name in ours:
         yield (
             name,
             wrap(uc.as_pml(ours[name]), efficient=efficient),
             wrap(theirs[name], efficient=efficient),
-            mine(uc.as_pml(uc.Miner("hard", "hard")), efficient=efficient),
-            mine(miners.BatchHardMiner(), efficient=efficient),
+            wrap_miner(uc.as_pml(uc.Miner("hard", "hard")), efficient=efficient),
+            wrap_miner(miners.BatchHardMiner(), efficient=efficient),
         )
 
 
-def start(rank, world, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+@contextmanager
+def group(rank, world, store):
+    """A process group that meets in the file `store`: no port to lose to another process."""
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=world
+    )
+    try:
+        yield
+        torch.distributed.barrier()  # no rank ends while another still talks to it
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def compare(rank, world):
@@ -71,32 +80,19 @@ def compare(rank, world):
                 assert steps[0][0] > 0
 
 
-def work(rank, world, port):
-    start(rank, world, port)
-    try:
+def work(rank, world, store):
+    with group(rank, world, store):
         compare(rank, world)
-    finally:
-        torch.distributed.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_in_two_processes_losses_and_miners_give_what_pml_s_own_give():
-    multiprocessing.spawn(work, args=(WORLD, free_port()), nprocs=WORLD)
+def test_in_two_processes_losses_and_miners_give_what_pml_s_own_give(tmp_path):
+    multiprocessing.spawn(work, args=(WORLD, tmp_path / "store"), nprocs=WORLD)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_in_one_process_the_wrappers_change_nothing():
-    start(0, 1, free_port())
-    try:
-        compare(0, 1)
-    finally:
-        torch.distributed.destroy_process_group()
+def test_in_one_process_the_wrappers_change_nothing(tmp_path):
+    work(0, 1, tmp_path / "store")
 
 
 def test_the_wrappers_ask_for_pml_s_classes():

@@ -79,6 +79,7 @@ def test_multi_similarity_is_the_multi_similarity_miner(seed, epsilon):
     assert rows(ours[2:]) == rows((b, n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, 8, 32])
 def test_distance_draws_as_the_distance_weighted_miner_does(dim):
     torch.manual_seed(dim)

@@ -13,6 +13,8 @@ from uncollapse.report import diagnose, run_report
 from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from conftest import Browser
 

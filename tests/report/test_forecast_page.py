@@ -11,6 +11,8 @@ from uncollapse.health.strategy import Strategy
 from uncollapse.report.forecast_page import make_forecast_page, save_forecast_page
 from uncollapse.training.races import Entrant, RaceResult
 
+pytestmark = pytest.mark.slow
+
 HARD, EASY = Strategy("hard", "hard", scale_free=False), Strategy("easy", "hard", scale_free=False)
 
 

@@ -24,6 +24,8 @@ from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
 from uncollapse.training.manifest import record_files
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from conftest import Browser
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from uncollapse.report.projection import project
@@ -14,7 +14,6 @@ def distances(x: np.ndarray) -> np.ndarray:
     return np.array([[np.linalg.norm(a - b) for b in x] for a in x])
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(3, 20), st.integers(3, 12), st.sampled_from([1e-6, 1.0, 1e6]), st.integers(0, 99)
 )

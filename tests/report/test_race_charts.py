@@ -100,7 +100,7 @@ def changed(**values: Any) -> dict[str, Any]:
 
 
 def of_lap(**values: Any) -> dict[str, Any]:
-    return changed(laps=[{**LINE["laps"][0], **values}])
+    return changed(scores=[{**LINE["scores"][0], **values}])
 
 
 DAMAGED = [
@@ -110,11 +110,11 @@ DAMAGED = [
     [],
     {},
     {"chosen": "a"},
-    changed(laps=[]),
-    changed(laps=None),
-    changed(laps={"a": 1}),
-    changed(laps=["a"]),
-    changed(laps=[None]),
+    changed(scores=[]),
+    changed(scores=None),
+    changed(scores={"a": 1}),
+    changed(scores=["a"]),
+    changed(scores=[None]),
     changed(chosen="nobody"),
     changed(chosen=["easy x hard"]),
     changed(rows="many"),

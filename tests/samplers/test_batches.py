@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -22,7 +22,6 @@ def samplers(**more):
     ]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     counts=st.lists(st.integers(1, 9), min_size=2, max_size=9),
@@ -74,7 +73,6 @@ def test_samples_of_a_class_are_drawn_uniformly():
         assert np.abs(rows - 600).max() < 123  # 6 standard deviations of a binomial of 2000, 0.3
 
 
-@settings(max_examples=30, deadline=None)
 @given(n=st.integers(1, 60), size=st.integers(1, 60), seed=st.integers(0, 999))
 def test_a_uniform_pass_shows_no_sample_twice(n, size, seed):
     if size > n:
@@ -121,6 +119,7 @@ def test_a_run_goes_on_exactly_where_it_stopped(which, done):
     assert seen + list(resumed) + (list(resumed) if done < len(whole) else []) == two_epochs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_with_workers_resumes_after_what_was_consumed(which, workers):
@@ -142,6 +141,7 @@ def test_a_loader_with_workers_resumes_after_what_was_consumed(which, workers):
     assert seen + [batch[0].tolist() for batch in loader(resumed)] == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_ranks_share_the_batch_of_one_process(which):
     whole = list(samplers()[which])

@@ -63,6 +63,7 @@ def test_several_epochs_are_drawn_when_one_is_short():
         check_batches([], [0, 0], n=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 999), k=st.integers(2, 6))
 def test_the_chance_is_what_batches_show(seed, k):

@@ -18,6 +18,8 @@ from uncollapse.sweep.engines import LocalEngine
 from uncollapse.sweep.jobs import drive, perform
 from uncollapse.training import parse_config
 
+pytestmark = pytest.mark.slow
+
 # Saved every 5 steps; each process stands at its 12th until it is killed or let go.
 LONG = {
     **TINY,
@@ -92,12 +94,13 @@ def test_neither_a_killed_driver_nor_a_killed_worker_changes_the_runs(
 
 
 def test_a_run_whose_process_dies_every_time_is_given_up_with_the_signals_name(
-    tmp_path, board, monkeypatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     config = parse_config({**TINY, "model": {"backbone": "deadly_network:network", "dim": 2}})
     engine = LocalEngine(tmp_path, slots=1, retries=1)
-    outcome = drive([Job("deadly", config)], engine, board)["deadly"]
+    console = Console(file=io.StringIO(), width=200)
+    outcome = drive([Job("deadly", config)], engine, total=1, console=console)["deadly"]
     assert outcome.status == "failed"
     assert "killed by SIGKILL; it died 2 times" in outcome.error
-    assert "SIGKILL" in board.console.file.getvalue()
+    assert "SIGKILL" in console.file.getvalue()

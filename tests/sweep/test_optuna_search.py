@@ -2,7 +2,9 @@ import pytest
 
 from sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import parse_sweep
-from uncollapse.sweep.grid import sweep_search
+from uncollapse.sweep.grid import run_sweep
+
+pytestmark = pytest.mark.slow
 
 optuna = pytest.importorskip("optuna")
 
@@ -22,15 +24,15 @@ def study(out):
     return optuna.load_study(study_name="sweep", storage=storage)
 
 
-def test_a_search_that_was_killed_goes_on_and_makes_every_trial_once(tmp_path, board):
+def test_a_search_that_was_killed_goes_on_and_makes_every_trial_once(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        sweep_search(search(4), tmp_path, InlineEngine(tmp_path / "runs", after=2), board)
+        run_sweep(search(4), tmp_path, InlineEngine(tmp_path / "runs", after=2))
     begun = study(tmp_path).trials
     assert [trial.state.name for trial in begun] == ["COMPLETE", "COMPLETE", "RUNNING"]
     before = log(tmp_path / "runs" / "trial-0000")
 
     engine = InlineEngine(tmp_path / "runs")
-    results = sweep_search(search(4), tmp_path, engine, board)
+    results = run_sweep(search(4), tmp_path, engine)
     assert engine.made == ["trial-0002", "trial-0003"]
     ended = study(tmp_path).trials
     assert [trial.state.name for trial in ended] == ["COMPLETE"] * 4
@@ -43,11 +45,11 @@ def test_a_search_that_was_killed_goes_on_and_makes_every_trial_once(tmp_path, b
     assert results.rows[0]["optimizer.lr"] == ended[0].params["optimizer.lr"]
 
     more = InlineEngine(tmp_path / "runs")
-    sweep_search(search(5), tmp_path, more, board)
+    run_sweep(search(5), tmp_path, more)
     assert more.made == ["trial-0004"]
 
 
-def test_a_collapsed_trial_breaks_the_constraint_and_a_failed_one_has_no_value(tmp_path, board):
+def test_a_collapsed_trial_breaks_the_constraint_and_a_failed_one_has_no_value(tmp_path):
     base = {
         **TINY,
         "guard": {"action": "off"},
@@ -57,7 +59,7 @@ def test_a_collapsed_trial_breaks_the_constraint_and_a_failed_one_has_no_value(t
     asked = parse_sweep(
         {"base": base, "search": {"trials": 6, "optimizer.weight_decay": [0.0, 20.0, 1e30]}}
     )
-    rows = sweep_search(asked, tmp_path, InlineEngine(tmp_path / "runs"), board).rows
+    rows = run_sweep(asked, tmp_path, InlineEngine(tmp_path / "runs")).rows
     kinds = {
         0.0: ("COMPLETE", {"collapsed": 0.0}),
         20.0: ("COMPLETE", {"collapsed": 1.0}),

@@ -6,7 +6,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
 from uncollapse.sweep import load_sweep, parse_sweep
 from uncollapse.sweep.grid import keep_sweep
-from uncollapse.sweep.spec import axis_values, point_name
+from uncollapse.sweep.spec import point_name
 
 GRID = {"batch.p": [2, 4], "batch.k": [2, 4]}
 
@@ -38,30 +38,6 @@ def test_grids_share_their_points_and_stand_at_the_base_elsewhere():
     assert "p=2,k=2,dim=4,seed=0" in found
 
 
-def test_excluded_combinations_are_left_out():
-    found = names(grid=GRID, exclude=[{"batch.p": 4, "batch.k": [4]}])
-    assert found == ["p=2,k=2,seed=0", "p=2,k=4,seed=0", "p=4,k=2,seed=0"]
-
-
-def test_early_stop_stops_runs_that_have_collapsed():
-    assert parse_sweep({"grid": GRID, "early_stop": "collapse"}).base.guard.action == "stop"
-
-
-@pytest.mark.parametrize(
-    ("given", "values"),
-    [
-        ({"from": 4, "to": 1024, "times": 4}, [4, 16, 64, 256, 1024]),
-        ({"from": 0.1, "to": 0.35, "step": 0.1}, [0.1, 0.2, 0.3]),
-        ({"from": 1e-4, "to": 1e-2, "times": 10}, [1e-4, 1e-3, 1e-2]),
-        ({"from": 2, "to": 8, "step": 3}, [2, 5, 8]),
-    ],
-)
-def test_ranges_hold_their_ends_and_stay_whole_where_they_are(given, values):
-    found = axis_values("x", given)
-    assert found == values
-    assert [type(v) for v in found] == [type(v) for v in values]
-
-
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [
@@ -69,17 +45,11 @@ def test_ranges_hold_their_ends_and_stay_whole_where_they_are(given, values):
         ({"grid": {"batch.p": ["many"]}}, "batch.p: expected a whole number"),
         ({"grid": {"batch.p": []}}, "batch.p: expected a list of values"),
         ({"grid": {"batch.p": [2, 2]}}, "each value once"),
-        ({"grid": {"batch.p": {"from": 1, "to": 2}}}, "from, to, step"),
-        ({"grid": {"batch.p": {"from": 1, "to": 9, "times": 1}}}, "times: above 1"),
         ({"grid": {"seed": [1]}}, "seeds = "),
         ({"grid": {}}, "grid: expected at least one"),
         ({"grdi": GRID}, "'grid'"),
         ({}, "either a [grid] or a [search]"),
         ({"grid": GRID, "seeds": [1, 1]}, "seeds: expected"),
-        ({"grid": GRID, "exclude": [{"batch.p": 9}]}, "in the grid"),
-        ({"grid": GRID, "exclude": [{"batch.size": 9}]}, "exclude: expected one of"),
-        ({"grid": GRID, "exclude": [{"batch.p": [2, 4]}]}, "at least one that is left"),
-        ({"grid": GRID, "early_stop": "never"}, "'collapse'"),
         ({"grid": GRID, "budget": {"max_days": 1}}, "max_runs, max_hours"),
         ({"grid": GRID, "base": "none.toml"}, "none.toml"),
         ({"search": {"batch.p": [2]}}, "search.trials"),
@@ -109,10 +79,8 @@ def test_the_kept_sweep_is_the_sweep(tmp_path):
     sweep = parse_sweep(
         {
             "base": {"model": {"dim": 8}},
-            "grid": [GRID, {"loss.margin": {"from": 0.0, "to": 0.2, "step": 0.1}}],
-            "exclude": [{"batch.p": 4, "batch.k": 4}],
+            "grid": [GRID, {"loss.margin": [0.0, 0.1]}],
             "seeds": 2,
-            "early_stop": "collapse",
             "budget": {"max_runs": 3, "max_hours": 0.5},
         }
     )
@@ -129,19 +97,16 @@ def test_a_sweep_may_grow_in_its_folder_but_not_change(tmp_path):
     (tmp_path / "runs" / "p=2,seed=0").mkdir(parents=True)
     (tmp_path / "runs" / "p=2,seed=0" / "config.toml").touch()
     keep_sweep(parse_sweep({"grid": {"batch.p": [4, 2]}, "seeds": 2}), tmp_path)
-    changed = {
-        "no run p=4,seed=0": {"grid": {"batch.p": [2]}, "seeds": 2},
-        "another [model] for p=4": {
-            "base": {"model": {"dim": 3}},
-            "grid": {"batch.p": [4, 2]},
-            "seeds": 2,
-        },
-        "axes batch.k": {"grid": {"batch.k": [2, 4]}, "seeds": 2},
-    }
-    for words, sweep in changed.items():
-        with pytest.raises(InputError) as caught:
+    changed = [
+        {"grid": {"batch.p": [2]}, "seeds": 2},
+        {"base": {"model": {"dim": 3}}, "grid": {"batch.p": [4, 2]}, "seeds": 2},
+        {"grid": {"batch.k": [2, 4]}, "seeds": 2},
+    ]
+    for sweep in changed:
+        with pytest.raises(InputError, match="lacks or changes p=4,seed=0"):
             keep_sweep(parse_sweep(sweep), tmp_path)
-        assert words in str(caught.value)
+    with pytest.raises(InputError, match="lacks or changes"):
+        keep_sweep(parse_sweep({"search": {"trials": 2, "batch.p": [2, 4]}}), tmp_path)
 
 
 def test_the_base_may_be_a_file_beside_the_sweep(tmp_path):

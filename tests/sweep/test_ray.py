@@ -12,6 +12,8 @@ from uncollapse.sweep import Job
 from uncollapse.sweep.jobs import perform
 from uncollapse.training import parse_config
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray")
 
 LONG = {
@@ -32,7 +34,6 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from sweep_helpers import writer
 from test_ray import JOBS
-from uncollapse.sweep.jobs import Board
 from uncollapse.sweep.jobs import drive
 from uncollapse.sweep.engines import RayEngine
 
@@ -49,8 +50,7 @@ helper = threading.Thread(target=answer)
 helper.start()
 engine = RayEngine(out, address=cluster.address)
 print("slots", engine.slots)
-with Board(Console()) as board:
-    drive(JOBS, engine, board)
+drive(JOBS, engine, total=len(JOBS), console=Console())
 ended.set()
 helper.join()
 cluster.shutdown()

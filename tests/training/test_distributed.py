@@ -5,12 +5,12 @@ import multiprocessing
 import os
 import pickle
 import signal
-import socket
 import warnings
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed import TCPStore
 
 from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource
@@ -30,6 +30,8 @@ from uncollapse.training.distributed import (
     synchronise_batch_norm,
 )
 from uncollapse.training.session import Session
+
+pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 EXACT = 1e-5  # of the largest entry of a gradient
@@ -62,14 +64,12 @@ ALL = list(itertools.product(POSITIVES, NEGATIVES))
 
 def forked(size, work, *args):
     """`work(ranks, *args)` on each of `size` ranks; what each gave, or the error it ended with."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # takes a free port
     context = multiprocessing.get_context("fork")
     ends = []
     for rank in range(size):
         ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_child, args=(rank, size, port, theirs, work, args))
+        child = context.Process(target=_child, args=(rank, size, store.port, theirs, work, args))
         with warnings.catch_warnings():  # newer Pythons warn of threads; the child starts its own
             warnings.simplefilter("ignore", DeprecationWarning)
             child.start()
@@ -90,6 +90,7 @@ def _child(rank, size, port, answer, work, args):
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})
     os.environ.update({"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"})
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the parent's store, as under torchrun
     try:
         with join(CPU, timeout=60) as ranks:
             found = work(ranks, *args)

@@ -10,6 +10,8 @@ import pytest
 
 from uncollapse.training import Run, parse_config
 
+pytestmark = pytest.mark.slow
+
 CONFIG = parse_config(
     {
         "data": {"name": "digits"},

@@ -15,6 +15,8 @@ from uncollapse.data import load
 from uncollapse.training import Config, Run, TrainingError, parse_config, train
 from uncollapse.training.evaluation import NotFiniteError, evaluate
 
+pytestmark = pytest.mark.slow
+
 VALUES = {
     "data": {"name": "digits"},
     "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},

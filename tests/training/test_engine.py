@@ -19,6 +19,8 @@ from uncollapse._base.lock import FolderOwner, InUseError
 from uncollapse.training import Run, TrainingError, parse_config, train
 from uncollapse.training.checkpoint import CheckpointError
 
+pytestmark = pytest.mark.slow
+
 # Every part that has a state: random mining, a learned β a class, momentum, a schedule, clipping.
 SMALL = {
     "seed": 3,

@@ -7,6 +7,8 @@ from torch import nn
 
 from uncollapse.training.export import ExportError, export_onnx
 
+pytestmark = pytest.mark.slow
+
 onnxruntime = pytest.importorskip("onnxruntime")
 
 

@@ -20,6 +20,8 @@ from uncollapse.training import Run, embed, measure_run, parse_config, train
 from uncollapse.training.evaluation import GallerySearch, evaluate_splits, find_searches
 from uncollapse.training.sections import EvaluateConfig
 
+pytestmark = pytest.mark.slow
+
 FOLDERS = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
 
 

@@ -18,6 +18,8 @@ from uncollapse.training.assemble import build_loss, build_model, build_sampler,
 from uncollapse.training.measurer import choose_samples, settled_copy, small_pictures
 from uncollapse.training.session import Session
 
+pytestmark = pytest.mark.slow
+
 VALUES = {
     "data": {"name": "digits"},
     "model": {"backbone": "mnist-cnn", "dim": 4},

@@ -79,6 +79,7 @@ def test_contain_leaves_the_sides_black(people):
     assert float(images[..., 8:24].min()) > 0.0
 
 
+@pytest.mark.slow
 def test_mean_and_std_hold_in_training_evaluation_and_search(people, tmp_path):
     plain = load_eval_data(config(people), "test")[:][0]
     wanted = config(people, mean=[0.1, 0.2, 0.3], std=[0.5])

@@ -11,10 +11,12 @@ import torch
 from typer.testing import CliRunner
 
 from uncollapse.cli import app
-from uncollapse.training import Run, UntrustedCodeError, noise_probe_run, parse_config, train
+from uncollapse.training import Run, UntrustedCodeError, parse_config, train
 from uncollapse.training.manifest import record_files
 from uncollapse.training.measurer import measure_run
 from uncollapse.training.run import check_trusted
+
+pytestmark = pytest.mark.slow
 
 MODULE = """
 from pathlib import Path
@@ -68,7 +70,7 @@ def imported(home: Path) -> list[str]:
 
 
 def test_a_run_whose_config_names_code_imports_nothing(run: Run, home: Path):
-    for use in (run.load_model, lambda: measure_run(run), lambda: noise_probe_run(run)):
+    for use in (run.load_model, lambda: measure_run(run)):
         with pytest.raises(UntrustedCodeError, match=r"my_net:build.*--trust"):
             use()
     assert imported(home) == []

@@ -150,7 +150,7 @@ def refused_verdicts(text: str | None) -> frozenset[str]:
         return frozenset()
     from uncollapse.health import VERDICTS
 
-    bad = VERDICTS[1:]  # the first is healthy
+    bad = list(VERDICTS)[1:]  # the first is healthy
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in (*bad, "any"):

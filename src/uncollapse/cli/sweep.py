@@ -47,7 +47,6 @@ def command(
     from uncollapse._base.lock import FolderOwner
     from uncollapse.report.sweep_page import sweep_report
     from uncollapse.sweep import grid, load_sweep
-    from uncollapse.sweep.jobs import Board
 
     check_choice("--engine", engine, ("local", "ray"))
     asked = load_sweep(sweep, data_root=data_root)
@@ -56,17 +55,15 @@ def command(
     with nullcontext() if plan else FolderOwner(folder):
         grid.check_kept(asked, folder)
         made = _engine(engine, grid.runs_folder(folder), jobs, address)
-        with status("trying a few steps of the smallest and the largest run"):
+        with status("trying a few steps of the largest run"):
             foreseen = grid.make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
         show(_table(foreseen))
         if plan:
             made.close()
             return
         grid.keep_sweep(asked, folder)
-        with Board(Console(highlight=False), total=foreseen.total) as board:
-            run = grid.sweep_grid if asked.search is None else grid.sweep_search
-            results = run(asked, folder, made, board, retry_failed=retry_failed)
-        for path in [*results.write(), *sweep_report(folder)]:
+        results = grid.run_sweep(asked, folder, made, retry_failed=retry_failed, console=Console())
+        for path in [results.path, *sweep_report(folder)]:
             say(f"wrote {path}")
 
 
@@ -90,9 +87,9 @@ def _table(plan: Plan) -> Table:
     table.add("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))
     table.add("to make now", f"{plan.left}, {plan.slots} at a time")
     if plan.left:
-        known = plan.seconds is not None
-        time = _duration(plan.seconds or 0.0) if known else f"not known: {plan.why}"
-        table.add("time", f"about {time}" if known else time)
+        unknown = f"not known: {plan.why}"
+        time = unknown if plan.seconds is None else f"at most about {_duration(plan.seconds)}"
+        table.add("time", time)
         if plan.disk is not None:
             table.add("disk", f"at most about {plan.disk / 1e6:,.0f} MB of checkpoints")
     return table

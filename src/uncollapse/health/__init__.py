@@ -22,7 +22,6 @@ from uncollapse.health.loggers import (
     log_health,
 )
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.noisy_labels import NoiseProbe, noise_probe
 from uncollapse.health.race import Race
 from uncollapse.health.sentence_loss import SentenceLoss
 from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
@@ -41,7 +40,6 @@ __all__ = [
     "Logger",
     "MlflowLogger",
     "ModeDrift",
-    "NoiseProbe",
     "Probe",
     "Race",
     "Reference",
@@ -59,7 +57,6 @@ __all__ = [
     "log_health",
     "measure",
     "mode_drift",
-    "noise_probe",
     "predict_scale",
     "probe",
     "rank_strategies",

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, label_array, points
+from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
@@ -29,7 +29,6 @@ __all__ = ["Drift", "DriftRow", "ModeDrift", "Probe", "drift", "drift_table", "m
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
-_LEFT_OUT = 0.25  # share of the rows that each resample leaves out
 _ROUNDING = 2.0**10  # roundings of the embedding's size below which modes are no more than those
 _LEAST = 10  # steps of a probe
 _LAST = 4  # of its batches whose mode drift is that after the probe
@@ -58,8 +57,6 @@ def drift(
     labels: ArrayLike | None = None,
     *,
     normalize: bool = False,
-    resamples: int = 0,
-    seed: int = 0,
 ) -> Drift:
     """<Z_c, ∇L> / mean pairwise distance, for any `loss_fn(embeddings, labels)`.
 
@@ -78,9 +75,6 @@ def drift(
             the value is then their mean and the spread their standard deviation.
         normalize: the model ends in an L2 normalisation. Rows are normalised here and ∇L is
             projected onto the sphere's tangents: the pull towards one direction.
-        resamples: for one batch, estimate the spread by this many runs that each leave out a
-            quarter of every class (a delete-d jackknife).
-        seed: of the resamples.
 
     >>> from uncollapse.losses import TripletLoss
     >>> z, labels = torch.tensor([[0.0], [3.0], [1.0]]), [0, 0, 1]
@@ -89,12 +83,8 @@ def drift(
     >>> abs(drift(TripletLoss(margin=0.2, scale_free=True), z, labels).value) < 1e-6
     True
     """
-    _check_loss_fn(loss_fn)
-
-    def rates(z: ArrayLike, y: ArrayLike) -> tuple[float, ...]:
-        return _radial_rates(batch_gradient(loss_fn, z, y, normalize))
-
-    (value, relative_loss, _), spread = _over_batches(rates, embeddings, labels, resamples, seed)
+    gradients = _gradients(loss_fn, embeddings, labels, normalize)
+    (value, relative_loss, _), spread = _means([_radial_rates(at) for at, _ in gradients])
     return Drift(value, spread, relative_loss)
 
 
@@ -121,8 +111,6 @@ def mode_drift(
     *,
     k: int = MODE_NEIGHBOURS,
     normalize: bool = False,
-    resamples: int = 0,
-    seed: int = 0,
 ) -> ModeDrift:
     """n · mean distance · <S, ∇L> / |S|², for any `loss_fn(embeddings, labels)`.
 
@@ -139,7 +127,7 @@ def mode_drift(
     lowest index is taken.
 
     Args:
-        loss_fn, normalize, resamples, seed: as for `drift`.
+        loss_fn, normalize: as for `drift`.
         embeddings: one batch `[N, dim]` with its `labels`, or several as `[(embeddings, labels)]`:
             rates are then means over those that show modes, the spread a standard deviation.
         k: neighbours of each row; fewer than a mode has rows in the batch.
@@ -154,14 +142,11 @@ def mode_drift(
     easy -0.24
     hard 3.5
     """
-    _check_loss_fn(loss_fn)
     check_int("k", k)
-
-    def rates(z: ArrayLike, y: ArrayLike) -> tuple[float, ...]:
-        return mode_rates(batch_gradient(loss_fn, z, y, normalize), y, k)
-
-    means, spread = _over_batches(rates, embeddings, labels, resamples, seed, skip_nan=True)
-    value, exact, inside = means
+    gradients = _gradients(loss_fn, embeddings, labels, normalize)
+    every = [mode_rates(at, batch_labels, k) for at, batch_labels in gradients]
+    showing = [rates for rates in every if not math.isnan(rates[0])]
+    (value, exact, inside), spread = _means(showing or every[:1])
     return ModeDrift(value, spread, exact, inside)
 
 
@@ -457,60 +442,29 @@ def _about_class_mean(rows: Tensor, layout: ClassLayout) -> Tensor:
     return rows - (sums / counts.to(rows.dtype)[:, None])[ids]
 
 
-def _over_batches(
-    rates: Callable[[ArrayLike, ArrayLike], tuple[float, ...]],
+def _gradients(
+    loss_fn: LossFn,
     embeddings: ArrayLike | Sequence[tuple[ArrayLike, ArrayLike]],
     labels: ArrayLike | None,
-    resamples: int,
-    seed: int,
-    *,
-    skip_nan: bool = False,
-) -> tuple[Sequence[float], float]:
-    """The rates of one batch, or their means over several; and the spread of the first rate."""
-    if labels is None:
-        batches = embeddings if isinstance(embeddings, list | tuple) else []
-        pairs = [batch for batch in batches if isinstance(batch, list | tuple) and len(batch) == 2]
-        if not pairs or len(pairs) < len(batches):
-            raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
-        every = [rates(z, y) for z, y in pairs]
-        known = [batch for batch in every if not (skip_nan and math.isnan(batch[0]))] or every[:1]
-        values = [batch[0] for batch in known]
-        deviation = float(np.std(values, ddof=1)) if len(known) > 1 else math.nan
-        return np.mean(known, axis=0).tolist(), deviation
-    whole = points(embeddings, "embeddings", min_rows=2)
-    first = rates(whole, labels)
-    check_int("resamples", resamples, 0)
-    if resamples < 2:
-        return first, math.nan
-    rng = np.random.default_rng(seed)
-    subsets = [_leave_out(whole, labels, rng) for _ in range(resamples)]
-    values = [rates(z, y)[0] for z, y in subsets]
-    values = [value for value in values if not (skip_nan and math.isnan(value))]
-    deviation = float(np.std(values)) if len(values) > 1 else math.nan
-    return first, deviation * math.sqrt((1 - _LEFT_OUT) / _LEFT_OUT)
-
-
-def _leave_out(
-    z: Tensor, labels: ArrayLike, rng: np.random.Generator
-) -> tuple[ArrayLike, ArrayLike]:
-    """The batch without a quarter of each class, as nearly as its size allows."""
-    ids, _ = class_ids(labels, len(z))
-    order = rng.permutation(len(z))
-    order = order[np.argsort(ids[order], kind="stable")]
-    # A random phase, so that classes of two or three lose a member a quarter of the time each.
-    kept = np.floor((np.arange(len(z)) + rng.random()) * (1 - _LEFT_OUT))
-    keep = np.sort(order[np.diff(kept, prepend=-1) > 0])
-    chosen = torch.from_numpy(keep)
-    if isinstance(labels, Tensor):
-        return z[chosen.to(z.device)], labels[chosen.to(labels.device)]
-    return z[chosen.to(z.device)], label_array(labels, len(z))[keep]
-
-
-def _check_loss_fn(loss_fn: object) -> None:
-    """Raise if it is not a loss but, most likely, the embeddings."""
+    normalize: bool,
+) -> list[tuple[BatchGradient, ArrayLike]]:
+    """The gradient of one batch, or of each of several, with its labels."""
     if not callable(loss_fn) or isinstance(loss_fn, type):
         allowed = "a loss, before embeddings and labels"
         raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
+    batches: Any = embeddings if labels is None else [(embeddings, labels)]
+    batches = batches if isinstance(batches, list | tuple) else []
+    pairs = [pair for pair in batches if isinstance(pair, list | tuple) and len(pair) == 2]
+    if not pairs or len(pairs) < len(batches):
+        raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
+    return [(batch_gradient(loss_fn, z, y, normalize), y) for z, y in pairs]
+
+
+def _means(rates: Sequence[tuple[float, ...]]) -> tuple[list[float], float]:
+    """The means over batches, and the standard deviation of the first rate; NaN for one batch."""
+    values = [batch[0] for batch in rates]
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return np.mean(rates, axis=0).tolist(), deviation
 
 
 def has_unit_rows(z: Tensor) -> bool:

@@ -528,6 +528,6 @@ def _unknown(n: int, dim: int) -> Health:
     """The health of rows that are not numbers."""
     nan = math.nan
     nothing = Thickness(nan, nan, False, np.zeros(dim))
-    norms = Norms(nan, nan, nan, nan)
+    norms = Norms(nan, nan, nan)
     empty = Histogram((0.0, 1.0), (0,))
     return Health(n, dim, nan, nan, nan, norms, nan, nan, 0, 0, nothing, empty, 0)

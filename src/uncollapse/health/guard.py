@@ -6,7 +6,7 @@ Or, where it diverged, at a lower learning rate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,16 @@ from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread
-from uncollapse.health.loop_race import LoopTrial, Snapshots
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import Race, Trial, plan_race, run_race
+from uncollapse.health.race import (
+    LoopTrial,
+    Race,
+    Trial,
+    copy_state,
+    plan_race,
+    restore_state,
+    run_race,
+)
 from uncollapse.health.strategy import (
     Strategy,
     apply_strategy,
@@ -49,24 +56,26 @@ class GuardEvent:
     """Something the guard saw or did, in words."""
 
     step: int
-    kind: str  # "warning", "stop", "rescue" or "return"
+    kind: str  # "warning", "stop" or "rescue"
     text: str
     race: Race | None = None  # what a rescue chose by
 
     def __str__(self) -> str:
         return f"step {self.step}: {self.text}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a file."""
-        race = {} if self.race is None else {"race": self.race.to_dict()}
-        return {"step": self.step, "kind": self.kind, "text": self.text, **race}
 
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> GuardEvent:
-        """The inverse of `to_dict`."""
-        race = given.get("race")
-        known = None if race is None else Race.from_dict(race)
-        return cls(given["step"], given["kind"], given["text"], known)
+@dataclass
+class _State:
+    """What a guard keeps from step to step, in plain values and tensors."""
+
+    race_left: float  # training steps that races may still cost
+    warned_of: str = "healthy"
+    start: tuple[float, float] | None = None  # scale and drift as the strategy began
+    rate: float = 1.0  # what divergence has left of the learning rate
+    rollbacks: int = 0
+    # The newest copy is of weights whose embeddings nobody has seen yet: the step that led to them
+    # may be the one that diverged. So the one before it stays until these were seen to be sound.
+    snapshots: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Guard:
@@ -86,9 +95,7 @@ class Guard:
     are the last ones, which the guard keeps references to (at most 32, or 512 MB): the
     embeddings given to `after_step` must be what `model` returned, or its rows over their norms.
     Where they are something else, or several processes train together, the adviser's first choice
-    is taken, and `probation` healthy steps later the first strategy again, if its drift has become
-    safe; each time that was wrong, the next return waits twice as long. A strategy under which it
-    collapsed is not tried twice.
+    is taken. A strategy under which it collapsed is not tried twice.
 
     **Divergence.** Embeddings or a loss that are NaN or infinite, and embeddings a thousand times
     the scale of their start and of the margin, are rolled back too, and the run goes on at a tenth
@@ -105,7 +112,6 @@ class Guard:
         action: `"warn"`, `"stop"` or `"rescue"`.
         tolerance: drifts up to this count as not shrinking.
         snapshot_every: steps between copies of a healthy state.
-        probation: healthy steps before the first choice is tried again, where no race was run.
         steps: steps of the whole run, of which races may take a tenth; 800 if it is not given.
         race: whether rescues race at all.
         trial: trains and judges in races, where that takes more than `loss_fn(model(inputs),
@@ -130,7 +136,6 @@ class Guard:
         action: str = "rescue",
         tolerance: float = 0.02,
         snapshot_every: int = 20,
-        probation: int = 200,
         steps: int | None = None,
         race: bool = True,
         trial: Trial | None = None,
@@ -142,34 +147,25 @@ class Guard:
         self.action = action
         self.tolerance = check_number("tolerance", tolerance, 0.0)
         self.snapshot_every = check_int("snapshot_every", snapshot_every)
-        self.probation = check_int("probation", probation)
         self.first = self.strategy = strategy_of(loss_fn)
         self.events: list[GuardEvent] = []
         self.stopped = False
         self._failed: list[Strategy] = []
-        self._since = 0  # healthy steps under a strategy that is not the first
-        self._returns = 0
-        self._start: tuple[float, float] | None = None  # scale and drift as the strategy began
-        self._warned_of = "healthy"
         self._lr = self.monitor.settings.lr
-        self._rate = 1.0  # what divergence has left of the learning rate
-        self._rollbacks = 0
-        self._snapshots = Snapshots(model, optimizer, loss_fn)
-        self._raced = False  # whether the present strategy was chosen by a race
+        budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
+        self._state = _State(race_left=budget)
         if not race or action != "rescue":
             trial = None
         elif trial is None and self.first != Strategy():
             trial = LoopTrial(model, optimizer, loss_fn)
         self._trial = trial
-        # Training steps that races may still cost.
-        self._race_left = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
         if action == "rescue":
             self._take_snapshot()
 
     @property
     def lr_factor(self) -> float:
         """What the present strategy, and divergence so far, multiply the learning rate by."""
-        return self.strategy.lr_factor * self._rate
+        return self.strategy.lr_factor * self._state.rate
 
     def after_step(
         self,
@@ -180,11 +176,11 @@ class Guard:
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
         if isinstance(self._trial, LoopTrial):
-            self._trial.recent_batches.add(embeddings, labels)
+            self._trial.add(embeddings, labels)
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
         if health.diameter < _SNAPSHOT_GROWTH * self._diverged_at:  # not of NaN
-            self._snapshots.confirm()
+            self._state.snapshots = self._state.snapshots[-1:]
         if health.verdict == "diverging":
             self._on_divergence(health)
         elif health.verdict in _ALARMS:
@@ -194,7 +190,7 @@ class Guard:
         elif self.action == "rescue":
             self._on_health(health)
         if health.verdict == "healthy":
-            self._warned_of = "healthy"
+            self._state.warned_of = "healthy"
         return self.events[before:]
 
     def state_dict(self) -> dict[str, Any]:
@@ -203,33 +199,20 @@ class Guard:
             "monitor": self.monitor.state_dict(),
             "strategy": asdict(self.strategy),
             "failed": [asdict(strategy) for strategy in self._failed],
-            "events": [event.to_dict() for event in self.events],
+            "events": [asdict(event) for event in self.events],
             "stopped": self.stopped,
-            "since": self._since,
-            "returns": self._returns,
-            "start": self._start,
-            "said": self._warned_of,
-            "rate": self._rate,
-            "rollbacks": self._rollbacks,
-            "race_left": self._race_left,
-            "raced": self._raced,
-            "snapshots": self._snapshots.state_dict(),
+            **vars(self._state),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the guard that gave `state` would have; the loss gets its strategy."""
         self.monitor.load_state_dict(state["monitor"])
-        self.strategy = Strategy(**state["strategy"])
+        self.strategy, self.stopped = Strategy(**state["strategy"]), state["stopped"]
         self._failed = [Strategy(**strategy) for strategy in state["failed"]]
-        self.events = [GuardEvent.from_dict(event) for event in state["events"]]
-        self.stopped, self._since = state["stopped"], state["since"]
-        self._returns, start = state["returns"], state["start"]
-        self._start = None if start is None else (start[0], start[1])
-        self._warned_of, self._rate = state["said"], state["rate"]
-        self._rollbacks = state["rollbacks"]
-        self._race_left = state.get("race_left", self._race_left)  # earlier versions: no races
-        self._raced = state.get("raced", False)
-        self._snapshots.load_state_dict(state["snapshots"])
+        races = [event["race"] and Race.from_dict(event["race"]) for event in state["events"]]
+        pairs = zip(state["events"], races, strict=True)
+        self.events = [GuardEvent(**{**event, "race": race}) for event, race in pairs]
+        self._state = _State(**{name: state[name] for name in vars(self._state)})
         apply_strategy(self.loss_fn, self.strategy)
 
     def _on_collapse(self, health: Health) -> None:
@@ -250,45 +233,36 @@ class Guard:
         if self.action == "warn" or health.diameter < self._diverged_at:
             self._warn(health)
             return
-        if self.action == "stop" or self._rollbacks >= _ROLLBACKS:
+        tried = self._state.rollbacks
+        if self.action == "stop" or tried >= _ROLLBACKS:
             self.stopped = True
-            why = f" {self._rollbacks} lower rates did not help" if self._rollbacks else ""
+            why = f" {tried} lower rates did not help" if tried else ""
             self._record(health, "stop", f"stopped: {_words(health)}{why}")
             return
-        self._rollbacks += 1
-        self._rate *= _LOWER
+        self._state.rollbacks += 1
+        self._state.rate *= _LOWER
         step = self._roll_back(confirmed=True)
-        self._warned_of = "healthy"
+        self._state.warned_of = "healthy"
         text = f"{_words(health)} Rolled back to step {step}; going on at lr x {self.lr_factor:.2g}"
         self._record(health, "rescue", text)
 
     def _warn(self, health: Health) -> None:
         """A warning, once for each change of verdict."""
-        if health.verdict != self._warned_of:
-            self._warned_of = health.verdict
+        if health.verdict != self._state.warned_of:
+            self._state.warned_of = health.verdict
             self._record(health, "warning", f"{_words(health)} {health.advice}".strip())
 
     def _on_health(self, health: Health) -> None:
         step = health.step or 0
-        if self._start is None and self.monitor.recent.filled:
-            self._start = (spread(self.monitor.recent.rows()[0]), self._drift(self.strategy))
-        if self._start is not None and health.spread < _SNAPSHOT_ROOM * self._start[0]:
+        if self._state.start is None and self.monitor.recent.filled:
+            self._state.start = (spread(self.monitor.recent.rows()[0]), self._drift(self.strategy))
+        if self._state.start is not None and health.spread < _SNAPSHOT_ROOM * self._state.start[0]:
             if step % _LOOK == 0:
-                self._look_ahead(health, *self._start)
+                self._look_ahead(health, *self._state.start)
             return
         if step % self.snapshot_every == 0 and self._is_sound(health):
             self._take_snapshot()
-            self._rollbacks = 0
-        if self.strategy == self.first or self._raced:
-            return
-        self._since += 1
-        if self._since % (self.probation << self._returns) == 0:
-            value = self._drift(self.first)
-            if value <= self.tolerance:
-                self._returns += 1
-                self._change(self.first, self.lr_factor)
-                text = f"back to {self.first}: its drift is {value:+.3f} now"
-                self._record(health, "return", text)
+            self._state.rollbacks = 0
 
     def _is_sound(self, health: Health) -> bool:
         """Whether a state is worth going back to: neither small, nor near divergence.
@@ -298,9 +272,9 @@ class Guard:
         scale = 1.0 if health.relative_diameter is None else health.relative_diameter
         if scale < _SNAPSHOT_ROOM or health.diameter >= _SNAPSHOT_GROWTH * self._diverged_at:
             return False
-        if self._start is None or self._start[1] <= self.tolerance:
+        if self._state.start is None or self._state.start[1] <= self.tolerance:
             return True
-        return health.spread >= _UNTOUCHED * self._start[0]
+        return health.spread >= _UNTOUCHED * self._state.start[0]
 
     def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
         """Rescue an embedding that is called healthy still, if its drift will shrink the rest."""
@@ -320,14 +294,14 @@ class Guard:
             self._failed.append(before)
         drifts, safe = self._alternatives()
         step, race = self._roll_back(), None
-        if self._trial is not None and self._snapshots.place is not None:
-            self._trial.rewind(self._snapshots.place)  # what was unlearned is to be learned again
+        place = self._state.snapshots[-1]["place"] if self._state.snapshots else None
+        if self._trial is not None and place is not None:
+            self._trial.rewind(place)  # what was unlearned is to be learned again
         if safe:
             chosen, race = self._raced_choice(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
             chosen = min(drifts, key=drifts.__getitem__, default=before)
         self._change(chosen, self.lr_factor)
-        self._raced = race is not None
         how = f"drift {drifts.get(chosen, now):+.3f}" if race is None else str(race)
         text = (
             f"{_words(health)} Drift of {before} {now:+.3f}. Rolled back to step {step}; "
@@ -353,7 +327,7 @@ class Guard:
 
     def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
         """The winner of a race, in whose state the run then is; without a race the first."""
-        plan = plan_race(len(safe), self._race_left, size)
+        plan = plan_race(len(safe), self._state.race_left, size)
         if self._trial is None or plan is None:
             return safe[0], None
         random = torch.get_rng_state()
@@ -361,18 +335,25 @@ class Guard:
         torch.set_rng_state(random)
         if race is None:
             return safe[0], None
-        self._race_left -= race.spent
+        self._state.race_left -= race.spent
         return next(strategy for strategy in safe if str(strategy) == race.chosen), race
 
     def _roll_back(self, *, confirmed: bool = False) -> int:
-        """Restore a snapshot, under the present strategy; returns the snapshot's step."""
-        step, factor = self._snapshots.restore(self.monitor, confirmed=confirmed)
+        """Restore the newest snapshot, or the newest that is sound; returns its step."""
+        if confirmed:
+            self._state.snapshots = self._state.snapshots[:1]
+        step, factor = 0, 1.0
+        if self._state.snapshots:  # none in the state of a guard that did not rescue
+            kept = self._state.snapshots[-1]
+            step, factor = kept["step"], kept["lr_factor"]
+            restore_state(kept["training"], self.model, self.optimizer, self.loss_fn)
+            self.monitor.load_state_dict(kept["monitor"])
         self._change(self.strategy, factor)
         return step
 
     def _change(self, strategy: Strategy, factor: float) -> None:
         """Go on with a strategy; `factor` is what the optimiser's rates are multiplied by now."""
-        self.strategy, self._since, self._start = strategy, 0, None
+        self.strategy, self._state.start = strategy, None
         apply_strategy(self.loss_fn, strategy)
         for group in self.optimizer.param_groups:
             group["lr"] *= self.lr_factor / factor
@@ -407,8 +388,14 @@ class Guard:
 
     def _take_snapshot(self) -> None:
         step = 0 if self.monitor.health is None else self.monitor.health.step or 0
-        place = None if self._trial is None else self._trial.batches_taken()
-        self._snapshots.take(self.monitor, step, self.lr_factor, place)
+        snapshot = {
+            "step": step,
+            "lr_factor": self.lr_factor,
+            "place": None if self._trial is None else self._trial.batches_taken(),
+            "training": copy_state(self.model, self.optimizer, self.loss_fn),
+            "monitor": self.monitor.state_dict(),
+        }
+        self._state.snapshots = [*self._state.snapshots[-1:], snapshot]
 
     def _record(self, health: Health, kind: str, text: str, race: Race | None = None) -> None:
         self.events.append(GuardEvent(health.step or 0, kind, text, race))

@@ -18,10 +18,10 @@ from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
 from uncollapse.health.strategy import RunSettings, mode_facts
 from uncollapse.health.verdict import (
-    VERDICTS,
     Health,
     Reference,
     Thresholds,
+    cone_reason,
     judge,
     percent,
     scale_ratio,
@@ -307,8 +307,8 @@ class CollapseMonitor:
     def _judge(self, seen: Health, limits: Thresholds) -> Health:
         if self._counts.began_as_cone is not False:  # until it has been left for good
             wide = self.thresholds.easier(_SLACK)
-            alone = judge(seen, wide, cosine=False, ignore=set(VERDICTS) - {"cone"})
-            self._counts.began_as_cone = alone.verdict == "cone"
+            is_cone = seen.norms.are_one and cone_reason(seen, wide, None) is not None
+            self._counts.began_as_cone = is_cone
         ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
         return judge(seen, limits, self.reference, cosine=False, ignore=ignore)
 

@@ -17,8 +17,8 @@ from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.files import written_aside
 from uncollapse.health.guard import ACTIONS, Guard, GuardEvent
 from uncollapse.health.loggers import Logger, add_to_logs
-from uncollapse.health.loop_race import LoopTrial
 from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.race import LoopTrial
 from uncollapse.health.strategy import RunSettings, Strategy, strategy_of
 from uncollapse.losses.columns import ColumnLoss, join_columns
 
@@ -127,7 +127,7 @@ class SentenceLoss(nn.Module):
             z = rows.detach()
             self._seen.append((z, labels, None if lost else loss.detach()))
             if self._trial is not None:
-                self._trial.recent_batches.add(z, labels)
+                self._trial.add(z, labels)
         return loss
 
     # The trainer's events. Those that are not here do nothing, whichever it may have.
@@ -157,7 +157,7 @@ class SentenceLoss(nn.Module):
         events = self.guard.after_step(torch.cat(rows), torch.cat(labels), loss, state.global_step)
         for event in events:
             self.on_event(event)
-        if any(event.kind in ("rescue", "return") for event in events):
+        if any(event.kind == "rescue" for event in events):
             known["optimizer"].zero_grad()
             _keep_rate(known.get("lr_scheduler"), known["optimizer"], self.guard.lr_factor / before)
         control.should_training_stop |= self.guard.stopped

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +16,6 @@ from uncollapse.geometry import Thickness
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 
-VERDICTS = (
-    "healthy",
-    "shrinking",
-    "network-collapse",
-    "class-collapse",
-    "dimensional-collapse",
-    "diverging",
-    "cone",
-    "uninformative",
-)
 _LEARNT = 0.5  # above chance: classes that stay apart
 _TOLD = 0.1  # above chance: fine labels that neighbours tell a little of
 
@@ -37,16 +27,11 @@ class Norms:
     smallest: float
     mean: float
     largest: float
-    deviation: float
 
     @classmethod
     def of(cls, norms: Tensor) -> Norms:
         """Of the rows' lengths."""
-        largest = norms.max()
-        unit = torch.where(largest > 0, largest, torch.ones_like(largest))  # squares stay in range
-        deviation = (norms / unit).std(correction=0) * unit
-        values = norms.min(), norms.mean(), largest, deviation
-        return cls(*torch.stack(values).tolist())
+        return cls(*torch.stack([norms.min(), norms.mean(), norms.max()]).tolist())
 
     @property
     def are_one(self) -> bool:
@@ -206,7 +191,7 @@ class Health:
         tight = [each.tightness for each in self.classes if math.isfinite(each.tightness)]
         if tight:
             numbers["tightness"] = float(np.median(tight))
-        numbers["verdict"] = float(VERDICTS.index(self.verdict))
+        numbers["verdict"] = float(list(VERDICTS).index(self.verdict))
         return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,13 +206,11 @@ class Health:
         values = dict(plain)
         direction = np.asarray(values["thickness"]["direction"], np.float64)
         values["thickness"] = Thickness(**{**values["thickness"], "direction": direction})
-        for name in ("within", "between"):
-            if values[name] is not None:
-                both = {key: tuple(row) for key, row in values[name].items()}
-                values[name] = Histogram(**both)
-        for name, kind in (("norms", Norms), ("cosines", Cosines), ("nearest", NearestLabels)):
-            if values.get(name) is not None:  # earlier versions did not write all of them
-                values[name] = kind(**values[name])
+        for name, kind in _PARTS.items():
+            if values.get(name) is not None:  # earlier versions wrote others
+                given = {field.name: values[name][field.name] for field in fields(kind)}
+                given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+                values[name] = kind(**given)
         values["classes"] = tuple(ClassHealth(**each) for each in values["classes"])
         values["reasons"] = tuple(values["reasons"])
         return cls(**values)
@@ -235,6 +218,15 @@ class Health:
     def __str__(self) -> str:
         lines = [self.verdict, *(f"  {reason}" for reason in self.reasons)]
         return "\n".join(lines + [f"  {self.advice}"] * bool(self.advice))
+
+
+_PARTS = {
+    "norms": Norms,
+    "cosines": Cosines,
+    "nearest": NearestLabels,
+    "within": Histogram,
+    "between": Histogram,
+}
 
 
 @dataclass(frozen=True)
@@ -314,23 +306,17 @@ class Thresholds:
 
     def easier(self, factor: float) -> Thresholds:
         """Thresholds that call more states bad, by `factor`: what a bad verdict is left by."""
-        return replace(
-            self,
-            collapse_ratio=self.collapse_ratio * factor,
-            shrink_ratio=self.shrink_ratio * factor,
-            structure_gain=self.structure_gain / factor,
-            diverge_ratio=self.diverge_ratio / factor,
-            offset_ratio=self.offset_ratio * factor,
-            lost_ratio=self.lost_ratio * factor,
-            unit_diameter=self.unit_diameter * factor,
-            margin_ratio=self.margin_ratio * factor,
-            tightness=self.tightness * factor,
-            class_share=self.class_share / factor,
-            cone_median=1 - (1 - self.cone_median) * factor,
-            cone_low=1 - (1 - self.cone_low) * factor,
-            fine_kept=min(self.fine_kept * factor, 1.0),
-            modes_kept=min(self.modes_kept * factor, 1.0),
+        larger = (
+            *("collapse_ratio", "shrink_ratio", "offset_ratio", "lost_ratio", "unit_diameter"),
+            *("margin_ratio", "tightness", "fine_kept", "modes_kept"),
         )
+        smaller = ("structure_gain", "diverge_ratio", "class_share")
+        changed: dict[str, Any] = {name: getattr(self, name) * factor for name in larger}
+        changed |= {name: getattr(self, name) / factor for name in smaller}
+        changed |= {name: min(changed[name], 1.0) for name in ("fine_kept", "modes_kept")}
+        for name in ("cone_median", "cone_low"):
+            changed[name] = 1 - (1 - getattr(self, name)) * factor
+        return replace(self, **changed)
 
 
 def judge(
@@ -343,8 +329,7 @@ def judge(
 ) -> Health:
     """The same figures with a verdict and all reasons, the deciding one first.
 
-    Where several verdicts hold, the order is: not finite, network-collapse, diverging,
-    class-collapse, shrinking, dimensional-collapse, cone, uninformative; but a fall in scale that
+    Where several verdicts hold, the order is that of `VERDICTS`; but a fall in scale that
     the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. Cone and
     uninformative are last: the others say how an embedding was lost, these only what it is like.
     For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
@@ -360,36 +345,30 @@ def judge(
     >>> judge(health, reference=Reference(1e4 * health.diameter)).verdict
     'network-collapse'
     """
-    limits = thresholds or Thresholds()
+    limits, unit = thresholds or Thresholds(), health.norms.are_one
     relative = None
     if reference is not None and reference.diameter > 0:
         relative = health.diameter / reference.diameter
-    health = replace(health, fine_kept=_fine_kept(health, reference))
-    ratio, unit = scale_ratio(health, reference), health.norms.are_one
-    cone = ("cone", _cone(health, limits) if cosine or unit else None)
-    shrinking = ("shrinking", _shrinking(health, limits, reference))
-    dimensions = ("dimensional-collapse", _dimensions(health, limits))
-    last = [shrinking, dimensions, cone]
-    explained = math.sqrt(health.axes / max(health.room, 1))
-    if dimensions[1] and ratio > limits.shrink_ratio * explained:
-        last = [dimensions, shrinking, cone]
-    elif unit and shrinking[1]:
-        last = [cone, shrinking, dimensions]
-    rules = (
-        ("diverging", None if math.isfinite(health.diameter) else "embeddings are NaN or infinite"),
-        ("network-collapse", _network(health, limits, ratio)),
-        ("diverging", _diverging(health, limits, ratio)),
-        ("class-collapse", _classes(health, limits)),
-        ("class-collapse", _merged_modes(health, limits, reference)),
-        *last,
-        ("uninformative", _uninformative(health, limits)),
-    )
-    known = [(word, why) for word, why in rules if why is not None and word not in ignore]
-    if known and known[0][0] == "network-collapse":
-        known = known[:1]  # what is inside a point is rounding
-    verdict = known[0][0] if known else "healthy"
-    reasons = tuple(why for _, why in known) or _healthy(health, reference)
-    return replace(health, verdict=verdict, reasons=reasons, relative_diameter=relative)
+    health = replace(health, relative_diameter=relative, fine_kept=_fine_kept(health, reference))
+    reasons = {
+        name: [why for rule in verdict.rules if (why := rule(health, limits, reference))]
+        for name, verdict in VERDICTS.items()
+        if name not in ignore and (name != "cone" or cosine or unit)
+    }
+    held = [name for name, why in reasons.items() if why]
+    if not held:
+        return replace(health, verdict="healthy", reasons=_healthy(health, reference))
+    if held[0] == "network-collapse":
+        held = held[:1]  # what is inside a point is rounding
+    if "shrinking" in held:
+        explained = limits.shrink_ratio * math.sqrt(health.axes / max(health.room, 1))
+        fewer_axes = "dimensional-collapse" in held and scale_ratio(health, reference) > explained
+        better = "dimensional-collapse" if fewer_axes else "cone" * unit
+        if better in held:
+            held.remove(better)
+            held.insert(held.index("shrinking"), better)
+    every = tuple(why for name in held for why in reasons[name])
+    return replace(health, verdict=held[0], reasons=every)
 
 
 def scale_ratio(health: Health, reference: Reference | None) -> float:
@@ -422,12 +401,13 @@ def cosine_text(value: float) -> str:
     return f"{value:.{min(digits, 12)}f}"
 
 
-# One rule for each verdict: why it holds, in words with the numbers; None where it does not.
+# The rules of the verdicts: why one holds, in words with the numbers; None where it does not.
 
 
-def _network(health: Health, limits: Thresholds, ratio: float) -> str | None:
+def _network(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     size, centre = f"diameter {health.diameter:.3g}", health.centre_norm
-    if health.n < 2:
+    ratio = scale_ratio(health, reference)
+    if health.n < 2 or not math.isfinite(health.diameter):
         return None
     if health.diameter == 0.0:
         return "all embeddings are equal"
@@ -450,13 +430,16 @@ def _network(health: Health, limits: Thresholds, ratio: float) -> str | None:
     return None
 
 
-def _diverging(health: Health, limits: Thresholds, ratio: float) -> str | None:
+def _diverging(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
+    if not math.isfinite(health.diameter):
+        return "embeddings are NaN or infinite"
+    ratio = scale_ratio(health, reference)
     if not ratio >= limits.diverge_ratio:
         return None
     return f"diameter {health.diameter:.3g}: {ratio:.3g} times its reference scale"
 
 
-def _classes(health: Health, limits: Thresholds) -> str | None:
+def _classes(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     known = [entry for entry in health.classes if not math.isnan(entry.tightness)]
     collapsed = [entry for entry in known if entry.tightness <= limits.tightness]
     # One class alone has nothing to be tight beside.
@@ -528,7 +511,7 @@ def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) 
     return f"diameter {health.diameter:.3g}: {percent(ratio)} of its reference scale is left"
 
 
-def _dimensions(health: Health, limits: Thresholds) -> str | None:
+def _dimensions(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     few = min(1 + limits.axes_share * (health.room - 1), limits.axes_most)
     if health.room < 2 or health.axes > few:
         return None
@@ -542,7 +525,7 @@ def _dimensions(health: Health, limits: Thresholds) -> str | None:
     )
 
 
-def _cone(health: Health, limits: Thresholds) -> str | None:
+def cone_reason(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     cosines = health.cosines
     if cosines is None or cosines.median < limits.cone_median or cosines.low < limits.cone_low:
         return None
@@ -550,7 +533,7 @@ def _cone(health: Health, limits: Thresholds) -> str | None:
     return f"cosines between rows: mean {mean}, 80 % in {low} to {high}: nearly one direction"
 
 
-def _uninformative(health: Health, limits: Thresholds) -> str | None:
+def _uninformative(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     nearest = health.nearest
     if nearest is None or nearest.rows < limits.chance_rows:
         return None
@@ -618,3 +601,59 @@ def _share_error(share: float, rows: int) -> float:
     """Standard error of a share of so many rows; not 0 where it is none or all of few."""
     near = (share * rows + 1) / (rows + 2)
     return math.sqrt(near * (1 - near) / rows)
+
+
+class Verdict(NamedTuple):
+    """How a page presents a verdict, how bad it is, and when it holds; what to do, see `advice`.
+
+    `tone` is `good`, `warn` or `bad`. A rule gives the reason, or None where it does not hold.
+    """
+
+    headline: str
+    meaning: str = ""
+    tone: str = "bad"
+    rules: tuple[Callable[[Health, Thresholds, Reference | None], str | None], ...] = ()
+
+
+# By name, in the order of precedence. A new verdict is one entry here, and one of `advice`.
+VERDICTS = {
+    "healthy": Verdict("Healthy: no collapse found", tone="good"),
+    "network-collapse": Verdict(
+        "Network collapse: all embeddings have gone to one point",
+        "Hard positives with hard negatives pull all embeddings together.",
+        rules=(_network,),
+    ),
+    "diverging": Verdict("Diverging: the embedding grows without bound", rules=(_diverging,)),
+    "class-collapse": Verdict(
+        "Class collapse: classes have become points",
+        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
+        "towards the nearest one of its class, so that a class can keep several modes.",
+        rules=(_classes, _merged_modes),
+    ),
+    "shrinking": Verdict(
+        "Shrinking: the embedding is losing its scale",
+        "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
+        tone="warn",
+        rules=(_shrinking,),
+    ),
+    "dimensional-collapse": Verdict(
+        "Dimensional collapse: few of the axes are used",
+        "A smaller embedding dimension would hold the same information.",
+        rules=(_dimensions,),
+    ),
+    "cone": Verdict(
+        "Cone: all embeddings point nearly the same way",
+        "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
+        "search time, subtract the mean of the embeddings from each, and from each query, before "
+        "cosines are taken. Compared by Euclidean distance, rows that are not normalised lose "
+        "nothing by it.",
+        rules=(cone_reason,),
+    ),
+    "uninformative": Verdict(
+        "Uninformative: neighbours share labels no more often than chance",
+        "The embedding may have its scale and its axes, but it says nothing about these labels. "
+        "What to check: that labels and rows are in the same order, that the network was trained "
+        "(and its weights loaded), that the labels are what it was trained for.",
+        rules=(_uninformative,),
+    ),
+}

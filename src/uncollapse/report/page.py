@@ -19,6 +19,7 @@ from uncollapse._base.files import write_text
 from uncollapse._base.table import Cell, Table, number, percent, shown
 from uncollapse._version import __version__
 from uncollapse.charts.marks import css_variables
+from uncollapse.health import VERDICTS
 
 __all__ = [
     "Cell",
@@ -117,7 +118,7 @@ def _markdown(value: object) -> str:
     return text
 
 
-# What a page says about each verdict: a headline, and what it means; the adviser adds a cure.
+# What a page says about each verdict (health.VERDICTS); the adviser adds a cure.
 
 
 class VerdictText(NamedTuple):
@@ -129,59 +130,8 @@ class VerdictText(NamedTuple):
     helps: str
 
 
-_TEXTS = {
-    "healthy": VerdictText("✓", "good", "Healthy: no collapse found", ""),
-    "shrinking": VerdictText(
-        "▼",
-        "warn",
-        "Shrinking: the embedding is losing its scale",
-        "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
-    ),
-    "network-collapse": VerdictText(
-        "✗",
-        "bad",
-        "Network collapse: all embeddings have gone to one point",
-        "Hard positives with hard negatives pull all embeddings together.",
-    ),
-    "class-collapse": VerdictText(
-        "✗",
-        "bad",
-        "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
-        "towards the nearest one of its class, so that a class can keep several modes.",
-    ),
-    "dimensional-collapse": VerdictText(
-        "✗",
-        "bad",
-        "Dimensional collapse: few of the axes are used",
-        "A smaller embedding dimension would hold the same information.",
-    ),
-    "diverging": VerdictText(
-        "✗",
-        "bad",
-        "Diverging: the embedding grows without bound",
-        "",
-    ),
-    "cone": VerdictText(
-        "✗",
-        "bad",
-        "Cone: all embeddings point nearly the same way",
-        "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
-        "search time, subtract the mean of the embeddings from each, and from each query, before "
-        "cosines are taken. Compared by Euclidean distance, rows that are not normalised lose "
-        "nothing by it.",
-    ),
-    "uninformative": VerdictText(
-        "✗",
-        "bad",
-        "Uninformative: neighbours share labels no more often than chance",
-        "The embedding may have its scale and its axes, but it says nothing about these labels. "
-        "What to check: that labels and rows are in the same order, that the network was trained "
-        "(and its weights loaded), that the labels are what it was trained for.",
-    ),
-}
+_GLYPHS = {"good": "✓", "warn": "▼", "bad": "✗"}
 _MERGED = "Class collapse: the modes inside classes have merged"
-_UNKNOWN = VerdictText("?", "none", "Not judged", "")
 
 
 def verdict_text(verdict: str | None, reasons: Sequence[str] = ()) -> VerdictText:
@@ -192,10 +142,12 @@ def verdict_text(verdict: str | None, reasons: Sequence[str] = ()) -> VerdictTex
     >>> verdict_text("healthy").headline
     'Healthy: no collapse found'
     """
-    found = _TEXTS.get(verdict or "", _UNKNOWN)
-    if verdict == "class-collapse" and reasons and "nearly points" not in reasons[0]:
-        return found._replace(headline=_MERGED)
-    return found
+    if verdict not in VERDICTS:
+        return VerdictText("?", "none", "Not judged", "")
+    known = VERDICTS[verdict]
+    merged = verdict == "class-collapse" and reasons and "nearly points" not in reasons[0]
+    headline = _MERGED if merged else known.headline
+    return VerdictText(_GLYPHS[known.tone], known.tone, headline, known.meaning)
 
 
 def verdict_cell(verdict: str | None) -> Cell:

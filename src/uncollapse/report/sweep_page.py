@@ -15,10 +15,11 @@ from uncollapse._base.table import number, percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, heatmap, save
 from uncollapse.charts.marks import MARKERS, SERIES, Line, Mark, Points, Polyline, Rect
 from uncollapse.health import Thresholds
+from uncollapse.metrics.intervals import Interval, wilson_interval
 from uncollapse.report.page import Cell, Page, Table, fill, verdict_cell
 from uncollapse.report.run_page import config_content
 from uncollapse.sweep import Sweep, load_sweep
-from uncollapse.sweep.results import Rate, primary_recall, wilson
+from uncollapse.sweep.results import primary_recall
 from uncollapse.sweep.spec import short_names
 
 __all__ = [
@@ -175,11 +176,13 @@ def diameter_chart(title: str, runs: Sequence[RunPoint], *, x_label: str, note: 
     )
 
 
-def rate_chart(title: str, rates: Mapping[float, Rate], *, x_label: str, note: str = "") -> Chart:
+def rate_chart(
+    title: str, rates: Mapping[float, Interval], *, x_label: str, note: str = ""
+) -> Chart:
     """The share of runs that collapsed at each x, with its interval.
 
-    >>> from uncollapse.sweep.results import wilson
-    >>> chart = rate_chart("Collapse", {8: wilson(0, 3), 64: wilson(3, 3)}, x_label="batch size")
+    >>> rates = {8: wilson_interval(0 / 3, 3), 64: wilson_interval(3 / 3, 3)}
+    >>> chart = rate_chart("Collapse", rates, x_label="batch size")
     >>> chart.description
     'Share of runs that collapsed by batch size. 8: 0 of 3, 64: 3 of 3'
     """
@@ -188,12 +191,16 @@ def rate_chart(title: str, rates: Mapping[float, Rate], *, x_label: str, note: s
     marks: list[Mark] = list(axes.frame(x_label, x_ticks=value_ticks(rates), share=True))
     for x, rate in rates.items():
         marks.append(axes.error_bar(x, rate.low, rate.high, "s1"))
-        tip = f"{number(x)}: {rate.count} of {rate.total}"
-        marks.append(Points((axes.at(x, rate.share),), "diamond", "s1", ZOOM, tips=(tip,)))
-    said = [f"{number(x)}: {rate.count} of {rate.total}" for x, rate in rates.items()]
+        tip = f"{number(x)}: {_count(rate)}"
+        marks.append(Points((axes.at(x, rate.value),), "diamond", "s1", ZOOM, tips=(tip,)))
+    said = [f"{number(x)}: {_count(rate)}" for x, rate in rates.items()]
     words = f"Share of runs that collapsed by {x_label}. {', '.join(said)}"
     notes = ", ".join([*[note] * bool(note), "95 % intervals (Wilson)"])
     return Chart(title, words, marks, note=notes)
+
+
+def _count(rate: Interval) -> str:
+    return f"{round(rate.value * rate.units)} of {rate.units}"
 
 
 def recall_chart(title: str, runs: Sequence[tuple[RunPoint, float]], *, note: str = "") -> Chart:
@@ -486,9 +493,9 @@ def _recalls(view: SweepView) -> dict[str, Callable[[Row], float | None]]:
 
 
 def _cells(rows: Sequence[Row], recalls: Mapping[str, Callable[[Row], float | None]]) -> list[str]:
-    rate = wilson(sum(bool(row["collapsed"]) for row in rows), len(rows))
+    rate = wilson_interval(sum(bool(row["collapsed"]) for row in rows) / len(rows), len(rows))
     return [
-        f"{rate.count} of {rate.total}",
+        _count(rate),
         f"{rate.low:.2f} to {rate.high:.2f}",
         *(
             _median([row.get(key) for row in rows])
@@ -595,7 +602,9 @@ def _rates(facet: Facet) -> Chart:
     found: dict[float, list[bool]] = {}
     for point in facet.points:
         found.setdefault(point.x, []).append(point.collapsed)
-    rates = {x: wilson(sum(hits), len(hits)) for x, hits in sorted(found.items())}
+    rates = {
+        x: wilson_interval(sum(hits) / len(hits), len(hits)) for x, hits in sorted(found.items())
+    }
     title = f"Share of runs that collapsed, by {facet.x_label}"
     return rate_chart(title, rates, x_label=facet.x_label, note=facet.fixed)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import DamagedFileError, read_json, write_json
 from uncollapse._base.lock import FolderOwner
-from uncollapse._base.progress import LiveTable
+from uncollapse._base.progress import ProgressLine
 from uncollapse.training import Config, Run, measure_run, parse_config, train
 from uncollapse.training.measures import measures_file
 from uncollapse.training.run import find_damage
@@ -25,9 +25,10 @@ from uncollapse.training.run import find_damage
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
 
-__all__ = ["Board", "Engine", "Job", "Outcome", "cores", "drive", "perform", "run_jobs"]
+__all__ = ["Engine", "Job", "Outcome", "cores", "drive", "perform", "run_jobs"]
 
 _DONE = ("finished", "stopped")
+_PERIOD = 0.5  # seconds between two looks at the deadline
 # What keeps BLAS, OpenMP and numba at one thread; set before they are loaded.
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -59,6 +60,10 @@ class Outcome:
     path: Path
     error: str | None = None
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        error = f"  {self.error}" if self.error else ""
+        return f"{self.name}  {self.status}  {self.seconds:.1f} s{error}"
 
     @property
     def run(self) -> Run:
@@ -132,101 +137,6 @@ def failure(error: str, seconds: float, trace: str = "") -> dict[str, Any]:
     return {"status": "failed", "error": error, "seconds": round(seconds, 3), "traceback": trace}
 
 
-_COLORS = {"finished": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow"}
-_NUMBERS = ("step", "loss", "diameter", "R@1", "seconds")
-_COLUMNS = ("run", *_NUMBERS, "verdict")
-_TAIL = 4096  # bytes of a log that hold its last lines
-
-
-class Board:
-    """Runs under way with their last logged figures; plain lines where there is no terminal."""
-
-    def __init__(self, console: Console | None = None, *, total: int | None = None) -> None:
-        self.total = total
-        self.period = 0.5  # seconds between two looks
-        self._counts: dict[str, int] = {}
-        self._running: dict[str, tuple[Job, Path, float]] = {}
-        self._begun = time.monotonic()
-        self._shown = LiveTable(console)
-
-    def __enter__(self) -> Board:
-        self._shown.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._shown.__exit__(*_)
-        self._shown.line((self._counted(), ""))
-
-    @property
-    def console(self) -> Console:
-        """Where it is shown."""
-        return self._shown.console
-
-    def began(self, job: Job, path: Path) -> None:
-        """A run is under way."""
-        self._running[job.name] = job, path, time.monotonic()
-
-    def ended(self, outcome: Outcome) -> None:
-        """A run is over; one that was over before is only counted."""
-        self._counts[outcome.status] = self._counts.get(outcome.status, 0) + 1
-        if self._running.pop(outcome.name, None) is None:
-            return
-        known = sum(self._counts.values())
-        place = f"{known}/{self.total}" if self.total else str(known)
-        error = f"  {outcome.error}" if outcome.error else ""
-        self._shown.line(
-            (f"{place}  {outcome.name}  ", ""),
-            (outcome.status, _COLORS[outcome.status]),
-            (f"  {outcome.seconds:.1f} s{error}", ""),
-        )
-
-    def refresh(self) -> None:
-        """Draw the table anew, where it is drawn at all."""
-        self._shown.draw(_COLUMNS, [self._row(name) for name in self._running], self._counted())
-
-    def _row(self, name: str) -> list[str]:
-        job, path, begun = self._running[name]
-        seen = _last_figures(path / "metrics.jsonl")
-        return [
-            name,
-            f"{seen.get('step', 0)}/{job.config.train.steps}",
-            *(f"{seen[key]:.3g}" if key in seen else "" for key in ("loss", "diameter")),
-            str(seen.get("recall@1", "")),
-            f"{time.monotonic() - begun:.0f}",
-            str(seen.get("verdict", "")),
-        ]
-
-    def _counted(self) -> str:
-        known = sum(self._counts.values())
-        parts = [f"{count} {status}" for status, count in self._counts.items()]
-        parts += [f"{len(self._running)} running"] * bool(self._running)
-        if self.total:
-            parts.append(f"{self.total - known - len(self._running)} to come")
-        return f"{', '.join(parts)}; {time.monotonic() - self._begun:.0f} s"
-
-
-def _last_figures(path: Path) -> dict[str, Any]:
-    """The newest value of each key among the last lines of a log."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return {}
-    figures: dict[str, Any] = {}
-    for line in lines:
-        try:
-            values = json.loads(line)
-        except ValueError:  # the first may be cut in two
-            continue
-        figures |= values
-        keys = [k for k in values if k.endswith("recall@1") and "fine/" not in k]
-        if keys:  # of all identities, where they were looked at
-            best = min(keys, key=lambda key: "share/" in key)
-            figures["recall@1"] = f"{values[best]:.1%} {best.partition('/')[0]}"
-    return figures
-
-
 class Engine(Protocol):
     """Where runs are made. `collect` waits for results; `close` ends what is under way."""
 
@@ -263,10 +173,10 @@ def run_jobs(
     """
     from uncollapse.sweep.engines import LocalEngine
 
-    jobs, folder = list(jobs), Path(out)
+    jobs = list(jobs)
     count = cores() if processes is None else check_int("processes", processes)
-    with Board(console, total=len(jobs)) as board:
-        outcomes = drive(jobs, LocalEngine(folder, count), board, retry_failed=retry_failed)
+    engine = LocalEngine(Path(out), count)
+    outcomes = drive(jobs, engine, total=len(jobs), retry_failed=retry_failed, console=console)
     return [outcomes[job.name] for job in jobs]
 
 
@@ -282,55 +192,66 @@ def cores() -> int:
 def drive(
     jobs: Iterable[Job],
     engine: Engine,
-    board: Board,
     *,
+    total: int,
     retry_failed: bool = False,
     most: int | None = None,
     deadline: float | None = None,
     on_outcome: Callable[[Job, Outcome], None] | None = None,
+    console: Console | None = None,
 ) -> dict[str, Outcome]:
-    """Make the runs on any engine; outcomes by name.
+    """Make the runs on any engine; outcomes by name. The console gets a line for each that ends.
 
     `on_outcome(job, outcome)` is called for each that has ended, as soon as that is known.
 
-    A job is taken from `jobs` when there is room for it, so a search may decide late. At most
-    `most` runs are begun, and none after `deadline` (of `time.monotonic()`).
+    A job is taken from `jobs`, of which there are `total`, when there is room for it, so a search
+    may decide late. At most `most` runs are begun, and none after `deadline` (of
+    `time.monotonic()`).
     """
     engine.out.mkdir(parents=True, exist_ok=True)
     outcomes: dict[str, Outcome] = {}
     running: set[str] = set()
+    begun = time.monotonic()
 
     def settle(job: Job, outcome: Outcome) -> None:
         outcomes[job.name] = outcome
-        board.ended(outcome)
+        shown.show(len(outcomes), {})
         if on_outcome is not None and outcome.status != "interrupted":
             on_outcome(job, outcome)
 
     left = _to_make(jobs, engine.out, retry_failed, settle)
     room = itertools.count() if most is None else iter(range(most))
-    try:
-        while True:
-            late = deadline is not None and time.monotonic() > deadline
-            while len(running) < engine.slots and not late and next(room, None) is not None:
-                job = next(left, None)
-                if job is None:
+    with ProgressLine("runs", total, console) as shown:
+        try:
+            while True:
+                late = deadline is not None and time.monotonic() > deadline
+                while len(running) < engine.slots and not late and next(room, None) is not None:
+                    job = next(left, None)
+                    if job is None:
+                        break
+                    (engine.out / job.name / "failure.json").unlink(missing_ok=True)  # tried again
+                    engine.submit(job)
+                    running.add(job.name)
+                if not running:
                     break
-                (engine.out / job.name / "failure.json").unlink(missing_ok=True)  # tried again
-                engine.submit(job)
-                running.add(job.name)
-                board.began(job, engine.out / job.name)
-            if not running:
-                return outcomes
-            for job, result in engine.collect(board.period):
-                running.discard(job.name)
-                path = engine.out / job.name
-                if result["status"] == "failed":
-                    write_json(path / "failure.json", dict(result))
-                values = (result[key] for key in ("error", "seconds"))
-                settle(job, Outcome(job.name, result["status"], path, *values))
-            board.refresh()
-    finally:
-        engine.close()
+                for job, result in engine.collect(_PERIOD):
+                    running.discard(job.name)
+                    outcome = _outcome(job, engine.out / job.name, result)
+                    settle(job, outcome)
+                    shown.note(f"{len(outcomes)}/{total}  {outcome}")
+        finally:
+            engine.close()
+            counts = Counter(outcome.status for outcome in outcomes.values())
+            parts = [f"{count} {status}" for status, count in counts.items()]
+            parts.append(f"{total - len(outcomes)} to come; {time.monotonic() - begun:.0f} s")
+            shown.note(", ".join(parts))
+    return outcomes
+
+
+def _outcome(job: Job, path: Path, result: Mapping[str, Any]) -> Outcome:
+    if result["status"] == "failed":
+        write_json(path / "failure.json", dict(result))
+    return Outcome(job.name, result["status"], path, result["error"], result["seconds"])
 
 
 def _to_make(

@@ -1,29 +1,24 @@
-"""The table of a sweep: one row per run, written anew as runs end, as CSV and Parquet."""
+"""The table of a sweep: one row per run, written anew as runs end."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from uncollapse._base.check import InputError, check_int
-from uncollapse._base.extras import import_extra
-from uncollapse._base.files import write_csv, written_aside
+from uncollapse._base.files import write_csv
 from uncollapse.health import Thresholds
-from uncollapse.metrics.intervals import wilson_interval
 from uncollapse.sweep.jobs import Job, Outcome
 from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
 from uncollapse.training.run import start_scores
 
-__all__ = ["Results", "diameters", "is_collapsed", "primary_recall", "result_row", "wilson"]
-
+__all__ = ["Results", "diameters", "is_collapsed", "primary_recall", "result_row"]
 
 Row = dict[str, Any]
+_FALLEN = Thresholds().collapse_ratio
 _PERIOD = 2.0  # seconds between two writings while runs end quickly
 
 
@@ -119,88 +114,29 @@ def primary_recall(row: Mapping[str, Any], *, fine: bool = False) -> float | Non
 
 
 class Results:
-    """`results.csv` in a folder, and `results.parquet` where pyarrow is installed."""
+    """`results.csv` in a folder: the rows in the order given, others as they came."""
 
-    def __init__(self, folder: Path, order: Sequence[str] = ()) -> None:
-        self.folder = folder
-        self._order = {name: i for i, name in enumerate(order)}
-        self._rows: dict[str, Row] = {}
+    def __init__(self, folder: Path, order: Sequence[str]) -> None:
+        self.path = folder / "results.csv"
+        self._rows: dict[str, Row] = {name: {} for name in order}
         self._written = 0.0
 
     @property
     def rows(self) -> list[Row]:
-        """The rows so far: in the order given, else by name."""
-        last = len(self._order)
-        names = sorted(self._rows, key=lambda name: (self._order.get(name, last), name))
-        return [self._rows[name] for name in names]
+        """The rows so far."""
+        return [row for row in self._rows.values() if row]
 
     def add(self, row: Row) -> None:
-        """Take in a run; the files follow within a moment."""
+        """Take in a run; the file follows within a moment."""
         self._rows[row["run"]] = row
         if time.monotonic() - self._written > _PERIOD:
             self.write()
 
-    def write(self) -> list[Path]:
-        """Write the files, each atomically."""
+    def write(self) -> None:
+        """Write the file, atomically."""
         self._written = time.monotonic()
         rows = self.rows
         # The columns of a row that knows all of them stand in its order; an error comes last.
         longest = max(rows, key=len, default={})
         fields = list(dict.fromkeys([*longest, *(key for row in rows for key in row)]))
-        made = [self.folder / "results.csv"]
-        write_csv(made[0], fields, ([row.get(key, "") for key in fields] for row in rows))
-        if find_spec("pyarrow") is not None:
-            made.append(self._write_parquet(rows, fields))
-        return made
-
-    def _write_parquet(self, rows: list[Row], fields: list[str]) -> Path:
-        pyarrow = import_extra("pyarrow", "parquet")
-        parquet = import_extra("pyarrow.parquet", "parquet")
-        path = self.folder / "results.parquet"
-        columns = {key: _column([row.get(key) for row in rows]) for key in fields}
-        with written_aside(path) as aside:
-            parquet.write_table(pyarrow.table(columns), aside)
-        return path
-
-
-_FALLEN = Thresholds().collapse_ratio
-
-
-def _column(values: list[Any]) -> list[Any]:
-    """Values of one kind: what mixes kinds (a list of layers, say) is written as text."""
-    kinds = {type(value) for value in values if value is not None}
-    if len(kinds) <= 1 or kinds <= {int, float}:
-        return values
-    return [None if value is None else str(value) for value in values]
-
-
-# How often runs collapse, and how sure that is with few of them: Wilson's score interval.
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A share of `count` out of `total`, with the interval that holds the true one at 95 %."""
-
-    count: int
-    total: int
-    low: float
-    high: float
-
-    @property
-    def share(self) -> float:
-        """`count` of `total`."""
-        return self.count / self.total
-
-
-def wilson(count: int, total: int) -> Rate:
-    """The share with Wilson's interval, which is sensible for three runs and for 0 or all of them.
-
-    >>> rate = wilson(3, 3)
-    >>> rate.share, round(rate.low, 2), rate.high
-    (1.0, 0.44, 1.0)
-    """
-    check_int("total", total)
-    if check_int("count", count, 0) > total:
-        raise InputError("count", count, f"at most {total}, the total")
-    interval = wilson_interval(count / total, total)
-    return Rate(count, total, interval.low, interval.high)
+        write_csv(self.path, fields, ([row.get(key, "") for key in fields] for row in rows))

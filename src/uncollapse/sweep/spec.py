@@ -4,64 +4,46 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 import re
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
 import tomlkit
-from pydantic import Field, ValidationError
+from pydantic import Field, NonNegativeInt, ValidationError, model_validator
 
-from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.check import InputError
 from uncollapse._base.files import read_toml
 from uncollapse.sweep.jobs import Job
 from uncollapse.training import Config, load_config, parse_config
-from uncollapse.training.config import explain, nested
+from uncollapse.training.config import dotted, explain, nested
 from uncollapse.training.sections import Section
 
-__all__ = ["Sweep", "axis_values", "load_sweep", "parse_sweep", "point_name", "short_names"]
+__all__ = ["Sweep", "load_sweep", "parse_sweep", "point_name", "short_names"]
 
-_MOST = 1000  # values of one axis
 _LONGEST = 120  # characters of a name; file systems take 255
-Number = int | float
-
-
-class Range(Section):
-    """`{from, to, step}` or `{from, to, times}`: numbers of a grid, ends included."""
-
-    start: Number = Field(alias="from")
-    to: Number
-    step: Number | None = Field(None, gt=0)
-    times: Number | None = Field(None, gt=1)
-
-    def values(self) -> list[Any]:
-        """The numbers; `ValueError` for a range that has none, or too many."""
-        if (self.step is None) == (self.times is None) or self.to < self.start:
-            raise ValueError
-        if self.step is not None:
-            count = math.floor((self.to - self.start) / self.step + 1e-9) + 1
-            values = [round(self.start + i * self.step, 12) for i in range(min(count, _MOST + 1))]
-        else:
-            ratio = math.log(self.to / self.start) / math.log(self.times or 1)
-            count = math.floor(ratio + 1e-9) + 1
-            powers = ((self.times or 1) ** i for i in range(min(count, _MOST + 1)))
-            values = [float(f"{self.start * power:.12g}") for power in powers]
-        if len(values) > _MOST:
-            raise ValueError
-        given = (self.start, self.to, self.step or self.times)
-        whole = all(isinstance(number, int) for number in given)
-        return [int(value) for value in values] if whole else [float(value) for value in values]
 
 
 class Space(Section):
     """Where a search may look for one key: some `choices`, or the numbers from `low` to `high`."""
 
-    choices: list[bool | Number | str] = Field([])
-    low: Number | None = None
-    high: Number | None = None
+    choices: list[Any] = Field([])
+    low: int | float | None = None
+    high: int | float | None = None
     log: bool = False
+
+    @model_validator(mode="after")
+    def _has_values(self) -> Self:
+        low, high = self.low, self.high
+        if self.choices:
+            plain = all(isinstance(choice, bool | int | float | str) for choice in self.choices)
+            usable = plain and low is None and high is None
+        else:
+            ascending = low is not None and high is not None and low <= high
+            usable = ascending and (not self.log or (low or 0) > 0)
+        if not usable:
+            raise ValueError("choices that are numbers or words, or low up to high (log: above 0)")
+        return self
 
     @property
     def ends(self) -> list[Any]:
@@ -104,9 +86,7 @@ class Sweep(Section):
     base: Config
     grid: list[dict[str, list[Any]]] = Field([])
     search: Search | None = None
-    exclude: list[dict[str, Any]] = Field([])
-    seeds: list[int]
-    early_stop: Literal["collapse"] | None = None
+    seeds: list[NonNegativeInt]
     budget: Budget = Budget()
 
     @property
@@ -116,35 +96,22 @@ class Sweep(Section):
             return tuple(self.search.spaces)
         return tuple(dict.fromkeys(key for grid in self.grid for key in grid))
 
-    def deadline(self) -> float | None:
-        """When, by `time.monotonic()`, the hours of a sweep that begins now are spent."""
-        hours = self.budget.max_hours
-        return None if hours is None else time.monotonic() + 3600.0 * hours
-
     def config(self, point: Mapping[str, Any]) -> Config:
         """The base with these keys changed."""
         return self.base.with_changes(nested(point))
 
     def jobs(self) -> list[Job]:
-        """Every run of the grid, once; its name says where it stands."""
+        """Every run of the grids, once; its name says where it stands."""
         short = short_names([*self.axes, "seed"])
         jobs: dict[str, Job] = {}
-        for seed, point in itertools.product(self.seeds, self.points()):
-            config = self.config({**point, "seed": seed})
-            values = {short[key]: value for key, value in self.point(config).items()}
-            job = Job(point_name({**values, "seed": seed}), config)
-            if jobs.setdefault(job.name, job).config != config:
-                raise InputError("grid", f"{job.name} twice", "values with different names")
+        for seed, grid in itertools.product(self.seeds, self.grid):
+            for values in itertools.product(*grid.values()):
+                config = self.config({**dict(zip(grid, values, strict=True)), "seed": seed})
+                point = {short[key]: value for key, value in self.point(config).items()}
+                job = Job(point_name({**point, "seed": seed}), config)
+                if jobs.setdefault(job.name, job).config != config:
+                    raise InputError("grid", f"{job.name} twice", "values with different names")
         return list(jobs.values())
-
-    def points(self, *, excluded: bool = False) -> list[dict[str, Any]]:
-        """The combinations of the grids; with `excluded`, those that are left out instead."""
-        points = [
-            dict(zip(grid, values, strict=True))
-            for grid in self.grid
-            for values in itertools.product(*grid.values())
-        ]
-        return [p for p in points if any(_matches(rule, p) for rule in self.exclude) == excluded]
 
     def point(self, config: Config) -> dict[str, Any]:
         """Where a run of this sweep stands: its value on each axis."""
@@ -154,7 +121,9 @@ class Sweep(Section):
         """The sweep with everything resolved, as it is kept beside its results."""
         values = self.model_dump(exclude_none=True, exclude={"base"}, exclude_defaults=True)
         if self.search is not None:
-            values["search"] = {"trials": self.search.trials, **values["search"]["spaces"]}
+            spaces = values["search"]["spaces"].items()
+            choices = {key: space.get("choices", space) for key, space in spaces}
+            values["search"] = {"trials": self.search.trials, **choices}
         return tomlkit.dumps({**values, "base": self.base.to_values()})
 
 
@@ -189,14 +158,6 @@ def _word(value: Any) -> str:
     return re.sub(r"[^\w.+-]", "-", str(value))
 
 
-def _matches(rule: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
-    """Whether a point of a grid falls under a rule of `exclude`; a list means any of its values."""
-    return all(
-        key in point and (point[key] in value if isinstance(value, list) else point[key] == value)
-        for key, value in rule.items()
-    )
-
-
 # Read a sweep from TOML and check all of it, before anything runs.
 
 
@@ -221,123 +182,58 @@ def parse_sweep(
     if ("grid" in values) == ("search" in values) and values.keys() <= Sweep.model_fields.keys():
         given = "both" if "grid" in values else "neither"
         raise InputError("sweep", given, "either a [grid] or a [search]")
-    base = _base(values.get("base", {}), Path(folder)).with_root(data_root)
-    if values.get("early_stop") == "collapse":
-        stopping = base.guard.model_copy(update={"action": "stop"})
-        base = base.model_copy(update={"guard": stopping})
-    resolved = {**values, "base": base, "seeds": _seeds(values.get("seeds", [base.seed]))}
-    resolved["exclude"] = [_flat("exclude", rule) for rule in values.get("exclude", [])]
+    base = values.get("base", {})
+    config = load_config(Path(folder) / base) if isinstance(base, str) else parse_config(base)
+    seeds = values.get("seeds", [config.seed])
+    resolved = {**values, "base": config.with_root(data_root)}
+    resolved["seeds"] = list(range(seeds)) if isinstance(seeds, int) else seeds
     if "grid" in values:
         grids = values["grid"] if isinstance(values["grid"], list) else [values["grid"]]
-        resolved["grid"] = [
-            {key: axis_values(key, value) for key, value in _flat("grid", grid).items()}
-            for grid in grids
-        ]
+        resolved["grid"] = [_keys("grid", grid) for grid in grids]
     if "search" in values:
         resolved["search"] = _search(values["search"])
     try:
         sweep = Sweep.model_validate(resolved)
     except ValidationError as error:
         raise explain(error, Sweep) from None
-    _check_axes(sweep)
+    _check_runs(sweep)
     return sweep
 
 
-def axis_values(key: str, given: Any) -> list[Any]:
-    """The values of an axis: a list, `{from, to, step}` or `{from, to, times}`, ends included.
-
-    >>> axis_values("model.dim", {"from": 4, "to": 64, "times": 4})
-    [4, 16, 64]
-    >>> axis_values("loss.margin", {"from": 0.0, "to": 0.3, "step": 0.1})
-    [0.0, 0.1, 0.2, 0.3]
-    """
-    values = given
-    if isinstance(given, Mapping):
-        try:
-            values = Range.model_validate(given).values()
-        except (ValidationError, ValueError, ArithmeticError):
-            allowed = (
-                "{from, to, step} or {from, to, times}, with a step above 0 (times: above 1, from "
-                f"above 0) and at most {_MOST} values"
-            )
-            raise InputError(key, repr(dict(given)), allowed) from None
-    if not isinstance(values, list) or not values:
-        raise InputError(key, repr(given), "a list of values, or {from, to, step} or {..., times}")
-    if any(value in values[:i] for i, value in enumerate(values)):
-        raise InputError(key, repr(given), "each value once")
-    return values
-
-
-def _flat(name: str, table: Any, prefix: str = "") -> dict[str, Any]:
+def _keys(name: str, table: Any) -> dict[str, Any]:
     """Dotted keys of a table, whether written `batch.p = ...` or `"batch.p" = ...`."""
-    if not isinstance(table, Mapping) or not table:
+    flat = dotted(table) if isinstance(table, Mapping) else {}
+    if not flat:
         raise InputError(name, repr(table), "at least one config key with its values")
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        is_range = isinstance(value, Mapping) and {"from", "choices", "low"} & value.keys()
-        inner = isinstance(value, Mapping) and not is_range
-        flat |= _flat(name, value, f"{prefix}{key}.") if inner else {prefix + key: value}
     return flat
 
 
-def _search(given: Any) -> dict[str, Any]:
-    """`trials`, and a space for each key."""
-    if not isinstance(given, Mapping):
-        raise InputError("search", repr(given), "a table of config keys")
-    keys = _flat("search", {key: value for key, value in given.items() if key != "trials"})
-    trials = check_int("search.trials", given.get("trials"))
-    return {"trials": trials, "spaces": {key: _space(key, space) for key, space in keys.items()}}
+def _search(table: Any) -> dict[str, Any]:
+    """`trials`, and a space for each key: a list of choices, or `low`, `high` and `log`."""
+    keys = _keys("search", table)
+    trials = {"trials": keys.pop("trials")} if "trials" in keys else {}
+    spaces: dict[str, dict[str, Any]] = {}
+    for key, value in _keys("search", keys).items():
+        parent, _, setting = key.rpartition(".")
+        if isinstance(value, list):
+            spaces[key] = {"choices": value}
+        else:
+            spaces.setdefault(parent, {})[setting] = value
+    return {**trials, "spaces": spaces}
 
 
-def _space(key: str, given: Any) -> Space:
-    allowed = "a list of choices, {low, high} or {low, high, log = true}"
-    values = {"choices": given} if isinstance(given, list) else given
-    try:
-        space = Space.model_validate(values)
-    except ValidationError:
-        if isinstance(given, list):
-            allowed = "choices that are numbers or words"
-        raise InputError(key, repr(given), allowed) from None
-    low, high = space.low, space.high
-    if (low is None) != (high is None) or (low is None) == (not space.choices):
-        raise InputError(key, repr(given), allowed)
-    if low is not None and high is not None and (high < low or (space.log and low <= 0)):
-        allowed = "low up to high, and a number above 0 on a logarithmic scale"
-        raise InputError(key, repr(given), allowed)
-    return space
-
-
-def _base(given: Any, folder: Path) -> Config:
-    if isinstance(given, str):
-        return load_config(folder / given)
-    if not isinstance(given, Mapping):
-        raise InputError("base", repr(given), "a table, or the name of a run's TOML file")
-    return parse_config(given)
-
-
-def _seeds(given: Any) -> list[int]:
-    if not isinstance(given, list):
-        return list(range(check_int("seeds", given)))
-    seeds = [check_int("seeds", seed, 0) for seed in given]
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError("seeds", repr(given), "a number of seeds, or different ones in a list")
-    return seeds
-
-
-def _check_axes(sweep: Sweep) -> None:
+def _check_runs(sweep: Sweep) -> None:
+    """Raise for axes and seeds that make no sense, and for a config that cannot be parsed."""
+    axes = [("seeds", sweep.seeds), *(axis for grid in sweep.grid for axis in grid.items())]
+    for key, values in axes:
+        if not values or any(value in values[:i] for i, value in enumerate(values)):
+            raise InputError(key, repr(values), "a list of values, each value once")
     if "seed" in sweep.axes:
         raise InputError("seed", "an axis", "seeds = [...] at the top of the file")
-    if sweep.search is not None:
-        if len(sweep.seeds) > 1:
-            raise InputError("seeds", sweep.seeds, "one seed in a search")
-        for point in sweep.search.corners():
-            sweep.config(point)
+    if sweep.search is None:
+        sweep.jobs()
         return
-    left_out = sweep.points(excluded=True)
-    for rule in sweep.exclude:
-        for key in rule:
-            check_choice("exclude", key, sweep.axes)
-        if not any(_matches(rule, point) for point in left_out):
-            raise InputError("exclude", dict(rule), "a combination that is in the grid")
-    if not sweep.jobs():
-        raise InputError("exclude", "every combination", "at least one that is left")
+    if len(sweep.seeds) > 1:
+        raise InputError("seeds", sweep.seeds, "one seed in a search")
+    for point in sweep.search.corners():
+        sweep.config(point)

@@ -8,7 +8,6 @@ from uncollapse.training.engine import TrainingError, train
 from uncollapse.training.evaluation import embed, evaluate
 from uncollapse.training.measurer import measure_run
 from uncollapse.training.measures import Measures, NotMeasuredError
-from uncollapse.training.predictions import noise_probe_run
 from uncollapse.training.run import Run, UntrustedCodeError
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "keep_memory",
     "load_config",
     "measure_run",
-    "noise_probe_run",
     "parse_config",
     "train",
 ]

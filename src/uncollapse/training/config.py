@@ -130,6 +130,7 @@ def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
     for old, new in RENAMED.items():
         renamed = {key: key.replace(old, new, 1) for key in flat if f"{key}.".startswith(f"{old}.")}
         flat = {renamed.get(key, key): value for key, value in flat.items()}
+    flat.pop("guard.probation", None)
     return nested(flat)
 
 

@@ -1,4 +1,4 @@
-"""Questions asked of a config before training: a forecast, and the noise of its labels."""
+"""A forecast asked of a config before training."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from torch import nn
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_csv
 from uncollapse.data import LabelledImages
-from uncollapse.health import NoiseProbe, noise_probe
 from uncollapse.health.forecasts import Forecast, forecast
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.training.assemble import build_loss, load_eval_data
 from uncollapse.training.config import Config
-from uncollapse.training.evaluation import evenly_spaced
-from uncollapse.training.run import Run, check_trusted
 from uncollapse.training.session import first_network
 
-__all__ = ["forecast_run", "noise_probe_run", "save_forecast"]
+__all__ = ["forecast_run", "save_forecast"]
 
 Progress = Callable[[int, int], None]
 
@@ -108,41 +105,3 @@ def save_forecast(result: Forecast, folder: Path) -> list[Path]:
     path = folder / "forecast.csv"
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
     return [path]
-
-
-def noise_probe_run(
-    run: Run | Config,
-    p: Sequence[float] = (1.0, 0.9, 0.8, 0.7),
-    *,
-    steps: int = 200,
-    max_samples: int = 2000,
-    fine_tune: bool = False,
-) -> NoiseProbe:
-    """Inject label noise into a run's training data, train briefly, and compare positives.
-
-    At each p the config's network is trained from scratch (`fine_tune` starts from the run's last
-    checkpoint) for `steps`, once with regular and once with easy positives, on at most
-    `max_samples` evenly spaced samples. Fine labels, where the data has them, are used to judge.
-    """
-    config = run.config if isinstance(run, Run) else run
-    data = load_eval_data(config, config.data.train_split)
-    rows = evenly_spaced(len(data), max_samples)
-    samples, labels = data[rows]
-    if isinstance(run, Run):
-        check_trusted(run.path, config, trust=run.trust)
-
-    def network() -> nn.Module:
-        if fine_tune and isinstance(run, Run):
-            return run.load_model()
-        return first_network(config, data, replace(data, features=None)[:1][0].shape[1:])
-
-    return noise_probe(
-        network,
-        samples,
-        labels,
-        p,
-        fine_labels=None if data.fine_labels is None else data.fine_labels[rows],
-        steps=steps,
-        lr=config.optimizer.lr,
-        seed=config.seed,
-    )

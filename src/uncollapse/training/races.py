@@ -18,7 +18,7 @@ from torch.nn import functional
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.health import RunSettings, loop_race, strategy
+from uncollapse.health import RunSettings, strategy
 from uncollapse.health import race as races
 from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
 from uncollapse.health.figures import balanced_rows, spread
@@ -75,14 +75,14 @@ class SessionTrial:
         batches += [self.session.take_batch() for _ in range(min(steps, most) - 1)]
         return batches
 
-    def copy_state(self) -> loop_race.TrainingState:
+    def copy_state(self) -> dict[str, Any]:
         """Network, optimiser and what the loss learns."""
-        return loop_race.copy_state(self.session.model, self.session.optimizer, self.session.loss)
+        return races.copy_state(self.session.model, self.session.optimizer, self.session.loss)
 
-    def restore(self, state: loop_race.TrainingState) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Make a copy the state again."""
         s = self.session
-        loop_race.restore_state(state, s.model, s.optimizer, s.loss)
+        races.restore_state(state, s.model, s.optimizer, s.loss)
 
     def train(self, batch: Batch) -> None:
         """One step, as the run makes it."""
@@ -92,7 +92,7 @@ class SessionTrial:
     def embed(self, held: Tensor) -> Tensor:
         """Held-out rows through the network, in blocks as large as a batch."""
         s = self.session
-        with loop_race.eval_except_batch_norm(s.model):
+        with races.eval_except_batch_norm(s.model):
             parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
         z = torch.cat(parts)
         return torch.nn.functional.normalize(z, dim=1) if s.loss.normalize else z
@@ -265,7 +265,7 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
     """
     batches = [session.take_batch() for _ in range(_BATCHES)]
     embedded = []
-    with torch.no_grad(), loop_race.eval_except_batch_norm(session.model):
+    with torch.no_grad(), races.eval_except_batch_norm(session.model):
         for images, rows in batches:
             z = session.forward(images).float()
             z = functional.normalize(z, dim=1) if session.loss.normalize else z

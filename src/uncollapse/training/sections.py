@@ -248,7 +248,6 @@ class GuardConfig(Section):
     action: Literal["off", "warn", "stop", "rescue"] = "warn"
     every: int = Field(50, ge=1)
     tolerance: float = Field(0.02, ge=0)
-    probation: int = Field(200, ge=1)
     race: bool = True
 
 

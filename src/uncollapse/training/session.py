@@ -431,7 +431,6 @@ def _guard(session: Session) -> Guard | None:
         monitor,
         action=c.action,
         tolerance=c.tolerance,
-        probation=c.probation,
         steps=session.config.train.steps,
         race=c.race,
         trial=SessionTrial(session),

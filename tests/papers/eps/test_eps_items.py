@@ -21,6 +21,8 @@ from uncollapse.training import Run, parse_config, train
 from uncollapse.training.config import apply_overrides
 from uncollapse.training.measurer import start_network
 
+pytestmark = pytest.mark.slow
+
 TABLE_ITEMS = ["table1", "table2", "table3", "table4", "table5", "table6"]
 FIGURES = ["eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig4", "eps-fig5", "eps-fig6"]
 

@@ -8,6 +8,8 @@ from uncollapse._base.check import InputError
 from uncollapse.cli.reproduce import show_page
 from uncollapse.papers.eps.noise_figure import CLAIMS_EPS, FIG_NOISE
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_truth_table_is_printed_and_saved_whole(tmp_path):
     text = io.StringIO()

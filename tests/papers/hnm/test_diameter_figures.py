@@ -36,6 +36,8 @@ from uncollapse.sweep import run_jobs
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.assemble import build_model
 
+pytestmark = pytest.mark.slow
+
 FIGURES = ("fig5a", "fig5b", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12")
 
 

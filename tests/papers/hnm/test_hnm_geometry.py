@@ -22,6 +22,8 @@ from uncollapse.papers.hnm.claims import (
     twenty_points,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def printed(made) -> str:
     console = Console(file=io.StringIO(), width=100)
