@@ -174,7 +174,7 @@ BOTH: dict[str, Entry] = {
     "Miner, references": lambda x, y: uc.Miner("hard", "hard")(OTHER, CLASSES, x, y),
     "hardest_triplet": hardest_triplet,
     "clustering": lambda x, y: uc.clustering(x, y).to_dict(),
-    "fine_evaluation": lambda x, y: uc.metrics.fine_evaluation(x, y, FINE).to_dict(),
+    "modes_per_class, fine": lambda x, y: uc.metrics.modes_per_class(x, y, FINE).modes,
     "modes_per_class": lambda x, y: uc.metrics.modes_per_class(x, y).modes,
     "retrieval": lambda x, y: uc.retrieval(x, y).to_dict(),
     "retrieval, gallery": lambda x, y: uc.retrieval(OTHER, CLASSES, x, y).to_dict(),

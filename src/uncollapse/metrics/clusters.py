@@ -178,7 +178,7 @@ def kmeans(
     if clusters > len(values):
         raise InputError("clusters", clusters, f"at most {len(values)}, the number of rows")
     if normalize:
-        check_directions(values, "x")
+        check_directions(values, names=["x"])
     frame = Frame.of(values, normalize=normalize, dtype=screen_dtype(), resident=False).kept()
     z, unit = frame.block(slice(None)), frame.zoom
     if init is not None:

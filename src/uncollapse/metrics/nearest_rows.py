@@ -76,38 +76,30 @@ def first_columns(block: Tensor, k: int) -> Tensor:
     return columns
 
 
-@dataclass(frozen=True, eq=False)
-class NearLists:
-    """`rows[i]` are the rows nearest to row i, itself first; row `farthest[i]` is the farthest.
+def near_lists(
+    x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report
+) -> tuple[Array, Array]:
+    """The k nearest rows of each row, which comes first in its own list, and the farthest row.
 
-    Ties go to the lower row.
-    """
-
-    rows: Array
-    farthest: Array
-
-
-def near_lists(x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report) -> NearLists:
-    """The k nearest rows of each row, which comes first in its own list; k is at most their number.
-
-    Equal rows are compared once, so that a collapsed set costs no more than another.
+    Ties go to the lower row; k is at most the number of rows. Equal rows are compared once, so that
+    a collapsed set costs no more than another.
     """
     _, first, group = np.unique(equal_rows(x)[0], return_index=True, return_inverse=True)
     if len(first) == len(x):
-        return _of_different(x, k, normalize, max_memory, report)[0]
+        return _of_different(x, k, normalize, max_memory, report)[:2]
     # In the order of their first rows, so that among groups too ties go to the lower row.
     order = np.argsort(first)
     first, group = first[order], np.argsort(order)[group]
     some = x[torch.from_numpy(first).to(x.device)]
-    near, squares = _of_different(some, min(k, len(some)), normalize, max_memory, report)
-    lists = _with_copies(near.rows, squares, group, k)
-    return NearLists(_itself_first(lists[group]), first[near.farthest[group]])
+    lists, farthest, squares = _of_different(some, min(k, len(some)), normalize, max_memory, report)
+    lists = _with_copies(lists, squares, group, k)
+    return _itself_first(lists[group]), first[farthest[group]]
 
 
 def _of_different(
     x: Tensor, k: int, normalize: bool, max_memory: int, report: Report
-) -> tuple[NearLists, Array]:
-    """The lists, and the squared distances in them."""
+) -> tuple[Array, Array, Array]:
+    """The lists, the farthest rows, and the squared distances in the lists."""
     n, width = x.shape
     dtype = screen_dtype()
     item = torch.finfo(dtype).bits // 8
@@ -147,7 +139,7 @@ def _of_different(
             last = np.searchsorted(i, np.arange(here.start, here.stop), side="right") - 1
             farthest[here] = j[order[last]]
         report(high, n)
-    return NearLists(rows, farthest), squares
+    return rows, farthest, squares
 
 
 def _marked(mask: Array, low: int) -> Iterator[tuple[slice, Array, Array]]:

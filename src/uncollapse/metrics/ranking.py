@@ -6,7 +6,7 @@ settled by float64 differences. In torch on any device, compiled on a CPU where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,6 +24,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
+from uncollapse._base.progress import Report
 from uncollapse.distances import Frame, exact_squares, on_host, screen_dtype, short_squares
 
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
@@ -181,13 +182,11 @@ def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[Ra
 
     `resident` keeps the narrow copy of all points; otherwise tiles are converted as needed.
     """
-    names, rows, orders = ["queries"], [task.queries], [task.query_order]
+    rows, orders = [task.queries], [task.query_order]
     if task.gallery is not None:
-        names, rows = [*names, "gallery"], [*rows, task.gallery]
-        orders = [*orders, task.gallery_order]
+        rows, orders = [*rows, task.gallery], [*orders, task.gallery_order]
     if normalize:
-        for name, values in zip(names, rows, strict=True):
-            check_directions(values, name)
+        check_directions(*rows)
     device = task.queries.device
     placed = [torch.from_numpy(order).to(device) for order in orders]
     frames = Frame.of_sets(
@@ -199,12 +198,13 @@ def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[Ra
     ]
 
 
-def check_directions(rows: Tensor, name: str) -> None:
+def check_directions(*sets: Tensor, names: Sequence[str] = ("queries", "gallery")) -> None:
     """Raise `InputError` for the first row of zeros, which has no direction."""
-    has_direction = rows.any(dim=1)
-    if not bool(has_direction.all()):
-        row = int(has_direction.int().argmin())
-        raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
+    for rows, name in zip(sets, names, strict=False):
+        has_direction = rows.any(dim=1)
+        if not bool(has_direction.all()):
+            row = int(has_direction.int().argmin())
+            raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
 
 
 def equal_rows(*sets: Tensor) -> list[Array]:
@@ -516,7 +516,7 @@ class CompiledScan:
         known = self._kernels.CountArrays(*(getattr(counts, name).numpy() for name in names))
         frame = self.y.frame
         buffer = torch.empty(TILE * TILE, dtype=frame.norms.dtype)
-        pairs, grouped = (np.empty(TILE * TILE + 1, np.int32) for _ in range(2))
+        scratch = [np.empty(TILE * TILE + 1, np.int32) for _ in range(2)]
         own = self._task.own_low, self._task.own_high
 
         def count_tile(left: Frame, a: int, columns: slice, both: bool) -> None:
@@ -525,16 +525,7 @@ class CompiledScan:
             # Without the norms: adding them is another pass over the tile.
             torch.addmm(norms, left.block(slice(None)), right.T, beta=0.0, alpha=-2.0, out=tile)
             self._kernels.count_tile(
-                tile.numpy(),
-                a,
-                columns.start,
-                *self._points,
-                *own,
-                low,
-                known,
-                both,
-                pairs,
-                grouped,
+                tile.numpy(), a, columns.start, *self._points, *own, low, known, both, *scratch
             )
 
         return count_tile
@@ -577,7 +568,7 @@ def positive_ranks(
     normalize: bool,
     ties: str,
     max_memory: int,
-    report: Callable[[int, int], object] = lambda done, total: None,
+    report: Report,
 ) -> Iterator[RankBlock]:
     """Yield `(low, high, start, ranks)`: 0-based ranks of the positives of query positions.
 

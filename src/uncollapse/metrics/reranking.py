@@ -155,21 +155,18 @@ def rerank(
     budget = parse_bytes(max_memory)
     x, y = two_sets(queries, gallery)
     if normalize:
-        check_directions(x, "queries")
-        check_directions(y, "gallery")
+        check_directions(x, y)
     points = torch.cat([x, y])
     n = len(points)
     frame = Frame.of(points, normalize=normalize, dtype=working_dtype(points), resident=False)
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
-        near = near_lists(
+        lists, far = near_lists(
             points, max(whole, min(k2, n)), normalize=normalize, max_memory=budget, report=report
         )
     everyone = torch.arange(n, device=points.device)
-    far = torch.from_numpy(near.farthest).to(points.device)
-    farthest = frame.squares(everyone, far).cpu().numpy()
+    farthest = frame.squares(everyone, torch.from_numpy(far).to(points.device)).cpu().numpy()
     farthest[farthest == 0] = 1.0  # one point only: all distances are 0
-    lists = near.rows
     sets = _expanded(_k_reciprocal(lists[:, :whole]), _k_reciprocal(lists[:, :half]))
     v = _weighted(sets, frame, farthest)
     if k2 > 1:

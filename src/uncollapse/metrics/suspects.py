@@ -210,10 +210,10 @@ def suspect_labels(
     if not judged.any():
         raise InputError("labels", f"{len(z)} labels, no two alike", "a class of two rows or more")
     if normalize:
-        check_directions(z, "embeddings")
+        check_directions(z, names=["embeddings"])
     budget = parse_bytes(max_memory)
     with progress_reporter(progress, "neighbours") as report:
-        lists = near_lists(z, k + 1, normalize=normalize, max_memory=budget, report=report).rows
+        lists, _ = near_lists(z, k + 1, normalize=normalize, max_memory=budget, report=report)
     near = lists[:, 1:].astype(np.int64)
     fit = fit_votes(count_votes(near, ids, _DECAY), ids, judged)
     wrong, score = np.where(judged, fit.wrong, 0.0), np.where(judged, -fit.ratio, -np.inf)

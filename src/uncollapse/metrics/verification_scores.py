@@ -279,13 +279,10 @@ def _fold_numbers(folds: ArrayLike | int, same: Array) -> Array:
 
 def _accept_rates(far: Sequence[float]) -> Array:
     """False accept rates as an array, or an `InputError`."""
-    try:
-        values = np.atleast_1d(np.asarray(far, dtype=float))
-    except (TypeError, ValueError):
-        values = np.zeros(1)
-    if not len(values) or not ((values > 0) & (values < 1)).all():
+    rates = finite_numbers(np.atleast_1d(far), "far", least=1)
+    if not ((rates > 0) & (rates < 1)).all():
         raise InputError("far", repr(far), "numbers between 0 and 1")
-    return values
+    return rates
 
 
 @dataclass(frozen=True)
