@@ -88,9 +88,9 @@ def test_directions_all_round_have_no_anisotropy():
 
 
 def test_a_row_of_zeros_has_cosine_0():
-    found = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    found = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], quantiles=(0.0, 1.0))
     assert found.mean == pytest.approx(1 / 3)
-    assert (found.quantiles[0.5], found.quantiles[0.95]) == (0.0, pytest.approx(0.9))
+    assert found.quantiles == {0.0: 0.0, 1.0: 1.0}
     assert anisotropy(np.zeros((4, 2))).mean == 0.0
 
 
@@ -119,6 +119,8 @@ def test_one_point_has_the_values_that_are_documented():
         (lambda: anisotropy([[1.0]]), "at least 2 rows"),
         (lambda: uniformity(rows(), t=-1), "t: expected"),
         (lambda: uniformity(rows(), sample=1), "sample: expected"),
+        (lambda: anisotropy(rows(), quantiles=[1.5]), "quantiles: expected"),
+        (lambda: anisotropy(rows(), quantiles=0.5), "quantiles: expected"),
         (lambda: alignment(rows(), [0, 1]), "labels: expected 40"),
     ],
 )

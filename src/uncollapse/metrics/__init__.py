@@ -11,6 +11,7 @@ from uncollapse.metrics.clusters import (
 from uncollapse.metrics.collapse import (
     NC2,
     Anisotropy,
+    ModesResult,
     PiRatio,
     alignment,
     alpha_req,
@@ -19,6 +20,7 @@ from uncollapse.metrics.collapse import (
     effective_rank,
     field_figures,
     lidar,
+    modes_per_class,
     nc1,
     nc2,
     nc3,
@@ -38,7 +40,6 @@ from uncollapse.metrics.intervals import (
     confidence,
     over_seeds,
 )
-from uncollapse.metrics.modes import ModesResult, modes_per_class
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.reranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval

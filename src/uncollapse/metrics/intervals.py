@@ -11,6 +11,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, numbers64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.table import percent
 from uncollapse.metrics.re_identification import ReidResult
 from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import RetrievalResult
@@ -33,7 +34,7 @@ class Interval(Result):
 
     def __str__(self) -> str:
         bounds = f"[{self.low:.4f}, {self.high:.4f}]"
-        return f"{self.value:.4f} {bounds} ({self.level:.0%} {self.method})"
+        return f"{self.value:.4f} {bounds} ({percent(self.level)} {self.method})"
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def wilson_interval(share: float, trials: float, level: float = 0.95) -> Interva
     """Wilson's score interval of a share of `trials`: sensible for few, and for 0 or all.
 
     >>> print(wilson_interval(1.0, 3))
-    1.0000 [0.4385, 1.0000] (95% wilson)
+    1.0000 [0.4385, 1.0000] (95 % wilson)
     """
     z = NormalDist().inv_cdf((1 + level) / 2)
     square = z * z / trials

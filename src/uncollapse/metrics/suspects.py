@@ -10,6 +10,7 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
+from uncollapse._base.table import percent
 from uncollapse.metrics.nearest_rows import near_lists
 from uncollapse.metrics.ranking import check_directions, parse_bytes
 
@@ -168,7 +169,7 @@ class SuspectLabels:
             return f"the neighbours of {judged:,} rows say nothing about their labels"
         alone = len(self.judged) - judged
         left_out = f"; {alone:,} alone in their class, not judged" if alone else ""
-        share = f"about {self.expected:,.0f} of {judged:,} labels wrong ({self.rate:.1%})"
+        share = f"about {self.expected:,.0f} of {judged:,} labels wrong ({percent(self.rate)})"
         return f"{len(self.rows):,} suspect; {share}{left_out}"
 
 
@@ -201,7 +202,7 @@ def suspect_labels(
     >>> suspects.rows.tolist(), str(suspects.suggested[3])
     ([3], 'cat')
     >>> print(suspects)
-    1 suspect; about 2 of 40 labels wrong (5.0%)
+    1 suspect; about 2 of 40 labels wrong (5 %)
     """
     z = points(embeddings, "embeddings", min_rows=3).detach()
     ids, names = class_ids(labels, len(z), min_classes=2)

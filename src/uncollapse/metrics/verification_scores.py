@@ -14,14 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import (
-    Array,
-    ArrayLike,
-    ClassLayout,
-    class_ids,
-    label_array,
-    points64,
-)
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, class_ids, label_array, points64
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import paired_distances, pairwise_distances
