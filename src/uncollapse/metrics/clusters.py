@@ -59,7 +59,7 @@ def clustering(
 
     `clusters` defaults to `multiplier` times the number of classes: 1 gives NMI, 10 the NMI+ of
     EPS Table 2, 30 that of Table 3. NMI rewards class collapse; NMI+ lets a class keep several
-    modes. AMI is corrected for chance and slow for many clusters, so on request only. `f1` counts
+    modes. AMI is corrected for chance, but slow for many clusters, so only on request. `f1` counts
     pairs, as in the metric-learning literature (Oh Song et al.): see `pairwise_f1`.
 
     >>> result = clustering([[0.0], [0.1], [5.0], [5.1]], ["a", "a", "b", "b"])
@@ -125,7 +125,7 @@ def _counts(labels: ArrayLike, clusters: ArrayLike) -> tuple[Array, Array, Array
 
 
 def _entropy(counts: Array) -> float:
-    """Of a partition with so many points in each part, in nats."""
+    """Entropy in nats of a partition whose parts have these sizes."""
     share = counts[counts > 0] / counts.sum()
     return float(-(share * np.log(share)).sum())
 

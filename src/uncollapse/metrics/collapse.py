@@ -26,17 +26,16 @@ from uncollapse.metrics.ranking import joint_ids
 from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import retrieval
 
-_TABLE = 1 << 22  # numbers of a table of rows by classes that are held at a time
-_BLOCK = 1024  # rows whose pairs are looked at together
+_TABLE = 1 << 22  # entries of a rows × classes table held at a time
+_BLOCK = 1024  # rows compared with all others at a time
 _ZERO = 1e-14  # eigenvalues below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
 class ClassMeans:
-    """`rows` about their mean over `unit`, a power of two; `means` of the classes in the same.
+    """`rows` minus their mean, divided by `unit`, a power of two; class `means` in the same units.
 
-    Squares of them stay in range, ratios are what they were, and rows that all coincide are
-    exactly 0.
+    Squares stay in range, ratios are unchanged, and rows that all coincide are exactly 0.
     """
 
     rows: Array
@@ -59,12 +58,12 @@ class ClassMeans:
 
     @property
     def centred(self) -> Array:
-        """The class means about their own mean: each class weighs alike."""
+        """The class means minus their own mean; every class has the same weight."""
         return np.asarray(self.means - self.means.mean(axis=0))
 
 
 def _centred(x: ArrayLike) -> tuple[Array, float]:
-    """Rows over a power of two, so that squares stay in range, about their mean; and that power."""
+    """Rows over a power of two, so that squares stay in range, minus their mean; that power."""
     rows = points64(x)
     unit = binary_scale(float(np.abs(rows).max()))
     rows = rows / unit
@@ -74,9 +73,9 @@ def _centred(x: ArrayLike) -> tuple[Array, float]:
 
 @dataclass(frozen=True)
 class NC2:
-    """How far the class means are from a simplex of equal sides; all 0 where they are one.
+    """How far the class means are from a regular simplex; all 0 if they form one.
 
-    `equinorm` is the standard deviation of their norms over the mean of them, `equiangular` that of
+    `equinorm` is the standard deviation of their norms over their mean norm, `equiangular` that of
     their cosines, `maximal_angle` the mean of |cosine + 1/(C - 1)|.
     """
 
@@ -88,8 +87,8 @@ class NC2:
 def nc1(x: ArrayLike, labels: ArrayLike) -> float:
     """Within-class over between-class variability, tr(Σ_W Σ_B⁺)/C: Papyan, Han & Donoho 2020.
 
-    Classes weigh by their size in Σ_W and alike in Σ_B, as there. 0 when every class is a point;
-    infinite when all class means coincide.
+    As there, Σ_W weights classes by their size, Σ_B weights them equally. 0 when every class is a
+    point; infinite when all class means coincide.
 
     >>> round(nc1([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1]), 6)
     0.03125
@@ -108,9 +107,9 @@ def nc1(x: ArrayLike, labels: ArrayLike) -> float:
 def nc2(x: ArrayLike, labels: ArrayLike) -> NC2:
     """Convergence of the class means to a simplex: Papyan, Han & Donoho 2020, figures 2 to 4.
 
-    The means are taken about their own mean, in which each class weighs alike; the deviation of the
-    norms is the unbiased one, as in the authors' code. Blind to scale and place. NaN for fewer than
-    two classes, and where all class means coincide.
+    The means are centred at their own unweighted mean; the deviation of the norms is the unbiased
+    one, as in the authors' code. Independent of scale and position. NaN for fewer than two classes,
+    and where all class means coincide.
 
     >>> nc2([[4.0, 1.0], [6.0, 1.0], [2.0, 1.0]], [0, 0, 1])
     NC2(equinorm=0.0, equiangular=0.0, maximal_angle=0.0)
@@ -200,7 +199,7 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
         rows, columns = a[i : i + (1 << 16)], b[i : i + (1 << 16)]
         apart = ((means[rows] - means[columns]) ** 2).sum(axis=1)
         both = variance[rows] + variance[columns]
-        # Two points at one place are not variable beside their distance: 0/0 is 0 here.
+        # Two classes that are the same point have no variance: 0/0 is 0 here.
         safe = np.where(apart > 0, apart, 1.0)
         ratio = np.where(apart > 0, both / (2 * safe), np.where(both > 0, np.inf, 0.0))
         total += float(ratio.sum())
@@ -256,9 +255,10 @@ class Anisotropy:
 def alignment(x: ArrayLike, labels: ArrayLike) -> float:
     """Alignment of Wang & Isola 2020, α = 2: mean |u - v|² over positive pairs on the sphere.
 
-    Positive pairs are all pairs of different rows with one label, each alike; two views of a sample
-    are two rows with its number as label. Rows are divided by their norms. 0 where each class is
-    one direction; 2 where directions are independent of the class. NaN where no class has two rows.
+    Positive pairs are all pairs of rows with the same label, equally weighted; two views of a
+    sample are two rows with its number as label. Rows are divided by their norms. 0 where each
+    class is one direction; 2 where directions are independent of the class. NaN where no class has
+    two rows.
 
     >>> alignment([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 0, 1])
     2.0
@@ -278,8 +278,8 @@ def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed:
     """Uniformity of Wang & Isola 2020: log of the mean of exp(-t |u - v|²) over all pairs.
 
     Rows are divided by their norms. 0 where all are one direction; uniform on a sphere of many
-    dimensions about -2t. `sample` takes so many rows, chosen by `seed`, in place of all: the time
-    goes with the square of their number.
+    dimensions about -2t. `sample` uses that many rows, chosen by `seed`, instead of all: the time
+    grows with the square of their number.
 
     >>> uniformity([[1.0, 0.0], [3.0, 0.0]]), uniformity([[1.0, 0.0], [-1.0, 0.0]])
     (0.0, -8.0)
@@ -303,7 +303,8 @@ def anisotropy(
 
     The mean is that of all pairs, in O(N dim). The quantiles take the pairs of `sample` rows chosen
     by `seed`; of all rows with None. About 0 for directions all round, 1 where all rows are one
-    direction: a cone. Blind to scale, not to place. A row of zeros has cosine 0 with all others.
+    direction: a cone. Independent of scale, not of position. A row of zeros has cosine 0 with all
+    others.
 
     >>> result = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], quantiles=(0.5, 1.0))
     >>> round(result.mean, 6), result.quantiles
@@ -333,9 +334,10 @@ def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
 
     As in the authors' code: the mean over classes of the mean of 1 - cosine over the pairs of a
     class; the same over the pairs of class means; rows are on the unit sphere, as theirs are.
-    Classes of one row have no pair and are left out. Blind to scale, not to place: in a cone both
-    are small and the ratio stays. Rows that are one point have 0, 0 and NaN; `inter` is NaN for one
-    class, `intra` where no class has two rows; the ratio is infinite where only `inter` is 0.
+    Classes of one row have no pair and are left out. Independent of scale, not of position: in a
+    cone both are small and the ratio stays. Rows that are one point have 0, 0 and NaN; `inter` is
+    NaN for one class, `intra` where no class has two rows; the ratio is infinite where only `inter`
+    is 0.
 
     >>> pi_ratio([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0, 0, 1, 1])
     PiRatio(intra=1.0, inter=1.0, ratio=1.0)
@@ -422,8 +424,8 @@ def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
     """RankMe of Garrido et al. 2023: exp(-Σ p log p), p = σ/|σ|₁ + eps, of the rows as given.
 
     Not centred: a cone, or a set far from the origin, has about 1 whatever is inside; the centred
-    one is `effective_rank`. From about 1 (a line) to min(N, dim); blind to scale. All rows one
-    point: 1 (with eps a little more); all rows at the origin: 0.
+    one is `effective_rank`. From about 1 (a line) to min(N, dim); independent of scale. All rows
+    one point: 1 (with eps a little more); all rows at the origin: 0.
 
     >>> round(rankme([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), 4)
     2.0
@@ -436,9 +438,9 @@ def rho_spectrum(x: ArrayLike, *, skip: int = 0) -> float:
     """ρ of Roth et al. 2020: KL(uniform || σ/|σ|₁) over the singular values of the rows.
 
     0 when all directions are used alike, larger the faster the spectrum decays; not centred and
-    blind to scale, as published. `skip` leaves out that many of the largest values: rho_spectrum@k
-    of their code is `skip=k-1`. Infinite as soon as one direction is not used at all: so for rows
-    that are one point, unless they have one column.
+    independent of scale, as published. `skip` leaves out that many of the largest values:
+    rho_spectrum@k of their code is `skip=k-1`. Infinite as soon as one direction is not used at
+    all: so for rows that are one point, unless they have one column.
 
     >>> rho_spectrum([[1.0, 0.0], [0.0, 1.0]]), rho_spectrum([[1.0, 1.0], [2.0, 2.0]])
     (0.0, inf)
@@ -457,9 +459,9 @@ def alpha_req(x: ArrayLike, *, ranks: tuple[int, int] = (4, 100)) -> float:
 
     A line through (log j, log λ_j) with weights 1/j, as in the authors' code (after Stringer et al.
     2019), over the ranks j from the first to the last of `ranks`, both included, as far as there
-    are axes: min(N - 1, dim). Near 1 is what they find best; 0 is isotropic. Blind to scale and
-    place. Infinite where an eigenvalue of that range is 0 (below 1e-14 of the largest), so for rows
-    that are one point; NaN where there are fewer than two axes to fit.
+    are axes: min(N - 1, dim). Near 1 is what they find best; 0 is isotropic. Independent of scale
+    and position. Infinite where an eigenvalue of that range is 0 (below 1e-14 of the largest), so
+    for rows that are one point; NaN where there are fewer than two axes to fit.
 
     >>> x = np.diag([1.0, 0.5, 1 / 3, 0.25])
     >>> round(alpha_req(np.concatenate([x, -x]), ranks=(1, 4)), 6)
@@ -489,8 +491,8 @@ def pcf(x: ArrayLike, *, variance: float = 0.9) -> float:
     """Principal components fraction of open-metric-learning: share of the dim axes that are in use.
 
     The fewest axes that hold more than `variance` of the variance, over dim; with `variance=1` all
-    that hold any (there the published code counts rounding). Blind to scale and place; at most
-    min(N - 1, dim)/dim. 0 for rows that are one point.
+    that hold any (there the published code counts rounding). Independent of scale and position; at
+    most min(N - 1, dim)/dim. 0 for rows that are one point.
 
     >>> pcf(np.eye(4, 10), variance=0.5)
     0.2
@@ -517,7 +519,7 @@ def _smooth_rank(values: Array, eps: float) -> float:
 def _singular_values(x: ArrayLike) -> Array:
     """Singular values of the rows as they are, largest first; what is only rounding is 0."""
     rows = points64(x)
-    unit = binary_scale(float(np.abs(rows).max()))  # all figures here are blind to scale
+    unit = binary_scale(float(np.abs(rows).max()))  # all figures here are independent of scale
     values: Array = np.linalg.svd(rows / unit, compute_uv=False)
     return np.where(values > max(rows.shape) * np.finfo(np.float64).eps * values[0], values, 0.0)
 
@@ -530,9 +532,9 @@ def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 
     mean over classes of two rows or more of their unbiased covariances, plus `delta` times the
     identity; p = λ/|λ|₁ + eps. At most about min(C - 1, dim).
 
-    Blind to place, but `delta` is in squared units of x: an embedding whose spread inside classes
-    is below √delta gives the rank of its class means alone. 0 where all class means coincide, so
-    for rows that are one point and for one class.
+    Independent of position, but `delta` is in squared units of x: an embedding whose spread inside
+    classes is below √delta gives the rank of its class means alone. 0 where all class means
+    coincide, so for rows that are one point and for one class.
 
     >>> x = np.repeat([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 2, axis=0)
     >>> round(lidar(x, [0, 0, 1, 1, 2, 2]), 4)

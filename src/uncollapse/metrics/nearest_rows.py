@@ -21,7 +21,7 @@ _BLOCK = 256
 _SORTED_BELOW = 64  # gallery rows up to which sorting them all is as quick as choosing
 _GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
 _TILE = 256  # rows converted at a time where no copy is kept, at least
-_VALUES = 1 << 20  # values of them: 8 MB
+_VALUES = 1 << 20  # of their values, at most: 8 MB
 _PAIRS = 1 << 20  # pairs sorted together
 
 
@@ -68,7 +68,7 @@ def first_columns(block: Tensor, k: int) -> Tensor:
         return torch.argsort(block, dim=1, stable=True)[:, :k]
     columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
     columns = columns.gather(1, torch.argsort(block.gather(1, columns), dim=1, stable=True))
-    # Where others equal the last one, which of them was chosen is chance.
+    # Where others equal the last one, topk may have chosen any of them.
     last = block.gather(1, columns[:, -1:])
     tied = ((block <= last).sum(dim=1) > k).nonzero().flatten()
     if len(tied):

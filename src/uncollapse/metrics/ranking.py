@@ -34,11 +34,11 @@ TILE = 640  # rows and columns: one float32 tile stays near the cores
 _TIE = 1e-12
 # Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
 _UNIT_TIE = 4e-15
-_SAMPLE = 256  # gallery rows from which it is guessed where the limit lies
+_SAMPLE = 256  # gallery rows from which the place of the limit is guessed
 _SAFETY = 3.0  # standard deviations
 _MANY = 16  # positives from which the guess pays
 _GUESS_ROWS = 1024
-_PAYS = 0.25  # share of queries for which the guess has to spare something
+_PAYS = 0.25  # share of queries for which the guess must save something
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
@@ -665,7 +665,7 @@ def each_tile(
 
 
 def _plan(task: Comparison, max_memory: int) -> _Plan:
-    """Fit the work into the memory, or say what it would take."""
+    """Fit the work into the memory, or raise an error that says how much it needs."""
     queries, width = task.queries.shape
     points = queries + (0 if task.gallery is None else len(task.gallery))
     item = torch.finfo(screen_dtype()).bits // 8
