@@ -125,7 +125,7 @@ def wilson_interval(share: float, trials: float, level: float = 0.95) -> Interva
     """Wilson's score interval of a share of `trials`: sensible for few, and for 0 or all.
 
     >>> print(wilson_interval(1.0, 3))
-    1.0000 [0.4385, 1.0000] (95 % wilson)
+    1.0000 [0.4385, 1.0000] (95\N{NO-BREAK SPACE}% wilson)
     """
     z = NormalDist().inv_cdf((1 + level) / 2)
     square = z * z / trials

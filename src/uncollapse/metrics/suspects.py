@@ -202,7 +202,7 @@ def suspect_labels(
     >>> suspects.rows.tolist(), str(suspects.suggested[3])
     ([3], 'cat')
     >>> print(suspects)
-    1 suspect; about 2 of 40 labels wrong (5 %)
+    1 suspect; about 2 of 40 labels wrong (5.01\N{NO-BREAK SPACE}%)
     """
     z = points(embeddings, "embeddings", min_rows=3).detach()
     ids, names = class_ids(labels, len(z), min_classes=2)

@@ -91,11 +91,11 @@ def check_batches(
     positives of an anchor, mean        0.00
     batches of one class                   0
     batches with no class twice            2
-    anchors without a positive         100 %
-    anchors without a negative           0 %
+    anchors without a positive         100\N{NO-BREAK SPACE}%
+    anchors without a negative           0\N{NO-BREAK SPACE}%
     batches with a sample twice            0
     ! 2 of 2 batches have no class twice: no positives
-    ! 100 % of the anchors have no positive and are skipped
+    ! 100\N{NO-BREAK SPACE}% of the anchors have no positive and are skipped
     """
     ids, _ = class_ids(labels, None)
     fine = None if fine_labels is None else class_ids(fine_labels, len(ids), "fine_labels")[0]
