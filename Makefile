@@ -11,7 +11,7 @@ STUDIES := $(addprefix benchmarks/,real_features.py rescue.py forecast.py rescue
   class_collapse.py mode_study.py regularisers.py memory.py suspects.py text_guard.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo check test test-oldest test-callbacks kills browser lint bench studies docs format \
+.PHONY: help demo check test test-all test-oldest test-callbacks kills browser lint bench studies docs format \
   release-check clean
 .DEFAULT_GOAL := help
 
@@ -32,18 +32,23 @@ $(STAMP): $(CORE)
 demo: $(CORE)   ## see what the toolkit does, in two minutes
 	$(BIN)/uncollapse demo --out out/demo
 
-check: lint     ## before every commit: lint, types, floors, and the tests that are not slow
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=check -m "not slow"
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+check: lint     ## after each change: lint, types, floors, and the tests without training, processes and browser
+	$(PYTEST) --hypothesis-profile=check -m "not slow and not night"
 
 test: lint browser ## lint, types, floors, doctests, tests, coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=test --cov --cov-report=term
+	$(PYTEST) -m "not night" --cov --cov-report=term
+
+test-all: lint browser test-oldest kills ## what rarely breaks as well, with many examples: each night
+	$(PYTEST) --hypothesis-profile=night
 
 test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,frames,geometry,parquet,pml]" \
 	  faiss-cpu pytest pytest-xdist hypothesis pyyaml
-	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --hypothesis-profile=test \
-	  -m "not slow" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) \
+	  -m "not slow and not night" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
 
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages
 	$(INSTALL) -e ".[lightning,huggingface,wandb,mlflow]"

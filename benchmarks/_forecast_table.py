@@ -115,18 +115,17 @@ def picture(runs: Sequence[Outcome], path: Path) -> None:
     across, up = area(400.0, 300.0, y_label=True)
     y = Scale.around([_left(one) for one in runs], *up, log=True)
     plots = []
-    for number, score in enumerate(SCORES):
+    for score in SCORES:
         values = [score.of(one) for one in runs]
-        x = Scale.around([*values, score.alarm], *across)
-        if number == 1:  # some are predicted to keep nothing at all
-            x = Scale(x.low, x.high, *across, "symlog")
-        axes = Axes(x, y)
+        # Some are predicted to keep nothing at all: they stand at the right edge.
+        drawn = [min(value, _FARTHEST) for value in values]
+        axes = Axes(Scale.around([*drawn, score.alarm], *across), y)
         marks = [*axes.frame(_WORDS[score.name], "diameter at the end / at the start")]
         marks.append(axes.upright(score.alarm, "soft", (6, 4)))
         for fell, (_, kind, colour) in kinds.items():
             mine = [one for one in runs if one.collapsed == fell]
             left = [_left(one) for one in mine]
-            places = [score.of(one) for one in mine]
+            places = [min(score.of(one), _FARTHEST) for one in mine]
             marks.append(Points(axes.places(places, left), kind, colour, size=0.9, opacity=0.6))
         found = f"AUC {auc([one.collapsed for one in runs], values):.3f}"
         plots.append(Chart(f"{score.name}: {found}", found, marks, 400.0, 300.0))
@@ -142,6 +141,7 @@ def _left(one: Outcome) -> float:
     return max(one.result["scale"] or 0.0, 1e-5)
 
 
+_FARTHEST = 100.0  # of a score in the picture
 _WORDS = {
     "drift at init": "radial drift before training",
     "drift + probe": "-log of the predicted share of the scale",

@@ -184,8 +184,8 @@ def cones(folder: Path) -> None:
     )
     print("|---|---|---|---|---|---|---|---|")
     for offset in (0, 3, 7, 10, 15, 30, 60):
-        now, centred, white = cone_effects(z + offset * mean, fine).ways
-        recalls = " | ".join(f"{100 * (way.recall or 0):.1f}" for way in (now, centred, white))
+        now, centred, white = cone_effects(z + offset * mean, fine).treatments
+        recalls = " | ".join(f"{100 * (one.recall or 0):.1f}" for one in (now, centred, white))
         changed = (now.float16, centred.float16, now.int8, centred.int8)
         shares = " | ".join(f"{100 * share:.1f} %" for share in changed)
         print(f"| {cosine_text(now.cosine)} | {recalls} | {shares} |", flush=True)

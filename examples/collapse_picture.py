@@ -74,7 +74,9 @@ def draw(stories: dict[str, Story], path: Path) -> None:
     steps = sizes[0].x
     x = Scale(min(steps), max(steps), *across)
     top = (
-        _curves("Diameter, share of its start (log)", sizes, Axes(x, Scale(1e-4, 20, *up, "log"))),
+        _curves(
+            "Diameter, share of its start (log)", sizes, Axes(x, Scale(1e-4, 20, *up, log=True))
+        ),
         _curves("R@1 on letters never seen, %", recalls, Axes(x, Scale(0, 100, *up))),
     )
     legend = [Entry(name, line_look(i)[:1]) for i, name in enumerate(stories)]

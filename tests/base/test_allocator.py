@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 
@@ -26,13 +25,10 @@ print(resident() - empty)
 """
 
 
-def faults(first, **variables):
+def faults(first):
     """Page faults of ten blocks of 64 MiB, pages held then, and after giving back."""
-    environment = {k: v for k, v in os.environ.items() if k != allocator.KEEP_MEMORY} | variables
     code = FAULTS.format(first=first)
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [int(line) for line in done.stdout.split()]
 
 
@@ -42,13 +38,6 @@ def test_a_block_that_was_freed_is_not_faulted_in_again():
     kept, held, left = faults("assert keep_memory()")
     assert kept < 0.3 * usual
     assert left < 0.1 * held  # and it can be returned
-
-
-@pytest.mark.skipif(not GLIBC, reason="only glibc gives memory back that way")
-def test_the_environment_turns_it_off():
-    usual, _, _ = faults("")
-    off, _, _ = faults("assert not keep_memory()", UNCOLLAPSE_KEEP_MEMORY="0")
-    assert off > 0.7 * usual
 
 
 def test_another_c_library_is_left_alone(monkeypatch, capsys):
@@ -72,7 +61,6 @@ class Old:
 
 
 def test_an_older_glibc_gets_the_largest_threshold_it_takes(monkeypatch):
-    monkeypatch.delenv(allocator.KEEP_MEMORY, raising=False)
     old = Old()
     monkeypatch.setattr(allocator, "_glibc", lambda: old)
     assert uc.training.keep_memory()

@@ -10,7 +10,7 @@ from uncollapse._base.check import InputError
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
 def test_a_layout_is_what_the_labels_say(labels):
     layout = ClassLayout.of(labels, len(labels))
-    assert layout.size == len(labels)
+    assert len(layout.ids) == len(labels)
     assert [layout.classes[c] for c in layout.ids] == labels
     assert layout.row_counts.tolist() == [labels.count(label) for label in labels]
     for c, label in enumerate(layout.classes):

@@ -63,7 +63,7 @@ MARKS = {
     "text at its end": Text(90, 55, "bold", 18, "ink", "end", bold=True, halo=True),
     "turned text": Text(50, 50, "turned", 16, "ink", "middle", turn=-90),
     "picture": Picture(20, 20, 50, 60, picture_bytes(), "a red square"),
-    "moved group": Group((Rect(0, 0, 20, 20, "s0"),), 40, 30, 2.0),
+    "moved group": Group((Rect(0, 0, 20, 20, "s0"),), 40, 30),
     "clipped group": Group((Points(((50, 50),), "circle", "s1", 15),), clip=(20, 20, 40, 30)),
     "faint group": Group(
         (Points(((40, 50), (60, 50)), "circle", "bad", 6.0), Rect(45, 45, 10, 10, "bad")),
@@ -88,7 +88,7 @@ def charts() -> dict[str, Chart]:
     events = [Event(20, "1", "shrinking"), Event(22, "2", "rolled back"), Event(45, "3", "healthy")]
     labels = np.repeat(np.arange(9), 30)
     plane = rng.normal(size=(9, 2))[labels] + 0.3 * rng.normal(size=(270, 2))
-    axes = Axes(Scale(1.0, 1000.0, *area()[0], "log"), Scale(-100.0, 100.0, *area()[1], "symlog"))
+    axes = Axes(Scale(1.0, 1000.0, *area()[0], log=True), Scale(-100.0, 100.0, *area()[1]))
     own = Chart(
         "Own axes",
         "a hatched stripe, error bars and names",
@@ -99,7 +99,7 @@ def charts() -> dict[str, Chart]:
             axes.inside(axes.line([1, 1000], [-300, 300], "s0", dash=(7, 4))),
             *(axes.error_bar(x, -10, 10, "s1") for x in (3, 30, 300)),
             Points(axes.places([3, 30, 300], [0, 0, 0]), "diamond", "s1", tips=["a", "b", "c"]),
-            axes.across(-50), axes.rows(50, 100, "good"),
+            axes.across(-50),
             *_names_on_map(["left", "right"], [(150, 100), (152, 101)], (340, 220)),
         ),
         legend=(Entry("dashed", (Line((1, 7), (29, 7), "s0", 2, (7, 4)),)),),

@@ -65,7 +65,7 @@ def test_every_chart_has_pixels_of_the_right_number_and_is_not_blank(name):
         (Line((10, 50), (90, 50), "ink", 4.0), (8, 48, 92, 52)),  # its ends are round
         (Points(((50, 50),), "square", size=5.0), (36, 36, 64, 64)),
         (Picture(10, 10, 80, 40, picture_bytes()), (10, 10, 90, 50)),
-        (Group((Rect(0, 0, 10, 10, "s0"),), 40, 30, 3.0), (40, 30, 70, 60)),
+        (Group((Rect(0, 0, 30, 30, "s0"),), 40, 30), (40, 30, 70, 60)),
         (Group((Rect(0, 0, 99, 99, "s0"),), clip=(20, 30, 10, 20)), (20, 30, 30, 50)),
     ],
 )

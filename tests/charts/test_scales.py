@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncollapse._base.check import InputError
 from uncollapse._base.table import number, percent
 from uncollapse.charts import Scale
 from uncollapse.charts.text import tick_text
@@ -54,20 +53,6 @@ def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not():
     assert Scale.around([0.01, 1.0], 0, 1, log=None).log
     assert not Scale.around([0.5, 1.0], 0, 1, log=None).log
     assert not Scale.around([0.0, 1.0], 0, 1, log=None).log
-
-
-@given(st.lists(finite, min_size=2, max_size=9, unique=True))
-def test_a_scale_on_both_sides_of_zero_keeps_the_order(values: list[float]):
-    low, high = min(values), max(values)
-    scale = Scale(low, high, 0.0, 1000.0, "symlog")
-    placed = [scale(value) for value in sorted(values)]
-    assert placed == sorted(placed)
-    assert all(low <= tick <= high for tick in scale.ticks())
-
-
-def test_a_scale_of_an_unknown_kind_is_refused():
-    with pytest.raises(InputError, match="'linear', 'log', 'symlog'"):
-        Scale(0, 1, 0, 1, "cubic")
 
 
 def test_numbers_are_short_and_unknown_ones_a_dash():

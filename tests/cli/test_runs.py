@@ -10,7 +10,6 @@ from PIL import Image
 
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
-from uncollapse.data import DataError
 from uncollapse.data.sources import open_source
 from uncollapse.training import Run
 from uncollapse.training.manifest import record_files
@@ -122,7 +121,7 @@ def test_start_and_end_stand_beside_each_other_and_a_fall_is_said(trained, tmp_p
     assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
     told = capsys.readouterr()
     assert "measures.json is damaged: its checksum differs" in " ".join(told.err.split())
-    assert "ends below" not in told.out  # made again
+    assert "ends below" not in told.out  # nor is it believed
     record_files(tmp_path / "run", "measures.json")
     assert run(app, ["evaluate", str(tmp_path / "run")]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -138,24 +137,7 @@ def test_evaluate_shows_a_table_for_any_split(trained, capsys):
     shown = capsys.readouterr().out
     assert "R@1" in shown
     assert "NMI" in shown
-    # The run measured another split: the network before training is built again.
-    before, after = (x.split() for x in shown.splitlines() if "before" in x or "after" in x)
-    assert len(before) == len(after)
-    assert [before[:2], after[:2]] == [["train", "before"], ["train", "after"]]
-    assert 0 < float(before[-1]) < 100
-
-
-def test_what_cannot_be_built_again_is_said_and_left_out(trained, capsys, monkeypatch):
-    def lost(*_):
-        raise DataError("no copy of digits")
-
-    monkeypatch.setattr("uncollapse.training.measurer.start_network", lost)
-    assert run(app, ["evaluate", str(trained), "--clusters", "1"]) == 0
-    said = capsys.readouterr()
-    assert "no scores before training of test: no copy of digits" in said.err
-    before, after = (x.split() for x in said.out.splitlines() if "before" in x or "after" in x)
-    assert float(before[2]) > 0  # R@1 was measured
-    assert len(before) == len(after) - 1  # NMI was not
+    assert "before" not in shown  # the run measured another split
 
 
 @pytest.mark.parametrize("ending", ["npz", "parquet", "safetensors"])

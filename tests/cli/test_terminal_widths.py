@@ -16,6 +16,7 @@ from uncollapse.cli.sweep import _table as plan_table
 from uncollapse.data import survey
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
+from uncollapse.metrics import Interval
 from uncollapse.papers import Page, Table
 from uncollapse.papers._compare import Claim, Comparison, Score
 from uncollapse.sweep.grid import Plan
@@ -80,8 +81,9 @@ def test_scores_show_every_metric_of_every_split(width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_figures_of_files_show_their_intervals_and_what_they_are_over(width):
     over = "30,000 of 120,053 queries, less 1,234 without a match"
+    interval = Interval(1.0, 0.99, 1.0, 0.95, 1000, 30_000, "percentile")
     lines = [
-        ScoreLine("r", "R-precision", 1.0, over, 0.99, 1.0, by=by, note="0.1234")
+        ScoreLine("r", "R-precision", 1.0, over, interval, by=by, note="0.1234")
         for by in ("label", "fine label")
     ]
     words = {"R-precision", "100.00", "99.00", *over.split(), "threshold", "0.1234"}

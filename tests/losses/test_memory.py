@@ -82,16 +82,14 @@ NAMES = ("all triplets", "batch-hard", "a miner of PML", "contrastive", "multi-s
 NAMES += ("sup-con", "nt-xent", "circle", "margin")
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["whole batches", "enqueue_mask"])
 @pytest.mark.parametrize("name", NAMES)
-def test_values_and_gradients_are_those_of_pml_beyond_the_wrap_around(name, masked):
+def test_values_and_gradients_are_those_of_pml_beyond_the_wrap_around(name):
     loss, theirs, miner = beside_pml()[name]
     wrapper = pytest.importorskip("pytorch_metric_learning.losses").CrossBatchMemory
     a = CrossBatchMemory(loss, 50, references="fixed")
     b = wrapper(theirs, 8, 50, miner=miner)
-    for step, (z, labels) in enumerate(batches(8)):  # 50 is no multiple of 18
-        kwargs = {"enqueue_mask": torch.arange(18) % 3 != 0} if masked and step % 2 else {}
-        (value, gradient), (other, slope) = (graded(m, z, labels, **kwargs) for m in (a, b))
+    for z, labels in batches(8):  # 50 is no multiple of 18
+        (value, gradient), (other, slope) = (graded(m, z, labels) for m in (a, b))
         torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(gradient, slope, rtol=1e-5, atol=1e-5 * float(slope.abs().max()))
         assert float(gradient.abs().max()) > 0
@@ -254,7 +252,6 @@ def test_nothing_is_enqueued_in_eval_mode_or_where_a_drift_is_measured():
     loss(first, labels)
     before = copy.deepcopy(loss.state_dict())
     drift(loss, z, names), mode_drift(loss, z, names)
-    loss.elements(z, names)
     loss.eval()(z, names)
     assert all(torch.equal(before[k], v) for k, v in loss.state_dict().items())
     loss.train()(z, names)
@@ -274,9 +271,14 @@ def test_the_drift_of_a_hinge_is_the_mean_of_its_active_triplets_and_no_net_forc
     loss = CrossBatchMemory(TripletLoss(margin=0.3, miner=Miner("hard", "hard")), 40)
     (first, labels), (z, names) = batches(2, dtype=torch.float64)
     loss(first, labels)
-    found = loss.elements(z, names).loss
-    active = found[found > 0] - 0.3  # d_ap - d_an
-    expected = float(active.sum()) / len(found) / float(torch.pdist(z).mean())
+    rows, theirs = torch.cat([z, first]), torch.cat([names, labels])
+    hinges = []
+    for i in range(len(z)):
+        distance = (rows - z[i]).norm(dim=1)
+        own = theirs == names[i]
+        hinges.append(distance[own].max() - distance[~own].min())  # d_ap - d_an
+    active = [gap for gap in hinges if gap > -0.3]
+    expected = float(sum(active)) / len(hinges) / float(torch.pdist(z).mean())
     assert drift(loss, z, names).value == pytest.approx(expected, rel=1e-6)
     _, gradient = graded(loss.eval(), z, names)
     assert float(gradient.sum(0).abs().max()) < 1e-9 < float(gradient.abs().max())
@@ -325,22 +327,9 @@ def test_wrappers_nest():
         assert memories(loss) == [memory]
 
 
-def test_elements_are_those_of_the_loss():
-    loss = CrossBatchMemory(TripletLoss(margin=0.3), 40)
-    (first, labels), (z, names) = batches(2)
-    loss(first, labels)
-    found = loss.elements(z, names)
-    assert float(found.loss.mean()) == pytest.approx(float(loss(z, names)), rel=1e-5)
+def test_a_memory_is_put_around_a_trimmed_loss_not_inside_one():
     with pytest.raises(InputError, match=r"CrossBatchMemory\(TrimmedLoss"):
-        TrimmedLoss(loss, fraction=0.5)
-
-
-def test_an_empty_memory_with_nothing_enqueued_costs_nothing():
-    loss = CrossBatchMemory(ContrastiveLoss(), 8)
-    z, labels = next(batches(1, n=4))
-    value, gradient = graded(loss, z, labels, enqueue_mask=torch.zeros(4, dtype=torch.bool))
-    assert float(value) == 0.0
-    assert not gradient.any()
+        TrimmedLoss(CrossBatchMemory(TripletLoss(margin=0.3), 40), fraction=0.5)
 
 
 def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
@@ -373,16 +362,6 @@ def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
         (lambda m, z, y: m(z[:, :1], y), "embeddings: expected 2 as the memory has.*got 1 columns"),
         (lambda m, z, y: m(torch.ones(9, 2), [0] * 9), "size: expected at least the 9 rows"),
         (lambda m, z, y: m(z, y, ref_embeddings=z, ref_labels=y), "takes no ref_embeddings"),
-        (lambda m, z, y: m(z, y, enqueue_mask=[1, 0, 1, 0]), "enqueue_mask: expected 4 booleans"),
-        (
-            lambda m, z, y: m(z, ["a", "a", "b", "b"], enqueue_mask=[True, False] * 2),
-            "labels: expected whole numbers.*got names",
-        ),
-        (lambda m, z, y: m(z, y, enqueue_mask=[True] * 4), "enqueue_mask.*got all rows"),
-        (
-            lambda m, z, y: m(z, y, Miner("hard", "hard")(z, y), enqueue_mask=[True, False] * 2),
-            "pass enqueue_mask or tuples, not both",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused(act, message):

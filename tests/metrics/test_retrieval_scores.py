@@ -374,5 +374,5 @@ def test_bad_input_names_the_argument_the_value_and_what_is_allowed(change, mess
 def test_nan_rows_are_named():
     x = np.zeros((9, 2))
     x[[2, 5], 1] = np.nan
-    with pytest.raises(InputError, match="NaN or infinity in rows 2, 5"):
+    with pytest.raises(InputError, match="NaN or infinity in row 2 and 1 more"):
         retrieval(x, np.arange(9) % 3)

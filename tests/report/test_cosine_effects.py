@@ -20,33 +20,33 @@ def cone(offset: float, *, n: int = 300, dim: int = 24) -> tuple[np.ndarray, np.
 def test_recall_is_that_of_the_metric_as_they_are_and_centred():
     z, labels = cone(20)
     found = cone_effects(z, labels)
-    for way, rows in zip(found.ways, (z, z - z.mean(0)), strict=False):
+    for one, rows in zip(found.treatments, (z, z - z.mean(0)), strict=False):
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        assert way.recall == pytest.approx(retrieval(unit, labels, ks=(1,)).recall[1])
-    assert [way.name for way in found.ways] == ["as they are", "centred", "whitened"]
+        assert one.recall == pytest.approx(retrieval(unit, labels, ks=(1,)).recall[1])
+    assert [one.name for one in found.treatments] == ["as they are", "centred", "whitened"]
 
 
 def test_float16_changes_neighbours_in_a_cone_and_not_once_centred():
-    shares = [cone_effects(cone(offset)[0]).ways[0].float16 for offset in (0, 10, 40)]
+    shares = [cone_effects(cone(offset)[0]).treatments[0].float16 for offset in (0, 10, 40)]
     assert shares[0] < 0.05 < shares[1] < shares[2]
     assert shares[2] > 0.5
     found = cone_effects(cone(40)[0])
-    assert found.ways[1].float16 < 0.05
-    assert found.ways[1].int8 < found.ways[0].int8
+    assert found.treatments[1].float16 < 0.05
+    assert found.treatments[1].int8 < found.treatments[0].int8
 
 
 def test_changed_neighbours_are_counted_by_hand():
     # In float16 all cosines of these are 1: each row's nearest is one of two by luck.
     angles = np.array([0.0, 0.001, 0.003])
     z = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    assert cone_effects(z).ways[0].float16 == pytest.approx(0.5)
+    assert cone_effects(z).treatments[0].float16 == pytest.approx(0.5)
 
 
 def test_without_labels_or_with_few_rows_only_what_is_known_is_said():
     z, labels = cone(20, n=20)
     found = cone_effects(z)
     assert "R@1" not in str(found)
-    assert len(found.ways) == 2  # whitening takes more rows than dimensions
+    assert len(found.treatments) == 2  # whitening takes more rows than dimensions
     assert "whitened" not in str(cone_effects(z, labels))
 
 

@@ -19,7 +19,7 @@ from uncollapse._base.files import write_json
 from uncollapse.health.forecasts import Forecast, ForecastCell
 from uncollapse.health.strategy import Strategy
 from uncollapse.report import diagnose, run_report
-from uncollapse.report.forecast_page import save_forecast_page
+from uncollapse.report.forecast_page import make_forecast_page
 from uncollapse.report.sweep_page import sweep_report
 from uncollapse.training import Run
 from uncollapse.training.manifest import record_files
@@ -94,7 +94,7 @@ def hostile(
         "files": diagnose(z, named, images=pictures, names=[str(p) for p in pictures]).save,
         "run": lambda path: run_report([hostile_run], path),
         "runs": lambda path: run_report([hostile_run, hard_run], path),
-        "forecast": lambda path: save_forecast_page(Forecast((shape,), (), 2.0), path, TEXT, TEXT),
+        "forecast": make_forecast_page(Forecast((shape,), (), 2.0), TEXT, TEXT).save,
         "sweep": lambda path: sweep_report(swept)[0].rename(path),
     }
     return {name: make(folder / f"{name}.html") for name, make in makers.items()}

@@ -9,9 +9,10 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from uncollapse._base.table import number
+from uncollapse._base.table import Table, number
 from uncollapse.charts.marks import DARK, LIGHT, SERIES
-from uncollapse.report.page import Page, fill
+from uncollapse.report import diagnose
+from uncollapse.report.page import Page
 
 
 def plain(title: str = "t", **content: object) -> Page:
@@ -19,10 +20,8 @@ def plain(title: str = "t", **content: object) -> Page:
 
 
 def test_text_of_others_cannot_become_markup():
-    page = plain("<script>alert(1)</script>", lead="a & b")
-    page.add("A & <b>", "<script></script>")
-    text = page.render()
-    for piece in ("<script>alert", "<script><", "A & <b>"):
+    text = plain("<script>alert(1)</script>", lead="A & <b>").render()
+    for piece in ("<script>alert", "A & <b>"):
         assert piece not in text
     assert "&lt;script&gt;alert(1)" in text
 
@@ -35,18 +34,20 @@ def test_text_that_looks_like_a_template_is_only_text():
 
 
 def test_an_empty_section_is_left_out_and_not_linked_to():
-    page = plain()
-    page.add("Nothing", Markup(" \n"))
-    page.add("Something", Markup("<p>x</p>"))
-    text = page.render()
-    assert re.findall(r"<h2 [^>]*><span>(.*?)</span>", text) == ["Something"]
-    assert re.findall(r'<li><a href="(.*?)">(.*?)</a>', text) == [("#something", "Something")]
-    assert "Nothing" not in text
+    content = {"title": "t", "chart": Markup("<svg></svg>"), "table": Table(["a"], [["x"]])}
+    text = Page("verification.html.j2", content).render()
+    assert re.findall(r"<h2 [^>]*><span>(.*?)</span>", text) == ["ROC", "Figures"]
+    assert re.findall(r'<li><a href="(.*?)">', text) == ["#roc", "#figures"]
+    bare = diagnose([[0.0], [1.0], [2.0]]).page().render()
+    assert 'id="distances"' in bare
+    for anchor in ("cone", "classes", "scores", "neighbours"):
+        assert f"#{anchor}" not in bare
+        assert f'id="{anchor}"' not in bare
 
 
 def test_a_name_that_the_template_uses_and_nobody_gave_is_an_error():
     with pytest.raises(UndefinedError, match="title"):
-        fill("page.html.j2", {"lead": "", "added": []})
+        Page("page.html.j2", {"lead": ""}).render()
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncollapse.report.projection import project
+from uncollapse.report.parts import project
 
 
 def distances(x: np.ndarray) -> np.ndarray:

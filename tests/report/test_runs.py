@@ -13,11 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
-from uncollapse import backbones, data
+from uncollapse import backbones, data, losses
 from uncollapse._base.check import InputError
-from uncollapse.report import run_report, write_report
-from uncollapse.report.run_page import Snapshot, read_history, take_snapshot
-from uncollapse.training import Run, parse_config, train
+from uncollapse.report import diagnose_run, run_report, write_report
+from uncollapse.report.run_page import read_history, take_snapshot
+from uncollapse.training import NotMeasuredError, Run, parse_config, train
 from uncollapse.training.assemble import build_model
 from uncollapse.training.measures import write_measures
 
@@ -94,7 +94,7 @@ def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied:
     assert "Loss" in text
 
 
-def test_the_page_needs_neither_dataset_nor_network(tmp_path: Path, monkeypatch):
+def test_the_page_needs_neither_dataset_nor_network_nor_loss(tmp_path: Path, monkeypatch):
     rng = np.random.default_rng(0)
     for split, kind, i in itertools.product(("train", "test"), ("odd", "even"), range(4)):
         pixels = rng.integers(0, 255, (12, 12, 3), dtype=np.uint8)
@@ -111,15 +111,17 @@ def test_the_page_needs_neither_dataset_nor_network(tmp_path: Path, monkeypatch)
     whole = run_report([run], tmp_path / "with.html").read_text(encoding="utf-8")
     assert "neighbours share the query" in whole
     assert "Measured on all 8 samples of test" in whole
+    run_verdict = run.measures().after.splits["test"].health.verdict
     shutil.rmtree(tmp_path / "data")
     shutil.rmtree(run.path / "checkpoints")
 
     def forbidden(*_: object, **__: object) -> None:
-        raise AssertionError("a page loads neither data nor networks")
+        raise AssertionError("a page builds no loss, loads no data and no networks")
 
-    for module, name in ((data, "load"), (backbones, "build")):
+    for module, name in ((data, "load"), (backbones, "build"), (losses.Loss, "__init__")):
         monkeypatch.setattr(module, name, forbidden)
     assert run_report([run], tmp_path / "without.html").read_text(encoding="utf-8") == whole
+    assert diagnose_run(run).verdict == run_verdict
 
 
 def test_a_run_that_has_not_ended_is_still_reported(copied: Run):
@@ -162,15 +164,16 @@ def test_runs_of_the_same_name_are_told_apart(easy_run: Run, tmp_path: Path):
 
 def test_the_map_before_training_is_that_of_the_networks_first_weights(easy_run: Run):
     found = take_snapshot(easy_run, "test")
-    assert isinstance(found, Snapshot)
+    rows = easy_run.rows("after", "test").rows
     first = build_model(easy_run.config, easy_run.sample_shape).eval()
     with torch.no_grad():
-        expected = first(data.load("digits", split="test")[found.rows.rows][0])
+        expected = first(data.load("digits", split="test")[rows][0])
     torch.testing.assert_close(found.before, expected)
     assert not torch.equal(found.after, found.before)
     assert found.health.relative_diameter is not None
     assert found.sampled == "all 599 samples of test"
-    assert isinstance(take_snapshot(easy_run, "train"), str)
+    with pytest.raises(NotMeasuredError, match="train"):
+        take_snapshot(easy_run, "train")
 
 
 def test_no_run_and_no_such_run_are_clear_errors(tmp_path: Path):

@@ -30,7 +30,7 @@ def test_each_suspect_has_a_card_with_its_neighbours():
     images = {row: np.full((8, 8), row, np.uint8) for row in range(60)}
     page = make_suspects_page(result, labels, near_of(result), images=images)
     cards = page.content["cards"]
-    assert [card["name"] for card in cards] == [f"row {row}" for row in result.rows]
+    assert [card["text"] for card in cards] == [f"row {row}" for row in result.rows]
     assert all(card["source"].startswith("data:image/png") for card in cards)
     assert page.content["figures"]["labels judged"] == 60
     text = page.render()
@@ -45,7 +45,7 @@ def test_without_pictures_the_neighbours_are_named():
     first = page.content["cards"][0]
     assert len(first["near"]) == 4
     assert all(len(one["text"]) <= 240 for one in first["near"])
-    assert {one["tone"] for one in first["near"]} == {"good"}
+    assert {one["right"] for one in first["near"]} == {True}
 
 
 def test_labels_and_names_are_text_whatever_they_say():
@@ -60,7 +60,7 @@ def test_a_neighbour_with_the_label_as_given_is_marked_so():
     row = int(result.rows[0])
     own = int(np.flatnonzero((labels == labels[row]) & (np.arange(60) != row))[0])
     card = make_suspects_page(result, labels, {row: [own]}).content["cards"][0]
-    assert card["near"][0]["tone"] == "bad"
+    assert card["near"][0]["right"] is False
 
 
 def test_more_suspects_than_cards_are_in_the_table():

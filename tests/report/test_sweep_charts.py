@@ -9,7 +9,7 @@ from scipy import optimize
 from uncollapse.charts import svg
 from uncollapse.charts.marks import Points, Polyline, Text
 from uncollapse.metrics.intervals import wilson_interval
-from uncollapse.report.sweep_page import RunPoint, diameter_chart, rate_chart
+from uncollapse.report.sweep_page import Facet, Point, diameter_chart, rate_chart
 
 
 @given(st.integers(1, 60), st.data())
@@ -26,18 +26,24 @@ def test_wilsons_interval_is_where_the_score_test_just_accepts(total, data):
     assert math.isclose(rate.high, high, abs_tol=1e-9)
 
 
+def point(x, size, bound=None, group="", *, start=2.0, collapsed=False):
+    row = {"diameter": size, "diameter_init": start, "bound": bound, "collapsed": collapsed}
+    return Point(x, row, group)
+
+
 def runs():
     sizes = np.geomspace(2.0, 1e-4, 6)
-    return [
-        RunPoint(2.0**i, float(size), 2.0, 0.02, size < 0.02, 1.0 - 0.3 * i, f"P = {i % 2}")
+    points = [
+        point(2.0**i, float(size), 1.0 - 0.3 * i, f"P = {i % 2}", collapsed=bool(size < 0.02))
         for i, size in enumerate(sizes)
     ]
+    return Facet("batch size", "", points)
 
 
 def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
-    chart = diameter_chart("Diameter", runs(), x_label="batch size")
+    chart = diameter_chart(runs())
     crosses = [m for m in chart.marks if isinstance(m, Points) and m.kind == "cross"]
-    assert len(crosses) == sum(run.collapsed for run in runs())
+    assert len(crosses) == sum(run.row["collapsed"] for run in runs().points)
     assert all(cross.colour == "bad" for cross in crosses)
     assert "says nothing (is at most 0) at 2 of 6 batch sizes" in chart.note
     assert "logarithmic scale" in chart.note
@@ -46,8 +52,8 @@ def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
 
 
 def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
-    near = [RunPoint(x, 1.0 + 0.1 * x, 1.0, 0.01, False, None) for x in (1.0, 2.0)]
-    chart = diameter_chart("Diameter", near, x_label="margin")
+    near = [point(x, 1.0 + 0.1 * x, start=1.0) for x in (1.0, 2.0)]
+    chart = diameter_chart(Facet("margin", "", near))
     assert "logarithmic" not in chart.note
     assert "bound (17)" not in [entry.name for entry in chart.legend]
     assert "0" in [m.text for m in chart.marks if isinstance(m, Text)]
@@ -56,12 +62,8 @@ def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
 @pytest.mark.parametrize(
     "chart",
     [
-        diameter_chart("A & B", runs(), x_label="batch size"),
-        rate_chart(
-            "Rate",
-            {2: wilson_interval(0.0, 3), 4: wilson_interval(2 / 3, 3)},
-            x_label="dimension",
-        ),
+        diameter_chart(Facet("batch size", "A & B", runs().points)),
+        rate_chart(Facet("dimension", "", [point(2, 1.0), point(4, 1.0), point(4, 0.0)])),
     ],
 )
 def test_a_picture_stands_alone_as_well_formed_svg(chart):

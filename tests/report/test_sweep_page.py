@@ -23,7 +23,7 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
     page = written["sweep.html"]
     for words in (
         "5 of 11 runs collapsed", "best R@1 on test", "Best R@1 on test of those that did not",
-        "Diameter against batch size", "R@1 on test and diameter", "P by K", "Base config",
+        "Diameter against batch size", "R@1 on test, in %", "P by K", "Base config",
     ):  # fmt: skip
         assert words in page
     assert "R@1<" not in page
@@ -38,7 +38,7 @@ def test_a_run_that_failed_stands_with_its_error(written: dict[str, str]):
 
 def test_each_kind_of_chart_is_a_file(written: dict[str, str]):
     kinds = {name.partition(".")[0].partition("-")[0] for name in written if name.endswith(".svg")}
-    assert kinds == {"diameter", "collapse", "recall", "shapes"}
+    assert kinds == {"diameter", "collapse", "shapes"}
 
 
 def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, str]):
@@ -47,7 +47,7 @@ def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, s
     assert "for 6 runs, of which 6 ended above it" in first
     assert head.endswith("| bound (17) | R@1 on test |")
     assert head.count("|") == line.count("|") == rows[0].count("|")
-    assert rows[0] == "| 2 | 2 | 128 | 0 of 2 | 0.00 to 0.66 | 2 | 1.45 | 1 | 90.0 % |"
+    assert rows[0] == "| 2 | 2 | 128 | 0 of 2 | 0.00 to 0.66 | 2 | 1.45 | 1 | 90.0% |"
     assert len(rows) == 6
 
 
@@ -78,4 +78,4 @@ def test_runs_that_end_below_their_start_are_counted_and_named(
         assert "R@1 on test, before training" in text
     rows = (folder / "sweep.md").read_text(encoding="utf-8").splitlines()
     assert rows[2].endswith("| R@1 on test, before training | R@1 on test |")
-    assert rows[4].endswith("| 50.0 % | 90.0 % |")
+    assert rows[4].endswith("| 50.0% | 90.0% |")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from uncollapse.report.page import Cell, Table, fill
+from uncollapse._base.table import Cell, Table
+from uncollapse.report.page import Page
 
 
 def drawn(table: Table) -> str:
     """The table as a page shows it."""
-    text = fill("run.html.j2", _CONTENT | {"made": table})
+    text = Page("run.html.j2", _CONTENT | {"made": table}).render()
     return text[text.index('<section id="made"') : text.index("</main>")]
 
 
 _VERDICT = {"headline": "h", "tone": "good", "glyph": "", "missing": "gone", "logged": False}
 _CONTENT = {
     "warnings": [], "skipped": [], "below": [], "races": [],
-    "title": "t", "lead": "", "added": [], "several": False, "verdict": _VERDICT, "curves": [],
+    "title": "t", "lead": "", "several": False, "verdict": _VERDICT, "curves": [],
     "events": None, "maps": [], "classes": [], "config": {"changed": {}, "every": {}},
     "neighbours": {"sheets": [], "missing": [], "judged": True, "lists": []},
 }  # fmt: skip
@@ -50,7 +51,8 @@ def test_a_bool_is_no_number():
 
 
 def test_a_run_of_defaults_says_so():
-    assert "All defaults." in fill("run.html.j2", _CONTENT | {"made": Table(["run"], [["a"]])})
+    page = Page("run.html.j2", _CONTENT | {"made": Table(["run"], [["a"]])})
+    assert "All defaults." in page.render()
 
 
 def test_a_long_name_may_be_broken_between_its_parts_and_stays_text():

@@ -10,9 +10,9 @@ def test_each_neighbour_has_its_text_its_labels_and_a_mark():
     coarse, fine = np.array(["cards", "cards", "weather"]), np.array(["a", "b", "c"])
     found = word_lists(FOUND, words, coarse, fine, title="run")
     (asked,) = found["asked"]
-    assert (asked["text"], asked["label"], asked["glyph"]) == ("freeze my card", "cards / a", "")
-    near = [(one["text"], one["label"], one["glyph"], one["tone"]) for one in asked["near"]]
-    assert near == [("block it", "cards / b", "✓", "good"), ("rain", "weather / c", "✗", "bad")]
+    assert (asked["text"], asked["label"], asked["right"]) == ("freeze my card", "cards / a", None)
+    near = [(one["text"], one["label"], one["right"]) for one in asked["near"]]
+    assert near == [("block it", "cards / b", True), ("rain", "weather / c", False)]
     assert found["title"] == "run"
     assert found["words"] == "1 of 2 neighbours share the query's label"
 
@@ -20,7 +20,7 @@ def test_each_neighbour_has_its_text_its_labels_and_a_mark():
 def test_without_labels_nothing_is_marked():
     found = word_lists(Neighbourhood(FOUND.queries, FOUND.rows), np.array(["a", "b", "c"]), None)
     near = found["asked"][0]["near"]
-    assert [(one["label"], one["glyph"]) for one in near] == [("", "")] * 2
+    assert [(one["label"], one["right"]) for one in near] == [("", None)] * 2
 
 
 def test_a_long_text_is_one_line_that_ends_in_dots():

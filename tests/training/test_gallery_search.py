@@ -239,7 +239,7 @@ def test_evaluate_prints_re_ranked_figures_beside_the_plain_ones(
     trained, market, capsys, monkeypatch
 ):
     monkeypatch.setenv("COLUMNS", "80")
-    assert command(app, ["evaluate", str(trained.path), "--rerank", "5,6,0.3"]) == 0
+    assert command(app, ["evaluate", str(trained.path), "--rerank"]) == 0
     said = capsys.readouterr().out
     query, gallery = (load("market1501", market, split, size=16) for split in ("query", "gallery"))
     model = trained.choose().model
@@ -247,8 +247,8 @@ def test_evaluate_prints_re_ranked_figures_beside_the_plain_ones(
         embed(model, query), query.labels.tolist(), query.cameras.tolist(),
         embed(model, gallery), gallery.labels.tolist(), gallery.cameras.tolist(),
     )  # fmt: skip
-    plain, better = (reid(*sides, rerank=how) for how in (None, ReRanking(k1=5)))
-    assert "re-ranked by k-reciprocal neighbours: k1 = 5, k2 = 6, λ = 0.3" in said
+    plain, better = (reid(*sides, rerank=how) for how in (None, ReRanking()))
+    assert "re-ranked by k-reciprocal neighbours: k1 = 20, k2 = 6, λ = 0.3" in said
     assert "query/reranked" in said
     assert all(f"{100 * found.map:.2f}" in said for found in (plain, better))
     rows = [line for line in said.splitlines() if line.startswith(("query ", "query/"))]
@@ -256,7 +256,7 @@ def test_evaluate_prints_re_ranked_figures_beside_the_plain_ones(
 
 
 def test_re_ranking_needs_queries_and_a_gallery(trained, capsys):
-    words = ["evaluate", str(trained.path), "--split", "train", "--rerank", "20,6,0.3"]
+    words = ["evaluate", str(trained.path), "--split", "train", "--rerank"]
     assert command(app, words) == 2
     assert "has no queries that search a gallery" in capsys.readouterr().err
 

@@ -13,7 +13,7 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as command
 from uncollapse.data import DataError, LabelledImages, TensorSource, load
 from uncollapse.report import run_report
-from uncollapse.report.run_page import Curve, History, curve_charts
+from uncollapse.report.run_page import History, curve_content
 from uncollapse.training import Run, embed, measure_run, parse_config, train
 from uncollapse.training.evaluation import NotFiniteError, PairCheck, evaluate_splits, find_checks
 from uncollapse.training.sections import EvaluateConfig
@@ -186,8 +186,8 @@ def test_the_page_has_accuracy_and_eer_and_their_curves(trained, tmp_path):
 
 def test_rates_share_one_chart_as_ranks_do():
     keys = [f"test/verification/tar@{rate}" for rate in (0.01, 0.001)]
-    history = History({key: Curve([0, 1], [0.1, 0.2]) for key in keys}, [])
-    (chart,) = curve_charts({"run": history}, [[]])
+    history = History({key: [(0, 0.1), (1, 0.2)] for key in keys})
+    (chart,) = curve_content({"run": history})["curves"]
     assert chart.title == "TAR at FAR, pairs, test"
     page = chart.__html__()
     assert page.index("TAR@0.001") < page.index("TAR@0.01<")

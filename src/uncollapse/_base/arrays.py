@@ -47,17 +47,16 @@ def points(
         tensor = tensor.to(torch.float32)
     # One reduction decides the common case; the rows are looked for only when it fails.
     if check_finite and not math.isfinite(float(tensor.detach().sum())):
-        finite = torch.isfinite(tensor.detach()).all(dim=1)
-        if not bool(finite.all()):
-            bad = torch.nonzero(~finite).flatten().tolist()
-            raise InputError(name, f"NaN or infinity in {_rows(bad)}", "finite numbers")
+        bad = torch.nonzero(~torch.isfinite(tensor.detach()).all(dim=1)).flatten().tolist()
+        if bad:
+            more = f" and {len(bad) - 1} more" * (len(bad) > 1)
+            raise InputError(name, f"NaN or infinity in row {bad[0]}{more}", "finite numbers")
     return tensor
 
 
 def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
     """Return `x` checked, as a float64 NumPy array off the graph."""
-    tensor = points(x, name, min_rows=min_rows).detach()
-    return tensor.to(device="cpu", dtype=torch.float64).numpy()
+    return points(x, name, min_rows=min_rows).detach().to("cpu", torch.float64).numpy()
 
 
 def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
@@ -74,9 +73,7 @@ def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
     if rows < min_rows or columns < 1:
         allowed = f"at least {min_rows} row{'s' * (min_rows != 1)} and 1 column"
         raise InputError(name, f"shape {(rows, columns)}", allowed)
-    if not tensor.is_floating_point():
-        return tensor.to(torch.float64)
-    return tensor
+    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
 
 
 def numbers64(values: ArrayLike, name: str = "values", *, least: int = 1) -> Array:
@@ -119,9 +116,8 @@ def class_ids(
     try:
         classes, ids = np.unique(array, return_inverse=True)
     except TypeError as error:  # objects that have no order among them
-        raise InputError(
-            name, f"labels of several kinds ({error})", "integers or strings"
-        ) from None
+        given = f"labels of several kinds ({error})"
+        raise InputError(name, given, "integers or strings") from None
     if len(classes) < min_classes:
         given = f"{len(classes)} class in {len(array)} rows"
         raise InputError(name, given, f"at least {min_classes} classes")
@@ -138,20 +134,23 @@ def label_array(labels: ArrayLike, n: int | None = None, name: str = "labels") -
         raise InputError(name, "0 labels", "at least one")
     if n is not None and len(array) != n:
         raise InputError(name, f"{len(array)} labels", f"{n}, one for each row")
-    if array.dtype.kind in "fc":
-        whole = np.isfinite(array) & (array == np.floor(array.real)) & (array.dtype.kind == "f")
-        if not bool(whole.all()):
-            given = f"{array.dtype} values such as {array[~whole][0]}"
-            raise InputError(name, given, "integers or strings")
-    elif array.dtype.kind == "O":
-        for row, label in enumerate(array):
-            number = isinstance(label, Real | complex)
-            if label is None or (number and not (isinstance(label, Real) and label == label // 1)):
-                given = f"labels of several kinds ({label!r} in row {row})"
-                raise InputError(name, given, "integers or strings")
-    elif array.dtype.kind in "mM" and bool(np.isnat(array).any()):
-        raise InputError(name, f"NaT in row {int(np.isnat(array).argmax())}", "no missing label")
+    unusable = _not_labels(array)
+    if bool(unusable.any()):
+        row = int(unusable.argmax())
+        raise InputError(name, f"{array[row]} in row {row}", "integers or strings")
     return array
+
+
+def _not_labels(array: Array) -> Array:
+    """Which rows name no class: fractions, missing values, what is no text among texts."""
+    if array.dtype.kind == "f":
+        return np.asarray(~np.isfinite(array) | (array != np.floor(array)))
+    if array.dtype.kind in "mM":
+        return np.isnat(array)
+    if array.dtype.kind != "O":
+        return np.full(len(array), array.dtype.kind == "c")
+    texts = np.array([isinstance(label, str | bytes) for label in array])
+    return ~texts if texts.any() else np.array(list(map(_is_no_class, array)), dtype=bool)
 
 
 def _tensor(x: ArrayLike, name: str, allowed: str) -> Tensor:
@@ -160,26 +159,28 @@ def _tensor(x: ArrayLike, name: str, allowed: str) -> Tensor:
         tensor = x if isinstance(x, Tensor) else _from_numpy(_unmasked(x))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(name, f"{type(x).__name__} ({error})", allowed) from None
+    if tensor.is_complex():
+        raise InputError(name, str(tensor.dtype), "real numbers")
+    return _dense(tensor, name)
+
+
+def _dense(tensor: Tensor, name: str) -> Tensor:
     if tensor.layout is not torch.strided or tensor.is_meta:
         given = "no data (device meta)" if tensor.is_meta else f"a {tensor.layout} tensor"
         raise InputError(name, given, "a dense tensor with data, as to_dense() gives")
-    if tensor.is_complex():
-        raise InputError(name, str(tensor.dtype), "real numbers")
     # A sign that torch has only noted down is written out: NumPy cannot read it.
-    return tensor.resolve_neg() if tensor.is_neg() else tensor
+    return tensor.resolve_neg()
 
 
 def _from_numpy(array: Array) -> Tensor:
     """The array's own memory where torch can use it, else a copy that it can."""
-    if array.dtype.kind in "iub":
-        dtype: type = np.float64
-    elif array.dtype.kind == "f":
+    kind = array.dtype.kind
+    dtype: type = np.float64
+    if kind == "f":
         dtype = {2: np.float16, 4: np.float32}.get(array.dtype.itemsize, np.float64)
-    elif array.dtype.kind == "c":
+    elif kind == "c":
         dtype = np.complex128  # refused where the reason can be given
-    elif array.dtype.kind == "O" and array.ndim and all(isinstance(v, Real) for v in array.flat):
-        dtype = np.float64
-    else:
+    elif kind not in "iubO" or (kind == "O" and not all(isinstance(v, Real) for v in array.flat)):
         raise TypeError(f"{array.dtype} values")
     return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
 
@@ -192,37 +193,34 @@ def _unmasked(x: Any) -> Array:
 
 def _plain_labels(labels: ArrayLike, name: str) -> Array:
     if isinstance(labels, Tensor):
-        plain = labels.detach()
-        if plain.layout is not torch.strided or plain.is_meta:
-            raise InputError(name, "a tensor without plain data", "a dense tensor, or a list")
-        plain = plain.cpu()
-        return (plain.float() if plain.dtype == torch.bfloat16 else plain).resolve_neg().numpy()
+        plain = _dense(labels.detach(), name).cpu()
+        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
     try:
         array = _unmasked(labels)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            name, f"a ragged list ({error})", "a 1-D array, one label per row"
-        ) from None
+        allowed = "a 1-D array, one label per row"
+        raise InputError(name, f"a ragged list ({error})", allowed) from None
     if hasattr(labels, "dtype") or array.dtype.kind not in "fUS" or array.ndim != 1:
         return array
     # NumPy makes floats of integers that no one type of its own holds, 2**63 beside -1, and text
     # of what stands beside text: 1 and "1" would be one class, and nan a name.
-    listed = np.empty(len(array), dtype=object)
-    listed[:] = list(labels)
     if array.dtype.kind == "f":
-        return listed if all(isinstance(label, int) for label in listed) else array
-    for other in (label for label in listed if not isinstance(label, str | bytes)):
-        given = f"labels of several kinds ({other!r} among names)"
-        raise InputError(name, given, "integers or strings")
-    return array
+        misread = all(isinstance(label, int) for label in labels)
+    else:
+        misread = not all(isinstance(label, str | bytes) for label in labels)
+    return np.array(list(labels), dtype=object) if misread else array
+
+
+def _is_no_class(label: object) -> bool:
+    if isinstance(label, Real):
+        return label != label // 1
+    return label is None or isinstance(label, complex)
 
 
 def _dimension_hint(tensor: Tensor) -> str:
     """What was likely meant by embeddings that are not 2-D."""
     if tensor.ndim == 1:
-        if not tensor.is_floating_point() or bool((tensor == tensor.round()).all()):
-            return " (labels? the embeddings come first; points on a line are x[:, None])"
-        return " (points on a line are x[:, None], a single point is x[None])"
+        return " (labels? the embeddings come first; points on a line are x[:, None])"
     return " (one row for each point: x.flatten(1))" if tensor.ndim > 2 else ""
 
 
@@ -235,12 +233,6 @@ def _label_hint(array: Array) -> str:
     if bool(np.isin(array, (0, 1)).all() and (array.sum(axis=1) == 1).all()):
         return " (one-hot? labels.argmax(1) gives the classes)"
     return " (embeddings? they come first, then the labels)"
-
-
-def _rows(indices: list[int]) -> str:
-    shown = ", ".join(map(str, indices[:5]))
-    more = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
-    return f"row{'s' * (len(indices) > 1)} {shown}{more}"
 
 
 # Texts as rows of a tensor, so that whatever carries samples carries texts: bytes of UTF-8.
@@ -257,13 +249,10 @@ def rows_of_texts(texts: Sequence[str], length: int | None = None) -> Tensor:
             [195, 169]], dtype=torch.int16)
     """
     encoded = [text.encode("utf-8", "replace") for text in texts]
-    if length is None:
-        length = max([1, *map(len, encoded)])
-    rows = np.zeros((len(encoded), length), np.int16)
-    for row, data in zip(rows, encoded, strict=True):
-        kept = data[:length].decode("utf-8", "ignore").encode() if len(data) > length else data
-        row[: len(kept)] = np.frombuffer(kept, np.uint8)
-    return torch.from_numpy(rows)
+    length = length or max([1, *map(len, encoded)])
+    whole = [data[:length].decode("utf-8", "ignore").encode() for data in encoded]
+    packed = np.array(whole, dtype=f"S{length}").view(np.uint8)
+    return torch.from_numpy(packed.reshape(-1, length).astype(np.int16))
 
 
 def texts_of_rows(rows: Tensor) -> list[str]:
@@ -306,11 +295,6 @@ class ClassLayout:
         counts = np.bincount(ids, minlength=len(classes))
         starts = np.cumsum(counts) - counts
         return cls(ids, classes, np.argsort(ids, kind="stable"), starts, counts)
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return len(self.ids)
 
     def members(self, c: int) -> Array:
         """Rows of class c, ascending."""

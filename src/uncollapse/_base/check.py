@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -45,9 +45,8 @@ class InputError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes `given` travels as it is if it is plain, otherwise as text."""
-        state = vars(self).copy()
-        if not isinstance(self.given, str | int | float | None):
-            state["given"] = str(self.given)
+        plain = isinstance(self.given, str | int | float | None)
+        state = vars(self) if plain else vars(self) | {"given": str(self.given)}
         return type(self).conflict, self.args, state
 
 
@@ -105,15 +104,9 @@ class Setting(Generic[Value]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Setting[Value]: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> Value: ...
-    def __get__(self, instance: object | None, owner: type) -> Setting[Value] | Value:
-        if instance is None:
-            return self
-        value: Value = getattr(instance, f"_{self.name}")
-        return value
+    def __get__(self, instance: object, owner: type) -> Value:
+        value: Any = self if instance is None else getattr(instance, f"_{self.name}")
+        return value  # type: ignore[no-any-return]
 
     def __set__(self, instance: object, value: Value) -> None:
         setattr(instance, f"_{self.name}", self.check(self.name, value))
@@ -125,14 +118,6 @@ class Number(Setting[float]):
     def __init__(self, low: float = -math.inf, high: float = math.inf) -> None:
         super().__init__(partial(check_number, low=low, high=high))
         self.low, self.high = low, high
-
-
-class Count(Setting[int]):
-    """A whole number of at least `low`."""
-
-    def __init__(self, low: int = 1) -> None:
-        super().__init__(partial(check_int, low=low))
-        self.low = low
 
 
 class Choice(Setting[str]):

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 
 class DamagedFileError(ValueError):
@@ -54,15 +54,11 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
         _put(aside, path)
         sync(path.parent)
     except BaseException:
-        _remove(aside)
+        if folder:
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def streamed_aside(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file to write to, as `written_aside` does: for what is made piece by piece."""
-    with written_aside(path) as aside, aside.open("wb") as file:
-        yield file
 
 
 def write_text(path: Path, text: str) -> None:
@@ -95,14 +91,14 @@ def open_log(path: Path, keep: int = 0) -> TextIO:
     return path.open("a", encoding="utf-8")
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
-    """The value of a JSON file, which must be of this `kind`; `DamagedFileError` if it is not."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file; `DamagedFileError` if it holds anything else."""
     try:
         value = json.loads(_text(path))
     except ValueError as error:
         raise DamagedFileError(path, f"not JSON ({error})") from None
-    if not isinstance(value, kind):
-        raise DamagedFileError(path, f"expected a {kind.__name__}, found {type(value).__name__}")
+    if not isinstance(value, dict):
+        raise DamagedFileError(path, f"expected a dict, found {type(value).__name__}")
     return value
 
 
@@ -118,14 +114,13 @@ def read_jsonl(
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+        why = f"line {number} is not a JSON object"
         try:
             row = json.loads(line)
         except ValueError as error:
             if number == len(lines) and not whole:  # no newline: being written, or cut short
                 return
             row, why = None, f"line {number} is not JSON ({error})"
-        else:
-            why = f"line {number} is not a JSON object"
         if isinstance(row, dict):
             yield row
         elif complaints is None:
@@ -143,14 +138,13 @@ def read_csv(path: Path, *, fill: bool = False) -> tuple[list[str], list[list[st
     reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
     rows: list[list[str]] = []
     try:
-        for row in reader:
-            if fill and row and rows:
+        for row in filter(None, reader):  # an empty line is no row
+            if fill and rows:
                 row += [""] * (len(rows[0]) - len(row))
-            if row and rows and len(row) != len(rows[0]):
+            if rows and len(row) != len(rows[0]):
                 why = f"line {reader.line_num} has {len(row)} cells, the header {len(rows[0])}"
                 raise DamagedFileError(path, why)
-            if row:
-                rows.append(row)
+            rows.append(row)
     except csv.Error as error:
         raise DamagedFileError(path, f"line {reader.line_num} is not CSV ({error})") from None
     if not rows:
@@ -202,10 +196,3 @@ def _put(aside: Path, path: Path) -> None:
         os.replace(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

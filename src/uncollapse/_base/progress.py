@@ -1,21 +1,17 @@
-"""Progress of long work: a bar or a live table on a terminal, a caller's function, or nothing.
-
-The only place that imports a progress bar.
-"""
+"""Progress of long work: a bar on a terminal, a caller's function, or nothing."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from uncollapse._base.check import InputError
+from uncollapse._base.table import wrapped_for
 
 if TYPE_CHECKING:
     from rich.console import Console as Console  # where others name the type
-    from rich.live import Live
-    from rich.text import Text
 
 Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
@@ -49,27 +45,7 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
         raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
 
 
-class _Display:
-    """Something drawn anew on a terminal while inside `with`; off a terminal it is not drawn."""
-
-    _live: Live
-
-    def __init__(self, console: Console | None = None) -> None:
-        from rich.console import Console
-
-        self.console = console or Console(stderr=True)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live.start(refresh=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
-
-
-class ProgressLine(_Display):
+class ProgressLine:
     """Step, loss, diameter, verdict, R@1 and the time left of a run. Quiet off a terminal.
 
     The values stand under the bar: 80 columns have no room for both. `start` is the step that a
@@ -80,12 +56,12 @@ class ProgressLine(_Display):
         self, title: str, total: int, console: Console | None = None, *, start: int = 0
     ) -> None:
         from rich import progress
-        from rich.console import Group
+        from rich.console import Console, Group
         from rich.live import Live
-        from rich.padding import Padding
+        from rich.text import Text
 
-        super().__init__(console)
-        self._latest: dict[str, str] = {}
+        self.console = console or Console(stderr=True)
+        self._values: dict[str, str] = {}
         self._bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(bar_width=24),
@@ -95,9 +71,17 @@ class ProgressLine(_Display):
         )
         self._task = self._bar.add_task(title, total=total, completed=start)
         self._live = Live(
-            get_renderable=lambda: Group(self._bar, Padding(self._values(), (0, 0, 0, 2))),
+            get_renderable=lambda: Group(self._bar, Text("  " + "  ".join(self._values.values()))),
             console=self.console,
         )
+
+    def __enter__(self) -> ProgressLine:
+        if self.console.is_terminal:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
 
     def show(self, step: int, values: Mapping[str, object]) -> None:
         """Move to `step`; of the values, the known ones are shown until they change.
@@ -108,56 +92,15 @@ class ProgressLine(_Display):
             split, recall, k = key.partition("/recall@")
             form = ".1%" if recall else _SHOWN.get(key)
             if form is not None and value is not None:
-                self._latest[f"R@{k} on {split}" if recall else key] = format(value, form)
+                title = f"R@{k} on {split}" if recall else key
+                self._values[title] = f"{title} {value:{form}}"
         self._bar.update(self._task, completed=step)
 
     def note(self, text: str) -> None:
         """A line that stays; on a terminal it is wrapped between words."""
-        from uncollapse._base.table import wrapped_for
-
         if self.console.is_terminal:
             text = wrapped_for(self.console.width, text)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def _values(self) -> Text:
-        from rich.text import Text
-
-        return Text("  ".join(f"{name} {value}" for name, value in self._latest.items()))
-
-
-class LiveTable(_Display):
-    """A table that is drawn anew on a terminal, above it lines that stay; elsewhere the lines only.
-
-    >>> import io
-    >>> from rich.console import Console
-    >>> with LiveTable(Console(file=io.StringIO())) as table:
-    ...     table.draw(["run", "loss"], [["a", "0.5"]], "1 running")
-    ...     table.line(("a  ", ""), ("finished", "green"))
-    >>> table.console.file.getvalue()
-    'a  finished\\n'
-    """
-
-    def __init__(self, console: Console | None = None) -> None:
-        from rich.live import Live
-
-        super().__init__(console)
-        self._live = Live(console=self.console, auto_refresh=False, transient=True)
-
-    def draw(self, columns: Sequence[str], rows: Sequence[Sequence[str]], below: str) -> None:
-        """Show a table, with a line below it."""
-        if self.console.is_terminal:
-            from rich.console import Group
-            from rich.text import Text
-
-            from uncollapse._base.table import Table
-
-            self._live.update(Group(Table(columns, rows), Text(below)), refresh=True)
-
-    def line(self, *parts: tuple[str, str]) -> None:
-        """A line that stays, of `(text, style)`."""
-        from rich.text import Text
-
-        self.console.print(Text.assemble(*parts), highlight=False, soft_wrap=True)
 
 
 def quiet_console() -> Console:

@@ -6,16 +6,15 @@ import hashlib
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table as RichTable
 
-_LONG_HEADING = 16  # characters from which a heading of a page wraps
-_WHOLE = 20  # characters up to which a cell or a word is never broken on a terminal
+_WHOLE = 20  # characters up to which a cell or a word of a heading stays whole on a terminal
 _SENTENCE = 120  # characters of a cell that wants lines between the rows of a terminal
 _GAP = 2  # between two columns of a terminal
 _NUMBER = re.compile(r"[+−-]?[\d.,]+(e[+-]?\d+)?\s?%?|[–-]?")
@@ -39,18 +38,6 @@ class Cell:
         return self.value is not None or self.text == "–"
 
 
-class Heading(NamedTuple):
-    """The title of a column; numbers stand to the right."""
-
-    title: str
-    numeric: bool
-
-    @property
-    def style(self) -> str:
-        """Its classes in the CSS; a long one wraps, but not word by word."""
-        return " ".join(["n"] * self.numeric + ["w"] * (len(self.title) > _LONG_HEADING))
-
-
 @dataclass
 class Table:
     """Rows under a heading: texts, numbers, None or `Cell`s; the first `keys` of a row name it.
@@ -61,7 +48,7 @@ class Table:
     narrow gets the columns in several tables, each with the keys.
 
     >>> table = Table(["name", "share"], [["a", Cell("12 %", 0.12)], ["b", None]])
-    >>> [column.numeric for column in table.columns], table.lines[1][1].text
+    >>> table.numeric, table.lines[1][1].text
     ([False, True], '–')
     >>> print(Table(["a", "b"], [["x|y", "1"]], strong=[0]).markdown())
     | a | b |
@@ -89,29 +76,16 @@ class Table:
         return [[_cell(value) for value in row] for row in self.rows]
 
     @property
-    def columns(self) -> list[Heading]:
-        """The headings; a column is one of numbers if all its cells are."""
+    def numeric(self) -> list[bool]:
+        """Of each column, whether all its cells are numbers."""
         lines = self.lines
-        return [
-            Heading(title, bool(lines) and all(line[i].is_number for line in lines))
-            for i, title in enumerate(self.head)
-        ]
-
-    @property
-    def folded(self) -> bool:
-        """Whether a page shows some rows on request only."""
-        return self.first is not None and len(self.rows) > self.first + 2
-
-    @property
-    def label(self) -> str:
-        """What a screen reader calls it."""
-        return self.title or ", ".join(self.head)
+        columns = range(len(self.head))
+        return [bool(lines) and all(line[i].is_number for line in lines) for i in columns]
 
     @property
     def name(self) -> str:
-        """An id for its switch: the same for the same content."""
-        firsts = (line[0].text for line in self.lines[:50])
-        return short_id("table", self.label, *firsts, len(self.rows))
+        """An id for its switch on a page: the same for the same content."""
+        return short_id("table", self.title, *self.head, *(str(row) for row in self.rows[:50]))
 
     def markdown(self) -> str:
         """The table in Markdown; its title and notes are left to the page."""
@@ -124,20 +98,25 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Drawn for the width of `options`; rich folds what is longer than its column."""
+        from rich.cells import cell_len
         from rich.text import Text
 
         if self.title:
             yield Text(self.title, style="italic")
-        for number_of_part, columns in enumerate(self._parts(options.max_width)):
-            if number_of_part:
+        least, full = [], []  # of each column: short cells stay whole, sentences fold
+        for i, heading in enumerate(self.head):
+            texts = "\n".join(str(line[i].text) for line in self.lines).split("\n")
+            longest = max(map(cell_len, texts))
+            full.append(max(longest, cell_len(heading)))
+            least.append(max([min(_WHOLE, longest), *map(cell_len, heading.split())]))
+        for part, columns in enumerate(self._parts(least, options.max_width)):
+            if part:
                 yield Text("")
-            yield self._drawn(columns, options.max_width)
-        for note in self.notes:
-            yield Text(note)
+            yield self._drawn(_shared_room(options.max_width, columns, least, full))
+        yield from map(Text, self.notes)
 
-    def _parts(self, width: int) -> Iterator[list[int]]:
+    def _parts(self, least: Sequence[int], width: int) -> Iterator[list[int]]:
         """The columns of each table: as many as fit, then the next ones after those of the keys."""
-        least = [_narrowest(texts) for texts in self._texts()]
         keys = list(range(self.keys))
         part = keys
         for i in range(self.keys, len(self.head)):
@@ -147,51 +126,29 @@ class Table:
             part = [*part, i]
         yield part
 
-    def _drawn(self, columns: Sequence[int], width: int) -> RichTable:
+    def _drawn(self, widths: Mapping[int, int]) -> RichTable:
+        """The columns that have a width."""
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        texts = self._texts()
-        long = any(len(text) > _SENTENCE for column in texts for text in column)
+        texts = [[str(cell.text) for cell in line] for line in self.lines]
         drawn = RichTable(
             box=box.SIMPLE_HEAD,
             padding=(0, _GAP - 1, 0, 0),
             pad_edge=False,
             show_edge=False,
             show_header=any(self.head),
-            show_lines=long,
+            show_lines=any(len(text) > _SENTENCE for row in texts for text in row),
         )
-        for i, room in zip(columns, self._widths(columns, width), strict=True):
-            numeric = bool(self.rows) and all(map(_NUMBER.fullmatch, texts[i][1:]))
-            drawn.add_column(
-                Text(self.head[i]),
-                justify="right" if numeric else "left",
-                width=room,
-                overflow="fold",
-            )
+        for i, width in widths.items():
+            numeric = bool(texts) and all(_NUMBER.fullmatch(row[i]) for row in texts)
+            drawn.add_column(Text(self.head[i]), width=width, overflow="fold")
+            drawn.columns[-1].justify = "right" if numeric else "left"
         for row, line in enumerate(self.lines):
             bold = ["", *["bold" * (row in self.strong)] * len(line)]
-            drawn.add_row(*(Text(str(line[i].text), line[i].style or bold[i]) for i in columns))
+            drawn.add_row(*(Text(texts[row][i], line[i].style or bold[i]) for i in widths))
         return drawn
-
-    def _widths(self, columns: Sequence[int], width: int) -> list[int]:
-        """Columns share what room there is; those that want little have it before the others."""
-        texts = self._texts()
-        least = {i: _narrowest(texts[i]) for i in columns}
-        full = {i: _widest(texts[i]) for i in columns}
-        spare = max(0, width - _room(columns, least))
-        for left, i in enumerate(sorted(columns, key=lambda i: full[i] - least[i]), -len(columns)):
-            more = min(full[i] - least[i], spare // -left)
-            least[i], spare = least[i] + more, spare - more
-        return [max(1, least[i]) for i in columns]
-
-    def _texts(self) -> list[list[str]]:
-        """The texts of each column, its heading first."""
-        lines = self.lines
-        return [
-            [title, *(str(line[i].text) for line in lines)] for i, title in enumerate(self.head)
-        ]
 
 
 def shown(value: object) -> object:
@@ -252,17 +209,12 @@ def wrapped_for(width: int, text: str) -> str:
       three
     four
     """
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
     lines: list[str] = []
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
-        lines += textwrap.wrap(
-            line.strip(),
-            max(width, len(indent) + 1),
-            initial_indent=indent,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
+        wrapper.initial_indent = wrapper.subsequent_indent = indent
+        lines += wrapper.wrap(line.strip()) or [""]
     return "\n".join(lines)
 
 
@@ -274,21 +226,18 @@ def _cell(value: object) -> Cell:
     return Cell(shown(value))
 
 
-def _narrowest(texts: Sequence[str]) -> int:
-    """How narrow a column may be: short cells stay whole, sentences have some room to fold in."""
-    heading, *cells = texts
-    return max([min(_WHOLE, _widest(cells)), *map(_width, heading.split())])
+def _shared_room(
+    width: int, columns: Sequence[int], least: Sequence[int], full: Sequence[int]
+) -> dict[int, int]:
+    """The width of each column; those that want little have it before the others."""
+    widths = {i: max(1, least[i]) for i in columns}
+    spare = max(0, width - _room(columns, least))
+    for done, i in enumerate(sorted(columns, key=lambda i: full[i] - least[i])):
+        more = min(full[i] - least[i], spare // (len(columns) - done))
+        widths[i] += more
+        spare -= more
+    return widths
 
 
-def _widest(texts: Sequence[str]) -> int:
-    return max((_width(line) for text in texts for line in text.split("\n")), default=1)
-
-
-def _room(columns: Collection[int], widths: Sequence[int] | dict[int, int]) -> int:
-    return sum(widths[i] for i in columns) + _GAP * (len(columns) - 1)
-
-
-def _width(text: str) -> int:
-    from rich.cells import cell_len
-
-    return cell_len(text)
+def _room(columns: Collection[int], least: Sequence[int]) -> int:
+    return sum(least[i] for i in columns) + _GAP * (len(columns) - 1)

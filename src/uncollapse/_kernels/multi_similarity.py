@@ -1,6 +1,6 @@
 """Multi-similarity of a block of anchors, before and after its exponentials.
 
-Together with them the twin of `losses.classwise._charge`.
+Together with them the twin of `losses.multi_similarity._in_torch`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from uncollapse._base.check import check_choice
 from uncollapse._base.table import percent
 from uncollapse.charts.marks import (
     HEIGHT,
@@ -31,13 +30,11 @@ _MOST = 300  # points of a line; more would not be seen
 
 @dataclass(frozen=True)
 class Scale:
-    """From values in [low, high] to places in [start, end]; `kind` linear, log or symlog.
+    """From values in [low, high] to places in [start, end]; linear, or logarithmic.
 
-    `symlog` is linear within 1 of 0 and logarithmic beyond.
-
-    >>> Scale(0.0, 10.0, 0.0, 100.0)(2.5), Scale(1.0, 100.0, 0.0, 100.0, "log")(10.0)
+    >>> Scale(0.0, 10.0, 0.0, 100.0)(2.5), Scale(1.0, 100.0, 0.0, 100.0, log=True)(10.0)
     (25.0, 50.0)
-    >>> Scale(0.0, 1.0, 0, 1).ticks(), Scale(1e-4, 2.0, 0, 1, "log").ticks()
+    >>> Scale(0.0, 1.0, 0, 1).ticks(), Scale(1e-4, 2.0, 0, 1, log=True).ticks()
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0001, 0.001, 0.01, 0.1, 1.0])
     """
 
@@ -45,15 +42,7 @@ class Scale:
     high: float
     start: float
     end: float
-    kind: str = "linear"
-
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, ("linear", "log", "symlog"))
-
-    @property
-    def log(self) -> bool:
-        """Whether it is logarithmic."""
-        return self.kind == "log"
+    log: bool = False
 
     def __call__(self, value: float) -> float:
         """The place of a value, to a tenth of a unit."""
@@ -63,12 +52,6 @@ class Scale:
 
     def ticks(self, most: int = 6) -> list[float]:
         """Round values inside the range."""
-        if self.kind == "symlog":
-            top = math.floor(math.log10(max(abs(self.low), abs(self.high), 1.0)))
-            every = max(1, math.ceil(2 * (top + 1) / most))
-            powers = [10.0**e for e in range(0, top + 1, every)]
-            round_values = [*(-p for p in reversed(powers)), 0.0, *powers]
-            return [value for value in round_values if self.low <= value <= self.high]
         return (self._decades(most) if self.log else []) or self._steps(most)
 
     @classmethod
@@ -92,7 +75,7 @@ class Scale:
         if log:
             above = [value for value in known if value > 0]
             low, high = min(above, default=0.1), max(above, default=1.0)
-            return cls(low / 1.2, high * 1.2, start, end, "log")
+            return cls(low / 1.2, high * 1.2, start, end, log=True)
         low = min(low, 0.0) if zero else low
         pad = 0.05 * (high - low) or max(abs(high) * 0.1, 1e-12)
         return cls(low if zero and low == 0 else low - pad, high + pad, start, end)
@@ -116,11 +99,7 @@ class Scale:
         return [round(i * step, digits) for i in range(first, last + 1)]
 
     def _inner(self, value: float) -> float:
-        if self.log:
-            return math.log10(max(value, _LEAST))
-        if self.kind == "symlog" and abs(value) > 1:
-            return math.copysign(1.0 + math.log10(abs(value)), value)
-        return value
+        return math.log10(max(value, _LEAST)) if self.log else value
 
 
 def finite(values: Iterable[float]) -> list[float]:
@@ -229,11 +208,6 @@ class Axes:
     def upright(self, x: float, colour: str = "ink", dash: Values = (2, 3)) -> Line:
         """A line at a value of x, over the whole height."""
         return Line((self.x(x), self.y.end), (self.x(x), self.y.start), colour, 1.2, dash)
-
-    def rows(self, low: float, high: float, colour: str, opacity: float = 0.13) -> Rect:
-        """The stripe between two values of y."""
-        top, bottom = sorted((self.y(low), self.y(high)))
-        return Rect(self.x.start, top, self.x.end - self.x.start, bottom - top, colour, opacity)
 
     def columns(self, low: float, high: float, colour: str, opacity: float = 0.13) -> Rect:
         """The stripe between two values of x."""

@@ -87,14 +87,13 @@ class Polyline:
     closed: bool = False
     fill: str = "none"
     fill_opacity: float = 1.0
-    opacity: float = 1.0
     tip: str = ""
 
     def svg(self) -> str:
         """The mark as SVG."""
         if not len(self.points):
             return ""
-        look = _look(self.fill, self.colour, self.width, self.opacity, self.dash)
+        look = _look(self.fill, self.colour, self.width, dash=self.dash)
         look["fill-opacity"] = _share(self.fill_opacity)
         return _element("path", self.tip, look, d=_path(self.points) + "z" * self.closed)
 
@@ -110,12 +109,11 @@ class Line:
     dash: Sequence[float] = ()
     opacity: float = 1.0
     arrow: bool = False
-    tip: str = ""
 
     def svg(self) -> str:
         """The mark as SVG."""
         look = _look("none", self.colour, self.width, self.opacity, self.dash)
-        line = _element("path", self.tip, look, d=_path((self.start, self.end)))
+        line = _element("path", "", look, d=_path((self.start, self.end)))
         if not self.arrow:
             return line
         (x, y), (tip_x, tip_y) = self.start, self.end
@@ -244,7 +242,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Group:
-    """Marks moved to (x, y) and scaled there; only what is inside `clip` is seen.
+    """Marks moved to (x, y); only what is inside `clip` is seen.
 
     `clip` is (left, top, width, height) in the marks' own units. `opacity` is of the whole: where
     two marks of the group overlap they do not show through each other.
@@ -253,7 +251,6 @@ class Group:
     marks: Sequence[Mark]
     x: float = 0.0
     y: float = 0.0
-    scale: float = 1.0
     clip: tuple[float, float, float, float] | None = None
     opacity: float = 1.0
 
@@ -267,7 +264,6 @@ class Group:
                 f'viewBox="{left} {top} {width} {height}" overflow="hidden">{inside}</svg>'
             )
         move = f"translate({_n(self.x)} {_n(self.y)})" * bool(self.x or self.y)
-        move += f"scale({self.scale:g})" * (self.scale != 1.0)
         attributes = {"transform": move, "opacity": _share(self.opacity)}
         return f"<g{_written(attributes)}>{inside}</g>" if any(attributes.values()) else inside
 

@@ -28,19 +28,10 @@ _SMALL = 5_000  # rows
 
 @options.grouped
 def command(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN|FILE...",
-            help="A run directory; or embeddings: .npz, .npy, .safetensors, .parquet or .csv.",
-        ),
-    ],
+    files: options.SourcesArgument,
     columns: options.Columns,
-    images: Annotated[
-        Path | None,
-        typer.Option(help="Images: an .npy array, or the folder that contains the named files."),
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
+    images: options.ImagesOption = None,
+    html: options.HtmlOption = None,
     reference: Annotated[
         float | None,
         typer.Option(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,7 +44,6 @@ def embed_command(
             help="Texts, instead of a split: a .csv, .jsonl, .parquet or .txt file.",
         ),
     ] = None,
-    split: options.SplitOption = None,
 ) -> None:
     """Embed images or texts, or a split of the run's dataset, into a file.
 
@@ -60,20 +59,17 @@ def embed_command(
         options.only_for("runs on texts", "name images with --images", texts=texts)
     from uncollapse.data.sources import write_embeddings
 
-    files = [texts] if texts is not None else images
-    data, name = load_samples(network, files, split, run_options.data_root)
-    with status(f"embedding {len(data):,} samples"):
-        source = embed_samples(network, data, name)
+    source = network.embed(*network.load(images if texts is None else [texts], run_options))
     path = write_embeddings(source, out)
     start = None if source.origin is None else source.origin.start
     scale = "" if start is None else f"; reference: {start}"
-    say(f"wrote {len(data):,} embeddings to {path}: {network.about}{scale}")
+    say(f"wrote {len(source):,} embeddings to {path}: {network.about}{scale}")
 
 
 def export_command(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
-    best: options.BestOption = False,
+    best: Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")] = False,
     trust: options.TrustOption = False,
 ) -> None:
     """Export the network to ONNX, and check that it computes the same."""
@@ -87,21 +83,39 @@ def export_command(
     say(f"wrote {result.path}: {network.about}; {same}")
 
 
-@dataclass(frozen=True)
-class Network:
-    """The network of a `run` at a step, or a text backbone as it comes; `about` says which."""
-
-    model: nn.Module
-    about: str
-    on_texts: bool
-    run: Run | None = None
-    step: int = 0
-    shape: Sequence[int] = ()
-
-
 def is_backbone(name: Path) -> bool:
     """Whether a text backbone is named where a run might be."""
     return str(name).startswith("sentence:")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Embeddings, a line about the network that made them, and the pictures of some rows."""
+
+    source: Source
+    about: str = ""
+    pictures: Callable[[Sequence[int]], Sequence[Any]] | None = None
+
+
+def open_rows(
+    path: Path,
+    columns: options.Columns,
+    run_options: options.RunOptions,
+    images: Path | None = None,
+) -> Rows:
+    """The rows of a file, or the samples of a run's split; options for the other are refused."""
+    if options.is_run(path):
+        options.only_for_files(columns, images=images)
+        network = open_network(path, run_options)
+        return network.rows(*network.load(None, run_options))
+    options.only_for("runs", f"{path.name} is a file of embeddings", run_options)
+    source = options.open_file(path, columns)
+    if images is None:
+        return Rows(source)
+    pictures = source.find_pictures(images)
+    if len(pictures) != len(source):
+        raise InputError("--images", f"{len(pictures)} images", f"{len(source)}, one for each row")
+    return Rows(source, pictures=lambda rows: [pictures[row] for row in rows])
 
 
 def open_network(name: Path, run_options: options.RunOptions, **others: object) -> Network:
@@ -110,13 +124,8 @@ def open_network(name: Path, run_options: options.RunOptions, **others: object) 
     A warning says where another checkpoint stands in for the one that was asked for.
     """
     if is_backbone(name):
-        options.only_for(
-            "runs",
-            f"{name} is a backbone",
-            best=run_options.best,
-            trust=run_options.trust,
-            **others,
-        )
+        of_runs = {"best": run_options.best, "trust": run_options.trust, **others}
+        options.only_for("runs", f"{name} is a backbone", **of_runs)
         from uncollapse.backbones import Embedder, Head
         from uncollapse.backbones.sentences import PREFIX, load_sentences
 
@@ -136,32 +145,89 @@ def open_network(name: Path, run_options: options.RunOptions, **others: object) 
     return Network(chosen.model, about, on_texts, run, chosen.step, shape)
 
 
+@dataclass(frozen=True)
+class Network:
+    """The network of a `run` at a step, or a text backbone as it comes; `about` says which."""
+
+    model: nn.Module
+    about: str
+    on_texts: bool
+    run: Run | None = None
+    step: int = 0
+    shape: Sequence[int] = ()
+
+    def load(
+        self, files: Sequence[str | Path] | None, run_options: options.RunOptions
+    ) -> tuple[LabelledImages, str | None]:
+        """Images or texts of these files, or a split of the run's dataset and its name."""
+        if files and self.on_texts:
+            return _load_texts(files, run_options.split, run_options.data_root), None
+        assert self.run is not None  # backbones are for texts, and texts of files alone
+        from uncollapse.training.assemble import load_eval_data
+        from uncollapse.training.evaluation import images_of_files
+
+        if files:
+            return images_of_files(files, self.run), None
+        name = run_options.split or usual_split(self.run)
+        data = load_eval_data(self.run.config.with_root(run_options.data_root), name)
+        warn_of_skipped(data, name)
+        return data, name
+
+    def embed(self, data: LabelledImages, split: str | None) -> Source:
+        """Embeddings with names, and labels where they are known: of a split, or of texts."""
+        import numpy as np
+
+        from uncollapse.data.sources import Source
+        from uncollapse.training import embed
+        from uncollapse.training.measures import name_labels
+
+        with status(f"embedding {len(data):,} samples"):
+            source = Source(embed(self.model, data).numpy(), title="the texts")
+        if self.run is not None:
+            origin = _origin(self.run, self.step, split)
+            source = replace(source, origin=origin, title=self.run.path.resolve().name)
+        texts, fine = data.texts(), data.fine_labels
+        if texts is not None:
+            names = np.array([text[:_LONGEST] for text in texts])
+            labels = name_labels(data.labels, data.class_names) if data.class_names else None
+            fines = None if fine is None else name_labels(fine, data.fine_names)
+            return replace(source, labels=labels, fine_labels=fines, names=names)
+        classes = [data.class_names.get(label, label) for label in data.labels.tolist()]
+        numbered = [f"{row} ({name})" for row, name in enumerate(classes)]
+        source = replace(source, names=np.array(numbered if data.files is None else data.files))
+        if split is None:
+            return source
+        fines = None if fine is None else fine.numpy()
+        cameras = {} if data.cameras is None else {"cameras": data.cameras.numpy()}
+        return replace(source, labels=data.labels.numpy(), fine_labels=fines, columns=cameras)
+
+    def rows(self, data: LabelledImages, split: str | None) -> Rows:
+        """The same with labels by name, and pictures where the samples are images."""
+        from uncollapse.training.measures import name_labels
+
+        source, about = self.embed(data, split), self.about
+        if source.labels is not None:
+            fine = data.fine_labels
+            fines = None if fine is None else name_labels(fine, data.fine_names)
+            labels = name_labels(data.labels, data.class_names)
+            source = replace(source, labels=labels, fine_labels=fines)
+        if self.run is not None and split is not None:
+            source = replace(source, title=f"{source.title}, split {split}")
+            if split == self.run.config.data.train_split:
+                about += ", which was trained on these labels"
+        if data.holds_texts or len(data.shape) != 3:
+            return Rows(source, about)
+        return Rows(source, about, lambda rows: list(data.pixels(list(rows))))
+
+
 def usual_split(run: Run) -> str:
     """The last split the run is evaluated on, or the one it is trained on."""
     splits = run.config.data
     return [splits.train_split, *splits.eval_splits][-1]
 
 
-def load_samples(
-    network: Network, files: Sequence[str | Path] | None, split: str | None, root: Path | None
-) -> tuple[LabelledImages, str | None]:
-    """Images or texts of these files, or a split of the run's dataset and its name."""
-    if files and network.on_texts:
-        return _load_texts(files, split, root), None
-    assert network.run is not None  # backbones are for texts, and texts of files alone
-    from uncollapse.training.assemble import load_eval_data
-    from uncollapse.training.evaluation import images_of_files
-
-    if files:
-        return images_of_files(files, network.run), None
-    name = split or usual_split(network.run)
-    data = load_eval_data(network.run.config.with_root(root), name)
-    warn_of_skipped(data, name)
-    return data, name
-
-
 def _load_texts(
-    sources: Sequence[str | Path], split: str | None = None, root: Path | None = None
+    sources: Sequence[str | Path], split: str | None, root: Path | None
 ) -> LabelledImages:
     """The texts of a dataset or a labelled file, or those of several files without labels.
 
@@ -192,37 +258,6 @@ def unlabelled_texts(texts: Sequence[str]) -> LabelledImages:
     from uncollapse.data.listing import TextSource
 
     return LabelledImages(TextSource(tuple(texts)), torch.zeros(len(texts), dtype=torch.long))
-
-
-def embed_samples(network: Network, data: LabelledImages, split: str | None) -> Source:
-    """Embeddings with names, and labels where they are known: of a split, or of labelled texts."""
-    import numpy as np
-
-    from uncollapse.data.sources import Source
-    from uncollapse.training import embed
-    from uncollapse.training.measures import name_labels
-
-    points = embed(network.model, data).numpy()
-    title = "the texts" if network.run is None else network.run.path.resolve().name
-    origin = None if network.run is None else _origin(network.run, network.step, split)
-    texts = data.texts()
-    if texts is not None:
-        names = np.array([text[:_LONGEST] for text in texts])
-        labels = name_labels(data.labels, data.class_names) if data.class_names else None
-        fine = data.fine_labels
-        fines = None if fine is None else name_labels(fine, data.fine_names)
-        return Source(points, labels, fines, names, origin, title=title)
-    if data.files is not None:
-        names = np.array(data.files)
-    else:
-        classes = [data.class_names.get(int(c), str(int(c))) for c in data.labels]
-        names = np.array([f"{row} ({name})" for row, name in enumerate(classes)])
-    if split is None:
-        return Source(points, names=names, origin=origin, title=title)
-    fines = None if data.fine_labels is None else data.fine_labels.numpy()
-    cameras = {} if data.cameras is None else {"cameras": data.cameras.numpy()}
-    labels = data.labels.numpy()
-    return Source(points, labels, fines, names, origin, columns=cameras, title=title)
 
 
 def _origin(run: Run, step: int, split: str | None) -> Origin:

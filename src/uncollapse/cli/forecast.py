@@ -13,7 +13,7 @@ import typer
 from uncollapse._base.check import InputError
 from uncollapse._base.progress import progress_reporter
 from uncollapse._base.table import Cell, Table
-from uncollapse.cli.options import TrustOption, must_exist
+from uncollapse.cli import options
 from uncollapse.cli.printing import say, show
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _P, _K = "2,4,8,18", "2,4,8,16,32"
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="The run as a TOML file.")],
+    config: options.ConfigArgument,
     p: Annotated[
         str | None,
         typer.Option(
@@ -44,10 +44,8 @@ def command(
     dim: Annotated[
         str | None, typer.Option(help="Embedding dimensions.  \\[default: the config's]")
     ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")
-    ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Where the dataset is.")] = None,
+    changes: options.SetOption = None,
+    data_root: options.DataRootOption = None,
     probe: Annotated[
         int, typer.Option(help="Also train each shape for this many steps (at least 10).", min=0)
     ] = 0,
@@ -66,13 +64,13 @@ def command(
             help="Total training steps of the race.  \\[default: a tenth of train.steps]", min=1
         ),
     ] = None,
-    trust: TrustOption = False,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
+    trust: options.TrustOption = False,
+    html: options.HtmlOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
     """Predict collapse before training, for batch shapes, dimensions and strategies."""
-    must_exist(config)
-    from uncollapse.report.forecast_page import save_forecast_page
+    options.must_exist(config)
+    from uncollapse.report.forecast_page import make_forecast_page
     from uncollapse.training import load_config
     from uncollapse.training.config import better_path
     from uncollapse.training.predictions import forecast_run, save_forecast
@@ -92,9 +90,9 @@ def command(
     with progress_reporter(True, "forecasting") as report:
         forecast = forecast_run(
             settings,
-            _numbers("--p", default_p if p is None else p),
-            _numbers("--k", default_k if k is None else k),
-            _numbers("--dim", dim) if dim else None,
+            options.numbers("--p", default_p if p is None else p),
+            options.numbers("--k", default_k if k is None else k),
+            options.numbers("--dim", dim) if dim else None,
             c=c,
             probe_steps=probe,
             progress=report,
@@ -114,7 +112,7 @@ def command(
     about = f"{forecast.cells[0].strategy} on {settings.data.name}, {settings.model.backbone}"
     for page in filter(None, (html, None if out is None else out / "forecast.html")):
         title = f"Forecast of {config.name}"
-        written.append(save_forecast_page(forecast, page, title, about, result))
+        written.append(make_forecast_page(forecast, title, about, result).save(page))
     for path in written:
         say(f"wrote {path}")
     if result is not None:
@@ -221,10 +219,3 @@ def _range(drifts: list[float]) -> str:
     if not known:
         return "–"
     return " to ".join(dict.fromkeys(_signed(drift) for drift in (min(known), max(known))))
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    numbers = [int(word) for word in text.split(",") if word.strip().isdecimal()]
-    if len(numbers) < len(text.split(",")) or min(numbers) < 1:
-        raise InputError(option, repr(text), "whole numbers of at least 1, such as 2,4,8")
-    return numbers

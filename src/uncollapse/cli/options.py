@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,16 +20,25 @@ if TYPE_CHECKING:
 _column = partial(typer.Option, rich_help_panel="Columns of a file")
 _of_run = partial(typer.Option, rich_help_panel="For a run directory")
 
-MetricOption = Annotated[str, typer.Option(metavar="euclidean|cosine", help="How rows compare.")]
-SplitOption = Annotated[
-    str | None,
-    _of_run(help="A split of the run's dataset.  \\[default: the last one it is evaluated on]"),
+_SOURCE = "A run directory; or embeddings: .npz, .npy, .safetensors, .parquet or .csv."
+SourceArgument = Annotated[Path, typer.Argument(metavar="RUN|FILE", help=_SOURCE)]
+SourcesArgument = Annotated[list[Path], typer.Argument(metavar="RUN|FILE...", help=_SOURCE)]
+ConfigArgument = Annotated[Path, typer.Argument(help="The run as a TOML file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: mining.positives=easy."),
 ]
-RootOption = Annotated[Path | None, _of_run(help="Where the dataset is.")]
-BestOption = Annotated[bool, _of_run("--best", help="Use the best checkpoint.")]
+DataRootOption = Annotated[Path | None, typer.Option(help="Where the dataset is (data.root).")]
 TrustOption = Annotated[
-    bool, _of_run("--trust", help="Allow the config to import the Python code it names.")
+    bool, typer.Option("--trust", help="Allow the config to import the Python code it names.")
 ]
+MetricOption = Annotated[str, typer.Option(metavar="euclidean|cosine", help="How rows compare.")]
+ImagesOption = Annotated[
+    Path | None,
+    typer.Option(help="A file's pictures: an .npy array, or the folder that contains its names."),
+]
+HtmlOption = Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")]
+JsonOption = Annotated[Path | None, typer.Option(help="Write the figures to this file.")]
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Which network of a run is used, and where its dataset is."""
+    """Which network of a run is used, on which split, and where the dataset is."""
 
-    data_root: RootOption = None
-    best: BestOption = False
-    trust: TrustOption = False
+    split: Annotated[
+        str | None,
+        _of_run(help="A split of the run's dataset.  \\[default: what the run is evaluated on]"),
+    ] = None
+    data_root: Annotated[Path | None, _of_run(help="Where the dataset is.")] = None
+    best: Annotated[bool, _of_run("--best", help="Use the best checkpoint.")] = False
+    trust: Annotated[
+        bool, _of_run("--trust", help="Allow the config to import the Python code it names.")
+    ] = False
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -62,23 +77,15 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     Typer has no groups of options; with this, commands share them.
     """
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    parameters = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)
+    }
     options: list[inspect.Parameter] = []
-    for parameter in own:
-        if parameter.name not in groups:
-            options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        hints = get_type_hints(parameter.annotation, include_extras=True)
-        options += [
-            inspect.Parameter(
-                option.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=option.default,
-                annotation=hints[option.name],
-            )
-            for option in fields(parameter.annotation)
-        ]
+    for name, parameter in parameters.items():
+        own = inspect.signature(groups[name], eval_str=True).parameters if name in groups else None
+        for option in [parameter] if own is None else own.values():
+            options.append(option.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -92,12 +99,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def open_file(
-    file: Path, columns: Columns, others: Mapping[str, str | None] | None = None
-) -> Source:
+def open_file(file: Path, columns: Columns, others: Mapping[str, str] | None = None) -> Source:
     """Read a file of embeddings; metadata that cannot be used is a warning.
 
-    `others` are further columns by their option; those that are None were not asked for.
+    `others` are further columns by their option.
     """
     from uncollapse.data.sources import open_source
 
@@ -109,17 +114,23 @@ def open_file(
         label=columns.label,
         id=columns.id,
         ignore=columns.ignore or (),
-        columns={option: name for option, name in (others or {}).items() if name is not None},
+        columns=others,
     )
     if source.complaint:
         warn(source.complaint)
     return source
 
 
-def only_for_files(*groups: object, **options: object) -> None:
-    """Refuse options for files beside a run."""
-    instead = "write the run's embeddings to a file with `uncollapse embed`, and pass that"
-    only_for("files of embeddings", instead, *groups, **options)
+def open_second(option: str, file: Path, columns: Columns, first: Source, **read: Any) -> Source:
+    """Read a second file, whose labels are in it, with as many dimensions as the first."""
+    other = open_file(
+        file, Columns(columns.label, columns.id, columns.features, columns.ignore), **read
+    )
+    dim, wanted = other.points.shape[1], first.points.shape[1]
+    if dim != wanted:
+        allowed = f"a file of {wanted} dimensions, as {first.title} has"
+        raise InputError(option, f"{file.name} with {dim}", allowed)
+    return other
 
 
 def only_for(kind: str, instead: str, *groups: object, **options: object) -> None:
@@ -130,6 +141,12 @@ def only_for(kind: str, instead: str, *groups: object, **options: object) -> Non
         if given:
             flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
             raise InputError.conflict(f"{flag} is only for {kind}; {instead}")
+
+
+def only_for_files(*groups: object, **options: object) -> None:
+    """Refuse options for files beside a run."""
+    instead = "write the run's embeddings to a file with `uncollapse embed`, and pass that"
+    only_for("files of embeddings", instead, *groups, **options)
 
 
 def must_exist(*paths: Path) -> None:
@@ -149,6 +166,14 @@ def is_run(source: Path) -> bool:
         allowed = f"a run directory or a file of embeddings ({', '.join(endings)})"
         raise InputError("run", source, allowed)
     return False
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """Whole numbers of at least 1, separated by commas."""
+    words = text.replace(",", " ").split()
+    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise InputError(option, repr(text), "whole numbers of at least 1, such as 1,5,10")
+    return [int(word) for word in words]
 
 
 def normalizes(metric: str) -> bool:

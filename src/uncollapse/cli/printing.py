@@ -65,35 +65,30 @@ def one_line(text: str) -> str:
 class ScoreLine:
     """One figure: its name to a program and to a reader, and which rows it is over.
 
-    `low` and `high` are None where a figure has no interval, `value` where it cannot be said.
+    `interval` is None where a figure has none, `value` where it cannot be said.
     """
 
     name: str
     title: str
     value: float | None
     over: str
-    low: float | None = None
-    high: float | None = None
+    interval: Interval | None = None
     by: str = "label"
     note: str = ""
 
-    @classmethod
-    def between(
-        cls, name: str, title: str, interval: Interval, over: str, by: str = "label"
-    ) -> ScoreLine:
-        """A figure with its interval."""
-        return cls(name, title, interval.value, over, interval.low, interval.high, by)
-
     def to_dict(self) -> dict[str, Any]:
         """For a JSON file."""
-        kept = ("by", "name", "value", "low", "high", "over")
-        return {name: getattr(self, name) for name in kept}
+        low, high = (
+            (None, None) if self.interval is None else (self.interval.low, self.interval.high)
+        )
+        named = {"by": self.by, "name": self.name, "value": self.value, "over": self.over}
+        return named | {"low": low, "high": high}
 
     def cells(self) -> list[str]:
         """Title, value and interval, in per cent."""
         between = "–"
-        if self.low is not None and self.high is not None:
-            between = f"{100 * self.low:.2f} – {100 * self.high:.2f}"
+        if self.interval is not None:
+            between = f"{100 * self.interval.low:.2f} – {100 * self.interval.high:.2f}"
         known = self.value is not None and self.value == self.value
         return [self.title, f"{100 * (self.value or 0.0):.2f}" if known else "–", between]
 
@@ -102,58 +97,48 @@ def line_table(lines: Sequence[ScoreLine], threshold: str = "") -> Table:
     """One row per figure, in per cent; with `threshold`, a column of that name for the notes."""
     kinds = list(dict.fromkeys(line.by for line in lines))
     several = len(kinds) > 1
-    heads = [*["by"] * several, "figure", "%", "95% interval"]
-    heads += [threshold] if threshold else []
+    heads = [*["by"] * several, "figure", "%", "95% interval", *[threshold] * bool(threshold)]
     table = Table([*heads, "over"], keys=1 + several)
-    for kind in kinds:
-        for line in lines:
-            if line.by == kind:
-                notes = [line.note] if threshold else []
-                cells = [*[kind] * several, *line.cells(), *notes, line.over]
-                table.add(*map(visible, cells))
+    for line in sorted(lines, key=lambda line: kinds.index(line.by)):
+        cells = [*[line.by] * several, *line.cells(), *[line.note] * bool(threshold), line.over]
+        table.add(*map(visible, cells))
     return table
 
 
 def split_tables(
     scores: Mapping[str, float], start: Mapping[str, float] | None = None
 ) -> list[Table]:
-    """A table of what ranks rows, and one of what verifies pairs, where there is such."""
-    from uncollapse.training.evaluation import VERIFICATION
+    """A table of what ranks rows, and one of what verifies pairs, where there is such.
 
+    Rows are split and kind of label, columns the metrics; each under that before training.
+    """
     tables = []
     for head, of_pairs in (("split", False), ("pairs of", True)):
-        ends, begins = (
-            {
-                k.replace(VERIFICATION, ""): v
-                for k, v in values.items()
-                if (VERIFICATION in k) is of_pairs
-            }
-            for values in (scores, start or {})
-        )
-        tables += [_split_table(ends, begins, head)] if ends else []
+        ends, begins = _by_group(scores, of_pairs), _by_group(start or {}, of_pairs)
+        metrics = list(dict.fromkeys(metric for row in ends.values() for metric in row))
+        both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
+        table = Table([head, *["training"] * both, *map(_title, metrics)], keys=1 + both)
+        for group, row in ends.items():
+            moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
+            for moment, values in moments.items():
+                if any(metric in values for metric in metrics):
+                    cells = (f"{100 * values[m]:.2f}" if m in values else "" for m in metrics)
+                    table.add(visible(group), *[moment] * both, *cells)
+        tables += [table] if ends else []
     return tables
 
 
-def _split_table(scores: Mapping[str, float], start: Mapping[str, float], head: str) -> Table:
-    """Rows are split and kind of label, columns the metrics; each under that before training."""
-    ends, begins = _by_group(scores), _by_group(start)
-    metrics = list(dict.fromkeys(metric for row in ends.values() for metric in row))
-    both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
-    titles = (_TITLES.get(m, m.replace("recall@", "R@").replace("tar@", "TAR@")) for m in metrics)
-    table = Table([head, *["training"] * both, *titles], keys=1 + both)
-    for group, row in ends.items():
-        moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
-        for moment, values in moments.items():
-            if any(metric in values for metric in metrics):
-                cells = (f"{100 * values[m]:.2f}" if m in values else "" for m in metrics)
-                table.add(visible(group), *[moment] * both, *cells)
-    return table
+def _by_group(scores: Mapping[str, float], of_pairs: bool) -> dict[str, dict[str, float]]:
+    """Figures of pairs, or the others, by split and kind of label."""
+    from uncollapse.training.evaluation import VERIFICATION
 
-
-def _by_group(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """By split and kind of label."""
     rows: dict[str, dict[str, float]] = {}
     for key, value in scores.items():
-        group, _, metric = key.rpartition("/")
-        rows.setdefault(group, {})[metric] = value
+        if (VERIFICATION in key) is of_pairs:
+            group, _, metric = key.replace(VERIFICATION, "").rpartition("/")
+            rows.setdefault(group, {})[metric] = value
     return rows
+
+
+def _title(metric: str) -> str:
+    return _TITLES.get(metric) or metric.replace("recall@", "R@").replace("tar@", "TAR@")

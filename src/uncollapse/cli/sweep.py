@@ -10,7 +10,7 @@ import typer
 
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.table import Table
-from uncollapse.cli.options import must_exist
+from uncollapse.cli.options import DataRootOption, must_exist
 from uncollapse.cli.printing import say, show, status
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def command(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Retry failed runs.")
     ] = False,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Where the dataset is (data.root).")
-    ] = None,
+    data_root: DataRootOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show the cost and exit.")] = False,
 ) -> None:
     """Train every run of a sweep; run it again to continue."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uncollapse.cli import options
 from uncollapse.cli.errors import INTERRUPTED
-from uncollapse.cli.options import TrustOption, must_exist
 from uncollapse.cli.printing import say, show, split_tables, warn
 
 if TYPE_CHECKING:
@@ -16,21 +16,16 @@ if TYPE_CHECKING:
 
 
 def train_command(
-    config: Annotated[Path, typer.Argument(help="The run as a TOML file.")],
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a key: mining.positives=easy."),
-    ] = None,
+    config: options.ConfigArgument,
+    changes: options.SetOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory.  \\[default: runs/NAME of the file]")
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Where the dataset is (data.root).")
-    ] = None,
+    data_root: options.DataRootOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last checkpoint in the directory.")
     ] = False,
-    trust: TrustOption = False,
+    trust: options.TrustOption = False,
 ) -> None:
     """Train an embedding into a run directory; Ctrl-C saves, --resume continues.
 
@@ -42,7 +37,7 @@ def train_command(
 
     Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
     """
-    must_exist(config)
+    options.must_exist(config)
     from uncollapse.report import write_report
     from uncollapse.training import TrainingError, load_config
     from uncollapse.training import train as run_training

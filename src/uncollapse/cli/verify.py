@@ -11,7 +11,7 @@ import typer
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_json
 from uncollapse.cli import options
-from uncollapse.cli.embed import embed_samples, load_samples, open_network
+from uncollapse.cli.embed import open_rows
 from uncollapse.cli.printing import ScoreLine, line_table, say, show, warn
 
 if TYPE_CHECKING:
@@ -58,53 +58,41 @@ def verify_command(
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
-    split: options.SplitOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
-    normalize, rates = options.normalizes(metric), _rates(far)
+    settings: dict[str, Any] = {"normalize": options.normalizes(metric), "far": _rates(far)}
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
-    if options.is_run(source):
-        options.only_for_files(columns)
-        scored = None
-    else:
-        from uncollapse.data.pair_lists import read_scored_pairs
+    from uncollapse.data.pair_lists import read_scored_pairs
 
-        options.only_for("runs", f"{source.name} is a file of embeddings", run_options, split=split)
-        scored = read_scored_pairs(source) if pairs is None and columns.label is None else None
+    scored = None
+    if not options.is_run(source) and pairs is None and columns.label is None:
+        scored = read_scored_pairs(source)
     if scored is not None:
         from uncollapse.metrics import verification
 
         parts = scored.folds if folds is None else folds
-        result = verification(scores=scored.scores, same=scored.same, folds=parts, far=rates)
+        result = verification(scores=scored.scores, same=scored.same, folds=parts, **settings)
         about = f"{source.name}: {result.same + result.different:,} scored pairs"
     else:
-        is_file = not source.is_dir()
-        rows = (
-            options.open_file(source, columns) if is_file else _of_run(source, split, run_options)
-        )
-        settings: dict[str, Any] = {"normalize": normalize, "far": rates}
+        rows = open_rows(source, columns, run_options).source
         if pairs is None:
             result, about = _all_pairs(rows, folds, settings)
         else:
             result, about = _listed_pairs(rows, pairs, folds, skip_missing, settings)
         about += f", {metric}"
     say(about)
-    lines = _lines(result)
-    show(line_table(lines, threshold=result.unit))
+    table = line_table(_lines(result), threshold=result.unit)
+    show(table)
     say(_how(result, all_pairs=pairs is None and scored is None))
     if json is not None:
         write_json(json, _as_json(result))
         say(f"wrote {json}")
     if out is not None:
-        say(f"wrote {_draw(result, lines, out, source.name, about)}")
+        from uncollapse.report.verification_page import save_verification
 
-
-def _of_run(run: Path, split: str | None, run_options: options.RunOptions) -> Source:
-    network = open_network(run, run_options)
-    data, name = load_samples(network, None, split, run_options.data_root)
-    return embed_samples(network, data, name)
+        say(f"wrote {save_verification(result, table, out, source.name, about)}")
 
 
 def _all_pairs(
@@ -136,7 +124,8 @@ def _listed_pairs(
     lost = int((~there).sum())
     if lost and not (skip_missing and there.any()):
         first = int((~there).argmax())
-        example = " and ".join(_shown(side[first]) for side in (pairs.first, pairs.second))
+        names = (side[first] for side in (pairs.first, pairs.second))
+        example = " and ".join(repr(n) if isinstance(n, str) else f"{n[0]} {n[1]}" for n in names)
         has = f"{len(rows):,} rows and no names"
         if rows.names is not None:
             has = f"names such as {str(rows.names[0])!r}"
@@ -162,10 +151,8 @@ def _listed_pairs(
 
 def _lines(result: VerificationResult) -> list[ScoreLine]:
     def line(name: str, title: str, value: Any, over: str, threshold: float | None) -> ScoreLine:
-        interval = result.intervals.get(name)
-        low, high = (None, None) if interval is None else (interval.low, interval.high)
         note = "" if threshold is None else f"{threshold:.4g}"
-        return ScoreLine(name, title, value, over, low, high, note=note)
+        return ScoreLine(name, title, value, over, result.intervals.get(name), note=note)
 
     pairs = f"{result.same + result.different:,} pairs"
     lines = [
@@ -177,9 +164,7 @@ def _lines(result: VerificationResult) -> list[ScoreLine]:
         over = f"{len(result.folds)} folds, ± {100 * (result.fold_standard_error or 0.0):.2f}"
         lines.append(line("", "fold accuracy", result.fold_accuracy, over, None))
     for rate, tar in result.tar.items():
-        over = (
-            f"{result.same:,} same" if tar is not None else f"only {result.different:,} different"
-        )
+        over = f"only {result.different:,} different" if tar is None else f"{result.same:,} same"
         title = f"TAR at FAR {rate:.0e}".replace("e-0", "e-")
         lines.append(line(f"tar@{rate:g}", title, tar, over, result.thresholds[rate]))
     return lines
@@ -203,24 +188,6 @@ def _as_json(result: VerificationResult) -> dict[str, Any]:
     folds = {"folds": list(result.folds)} if result.folds else {}
     intervals = {name: interval.to_dict() for name, interval in result.intervals.items()}
     return figures | folds | {"intervals": intervals}
-
-
-def _draw(
-    result: VerificationResult, lines: list[ScoreLine], out: Path, title: str, about: str
-) -> Path:
-    from uncollapse.report.page import Cell, Table
-    from uncollapse.report.roc_charts import save_verification
-
-    rows = []
-    for line in lines:
-        name, value, between = line.cells()
-        rows.append([Cell(name, style="whole"), value, between, line.note or "–", line.over])
-    table = Table(["figure", "%", "95 % interval", result.unit, "over"], rows)
-    return save_verification(result, table, out, title, about)
-
-
-def _shown(name: str | tuple[str, int]) -> str:
-    return repr(name) if isinstance(name, str) else f"{name[0]} {name[1]}"
 
 
 def _rates(text: str) -> list[float]:

@@ -105,7 +105,7 @@ def _candidates(x: Tensor, layout: ClassLayout) -> Array:
 
 def _nearest_negative_squares(frame: Frame, layout: ClassLayout) -> Array:
     """Squared distance of each row (in class order) to another class, by symmetric tiles."""
-    n, ids = layout.size, layout.ids[layout.order]
+    n, ids = len(layout.ids), layout.ids[layout.order]
     stops = (layout.starts + layout.counts)[ids]
     nearest = np.full(n, np.inf)
     tile = frame.norms.new_empty(_TILE * _TILE)

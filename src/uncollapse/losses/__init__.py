@@ -6,7 +6,7 @@ whole, to add to another: `MultipleLosses`.
 """
 
 from uncollapse.losses.base import Elements, Loss, TupleLoss
-from uncollapse.losses.columns import ColumnLoss, Columns, join_columns, split_columns
+from uncollapse.losses.columns import ColumnLoss, join_columns
 from uncollapse.losses.combined import IdentityLoss, MultipleLosses, TrimmedLoss, trim
 from uncollapse.losses.memory import CrossBatchMemory
 from uncollapse.losses.nt_xent import MultipleNegativesRankingLoss
@@ -18,7 +18,6 @@ from uncollapse.losses.regularizers import CodingRateLoss, SIGRegLoss, VarianceC
 __all__ = [
     "CodingRateLoss",
     "ColumnLoss",
-    "Columns",
     "CrossBatchMemory",
     "Elements",
     "IdentityLoss",
@@ -31,7 +30,6 @@ __all__ = [
     "VarianceCovarianceLoss",
     "as_pml",
     "join_columns",
-    "split_columns",
     "trim",
 ]
 __all__ += [kind.__name__ for kind in LOSSES.values()]

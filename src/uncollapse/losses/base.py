@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import Choice as Choice
-from uncollapse._base.check import Count as Count
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
-from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean
+from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean, pair_distances
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
@@ -190,19 +189,9 @@ class TupleLoss(Loss):
         super().__init__()
         self.miner, self.normalize, self.reduction = miner, normalize, reduction
 
-    def elements(
-        self,
-        embeddings: ArrayLike,
-        labels: ArrayLike | None = None,
-        tuples: Tuples | None = None,
-        ref_embeddings: ArrayLike | None = None,
-        ref_labels: ArrayLike | None = None,
-        *,
-        sample_ids: ArrayLike | None = None,
-    ) -> Elements:
+    def elements(self, *args: Any, **kwargs: Any) -> Elements:
         """The losses of the batch's tuples, before they are reduced; arguments as in a call."""
-        references = (ref_embeddings, ref_labels)
-        return self.listed(*self.checked(embeddings, labels, tuples, *references, sample_ids))
+        return self.listed(*self.checked(*args, **kwargs))
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch."""
@@ -236,11 +225,18 @@ class TupleLoss(Loss):
             return named
         return Triplets(named.anchor, named.positive + batch.offset, named.negative + batch.offset)
 
-    def pairs(self, batch: Batch, tuples: Named, *, unique: bool = False) -> Pairs:
-        """Pairs of rows, positive and negative ones."""
+    def pairs(
+        self, batch: Batch, tuples: Named, kind: str = "euclidean"
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Positive pairs, then negative ones: their anchors, distances, and which are positive."""
         named = self.mined(batch) if tuples is None else tuples
-        a, p, b, n = as_pairs(named, *_labels_of(batch, named), unique=unique)
-        return Pairs(a, p + batch.offset, b, n + batch.offset)
+        a, p, b, n = as_pairs(named, *_labels_of(batch, named))
+        anchor, other = torch.cat([a, b]), torch.cat([p, n]) + batch.offset
+        rows = graph_rows(batch, self.normalize)
+        distance = pair_distances(
+            rows, anchor, other, reach=batch.reach, kind=kind, offset=batch.offset
+        )
+        return anchor, distance, torch.arange(len(anchor), device=anchor.device) < len(a)
 
     def pair_masks(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor, Tensor]:
         """Positive pairs as (anchor, candidate), and the negative ones as `[N, M]`; each once."""
@@ -332,41 +328,3 @@ def innermost(loss: object) -> object:
 def _labels_of(batch: Batch, named: Named) -> tuple[Tensor | None, Tensor | None]:
     """Labels to take every tuple of, where none are named; named tuples are checked already."""
     return (batch.labels, batch.ref_labels) if named is None else (None, None)
-
-
-def attach(
-    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
-) -> Tensor:
-    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
-
-    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
-    as slow as it may be: it is asked where the gradient's own derivative is wanted.
-    """
-    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
-    scalar = value.to(batch.rows.dtype)
-    return _Attach.apply(batch.rows, scalar, given, batch, plain)  # type: ignore[no-any-return,no-untyped-call]
-
-
-class _Attach(torch.autograd.Function):
-    """Value and gradient were computed together; backward only scales the gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rows: Tensor,
-        value: Tensor,
-        gradient: Tensor,
-        batch: Batch,
-        plain: Callable[[Batch], Tensor],
-    ) -> Tensor:
-        ctx.save_for_backward(rows, gradient)
-        ctx.batch, ctx.plain = batch, plain
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
-        rows, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled() and rows.requires_grad:  # a second derivative is wanted
-            value = ctx.plain(replace(ctx.batch, rows=rows))
-            (gradient,) = torch.autograd.grad(value, rows, create_graph=True)
-        return gradient * upstream, None, None, None, None

@@ -7,8 +7,6 @@ from torch.nn import functional
 from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import cosines, log_sum, log_sum_by
 
-__all__ = ["CircleLoss", "circle_pull", "circle_push"]
-
 
 def circle_pull(cosine: Tensor, margin: float, gamma: float) -> Tensor:
     """-γ α_p (s - 1 + m) of positive pairs, with the weight α_p = [1 + m - s]₊: Sun et al.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,6 @@ from uncollapse.distances.frame import (
 )
 from uncollapse.distances.tiles import (
     BLOCK,
-    CLOSE,
     Forces,
     close_exponents,
     close_pairs,
@@ -34,11 +33,14 @@ from uncollapse.distances.tiles import (
     pull_apart,
     take_apart,
 )
+from uncollapse.losses.on_graph import SMALLEST
 
-Charge = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]  # as `PairSoftmax.charge`
+# The rows' losses `[b, 1]`, and their derivatives by both arguments, 0 by what is not there, of the
+# logits of the positives `[b, K]`, `NONE` where there is none, and of log Σ exp of those of the
+# negatives that count `[b, 1]`; the third argument is the largest logit of all negatives.
+Charge = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 NONE = -1e30  # exponent of what is not there
-SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 FAR = 1e18  # stands for the distance of what is not a negative
 _TINY = 1e-36  # square roots of exact zeros are slow
 _SMALL = 32  # classes up to this size by differences, larger ones by products
@@ -166,19 +168,36 @@ class ByClass:
             low = high
 
 
+def pair_forces(
+    classes: ByClass, fill: Callable[[int, Tensor, Tensor], None], scale: float = 1.0
+) -> Tensor:
+    """Gradient of Σ a_ij |x_i - x_j|² / 2, in class order, a block of anchors at a time.
+
+    `fill(start, block, direct)` has a block of short squares times `scale`, of the anchors from
+    `start` on, and makes it a_ij. What needs more digits it leaves out there, and adds to `direct`.
+    """
+    frame, n = classes.frame, len(classes.frame)
+    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(classes.wide)
+    for start in range(0, n, BLOCK):
+        stop = min(n, start + BLOCK)
+        block = forces.block(start, stop)
+        short_squares(frame, slice(start, stop), out=block, scale=scale)
+        fill(start, block, direct)
+        forces.add(start, stop)
+    return direct.add_(forces.gradient())
+
+
 def cross_class(classes: ByClass, weigh: Callable[[int, int, Tensor], Tensor]) -> Tensor:
     """Gradient of Σ w_ij |x_i - x_j| over the pairs of different classes, in class order.
 
     `weigh(start, stop, distances)` returns w for the anchors `start` to `stop`, 0 where a distance
     is `FAR`. It may keep what it returns, but must not keep or change the distances.
     """
-    frame, rows, norm = classes.frame, classes.wide, classes.frame.norms
-    n = len(norm)
-    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(rows)
-    for start in range(0, n, BLOCK):
-        stop = min(n, start + BLOCK)
+    rows, norm = classes.wide, classes.frame.norms
+
+    def fill(start: int, square: Tensor, direct: Tensor) -> None:
+        stop = start + len(square)
         own = norm[start:stop, None]
-        square = short_squares(frame, slice(start, stop), out=forces.block(start, stop))
         square.add_(own).scatter_(1, classes.columns(start, stop), FAR * FAR)
         close = close_pairs(square, own, norm)
         distance = square.clamp_(min=_TINY).sqrt_()
@@ -192,8 +211,8 @@ def cross_class(classes: ByClass, weigh: Callable[[int, int, Tensor], Tensor]) -
             slope[close] = 0.0
             distance[close] = FAR
         torch.div(slope, distance, out=distance)
-        forces.add(start, stop)
-    return direct.add_(forces.gradient())
+
+    return pair_forces(classes, fill)
 
 
 def dot(weight: Tensor, distance: Tensor) -> Tensor:
@@ -202,200 +221,43 @@ def dot(weight: Tensor, distance: Tensor) -> Tensor:
     return total
 
 
-def pair_softmax(batch: Batch, temperature: float, charge: Charge) -> tuple[Tensor, Tensor]:
-    """Sum of the rows' losses over all pairs, and its gradient by the normalised rows.
+def pair_softmax(
+    classes: ByClass, unit: float, scale: float, charge: Charge, slack: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum of the rows' losses over all pairs, and its gradient by rows of length 1.
 
-    Logits are (s - 1) / T of the cosines s, so that they keep their digits where s is close to 1.
+    Logits are `scale` (s - 1) of the cosines s, so that they keep their digits where s is close to
+    1; `unit` is the length of 1 in the frame's coordinates. With `slack`, negatives count only
+    above the least logit of the positives less that.
     """
-    classes, unit = ByClass.of(batch), 1 / batch.frame.zoom
-    frame, rows, norm = classes.frame, classes.wide, classes.frame.norms
-    n, real = len(norm), classes.real
-    slope = -0.5 * unit**2 / temperature  # (s_ij - 1) / T = slope |z_i - z_j|²
+    rows, norm, real = classes.wide, classes.frame.norms, classes.real
+    slope = -0.5 * scale * unit**2  # scale · (s_ij - 1) = slope |z_i - z_j|²
     level = slope * norm[:, None]
     distance = torch.where(real, classes.distances(norm.dtype), 0.0)
     near = torch.where(real, slope * distance.square(), NONE)
-    pull, losses = torch.zeros_like(near), norm.new_zeros(n, 1)
-    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(rows)
-    for start in range(0, n, BLOCK):
-        stop = min(n, start + BLOCK)
-        here = slice(start, stop)
-        weight = forces.block(start, stop)
-        short_squares(frame, here, out=weight, scale=slope)
-        weight.scatter_(1, classes.columns(start, stop), NONE)
+    bound = None
+    if slack is not None:
+        bound = near.masked_fill(~real, torch.inf).amin(1, keepdim=True) - slack - level
+    pull, losses = torch.zeros_like(near), norm.new_zeros(len(norm), 1)
+
+    def fill(start: int, weight: Tensor, direct: Tensor) -> None:
+        here = slice(start, start + len(weight))
+        weight.scatter_(1, classes.columns(here.start, here.stop), NONE)
         highest = weight.amax(1, keepdim=True)
         close = close_exponents(weight, highest, norm[here, None], norm, slope)
-        some = highest > NONE / 2
+        some = highest > (NONE / 2 if bound is None else bound[here].clamp(min=NONE / 2))
+        inside = None if bound is None else (weight > bound[here]).to(weight.dtype)
         weight.sub_(torch.where(some, highest, 0.0)).clamp_(min=SMALLEST).exp_()
+        if inside is not None:
+            weight.mul_(inside)
         total = weight.sum(1, keepdim=True)
         far = torch.where(some, total.log() + highest + level[here], NONE)
-        losses[here], pull[here], push = charge(near[here], far)
+        losses[here], pull[here], push = charge(near[here], far, highest + level[here])
         weight.mul_(torch.where(some, push / total, 0.0))
         if close is not None:
             take_apart(direct, rows, start, weight, close)
-        forces.add(start, stop)
+
     # Rows are unit · x and ds/dy_i = y_j - y_i, so both products are of unit · x.
-    gradient = classes.gradient(pull * distance, distance).add_(direct).add_(forces.gradient())
-    gradient = classes.in_given_order(gradient.mul_(-unit / temperature))
-    return losses.sum(dtype=torch.float64), gradient
-
-
-class Rules(NamedTuple):
-    """Which pairs count: `"all"`, `"multi_similarity"`, and `"easy"` for positives.
-
-    With `both`, an anchor left without a pair of either kind does not count at all, as when its
-    pairs come from triplets.
-    """
-
-    positives: str = "all"
-    negatives: str = "all"
-    epsilon: float = 0.1
-    both: bool = False
-
-
-class Weights(NamedTuple):
-    """The loss's own numbers."""
-
-    alpha: float = 2.0
-    beta: float = 50.0
-    base: float = 1.0
-
-
-def multi_similarity(
-    classes: ByClass, unit: float, weights: Weights, rules: Rules
-) -> tuple[Tensor, Tensor]:
-    """Mean over the rows of Wang et al. 2019 (14), and its gradient by the rows on the sphere.
-
-    The frame is that of normalised embeddings, whose cosines are s = 1 - d²/2; `unit` is the length
-    of 1 in its coordinates.
-    """
-    positive = classes.distances(classes.frame.norms.dtype)
-    batch = _Batch(classes, positive, torch.zeros_like(positive), unit, weights, rules)
-    total, push = (_charge if classes.compiled is None else _charge_compiled)(batch)
-    # Rows are unit · x and ds/dy_i = y_j - y_i, so both products are of unit · x.
-    distance = torch.where(classes.real, positive, 0.0)
-    gradient = classes.gradient(batch.pull * distance, distance).sub_(push)
-    n = len(positive)
-    return total / n, classes.in_given_order(gradient.mul_(unit / n))
-
-
-class _Batch(NamedTuple):
-    """`pull` is written: minus the derivatives by the positives' cosines."""
-
-    classes: ByClass
-    positive: Tensor
-    pull: Tensor
-    unit: float
-    weights: Weights
-    rules: Rules
-
-    @property
-    def slope(self) -> float:
-        """β(s_ij - λ) = level_i + slope · (short square of i and j)."""
-        return -0.5 * self.weights.beta * self.unit**2
-
-    @property
-    def level(self) -> Tensor:
-        """What each row's short squares lack, as an exponent."""
-        norms = self.classes.frame.norms
-        return norms * self.slope + self.weights.beta * (1.0 - self.weights.base)
-
-
-def _charge_compiled(batch: _Batch) -> tuple[Tensor, Tensor]:
-    """Sum of the losses, and the gradient of Σ ∂L/∂s |x_i - x_j|² / 2 over the negatives."""
-    classes, rules, frame = batch.classes, batch.rules, batch.classes.frame
-    compiled, n, norm = classes.compiled, len(frame), frame.norms
-    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(classes.wide)
-    charge, shift = torch.zeros(2, n, dtype=torch.float64)
-    close = torch.zeros(n, dtype=torch.bool)
-    share = CLOSE[norm.dtype]
-    chosen = {"all": 0, "easy": 1, "multi_similarity": 2}[rules.positives]
-    before = (
-        *classes.bounds,
-        *(x.numpy() for x in (norm, batch.level, batch.positive)),
-        batch.unit,
-        (*batch.weights, rules.epsilon, share),
-        (chosen, rules.negatives == "multi_similarity", rules.both),
-        *(x.numpy() for x in (batch.pull, charge, shift, close)),
-    )
-    beta = batch.weights.beta
-    after = (beta, share, *(x.numpy() for x in (shift, close, charge, direct)))
-    for start in range(0, n, BLOCK):
-        here = slice(start, min(n, start + BLOCK))
-        weight = forces.block(here.start, here.stop)
-        short_squares(frame, here, out=weight, scale=batch.slope)
-        compiled.similarity_before(weight.numpy(), start, *before)
-        weight.exp_()
-        compiled.similarity_after(weight.numpy(), start, norm.numpy(), classes.wide.numpy(), *after)
-        forces.add(here.start, here.stop)
-    return charge.sum(), direct.add_(forces.gradient())
-
-
-def _charge(batch: _Batch) -> tuple[Tensor, Tensor]:
-    """The same in torch, on any device."""
-    classes, rules, (alpha, beta, base) = batch.classes, batch.rules, batch.weights
-    frame, rows, norm = classes.frame, classes.wide, classes.frame.norms
-    n, level, real = len(norm), batch.level[:, None], classes.real
-    near = torch.where(real, 1.0 - 0.5 * (batch.unit * batch.positive).square(), torch.inf)
-    bound = beta * (near.amin(1, keepdim=True) - rules.epsilon - base)  # s_an > min s_ap - ε
-    hard = rules.negatives == "multi_similarity"
-    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(rows)
-    mask = norm.new_empty(min(BLOCK, n), n)
-    charge = norm.new_zeros(n, 1)
-    for start in range(0, n, BLOCK):
-        stop = min(n, start + BLOCK)
-        here = slice(start, stop)
-        weight = forces.block(start, stop)
-        short_squares(frame, here, out=weight, scale=batch.slope)
-        weight.scatter_(1, classes.columns(start, stop), NONE)
-        highest = weight.amax(1, keepdim=True)
-        close = close_exponents(weight, highest, norm[here, None], norm, batch.slope)
-        highest = highest + level[here]
-        some = highest > NONE / 2
-        if hard:
-            some = some & (highest > bound[here])
-        chosen = _positives(
-            rules, batch.positive[here], near[here], real[here], highest / beta + base
-        )
-        if rules.both:
-            chosen &= some
-            some = some & chosen.any(1, keepdim=True)
-        shift = torch.where(some, highest, 0.0).clamp_(min=0.0)
-        inside = mask[: stop - start]
-        if hard:
-            torch.gt(weight, bound[here] - level[here], out=inside)
-        weight.add_(torch.where(some, level[here] - shift, NONE))
-        weight.clamp_(min=SMALLEST).exp_()
-        if hard:
-            weight.mul_(inside)
-        whole = weight.sum(1, keepdim=True) + torch.exp(-shift)  # the 1 of log(1 + Σ), scaled
-        loss, batch.pull[here] = _pulled(near[here], chosen, alpha, base)
-        charge[here] = loss + torch.where(some, (torch.log(whole) + shift) / beta, 0.0)
-        weight.mul_(torch.where(some, 1.0 / whole, 0.0))
-        if close is not None:
-            take_apart(direct, rows, start, weight, close)
-        forces.add(start, stop)
-    return charge.sum(dtype=torch.float64), direct.add_(forces.gradient())
-
-
-def _positives(
-    rules: Rules, distance: Tensor, near: Tensor, real: Tensor, highest: Tensor
-) -> Tensor:
-    """Which entries of the table of positives are charged; `highest` is the largest s_an."""
-    if rules.positives == "easy":  # EPS §4.3; distances, as cosines near 1 cannot be told apart
-        # Equal rows of a large class are at distances that differ in the last digit: the first.
-        distance = torch.where(real, distance, torch.inf)
-        least = distance.amin(1, keepdim=True) * (1 + 1e-9)
-        nearest = (distance <= least).to(torch.uint8).argmax(1, keepdim=True)
-        return torch.zeros_like(real).scatter_(1, nearest, True).logical_and_(real)
-    if rules.positives == "multi_similarity":  # s_ap < max s_an + ε
-        return real & (near < highest + rules.epsilon)
-    return real.clone()
-
-
-def _pulled(near: Tensor, chosen: Tensor, alpha: float, base: float) -> tuple[Tensor, Tensor]:
-    """log(1 + Σ exp(-α(s - λ)))/α over the positives of each row, and minus its derivatives."""
-    exponent = torch.where(chosen, -alpha * (near - base), -torch.inf)
-    shift = exponent.amax(1, keepdim=True).clamp_(min=0.0)
-    part = torch.exp(exponent - shift)
-    whole = part.sum(1, keepdim=True) + torch.exp(-shift)
-    return (torch.log(whole) + shift) / alpha, part / whole
+    forces = pair_forces(classes, fill, slope)
+    gradient = classes.gradient(pull * distance, distance).add_(forces).mul_(-unit * scale)
+    return losses.sum(dtype=torch.float64), classes.in_given_order(gradient)

@@ -1,40 +1,11 @@
 """Columns of pairs and triplets, as text datasets have them, in the terms of every other loss."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, as_rows
 from uncollapse._base.check import InputError, check_int
 from uncollapse.losses.base import Batch, Elements, Named, TupleWrapper
-
-__all__ = ["ColumnLoss", "Columns", "join_columns", "split_columns"]
-
-
-class Columns(NamedTuple):
-    """Columns as the arguments of a loss: `loss(**Columns.of(a, p, n)._asdict())`.
-
-    The anchors, each a class of its own, and as references the positives, of the same classes, and
-    all negatives, of none of them.
-
-    >>> Columns.of([[0.0], [1.0]], [[0.1], [1.1]], [[5.0], [6.0]]).ref_labels
-    tensor([0, 1, 2, 3])
-    """
-
-    embeddings: Tensor
-    labels: Tensor
-    ref_embeddings: Tensor
-    ref_labels: Tensor
-
-    @classmethod
-    def of(cls, anchors: ArrayLike, positives: ArrayLike, *negatives: ArrayLike) -> Columns:
-        """Of columns `[N, dim]`, row i of each a tuple."""
-        rows, labels = join_columns(anchors, positives, *negatives)
-        n = len(anchors)
-        return cls(rows[:n], labels[:n], rows[n:], labels[n:])
 
 
 def join_columns(
@@ -63,25 +34,20 @@ def join_columns(
     return rows, first + torch.cat([number[: shapes[0][0]], number])
 
 
-def split_columns(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def split_columns(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Which rows are anchors and which are what they are compared with, of joined columns.
 
     The first row of a label that comes again is an anchor; any other row is a positive, or, where
     its label comes once, a negative. Rows may be missing, as long as those left are in order.
 
-    >>> split_columns(*join_columns(torch.eye(2), torch.eye(2), torch.ones(2, 2)))
+    >>> split_columns(join_columns(torch.eye(2), torch.eye(2), torch.ones(2, 2))[1])
     (tensor([0, 1]), tensor([2, 3, 4, 5]))
     """
-    order = labels.argsort(stable=True)
-    ranked = labels[order]
-    new = torch.ones_like(ranked, dtype=torch.bool)
-    new[1:] = ranked[1:] != ranked[:-1]
-    again = ~new.roll(-1)
-    if len(again):
-        again[-1] = False
-    first = torch.zeros(len(embeddings), dtype=torch.bool, device=labels.device)
-    first[order] = new & again
-    return first.nonzero().flatten(), (~first).nonzero().flatten()
+    _, number, count = torch.unique(labels, return_inverse=True, return_counts=True)
+    row = torch.arange(len(labels), device=labels.device)
+    first = torch.full_like(count, len(row)).scatter_reduce_(0, number, row, "amin")
+    anchor = (first[number] == row) & (count[number] > 1)
+    return anchor.nonzero().flatten(), (~anchor).nonzero().flatten()
 
 
 class ColumnLoss(TupleWrapper):
@@ -115,7 +81,7 @@ class ColumnLoss(TupleWrapper):
     def _split(self, batch: Batch) -> tuple[Batch, Tensor | None]:
         if batch.offset or batch.labels is None:
             return batch, None
-        anchors, others = split_columns(batch.rows, batch.labels)
+        anchors, others = split_columns(batch.labels)
         if not len(anchors) or not len(others):
             given = f"{len(batch.rows)} rows, {len(anchors)} labels of them twice"
             raise InputError("labels", given, "joined columns: anchor and positive share a label")

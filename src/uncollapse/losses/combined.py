@@ -1,13 +1,12 @@
 """Losses around others: sums of losses, trimmed tuples, cross-entropy beside a metric loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
@@ -190,18 +189,6 @@ NECKS = ("none", "batch-norm")
 _EPSILON = 1e-5  # of batch norm, as torch has it
 
 
-def smoothed_cross_entropy(logits: Tensor, classes: Tensor, smoothing: float) -> Tensor:
-    """-Σ_k q_k log softmax(logits)_k, q = 1 - ε + ε/C for the own class, ε/C for each other.
-
-    `logits` `[n, C]`, `classes` `[n]`; one entry per row.
-
-    >>> smoothed_cross_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), 0.1)
-    tensor([0.6931])
-    """
-    own = logits.gather(1, classes[:, None])[:, 0]
-    return logits.logsumexp(1) - (1 - smoothing) * own - smoothing * logits.mean(1)
-
-
 def standardised(rows: Tensor) -> Tensor:
     """Each column less its mean, over its standard deviation: batch norm of this batch.
 
@@ -299,4 +286,4 @@ class IdentityLoss(Wrapper):
         if rows.is_inference():  # autograd keeps no such tensor for the classifier's gradient
             rows = rows.clone()
         logits = rows @ self.classifier.to(rows.device, rows.dtype).T
-        return smoothed_cross_entropy(logits, own, self.label_smoothing).mean()
+        return functional.cross_entropy(logits, own, label_smoothing=self.label_smoothing)

@@ -13,9 +13,7 @@ from uncollapse.losses.base import (
     Number,
     TupleLoss,
 )
-from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean, pair_distances
-
-__all__ = ["ContrastiveLoss"]
+from uncollapse.losses.on_graph import mean_or_zero, nonzero_mean
 
 
 class ContrastiveLoss(TupleLoss):
@@ -69,22 +67,10 @@ class ContrastiveLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair, positive pairs first; `pull` is their distance."""
-        rows = graph_rows(batch, self.normalize)
-        pairs = self.pairs(batch, tuples)
-        anchor = torch.cat([pairs.anchor, pairs.other])
-        other = torch.cat([pairs.positive, pairs.negative])
-        distance = pair_distances(
-            rows,
-            anchor,
-            other,
-            reach=batch.reach,
-            kind=self.distance,
-            offset=batch.offset,
-        )
-        near, far = distance[: len(pairs.anchor)], distance[len(pairs.anchor) :]
-        loss = torch.cat([near - self.pos_margin, self.margin - far]).clamp(min=0.0)  # EPS §3
-        pull = torch.cat([near.detach(), torch.full_like(far, -torch.inf)])
-        return Elements(loss.to(batch.rows.dtype), pull, anchor)
+        anchor, distance, positive = self.pairs(batch, tuples, self.distance)
+        gap = torch.where(positive, distance - self.pos_margin, self.margin - distance)  # EPS §3
+        pull = distance.detach().masked_fill(~positive, -torch.inf)
+        return Elements(gap.relu().to(batch.rows.dtype), pull, anchor)
 
     def reduce(self, elements: Elements) -> Tensor:
         """As `reduction` says."""

@@ -2,15 +2,13 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
-from uncollapse.losses.proxies import Compared, ProxyLoss, own_apart, softmax_loss
-
-__all__ = ["ArcFaceLoss", "CosFaceLoss", "arc_margin"]
+from uncollapse.losses.proxies import Compared, ProxyLoss, softmax_loss
 
 
 def arc_margin(cosine: Tensor, square: Tensor, margin: float) -> Tensor:
@@ -63,34 +61,11 @@ class MarginSoftmax(ProxyLoss):
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is minus its cosine with its nearest sub-centre."""
         compared = self.compared(batch, tuples)
-        every, own_column = compared.cosine, compared.own[:, None]
-        cosine = every[:, 0] if every.shape[1] == 1 else _largest(every)  # Deng et al. 2020
-        near, cosine = own_apart(cosine, own_column)
-        near = near[:, 0]
+        cosine, own_column = compared.cosine.amax(1), compared.own[:, None]  # Deng et al. 2020
+        near = cosine.gather(1, own_column)[:, 0]
         logit = self.scale * self.with_margin(near, compared)
         loss = softmax_loss(cosine, own_column, logit, self.scale)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), compared.anchor)
-
-
-def _largest(cosine: Tensor) -> Tensor:
-    top: Tensor = _Largest.apply(cosine)  # type: ignore[no-untyped-call]
-    return top
-
-
-class _Largest(torch.autograd.Function):
-    """`amax(1)`: equal entries share the gradient; with floats for a mask, which are faster."""
-
-    @staticmethod
-    def forward(ctx: Any, cosine: Tensor) -> Tensor:
-        top = cosine.amax(1)
-        ctx.save_for_backward(cosine, top)
-        return top
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:
-        cosine, top = (x.detach() for x in ctx.saved_tensors)
-        mask = torch.eq(cosine, top[:, None], out=torch.empty_like(cosine))
-        return mask.mul_((slope / mask.sum(1))[:, None])
 
 
 class ArcFaceLoss(MarginSoftmax):

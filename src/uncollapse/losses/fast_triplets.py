@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse.distances.frame import Frame, known_distances, on_host, short_squares
-from uncollapse.distances.tiles import BLOCK, CLOSE, Forces
-from uncollapse.losses.base import Batch, Named, TupleLoss, attach
-from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot
-from uncollapse.losses.on_graph import HARDEST
+from uncollapse.distances.frame import Frame, known_distances, on_host
+from uncollapse.distances.tiles import CLOSE
+from uncollapse.losses.base import Batch, Named, TupleLoss
+from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot, pair_forces
+from uncollapse.losses.on_graph import HARDEST, attach
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Triplets
 
@@ -253,22 +253,18 @@ def _below(place: Tensor, width: int) -> Tensor:
 
 def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:
     """`cross_class(classes, count)` with the compiled kernel between the products."""
-    frame, compiled = classes.frame, classes.compiled
-    n, number = len(frame), frame.norms.numpy().dtype.type
-    forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(frame.wide)
+    frame = classes.frame
+    number = frame.norms.numpy().dtype.type
     low = count.limit if count.low is None else count.low
-    shared: list[Any] = [*classes.bounds, count.limit.numpy(), low.numpy()]
-    out = [x.numpy() for x in (frame.wide, count.pull, direct)]
-    close = number(CLOSE[frame.norms.dtype])
-    settings = (count.low is not None, close, number(FAR))
-    for start in range(0, n, BLOCK):
-        stop = min(n, start + BLOCK)
-        slope = short_squares(frame, slice(start, stop), out=forces.block(start, stop)).numpy()
-        count.push += compiled.hinge_rows(
-            slope, frame.norms.numpy(), start, *shared, *settings, *out
-        )
-        forces.add(start, stop)
-    return direct.add_(forces.gradient())
+    limits = [*classes.bounds, count.limit.numpy(), low.numpy()]
+    settings = (count.low is not None, number(CLOSE[frame.norms.dtype]), number(FAR))
+
+    def fill(start: int, slope: Tensor, direct: Tensor) -> None:
+        out = [x.numpy() for x in (frame.wide, count.pull, direct)]
+        given = (slope.numpy(), frame.norms.numpy(), start)
+        count.push += classes.compiled.hinge_rows(*given, *limits, *settings, *out)
+
+    return pair_forces(classes, fill)
 
 
 def mined_triplets(

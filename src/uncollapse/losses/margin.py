@@ -6,10 +6,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
-from uncollapse.losses.on_graph import graph_rows, pair_distances
 from uncollapse.losses.proxies import NamedClasses, parameter_rows
-
-__all__ = ["MarginLoss", "margin_loss"]
 
 
 def margin_loss(distance: Tensor, beta: Tensor, positive: Tensor, margin: float) -> Tensor:
@@ -101,12 +98,7 @@ class MarginLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair, positive pairs first; `pull` is their distance."""
-        rows = graph_rows(batch, self.normalize)
-        pairs = self.pairs(batch, tuples)
-        anchor = torch.cat([pairs.anchor, pairs.other])
-        other = torch.cat([pairs.positive, pairs.negative])
-        distance = pair_distances(rows, anchor, other, reach=batch.reach, offset=batch.offset)
-        positive = torch.arange(len(anchor), device=anchor.device) < len(pairs.anchor)
+        anchor, distance, positive = self.pairs(batch, tuples)
         loss = margin_loss(distance, self._boundary(batch, anchor), positive, self.margin)
         pull = distance.detach().masked_fill(~positive, -torch.inf)
         return Elements(loss.to(batch.rows.dtype), pull, anchor)

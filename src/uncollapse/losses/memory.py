@@ -1,41 +1,19 @@
 """Cross-batch memory: Wang et al. 2020 (XBM). Mining over more rows has more drift: HNM §3.3."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, eager, label_array, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.frame import pairwise_distances, working_dtype
-from uncollapse.losses.base import (
-    Batch,
-    Choice,
-    Elements,
-    Loss,
-    Named,
-    TupleLoss,
-    Wrapper,
-    without_autocast,
-)
+from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.miner import Miner
-from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets
-
-__all__ = ["REFERENCES", "CrossBatchMemory", "memories", "reading", "remembers"]
-
-
-class Fresh(NamedTuple):
-    """Rows that are to be remembered, off the graph, with labels and, where known, sample ids."""
-
-    rows: Tensor
-    labels: Tensor
-    ids: Tensor
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets
 
 
 def _moved(kept: Tensor, rows: Tensor) -> Tensor:
@@ -51,31 +29,6 @@ def _moved(kept: Tensor, rows: Tensor) -> Tensor:
     grown = mean / mean.detach() - 1.0 if float(mean.detach()) > 0 else mean * 0.0
     shift: Tensor = (centre - then) + (kept.to(wide) - then) * grown
     return kept + shift.to(kept.dtype)
-
-
-def _masked(
-    embeddings: ArrayLike, labels: Any, sample_ids: ArrayLike | None, mask: ArrayLike
-) -> tuple[Fresh, Tensor]:
-    """Rows with labels and ids, and which of them are to be enqueued, all checked."""
-    rows = points(embeddings, "embeddings")
-    numbers = _numbers(labels, len(rows), "labels")
-    known = torch.full_like(numbers, -1)
-    if sample_ids is not None:
-        known = _numbers(sample_ids, len(rows), "sample_ids")
-    given = torch.as_tensor(mask)
-    if given.dtype != torch.bool or given.shape != (len(rows),):
-        allowed = f"{len(rows)} booleans, one for each row"
-        raise InputError("enqueue_mask", f"{given.dtype} {tuple(given.shape)}", allowed)
-    if bool(given.all()):
-        raise InputError("enqueue_mask", "all rows", "at least one row that is an anchor")
-    return Fresh(rows, numbers.to(rows.device), known.to(rows.device)), given.to(rows.device)
-
-
-def _numbers(values: ArrayLike, count: int, name: str) -> Tensor:
-    array = label_array(values, count, name)
-    if array.dtype.kind not in "iufb":
-        raise InputError(name, "names", "whole numbers: a memory outlives the batch")
-    return torch.as_tensor(array.astype("int64"))
 
 
 def _without_own(tuples: Triplets | Pairs) -> Triplets | Pairs:
@@ -96,7 +49,6 @@ def _repeated(kept: Tensor, rows: Tensor) -> Tensor:
 
 
 REFERENCES = ("moving", "fixed")
-_NO_REFERENCES = "CrossBatchMemory takes no ref_embeddings"
 _KEPT = ("memory", "memory_labels", "memory_ids", "calls")
 
 
@@ -171,74 +123,17 @@ class CrossBatchMemory(Wrapper):
         """Forget everything, the number of calls too."""
         self.put_back(_empty())
 
-    @eager
-    def forward(
-        self,
-        embeddings: ArrayLike,
-        labels: ArrayLike | None = None,
-        tuples: Tuples | None = None,
-        ref_embeddings: ArrayLike | None = None,
-        ref_labels: ArrayLike | None = None,
-        *,
-        sample_ids: ArrayLike | None = None,
-        indices_tuple: Tuples | None = None,
-        ref_emb: ArrayLike | None = None,
-        enqueue_mask: ArrayLike | None = None,
-    ) -> Tensor:
-        """Loss of a batch; arguments as of any loss, without references.
-
-        `tuples`, of rows of the batch, are added to those mined, as in PML. `enqueue_mask` marks
-        rows that are enqueued and compared with, and are no anchors; only they are enqueued then.
-        It goes with no tuples.
-        """
-        tuples = indices_tuple if tuples is None else tuples
-        if ref_embeddings is not None or ref_emb is not None:
-            raise InputError.conflict(_NO_REFERENCES)
-        if enqueue_mask is None:
-            return super().forward(embeddings, labels, tuples, sample_ids=sample_ids)
-        if tuples is not None:
-            raise InputError.conflict("pass enqueue_mask or tuples, not both")
-        if labels is None:
-            raise InputError("labels", None, "labels, one for each row")
-        every, mask = _masked(embeddings, self.numbered(labels), sample_ids, enqueue_mask)
-        anchors = Fresh(*(part[~mask] for part in every))
-        ids = anchors.ids if sample_ids is not None else None
-        with without_autocast(anchors.rows):
-            batch, _ = self.checked(anchors.rows, anchors.labels, sample_ids=ids)
-            return self._charge(batch, None, Fresh(*(part[mask].detach() for part in every)))
-
     def value(self, batch: Batch, tuples: Named) -> Tensor:
-        """The loss of a checked batch, which is enqueued."""
-        return self._charge(batch, tuples, None)
-
-    def _charge(self, batch: Batch, tuples: Named, given: Fresh | None) -> Tensor:
-        """The same; `given` is enqueued in place of the batch."""
-        fresh = self._incoming(batch, given)
+        """The loss of a checked batch, which is enqueued; `tuples` are added to those mined."""
+        labels, ids = self._numbers(batch)
         if int(self.calls) < self.after:
             value = self.inner.value(batch, tuples)
-        elif (joined := self._joined(batch, fresh, own=given is None)) is None:
-            value = batch.rows.sum() * 0.0
         else:
+            joined = self._joined(batch, labels, ids)
             value = self.inner.value(joined, self._tuples(joined, tuples))
         if self.training:
-            self.enqueue(*fresh)
+            self.enqueue(batch.rows, labels, ids)
         return value
-
-    def elements(
-        self,
-        embeddings: ArrayLike,
-        labels: ArrayLike | None = None,
-        tuples: Tuples | None = None,
-        *,
-        sample_ids: ArrayLike | None = None,
-    ) -> Elements:
-        """The losses of the tuples, before they are reduced; nothing is enqueued."""
-        batch, given = self.checked(embeddings, labels, tuples, sample_ids=sample_ids)
-        joined = self._joined(batch, self._incoming(batch, None), own=True)
-        if joined is None:
-            none = torch.empty(0, dtype=torch.int64, device=batch.rows.device)
-            return self.inner.listed(batch, Triplets(none, none, none))
-        return self.inner.listed(joined, self._tuples(joined, given))
 
     @torch.no_grad()
     def enqueue(self, rows: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
@@ -271,50 +166,41 @@ class CrossBatchMemory(Wrapper):
                 setattr(self, name, torch.empty_like(given, device=getattr(self, name).device))
         super()._load_from_state_dict(state, prefix, *rest)
 
-    def _incoming(self, batch: Batch, given: Fresh | None) -> Fresh:
-        """What this call is to remember: the batch, unless rows are `given`."""
+    def _numbers(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Labels and sample ids of a batch, -1 where unknown; raises unless it can be enqueued."""
         if batch.offset:
-            raise InputError.conflict(_NO_REFERENCES)
+            raise InputError.conflict("CrossBatchMemory takes no ref_embeddings")
         if batch.labels is None or batch.label_range is None:
             name = None if batch.labels is None else "names"
             raise InputError("labels", name, "whole numbers: a memory outlives the batch")
-        ids = torch.full_like(batch.labels, -1) if batch.sample_ids is None else batch.sample_ids
-        fresh = given or Fresh(batch.rows[: batch.count].detach(), batch.labels, ids)
         self._check_width(batch.rows)
-        if self.training and len(fresh.rows) > self.size:
-            raise InputError("size", self.size, f"at least the {len(fresh.rows)} rows of a batch")
-        return fresh
+        if self.training and batch.count > self.size:
+            raise InputError("size", self.size, f"at least the {batch.count} rows of a batch")
+        ids = torch.full_like(batch.labels, -1) if batch.sample_ids is None else batch.sample_ids
+        return batch.labels, ids
 
-    def _joined(self, batch: Batch, fresh: Fresh, *, own: bool) -> Batch | None:
-        """The batch with its references: what is fresh, and behind it the older rows kept.
-
-        `own` says that what is fresh is the batch itself.
-        """
-        rows, first = batch.rows[: batch.count], fresh.rows
-        older, older_labels = self._older(fresh, rows)
-        if len(first) + len(older) == 0:
-            return None
-        if self.references == "moving":
-            first = rows if own else _moved(first, rows)
-            older = _moved(older, rows)
+    def _joined(self, batch: Batch, labels: Tensor, ids: Tensor) -> Batch:
+        """The batch with its references: its own rows, and behind them the older rows kept."""
+        rows, (older, older_labels) = batch.rows, self._older(batch.rows, ids)
+        moving = self.references == "moving"
         return Batch.of(
             rows,
-            batch.labels,
-            torch.cat([first, older]),
-            torch.cat([fresh.labels, older_labels]),
+            labels,
+            torch.cat([rows, _moved(older, rows)] if moving else [rows.detach(), older]),
+            torch.cat([labels, older_labels]),
             sample_ids=batch.sample_ids,
             normalize=self.normalize,
-            own=own,
+            own=True,
         )
 
-    def _older(self, fresh: Fresh, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _older(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """What is kept and still counts: the newest, without older copies of present samples."""
-        first = max(0, len(self.memory) + len(fresh.rows) - self.size)
+        first = max(0, len(self.memory) + len(rows) - self.size)
         kept = self.memory[first:].to(rows).reshape(-1, rows.shape[1])
-        labels, ids = (
+        labels, kept_ids = (
             part[first:].to(rows.device) for part in (self.memory_labels, self.memory_ids)
         )
-        stale = torch.isin(ids, fresh.ids[fresh.ids >= 0])
+        stale = torch.isin(kept_ids, ids[ids >= 0])
         if not self.training:  # rows that are looked at again are not their own neighbours
             stale |= _repeated(kept, rows)
         return (kept[~stale], labels[~stale]) if bool(stale.any()) else (kept, labels)

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
-from uncollapse.losses.on_graph import graph_rows
+from uncollapse.losses.on_graph import graph_rows, log_one_plus, log_sum
 from uncollapse.mining.tuples import as_pairs
-
-__all__ = ["NPairLoss"]
 
 
 class NPairLoss(TupleLoss):
@@ -60,8 +58,7 @@ class NPairLoss(TupleLoss):
         product = rows[anchor] @ rows[positive].T
         own = product.diagonal()
         gap = (product - own[:, None]).masked_fill(ids[:, None] == ids, -torch.inf)
-        one = gap.new_zeros(len(gap), 1)
-        loss = torch.logsumexp(torch.cat([one, gap], dim=1), dim=1)  # Sohn (6)
+        loss = log_one_plus(log_sum(gap))  # Sohn (6)
         if self.l2:
             squares = rows[anchor].square().sum(1) + rows[positive].square().sum(1)
             loss = loss + self.l2 * squares / 2

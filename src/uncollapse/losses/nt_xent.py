@@ -6,11 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
-from uncollapse.losses.classwise import NONE, pair_softmax
-from uncollapse.losses.on_graph import cosines, log_sum
-
-__all__ = ["MultipleNegativesRankingLoss", "NTXentLoss", "PairSoftmax", "info_nce"]
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.classwise import NONE, ByClass, pair_softmax
+from uncollapse.losses.on_graph import attach, cosines, log_sum
 
 
 def info_nce(logit: Tensor, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -38,12 +36,8 @@ class PairSoftmax(TupleLoss):
 
     @staticmethod
     @abstractmethod
-    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows' losses `[b, 1]`, and their derivatives by both, 0 by what is not there.
-
-        `near` `[b, K]` are logits of the positives, `NONE` where there is none; `far` `[b, 1]` is
-        log Σ exp of those of the negatives.
-        """
+    def charge(near: Tensor, far: Tensor, highest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows' losses, and their derivatives: see `Charge`."""
 
     @staticmethod
     @abstractmethod
@@ -56,7 +50,8 @@ class PairSoftmax(TupleLoss):
         if named or batch.offset or batch.frame.collapsed or self.temperature < _COLD:
             return super().value(batch, tuples)
         with torch.no_grad():
-            total, gradient = pair_softmax(batch, self.temperature, self.charge)
+            classes, unit = ByClass.of(batch), 1 / batch.frame.zoom
+            total, gradient = pair_softmax(classes, unit, 1 / self.temperature, self.charge)
             terms = self.terms(batch.classes.counts).clamp(min=1)
             mean = (total / terms, gradient / terms)
         return attach(batch, *mean, lambda again: TupleLoss.value(self, again, None))
@@ -107,7 +102,7 @@ class NTXentLoss(PairSoftmax):
     # The fast way: value and gradient together, off the graph.
 
     @staticmethod
-    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def charge(near: Tensor, far: Tensor, highest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Sum of each row's `info_nce`, and its derivatives."""
         gap = torch.where(near > NONE, far - near, NONE)
         push = gap.sigmoid()
@@ -130,8 +125,7 @@ class MultipleNegativesRankingLoss(TupleLoss):
     `scale`, and j over the positives and all columns of negatives; mean over the rows. The name and
     the defaults are sentence-transformers', and so are value and gradient.
 
-        loss(**Columns.of(a, p, n1, n2)._asdict())      # the anchors, and the rest as references
-        ColumnLoss(loss)(*join_columns(a, p, n1, n2))   # the same, of columns
+        ColumnLoss(loss)(*join_columns(a, p, n1, n2))
 
     Needs two pairs, or a column of negatives. Pairs that are copies of each other count as each
     other's negatives: `BatchSamplers.NO_DUPLICATES` there keeps them out of a batch.

@@ -1,10 +1,12 @@
 """Distances, cosines, sums and means of a batch on the autograd graph, exact near collapse."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from uncollapse.distances import unit_rows, working_dtype
 from uncollapse.distances.frame import Batch, difference_norms, known_distances
@@ -12,6 +14,7 @@ from uncollapse.mining.miner import Miner
 
 _NONE = -1e30  # exponent of what is not there
 _TINY = 1e-300
+SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 
 HARDEST = "hardest-negative"
 _NEAREST = Miner("easy", "hard")  # each anchor once, with its hardest negative
@@ -64,81 +67,31 @@ def cosines(batch: Batch) -> Tensor:
     return 1.0 - 0.5 * square
 
 
-def seen_by_miner(batch: Batch) -> Batch:
-    """The batch with distances over their mean, as the miner of a scale-free loss sees it."""
-    if batch.frame.collapsed:
-        return batch
-    mean = _mean_to_candidates(batch, batch.frame.wide, 0.75)
-    return replace(batch, frame=batch.frame.seen_as(1 / mean))
+def scale(batch: Batch, rows: Tensor, form: bool | str) -> Tensor:
+    """What a scale-free loss divides distances by, on the graph of `rows`; 1 where that is 0.
 
-
-def hardest_negative_mean(batch: Batch, rows: Tensor) -> Tensor:
-    """Mean over the anchors of the distance to their hardest negative, on the graph of `rows`.
-
-    Anchors are the rows with a positive and a negative; 1 where there are none, or where every
-    hardest negative coincides with its anchor.
+    The mean distance of an anchor to a candidate that is not itself. For `"hardest-negative"`, the
+    mean distance to their hardest negatives of the anchors with a positive and a negative.
     """
-    if batch.classes.usable == 0:
-        return rows.new_ones(())
-    anchor, _, negative = _NEAREST.mine(batch)
-    far = pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
-    return torch.where(far == 0, torch.ones_like(far), far)
-
-
-def over_mean(batch: Batch, rows: Tensor) -> Tensor:
-    """The batch's rows over the mean distance, on the graph; unchanged if all are equal.
-
-    The mean is over pairs of an anchor and a candidate that is not itself.
-    """
-    mean = _mean_to_candidates(batch, rows, batch.reach)
-    return (rows - rows[0].detach()) / torch.where(mean == 0, torch.ones_like(mean), mean)
-
-
-def _mean_to_candidates(batch: Batch, rows: Tensor, reach: float) -> Tensor:
-    """`rows` are the batch's, in any coordinates, and `reach` their largest about their centre."""
-    if not batch.offset:
-        total, pairs = known_distances(rows, reach=reach).sum(), len(rows) * (len(rows) - 1)
+    if form == HARDEST and batch.classes.usable == 0:
+        size = rows.new_zeros(())
+    elif form == HARDEST:
+        anchor, _, negative = _NEAREST.mine(batch)
+        size = pair_distances(rows, anchor, negative + batch.offset, reach=batch.reach).mean()
     else:
-        sides = rows[: batch.count], rows[batch.offset :]
-        total = known_distances(*sides, reach=reach).sum()
-        own = batch.known is not None and not batch.known.apart
-        pairs = batch.count * (batch.candidates - int(own))
-    return total / max(pairs, 1)
+        further = rows[batch.offset :] if batch.offset else None
+        total = known_distances(rows[: batch.count], further, reach=batch.reach).sum()
+        own = batch.known is None or not batch.known.apart or not batch.offset
+        size = total / max(batch.count * (batch.candidates - int(own)), 1)
+    return torch.where(size == 0, torch.ones_like(size), size)
 
 
 def log_sum(exponent: Tensor) -> Tensor:
     """log Σ exp of each row, -inf for what is not in it; gradients stay finite in a row of none."""
     if exponent.numel() == 0:
         return exponent.sum(1)
-    found: Tensor = _LogSum.apply(exponent)  # type: ignore[no-untyped-call]
-    return found
-
-
-def _plain_log_sum(exponent: Tensor) -> Tensor:
     shift = exponent.detach().amax(1, keepdim=True).clamp(min=_NONE)
-    return (exponent - shift).exp().sum(1).clamp(min=_TINY).log() + shift[:, 0]
-
-
-class _LogSum(torch.autograd.Function):
-    """`_plain_log_sum`, with half the passes over the matrix."""
-
-    @staticmethod
-    def forward(ctx: Any, exponent: Tensor) -> Tensor:
-        shift = exponent.amax(1, keepdim=True).clamp(min=_NONE)
-        share = (exponent - shift).exp_()
-        total = share.sum(1, keepdim=True).clamp_(min=_TINY)
-        ctx.save_for_backward(exponent, share.div_(total))
-        return (total.log() + shift)[:, 0]
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:
-        exponent, share = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted
-            value = _plain_log_sum(exponent)
-            by: Tensor = torch.autograd.grad(value, exponent, slope, create_graph=True)[0]
-        else:
-            by = share * slope[:, None]
-        return by
+    return (exponent - shift).clamp(min=SMALLEST).exp().sum(1).log() + shift[:, 0]
 
 
 def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:
@@ -147,6 +100,11 @@ def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:
     shift = shift.scatter_reduce_(0, group, exponent.detach(), "amax")
     total = torch.zeros_like(shift).index_add(0, group, (exponent - shift[group]).exp())
     return total.clamp(min=_TINY).log() + shift
+
+
+def log_one_plus(log_total: Tensor) -> Tensor:
+    """log(1 + exp(x)), to all digits of float64."""
+    return functional.softplus(log_total, threshold=40.0)
 
 
 def pair_mask(like: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -164,3 +122,43 @@ def mean_or_zero(loss: Tensor) -> Tensor:
 def nonzero_mean(loss: Tensor) -> Tensor:
     """Mean of the entries above 0, or a zero on the graph when there are none."""
     return loss.sum() / (loss.detach() > 0).sum().clamp(min=1)
+
+
+def attach(
+    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
+) -> Tensor:
+    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
+
+    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
+    as slow as it may be: it is asked where the gradient's own derivative is wanted.
+    """
+    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
+    scalar = value.to(batch.rows.dtype)
+    return attached(batch.rows, scalar, given, lambda rows: plain(replace(batch, rows=rows)))
+
+
+def attached(x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
+    """`value`, of which the derivative `slope` by x is known already, on the graph of x.
+
+    The shape of `value` broadcasts to that of x. `plain(x)` is the same on the graph, as slow as it
+    may be: it is asked where the slope's own derivative is wanted.
+    """
+    return _Attached.apply(x, value, slope, plain)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Attached(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.save_for_backward(x, slope)
+        ctx.plain = plain
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        x, slope = ctx.saved_tensors
+        if torch.is_grad_enabled() and x.requires_grad:  # a second derivative is wanted
+            (slope,) = torch.autograd.grad(ctx.plain(x), x, upstream, create_graph=True)
+            return slope, None, None, None
+        return slope * upstream, None, None, None

@@ -3,16 +3,12 @@
 import functools
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
-from uncollapse.losses.base import Loss, LossInfo, innermost
+from uncollapse.losses.base import Loss, innermost
 from uncollapse.mining.miner import Miner
-from uncollapse.mining.tuples import Triplets, Tuples
-
-__all__ = ["as_pml"]
 
 
 def as_pml(module: Loss | Miner) -> nn.Module:
@@ -29,58 +25,29 @@ def as_pml(module: Loss | Miner) -> nn.Module:
     """
     if not isinstance(module, Loss | Miner):
         raise InputError("module", type(module).__name__, "a loss or a miner of uncollapse")
-    made = (_miner_class() if isinstance(module, Miner) else _loss_class(_pml_name(module)))()
+    kind: Any = type(innermost(module))
+    name = getattr(getattr(kind, "info", None), "pml", None) or kind.__name__
+    made = _pml_class(name, isinstance(module, Miner))()
     made.wrapped = module
     return made
 
 
-def _pml_name(loss: Loss) -> str:
-    kind = type(innermost(loss))
-    info: LossInfo | None = getattr(kind, "info", None)
-    return info.pml if info is not None and info.pml is not None else kind.__name__
-
-
 @functools.cache
-def _loss_class(name: str) -> type[nn.Module]:
-    losses = import_extra("pytorch_metric_learning.losses", extra="pml")
+def _pml_class(name: str, miner: bool) -> type[nn.Module]:
+    """A class of PML's; a copy or a pickle is made anew of what is wrapped."""
+    if miner:
+        base = import_extra("pytorch_metric_learning.miners", extra="pml").BaseMiner
+    else:
+        base = import_extra("pytorch_metric_learning.losses", extra="pml").BaseMetricLossFunction
 
-    def forward(
-        self: Any,
-        embeddings: Tensor,
-        labels: ArrayLike | None = None,
-        indices_tuple: Tuples | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: ArrayLike | None = None,
-    ) -> Tensor:
-        loss: Tensor = self.wrapped(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        return loss
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = self.wrapped(*args, **kwargs)
+        if miner:
+            self.reset_stats()
+            self.output_assertion(result)
+        return result
 
-    return _class(name, losses.BaseMetricLossFunction, forward)
+    def again(self: Any) -> tuple[Any, tuple[nn.Module]]:
+        return as_pml, (self.wrapped,)
 
-
-@functools.cache
-def _miner_class() -> type[nn.Module]:
-    miners = import_extra("pytorch_metric_learning.miners", extra="pml")
-
-    def forward(
-        self: Any,
-        embeddings: Tensor,
-        labels: ArrayLike,
-        ref_emb: Tensor | None = None,
-        ref_labels: ArrayLike | None = None,
-    ) -> Triplets:
-        self.reset_stats()
-        found: Triplets = self.wrapped(embeddings, labels, ref_emb, ref_labels)
-        self.output_assertion(found)
-        return found
-
-    return _class("Miner", miners.BaseMiner, forward)
-
-
-def _class(name: str, base: type[nn.Module], forward: Any) -> type[nn.Module]:
-    """The class made on the spot: a copy or a pickle is made anew of what is wrapped."""
-    return type(name, (base,), {"forward": forward, "__reduce__": _again})
-
-
-def _again(self: Any) -> tuple[Any, tuple[nn.Module]]:
-    return as_pml, (self.wrapped,)
+    return type(name, (base,), {"forward": forward, "__reduce__": again})

@@ -1,7 +1,5 @@
 """What losses with learned proxies share: the parameter, whose row is which, the cosines."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 
@@ -10,9 +8,9 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances import Frame, squared_norms, unit_rows, working_dtype
+from uncollapse.distances import squared_norms, unit_rows, working_dtype
 from uncollapse.losses.base import Batch, Named, TupleLoss
-from uncollapse.losses.classwise import SMALLEST
+from uncollapse.losses.on_graph import log_sum
 from uncollapse.mining.tuples import as_pairs
 
 _CLOSE = 0.04  # squared distances below it are measured by differences
@@ -88,58 +86,48 @@ class ProxyLoss(TupleLoss):
         classes, per_class, dim = self.proxies.shape
         check_columns(batch.frame.dim, dim, classes, "the proxies have")
         own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
-        anchor, frame = self._anchors(batch, tuples), None
-        if anchor is None:
-            anchor = torch.arange(batch.count, device=batch.rows.device)
-            rows = batch.rows[: batch.count] if batch.offset else batch.rows
-            frame = None if batch.offset or batch.frame.collapsed else batch.frame
+        named = self.mined(batch) if tuples is None else tuples
+        if named is None:
+            anchor, rows = torch.arange(len(own), device=own.device), batch.rows[: batch.count]
         else:
+            pairs = as_pairs(named)
+            anchor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
             rows, own = batch.rows[anchor], own[anchor]
         if rows.is_inference():  # autograd keeps no such tensor for the proxies' gradient
             rows = rows.clone()
         proxies = self.proxies.transpose(0, 1).reshape(-1, dim).to(rows.device, rows.dtype)
-        cosine = unit_cosines(rows, proxies, frame).view(len(rows), per_class, classes)
+        cosine = unit_cosines(rows, proxies).view(len(rows), per_class, classes)
         return Compared(anchor, own, cosine, rows, proxies)
 
-    def _anchors(self, batch: Batch, tuples: Named) -> Tensor | None:
-        """Rows named as anchors; None for all."""
-        chosen = self.mined(batch) if tuples is None else tuples
-        if chosen is None:
-            return None
-        pairs = as_pairs(chosen)
-        named: Tensor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
-        return named
 
-
-def unit_cosines(rows: Tensor, others: Tensor, frame: Frame | None = None) -> Tensor:
+def unit_cosines(rows: Tensor, others: Tensor) -> Tensor:
     """Cosines of rows with other rows, on the graph and in their dtype, as 1 - d²/2.
 
     Rows of length 1 about one centre, which is taken off in float64: gradients, which are sums of
-    differences, keep their digits where rows and others nearly coincide. `frame` is the rows' own
-    on the sphere, where there is one, and spares their part of that.
+    differences, keep their digits where rows and others nearly coincide.
 
     >>> unit_cosines(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
     tensor([[1., 0.]])
     """
     if len(rows) == 0:
         return rows @ others.T
-    cosine: Tensor = _UnitCosines.apply(rows, others, frame)  # type: ignore[no-untyped-call]
+    cosine: Tensor = _UnitCosines.apply(rows, others)  # type: ignore[no-untyped-call]
     return cosine
 
 
 class _UnitCosines(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, others: Tensor, frame: Frame | None) -> Tensor:
-        a, inverse, centre = _centred(rows) if frame is None else _framed(frame)
-        b, of_others = _units(others)
-        b, narrow = (b - centre).to(rows.dtype), centre.to(rows.dtype)
-        a, of_rows = a.to(rows.dtype), inverse.to(rows.dtype)
-        ctx.save_for_backward(rows, a, of_rows, others, b, of_others.to(rows.dtype), narrow)
+    def forward(ctx: Any, rows: Tensor, others: Tensor) -> Tensor:
+        (a, of_rows), (b, of_others) = _units(rows), _units(others)
+        centre = a.mean(0)
+        kept = (a - centre, of_rows, b - centre, of_others, centre)
+        a, of_rows, b, of_others, centre = (x.to(rows.dtype) for x in kept)
+        ctx.save_for_backward(rows, a, of_rows, others, b, of_others, centre)
         near, far = (0.5 * squared_norms(x) for x in (a, b))
         return torch.addmm(-far, a, b.T).add_(1.0 - near[:, None])
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
         rows, a, of_rows, others, b, of_others, centre = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
             wide = working_dtype(rows)
@@ -147,24 +135,11 @@ class _UnitCosines(torch.autograd.Function):
             wanted = [x for x in (rows, others) if x.requires_grad]
             grads = iter(torch.autograd.grad(again, wanted, slope, create_graph=True))
             by_rows, by_others = (next(grads) if x.requires_grad else None for x in (rows, others))
-            return by_rows, by_others, None
+            return by_rows, by_others
         with torch.autocast(slope.device.type, enabled=False):
             of_a = (slope @ b).addcmul_(slope.sum(1, keepdim=True), a, value=-1.0)
             of_b = (slope.T @ a).addcmul_(slope.sum(0)[:, None], b, value=-1.0)
-            return _along(of_a, a, centre, of_rows), _along(of_b, b, centre, of_others), None
-
-
-def _centred(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows over their norms about their mean, the norms' inverses, and the mean."""
-    unit, inverse = _units(rows)
-    centre = unit.mean(0)
-    return unit - centre, inverse, centre
-
-
-def _framed(frame: Frame) -> tuple[Tensor, Tensor, Tensor]:
-    """The same from the rows' frame on the sphere, whose scale is a power of two."""
-    factor = torch.as_tensor(frame.factor)[:, None]
-    return frame.block(slice(None)) / frame.zoom, factor / frame.zoom, frame.centre / frame.zoom
+            return _along(of_a, a, centre, of_rows), _along(of_b, b, centre, of_others)
 
 
 def _units(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,30 +157,6 @@ def _along(slope: Tensor, centred: Tensor, centre: Tensor, inverse: Tensor) -> T
     return slope.mul_(inverse)
 
 
-def own_apart(cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Entries `own` `[n, k]` of a matrix, and the matrix, to be used in place of it.
-
-    Their gradients are added in one pass: `gather` alone would make a matrix of zeros for its own.
-
-    >>> own_apart(torch.tensor([[3.0, 4.0]]), torch.tensor([[1]]))
-    (tensor([[4.]]), tensor([[3., 4.]]))
-    """
-    both: tuple[Tensor, Tensor] = _OwnApart.apply(cosine, own)  # type: ignore[no-untyped-call]
-    return both
-
-
-class _OwnApart(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(own)
-        return cosine.gather(1, own), cosine.view_as(cosine)
-
-    @staticmethod
-    def backward(ctx: Any, by_own: Tensor, by_all: Tensor) -> tuple[Tensor, None]:
-        (own,) = ctx.saved_tensors
-        return by_all.scatter_add(1, own, by_own), None
-
-
 def softmax_loss(
     cosine: Tensor, own: Tensor, logit: Tensor, scale: float, *, among: bool = True
 ) -> Tensor:
@@ -217,50 +168,10 @@ def softmax_loss(
     >>> softmax_loss(torch.zeros(1, 3), torch.tensor([[0]]), torch.zeros(1), 1.0)  # log 3
     tensor([1.0986])
     """
-    given = (cosine, own, logit, scale, among)
-    loss: Tensor = _SoftmaxLoss.apply(*given)  # type: ignore[no-untyped-call]
-    return loss
-
-
-def _logits(cosine: Tensor, own: Tensor, logit: Tensor, scale: float, among: bool) -> Tensor:
-    logits = scale * cosine
-    if own.shape[1] > 1 or not among:
-        logits.scatter_(1, own, -torch.inf)
-    return logits.scatter_(1, own[:, :1], logit[:, None]) if among else logits
-
-
-class _SoftmaxLoss(torch.autograd.Function):
-    """`logsumexp(_logits) - logit`, with half the passes over the matrix."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, cosine: Tensor, own: Tensor, logit: Tensor, scale: float, among: bool
-    ) -> Tensor:
-        ctx.scale, ctx.among = scale, among
-        share = _logits(cosine, own, logit, scale, among)
-        if share.numel() == 0:
-            ctx.save_for_backward(cosine, own, logit, share)
-            return logit.clone()
-        top = share.amax(1, keepdim=True)
-        share.sub_(top).clamp_(min=SMALLEST).exp_()
-        total = share.sum(1, keepdim=True)
-        share.div_(total)
-        ctx.save_for_backward(cosine, own, logit, share)
-        return (total.log() + top)[:, 0] - logit
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, None, Tensor | None, None, None]:
-        cosine, own, logit, share = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted
-            logits = _logits(cosine, own, logit, ctx.scale, ctx.among)
-            value = torch.logsumexp(logits, dim=1) - logit
-            wanted = [x for x in (cosine, logit) if x.requires_grad]
-            gradients = iter(torch.autograd.grad(value, wanted, slope, create_graph=True))
-            by = [next(gradients) if x.requires_grad else None for x in (cosine, logit)]
-            return by[0], None, by[1], None, None
-        part = share.gather(1, own[:, :1])[:, 0] - 1.0 if ctx.among else -1.0
-        by_cosine = (share * (ctx.scale * slope)[:, None]).scatter_(1, own, 0.0)
-        return by_cosine, None, part * slope, None, None
+    logits = (scale * cosine).scatter_(1, own, -torch.inf)
+    if among:
+        logits.scatter_(1, own[:, :1], logit[:, None])
+    return log_sum(logits) - logit
 
 
 class NamedClasses(nn.Module):

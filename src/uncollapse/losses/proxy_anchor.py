@@ -4,10 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
-from uncollapse.losses.on_graph import mean_or_zero
+from uncollapse.losses.on_graph import log_one_plus, log_sum, log_sum_by, mean_or_zero
 from uncollapse.losses.proxies import ProxyLoss
-
-__all__ = ["ProxyAnchorLoss"]
 
 
 class ProxyAnchorLoss(ProxyLoss):
@@ -76,9 +74,9 @@ class ProxyAnchorLoss(ProxyLoss):
         number, own_column = torch.arange(cosine.shape[1], device=own.device), own[:, None]
         near = -self.alpha * (cosine.gather(1, own_column)[:, 0] - self.margin)
         far = (self.alpha * (cosine + self.margin)).scatter(1, own_column, -torch.inf)
-        near, with_samples = _log_one_plus_by_class(near, own, len(number))
-        far = _log_one_plus(far)
-        kept = with_samples.nonzero().flatten()
+        near = log_one_plus(log_sum_by(near, own, len(number)))
+        far = log_one_plus(log_sum(far.T))
+        kept = torch.unique(own)  # the proxies with samples
         pull = torch.cat([near.detach()[kept], torch.full_like(far, -torch.inf)])
         loss = torch.cat([near[kept], far])
         return Elements(loss.to(batch.rows.dtype), pull, torch.cat([number[kept], number]))
@@ -87,20 +85,3 @@ class ProxyAnchorLoss(ProxyLoss):
         """Mean over the proxies with samples, plus mean over all."""
         positive = elements.pull > -torch.inf
         return mean_or_zero(elements.loss[positive]) + mean_or_zero(elements.loss[~positive])
-
-
-def _log_one_plus(exponent: Tensor) -> Tensor:
-    """log(1 + Σ exp) of each column; -inf for what is not in it."""
-    if len(exponent) == 0:
-        return exponent.sum(0)
-    shift = exponent.detach().amax(0).clamp(min=0.0)
-    return ((exponent - shift).exp().sum(0) + (-shift).exp()).log() + shift
-
-
-def _log_one_plus_by_class(exponent: Tensor, own: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """log(1 + Σ exp) over the entries of each class, and which classes have one."""
-    shift = exponent.new_zeros(classes).scatter_reduce_(0, own, exponent.detach(), "amax")
-    start = (-shift).exp()
-    total = start.index_add(0, own, (exponent - shift[own]).exp())
-    some = torch.zeros_like(shift, dtype=torch.bool).index_fill_(0, own, True)
-    return total.log() + shift, some

@@ -4,9 +4,7 @@ import torch
 from torch import nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
-from uncollapse.losses.proxies import ProxyLoss, own_apart, softmax_loss
-
-__all__ = ["ProxyNCALoss"]
+from uncollapse.losses.proxies import ProxyLoss, softmax_loss
 
 
 class ProxyNCALoss(ProxyLoss):
@@ -69,11 +67,10 @@ class ProxyNCALoss(ProxyLoss):
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is its squared distance to its proxy."""
         compared = self.compared(batch, tuples)
-        own_columns = compared.columns
-        near, every = own_apart(compared.cosine.flatten(1), own_columns)
-        near = near.amax(1)
+        cosine, own_columns = compared.cosine.flatten(1), compared.columns
+        near = cosine.gather(1, own_columns).amax(1)
         # d² = w (1 - cos), so d²(x, p_y) + log Σ exp(-d²(x, p_z)) = log Σ exp(w cos_z) - w cos_y.
         weight, among = 2 * self.scale**2, not self.exclude_positive
-        loss = softmax_loss(every, own_columns, weight * near, weight, among=among)
+        loss = softmax_loss(cosine, own_columns, weight * near, weight, among=among)
         pull = weight * (1.0 - near.detach())
         return Elements(loss.to(batch.rows.dtype), pull, compared.anchor)

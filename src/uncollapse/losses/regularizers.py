@@ -2,26 +2,15 @@
 
 import math
 from abc import abstractmethod
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from uncollapse._base.check import InputError
-from uncollapse.losses.base import Batch, Count, Loss, Named, Number
-from uncollapse.losses.on_graph import graph_rows
+from uncollapse._base.check import InputError, Setting, check_int
+from uncollapse.losses.base import Batch, Loss, Named, Number
+from uncollapse.losses.on_graph import attached, graph_rows
 from uncollapse.mining.random import SeededModule
-
-__all__ = [
-    "CodingRateLoss",
-    "Regularizer",
-    "SIGRegLoss",
-    "VarianceCovarianceLoss",
-    "covariance_term",
-    "epps_pulley",
-    "rate_of",
-    "variance_term",
-]
 
 
 class Regularizer(Loss):
@@ -165,8 +154,8 @@ class SIGRegLoss(SeededModule, Regularizer):
     (25.73, True)
     """
 
-    slices = Count()
-    knots = Count(2)
+    slices = Setting(check_int)
+    knots = Setting(partial(check_int, low=2))
     reach = Number(1e-6)
 
     def __init__(
@@ -189,8 +178,9 @@ class SIGRegLoss(SeededModule, Regularizer):
         dim = rows.shape[1]
         seen = rows * math.sqrt(dim) if self.normalize else rows
         values = seen @ self._directions(dim, rows)
-        found: Tensor = _EppsPulley.apply(values, self.knots, self.reach)  # type: ignore[no-untyped-call]
-        return found.mean()
+        points = (self.knots, self.reach)
+        fused = _epps_pulley_slope(values, *points)
+        return attached(values, *fused, lambda x: epps_pulley(x, *points)).mean()
 
     def _directions(self, dim: int, like: Tensor) -> Tensor:
         """`[dim, slices]` unit columns; drawn on the host, so that every device has the same."""
@@ -209,38 +199,25 @@ def _quadrature(values: Tensor, knots: int, reach: float) -> tuple[Tensor, Tenso
     return t, normal, weight
 
 
-class _EppsPulley(torch.autograd.Function):
-    """`epps_pulley` and its gradient with one exponential for each value: the points are equal
+@torch.no_grad()
+def _epps_pulley_slope(values: Tensor, knots: int, reach: float) -> tuple[Tensor, Tensor]:
+    """`epps_pulley` and its derivative, with one exponential for each value: the points are equal
     steps, so the others are its powers. Memory is a few `[N, M]`, not one for each knot.
     """
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, knots: int, reach: float) -> Tensor:
-        t, normal, weight = _quadrature(values, knots, reach)
-        turn = torch.polar(torch.ones_like(values), values * (reach / (knots - 1)))
-        power, sums = torch.ones_like(turn), []
-        for _ in range(knots):
-            sums.append(power.mean(0))
-            power = power * turn
-        apart = torch.stack(sums) - normal[:, None]  # [knots, M]
-        # d/dx_n of N w |apart|² is -2 w t Im(conj(apart) exp(i t x_n)): a polynomial in `turn`.
-        factor = apart.conj() * (-2 * weight * t)[:, None]
-        slope = factor[-1].expand_as(turn)
-        for one in reversed(factor[:-1].unbind()):
-            slope = slope * turn + one
-        ctx.save_for_backward(values, slope.imag)
-        ctx.settings = knots, reach
-        return len(values) * (weight @ (apart.real.square() + apart.imag.square()))
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        values, slope = ctx.saved_tensors
-        if torch.is_grad_enabled() and (values.requires_grad or upstream.requires_grad):
-            with torch.enable_grad():  # its own derivative is wanted: by the plain formula
-                plain = epps_pulley(values, *ctx.settings)
-                (given,) = torch.autograd.grad(plain, values, upstream, create_graph=True)
-            return given, None, None
-        return slope * upstream, None, None
+    t, normal, weight = _quadrature(values, knots, reach)
+    turn = torch.polar(torch.ones_like(values), values * (reach / (knots - 1)))
+    power, sums = torch.ones_like(turn), []
+    for _ in range(knots):
+        sums.append(power.mean(0))
+        power = power * turn
+    apart = torch.stack(sums) - normal[:, None]  # [knots, M]
+    # d/dx_n of N w |apart|² is -2 w t Im(conj(apart) exp(i t x_n)): a polynomial in `turn`.
+    factors = apart.conj() * (-2 * weight * t)[:, None]
+    slope = factors[-1].expand_as(turn)
+    for factor in reversed(factors[:-1].unbind()):
+        slope = slope * turn + factor
+    value = len(values) * (weight @ (apart.real.square() + apart.imag.square()))
+    return value, slope.imag
 
 
 # VICReg's variance and covariance terms: Bardes et al. 2022; beside labels, Zhu et al. 2023.

@@ -1,14 +1,10 @@
 """Smooth-AP: Brown et al. 2020, average precision with sigmoids for the steps of a rank."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
-from uncollapse.losses.on_graph import cosines, pair_mask
-
-__all__ = ["SmoothAPLoss", "smooth_precision"]
+from uncollapse.losses.on_graph import attached, cosines, pair_mask
 
 _ELEMENTS = 1 << 17  # of a block: what a cache holds
 
@@ -78,65 +74,49 @@ class SmoothAPLoss(TupleLoss):
         pull = -cosine.detach().masked_fill(~positive, torch.inf)[kept].amin(1)
         if not batch.offset:
             positive[kept, kept] = True
-        ap: Tensor = _MeanPrecision.apply(cosine, positive, negative, self.temperature)  # type: ignore[no-untyped-call]
-        return Elements((1.0 - ap[kept]).to(batch.rows.dtype), pull, kept)
+        sets = (positive, negative, self.temperature)
+        ap = attached(cosine, *_blockwise(cosine, *sets), lambda x: mean_precision(x, *sets))
+        return Elements((1.0 - ap[kept, 0]).to(batch.rows.dtype), pull, kept)
 
 
 def mean_precision(
     similarity: Tensor, positive: Tensor, negative: Tensor, temperature: float
 ) -> Tensor:
-    """AP of each row, on the graph and in one go; 0 where there is no positive."""
-    query, place = positive.nonzero(as_tuple=True)
-    value = _precision(similarity[query], positive[query], negative[query], place, temperature)
+    """AP of each row, `[N, 1]`, on the graph and in one go; 0 where there is no positive."""
+    query, candidate = positive.nonzero(as_tuple=True)
+    rows = similarity[query]
+    value = _precision(rows, positive[query], negative[query], candidate, temperature)
     return _mean_by(query, value, positive)
 
 
 def _precision(
-    row: Tensor, positive: Tensor, negative: Tensor, place: Tensor, temperature: float
+    row: Tensor, positive: Tensor, negative: Tensor, candidate: Tensor, temperature: float
 ) -> Tensor:
-    """`smooth_precision` of one candidate of each row, at `place`."""
-    at = place[:, None]
+    """`smooth_precision` of one candidate of each row."""
+    at = candidate[:, None]
     near = positive.to(row.dtype).scatter_(1, at, 0.0)
     return smooth_precision(row - row.gather(1, at), near, near + negative, temperature)
 
 
 def _mean_by(query: Tensor, value: Tensor, positive: Tensor) -> Tensor:
     total = value.new_zeros(len(positive)).index_add(0, query, value)
-    return total / positive.sum(1).clamp(min=1)
+    return (total / positive.sum(1).clamp(min=1))[:, None]
 
 
-class _MeanPrecision(torch.autograd.Function):
-    """`mean_precision` and its gradient together, in blocks of the pairs of query and positive."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, similarity: Tensor, positive: Tensor, negative: Tensor, temperature: float
-    ) -> Tensor:
-        wanted = ctx.needs_input_grad[0]
-        slope = torch.zeros_like(similarity) if wanted else similarity
-        query, place = positive.nonzero(as_tuple=True)
-        size = max(1, _ELEMENTS // max(similarity.shape[1], 1))
-        values = [similarity.new_zeros(0)]
-        for start in range(0, len(query), size):
-            q, i = query[start : start + size], place[start : start + size]
-            rows = similarity[q]
-            with torch.set_grad_enabled(wanted):
-                rows.requires_grad_(wanted)
-                value = _precision(rows, positive[q], negative[q], i, temperature)
-                if wanted:
-                    slope.index_add_(0, q, torch.autograd.grad(value.sum(), rows)[0])
-            values.append(value.detach())
+def _blockwise(
+    similarity: Tensor, positive: Tensor, negative: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """`mean_precision` and its derivative by the similarities, in blocks of memory O(N²)."""
+    query, candidate = positive.nonzero(as_tuple=True)
+    size = max(1, _ELEMENTS // max(similarity.shape[1], 1))
+    known, wanted = similarity.detach(), similarity.requires_grad
+    slope, values = torch.zeros_like(known), [known.new_zeros(0)]
+    for start in range(0, len(query), size):
+        q, i = query[start : start + size], candidate[start : start + size]
+        rows = known[q].requires_grad_(wanted)
+        value = _precision(rows, positive[q], negative[q], i, temperature)
         if wanted:
-            slope.div_(positive.sum(1, keepdim=True).clamp(min=1))
-        ctx.save_for_backward(similarity, positive, negative, slope)
-        ctx.temperature = temperature
-        return _mean_by(query, torch.cat(values), positive)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
-        similarity, positive, negative, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted
-            again = mean_precision(similarity, positive, negative, ctx.temperature)
-            (by,) = torch.autograd.grad(again, similarity, upstream, create_graph=True)
-            return by, None, None, None
-        return slope * upstream[:, None], None, None, None
+            slope.index_add_(0, q, torch.autograd.grad(value.sum(), rows)[0])
+        values.append(value.detach())
+    slope.div_(positive.sum(1, keepdim=True).clamp(min=1))
+    return _mean_by(query, torch.cat(values), positive), slope

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
-from uncollapse.losses.proxies import ProxyLoss, own_apart, softmax_loss
-
-__all__ = ["SoftTripleLoss", "soft_assigned"]
+from uncollapse.losses.proxies import ProxyLoss, softmax_loss
 
 
 def soft_assigned(cosine: Tensor, gamma: float) -> Tensor:
@@ -92,8 +90,8 @@ class SoftTripleLoss(ProxyLoss):
         """One entry per sample; `pull` is minus its similarity S_y with its class."""
         compared = self.compared(batch, tuples)
         own_column = compared.own[:, None]
-        near, similarity = own_apart(soft_assigned(compared.cosine, self.gamma), own_column)
-        near = near[:, 0]
+        similarity = soft_assigned(compared.cosine, self.gamma)
+        near = similarity.gather(1, own_column)[:, 0]
         loss = softmax_loss(similarity, own_column, self.la * (near - self.margin), self.la)
         return Elements(loss.to(batch.rows.dtype), -near.detach(), compared.anchor)
 

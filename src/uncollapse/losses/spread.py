@@ -7,8 +7,6 @@ from torch.nn import functional
 from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
 
-__all__ = ["STAND_INS", "SpreadLoss"]
-
 STAND_INS = ("nearest", "self")
 
 

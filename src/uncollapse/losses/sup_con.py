@@ -8,8 +8,6 @@ from uncollapse.losses.classwise import NONE
 from uncollapse.losses.nt_xent import PairSoftmax
 from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
 
-__all__ = ["SupConLoss"]
-
 
 class SupConLoss(PairSoftmax):
     """-log softmax of an anchor's positives among all others, mean over positives, then anchors.
@@ -68,7 +66,7 @@ class SupConLoss(PairSoftmax):
     # The fast way: value and gradient together, off the graph.
 
     @staticmethod
-    def charge(near: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def charge(near: Tensor, far: Tensor, highest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Khosla et al. (2) of each row, and its derivatives."""
         real = near > NONE
         count = real.sum(1, keepdim=True)

@@ -19,18 +19,8 @@ from uncollapse.losses.base import (
     TupleLoss,
 )
 from uncollapse.losses.fast_triplets import triplet_value
-from uncollapse.losses.on_graph import (
-    HARDEST,
-    graph_rows,
-    hardest_negative_mean,
-    mean_or_zero,
-    over_mean,
-    pair_distances,
-    seen_by_miner,
-)
+from uncollapse.losses.on_graph import HARDEST, graph_rows, mean_or_zero, pair_distances, scale
 from uncollapse.mining.miner import Miner
-
-__all__ = ["TripletLoss", "triplet_loss"]
 
 _HARDEST = Miner("hard", "hard")
 
@@ -146,16 +136,12 @@ class TripletLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per triplet, listed; `pull` is d(a, p)."""
-        rows, reach = graph_rows(batch, self.normalize), batch.reach
-        divisor: Tensor | None = None
-        if self.scale_free == HARDEST:
-            divisor = hardest_negative_mean(batch, rows)
-            seen = batch.frame.seen_as(batch.frame.unit / divisor.detach())
-            batch = replace(batch, frame=seen)
-        elif self.scale_free:
-            # Over their mean distance rows reach about as far as 1, unless all coincide.
-            rows, reach = over_mean(batch, rows), float(not batch.frame.collapsed)
-            batch = seen_by_miner(batch)
+        rows = graph_rows(batch, self.normalize)
+        divisor = torch.ones_like(rows[0, 0])
+        if self.scale_free:  # the miner sees what the loss sees
+            divisor = scale(batch, rows, self.scale_free)
+            frame = batch.frame.seen_as(batch.frame.unit / divisor.detach())
+            batch = replace(batch, frame=frame)
         anchor, positive, negative = self.triplets(batch, tuples)
         ends = [positive, negative, negative] if self.swap else [positive, negative]
         starts = [anchor, anchor, positive][: len(ends)]
@@ -163,12 +149,11 @@ class TripletLoss(TupleLoss):
             rows,
             torch.cat(starts),
             torch.cat(ends),
-            reach=reach,
+            reach=batch.reach,
             kind=self.distance,
             offset=0 if self.swap else batch.offset,
         )
-        distance = distance if divisor is None else distance / divisor
-        near, *others = distance.view(len(ends), -1)
+        near, *others = (distance / divisor).view(len(ends), -1)
         far = torch.stack(others).amin(0)
         loss = triplet_loss(near, far, self.margin, soft=self.soft)
         return Elements(loss.to(batch.rows.dtype), near.detach(), anchor)

@@ -1,9 +1,8 @@
 """Blocks of anchors, and their nearest and farthest rows as float64 differences choose them.
 
-One pass over float32 products finds the winner and everything within the rounding error of it.
-Where that is more than the winner, those few are measured by differences of the given rows; where
-it is a crowd (a class within a millionth of its distance) the row is done again in float64, and
-only what is within the far smaller error there is measured. Ties go to the lowest index.
+One pass over float32 products finds the winner and whether another is within their rounding error.
+Such a row is done again in float64, and what is within the far smaller error there is measured by
+differences of the given rows. Ties go to the lowest index.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,9 +30,7 @@ _PRODUCTS = 1 << 20  # products held at a time: 4 MB of float32
 _PRODUCTS_ELSEWHERE = 1 << 25
 _SMALL_CLASS = 32  # up to here the distances inside a class are differences
 _DOUBT = 1e-9  # relative error of a squared distance by float64 products
-_CROWD = 16  # candidates of a doubtful row, on average, above which float64 products are cheaper
 _INF = float("inf")
-_LAST = (1 << 63) - 1
 
 
 def anchor_blocks(
@@ -204,10 +200,8 @@ class BlockDistances:
             return self._extreme_exact(allowed, farthest)
         values = self.own_products
         values = (-values if farthest else values).masked_fill(~allowed, _INF)
-        lowest = _lowest(values, self.error, None)
-        column = lowest.column
-        if len(lowest.doubtful_row) and not self.frame.collapsed:
-            rows = torch.unique_consecutive(lowest.doubtful_row)
+        column, _, rows = _lowest(values, self.error, None)
+        if len(rows) and not self.frame.collapsed:
             part = BlockDistances(self.block.take(rows), self.frame)
             column[rows] = part._extreme_exact(allowed[rows], farthest)
         return column
@@ -228,41 +222,14 @@ class BlockDistances:
         """
         error = self.error if rows is self.block.every else self.error[rows]
         bound = None if beyond is None else beyond[1][:, None] - 2 * error
-        lowest = _lowest(values, error, bound)
-        if self.frame.collapsed and beyond is not None:  # no distance exceeds another
-            return lowest.column, torch.zeros_like(lowest.exists)
-        if len(lowest.doubtful_row) and not self.frame.collapsed:
-            self._decide(lowest, rows, error, None if beyond is None else beyond[0], farthest)
-        return lowest.column, lowest.exists
-
-    def _decide(
-        self, lowest: _Lowest, rows: Tensor, error: Tensor, beyond: Tensor | None, farthest: bool
-    ) -> None:
-        """Measure what rounding left in doubt, and correct the answers in place."""
-        row, column = lowest.doubtful_row, lowest.doubtful_column
-        doubtful, run = torch.unique_consecutive(row, return_inverse=True)
-        above = None if beyond is None else self.squares(rows[doubtful], beyond[doubtful])
-        if len(row) <= _CROWD * len(doubtful):
-            exact = self.squares(rows[row], column)
-            if farthest:
-                exact = -exact
-            elif above is not None:
-                exact.masked_fill_(exact <= above[run], _INF)
-            least = exact.new_full((len(doubtful),), _INF).scatter_reduce_(0, run, exact, "amin")
-            first = torch.where(exact == least[run], column, _LAST)  # of equals
-            winner = torch.full_like(doubtful, _LAST).scatter_reduce_(0, run, first, "amin")
-            lowest.column[doubtful] = winner
-            # Everything else is farther than the winner's value and twice the error.
-            own = self.frame.norms[self.block.anchors[rows[doubtful]]]
-            sure = lowest.value[doubtful] + error[doubtful, 0] + (-own if farthest else own)
-            unsettled = least > sure
-            doubtful = doubtful[unsettled]
-            above = None if above is None else above[unsettled]
+        column, exists, doubtful = _lowest(values, error, bound)
+        if self.frame.collapsed:  # no distance exceeds another
+            return column, exists if beyond is None else torch.zeros_like(exists)
         step = max(1, _PRODUCTS // 2 // self.block.batch.candidates)
-        for start in range(0, len(doubtful), step):
-            some = doubtful[start : start + step]
-            limits = None if above is None else above[start : start + step, None]
-            lowest.column[some], lowest.exists[some] = self._settle(rows[some], limits, farthest)
+        for some in torch.split(doubtful, step) if len(doubtful) else ():
+            limit = None if beyond is None else self.squares(rows[some], beyond[0][some])[:, None]
+            column[some], exists[some] = self._settle(rows[some], limit, farthest)
+        return column, exists
 
     def _settle(self, rows: Tensor, above: Tensor | None, farthest: bool) -> tuple[Tensor, Tensor]:
         """The same search in float64, with differences where even that could mislead."""
@@ -321,41 +288,20 @@ class BlockDistances:
         return squares, squares * _DOUBT
 
 
-class _Lowest(NamedTuple):
-    """Each row's lowest value, and what rounding leaves in doubt.
-
-    `column` is where it is, `exists` whether there is one, `value` what it is. For the rows in
-    which another one could have won, `doubtful_row` and `doubtful_column` list all that could.
-    """
-
-    column: Tensor
-    exists: Tensor
-    value: Tensor
-    doubtful_row: Tensor
-    doubtful_column: Tensor
-
-
-def _lowest(values: Tensor, error: Tensor, bound: Tensor | None) -> _Lowest:
+def _lowest(values: Tensor, error: Tensor, bound: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The lowest of values that are off by up to `error`, above a bound that is off by twice that.
 
-    With a bound the values are overwritten.
+    Returns the column of each row's lowest, whether there is one, and the rows in which rounding
+    may have hidden another. With a bound the values are overwritten.
     """
     if bound is not None:  # subtracting and a threshold take a tenth of the time of a mask
         torch.threshold_(values.sub_(bound), 0.0, _INF)
     column = row_argmin(values)[:, None]
     best = values.gather(1, column)
-    limit = best + 2 * error
-    second = values.scatter_(1, column, _INF).amin(1, keepdim=True)  # decides most rows
+    second = values.scatter_(1, column, _INF).amin(1, keepdim=True)
     values.scatter_(1, column, best)
-    doubt = second <= limit
+    doubt = second <= best + 2 * error
     if bound is not None:
         doubt |= best <= 4 * error
     exists = best < _INF
-    doubt &= exists
-    rows = torch.arange(len(values), device=values.device)
-    if on_host(values):  # a device would have to wait for the number of rows
-        rows = rows[doubt.flatten()]
-    run, candidate = ((values[rows] <= limit[rows]) & doubt[rows]).nonzero(as_tuple=True)
-    if bound is not None:
-        best = best + bound
-    return _Lowest(column.flatten(), exists.flatten(), best.flatten(), rows[run], candidate)
+    return column.flatten(), exists.flatten(), (doubt & exists).flatten().nonzero().flatten()

@@ -4,8 +4,6 @@ Each rule says of an anchor and a negative whether the two may be of one class; 
 suspects is left out before a strategy chooses, so that the rules go with every strategy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Every random draw of mining: from the generator's own device, so that all devices agree."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

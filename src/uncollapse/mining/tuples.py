@@ -1,7 +1,5 @@
 """Triplets and pairs of row indices, and the tuples of pytorch-metric-learning they stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

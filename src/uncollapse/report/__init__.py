@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING
 
 from uncollapse._base.extras import lazy_names
 from uncollapse.report.diagnosis import Diagnosis, diagnose
+from uncollapse.report.neighbours import contact_sheet
 from uncollapse.report.page import Page
 
 if TYPE_CHECKING:
-    from uncollapse.report.diagnosis import diagnose_run
-    from uncollapse.report.neighbours import contact_sheet
-    from uncollapse.report.run_page import run_report, write_report
+    from uncollapse.report.run_page import diagnose_run, run_report, write_report
 
 __all__ = [
     "Diagnosis",
@@ -22,11 +21,4 @@ __all__ = [
 ]
 
 # Loaded when first used: what reads run folders takes a while that a file's diagnosis can spare.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "neighbours": "contact_sheet",
-        "diagnosis": "diagnose_run",
-        "run_page": "run_report write_report",
-    },
-)
+__getattr__ = lazy_names(__name__, {"run_page": "diagnose_run run_report write_report"})

@@ -9,33 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uncollapse._base.arrays import Array
-from uncollapse._base.table import percent
-from uncollapse.charts import Chart, Event, scatter
+from uncollapse._base.table import Cell, Table, percent
+from uncollapse.charts import Chart, scatter
 from uncollapse.health import Health
-from uncollapse.report.page import Cell, Page, Table, verdict_cell, verdict_text
-from uncollapse.report.projection import project
-from uncollapse.report.race_charts import race_chart, race_table
-from uncollapse.report.run_page import (
-    History,
-    Snapshot,
-    curve_charts,
-    event_table,
-    key_name,
-    numbered_events,
-    read_history,
-    take_snapshot,
-)
-from uncollapse.training import NotMeasuredError, Run
+from uncollapse.report import parts, run_page
+from uncollapse.report.page import Page
+from uncollapse.training.run import Run, start_scores
 
-__all__ = ["End", "Story", "make_demo_page"]
+__all__ = ["Story", "make_demo_page"]
 
 _MAPPED = 12  # classes on a map
-_COMMANDS = (
-    ("Is it collapsed?", "uncollapse diagnose embeddings.npz --html diagnosis.html"),
-    ("Will it collapse? Before training", "uncollapse forecast run.toml --race"),
-    ("Train, and be rescued", "uncollapse train run.toml --set guard.action=rescue"),
-)
 
 
 class End(NamedTuple):
@@ -57,39 +40,25 @@ class Story:
     runs: Mapping[str, Run]
 
     @cached_property
-    def split(self) -> str:
-        """The split that the figures are of."""
-        return self.score.partition("/")[0]
-
-    @cached_property
-    def looks(self) -> dict[str, Snapshot]:
+    def snapshots(self) -> dict[str, run_page.Snapshot]:
         """Each run's embeddings before and after training."""
-        found = {}
-        for name, run in self.runs.items():
-            look = take_snapshot(run, self.split)
-            if isinstance(look, str):
-                raise NotMeasuredError(run.path, f"measures of the split {self.split!r}")
-            found[name] = look
-        return found
+        split = self.score.partition("/")[0]
+        return {name: run_page.take_snapshot(run, split) for name, run in self.runs.items()}
 
     @cached_property
-    def histories(self) -> dict[str, History]:
+    def histories(self) -> dict[str, run_page.History]:
         """What each run logged."""
-        return {name: read_history(run) for name, run in self.runs.items()}
+        return {name: run_page.read_history(run) for name, run in self.runs.items()}
 
     @cached_property
     def ends(self) -> dict[str, End]:
         """How each run ended."""
-        key = self.score.partition("/")[2]
-        found = {}
+        ends = {}
         for name, run in self.runs.items():
-            measures, look = run.measures(), self.looks[name]
-            assert measures.after is not None  # there is a snapshot
-            before, after = (
-                one.splits[self.split].scores[key] for one in (measures.before, measures.after)
-            )
-            found[name] = End(before, after, self.histories[name].last("loss"), look.health)
-        return found
+            history, before = self.histories[name], start_scores(run)[self.score]
+            after = run.summary["metrics"][self.score]
+            ends[name] = End(before, after, history.last("loss"), self.snapshots[name].health)
+        return ends
 
 
 def make_demo_page(stories: Sequence[Story], seed: int) -> Page:
@@ -99,99 +68,66 @@ def make_demo_page(stories: Sequence[Story], seed: int) -> Page:
         "lead": f"uncollapse demo, seed {seed}: letters drawn by the package; every figure is of "
         "letters that were never trained on",
         "acts": [_act(story, f"act{i}") for i, story in enumerate(stories, 1)],
-        "commands": Table(
-            ["question", "command"],
-            [[question, Cell(command, style="code")] for question, command in _COMMANDS],
-        ),
     }
     return Page("demo.html.j2", content)
 
 
 def _act(story: Story, anchor: str) -> dict[str, Any]:
-    events = numbered_events(list(story.histories.values()))
+    wanted = ("loss", "diameter", story.score)
+    rows, verdicts = [], []
+    for name, (before, after, loss, health) in story.ends.items():
+        reason = health.reasons[0]
+        verdict = parts.verdict_text(health.verdict, health.reasons)
+        verdicts.append({"name": name, "reason": f"{reason[:1].upper()}{reason[1:]}."} | verdict)
+        rows.append(
+            [
+                name,
+                parts.verdict_cell(health.verdict),
+                *map(parts.share_cell, (before, after)),
+                None if loss is None else Cell(f"{loss:.4f}", loss),
+                health.diameter,
+                parts.share_cell(health.relative_diameter),
+            ]
+        )
+    head = ["run", "verdict", f"{run_page.key_name(story.score)}: untrained", "trained"]
+    head += ["last loss", "diameter", "diameter, of its start"]
+    drawn = {
+        name: run_page.History({k: one.curves[k] for k in wanted if k in one.curves}, one.events)
+        for name, one in story.histories.items()
+    }
     return {
         "anchor": anchor,
         "title": story.title,
         "text": story.text,
-        "told": [_told(name, end) for name, end in story.ends.items()],
-        "table": _table(story),
-        "curves": _curves(story, events),
-        "events": event_table(story.histories, events),
+        "verdicts": verdicts,
+        "table": Table(head, rows),
+        **run_page.curve_content(drawn),
         "races": [
-            {"chart": race_chart(race, f"Race at step {step}"), "table": race_table(race)}
+            race
             for history in story.histories.values()
-            for step, race in history.races
+            for race in run_page.race_content(history, str.capitalize)
         ],
         "maps": _maps(story),
     }
 
 
-def _told(name: str, end: End) -> dict[str, str]:
-    """One sentence on a run, with the verdict's look."""
-    text = verdict_text(end.health.verdict, end.health.reasons)
-    scores = (
-        f"R@1 on unseen letters {percent(end.before)} before training, {percent(end.after)} after."
-    )
-    reason = end.health.reasons[0]
-    return {
-        "name": name,
-        "glyph": text.glyph,
-        "tone": text.tone,
-        "headline": text.headline,
-        "text": f"{scores} {reason[:1].upper()}{reason[1:]}.",
-    }
-
-
-def _table(story: Story) -> Table:
-    rows = []
-    for name, end in story.ends.items():
-        health = end.health
-        size = health.relative_diameter
-        rows.append(
-            [
-                name,
-                verdict_cell(health.verdict),
-                Cell(percent(end.before), end.before),
-                Cell(percent(end.after), end.after),
-                None if end.loss is None else Cell(f"{end.loss:.4f}", end.loss),
-                health.diameter,
-                None if size is None else Cell(percent(size), size),
-            ]
-        )
-    name = key_name(story.score)
-    head = ["run", "verdict", f"{name}: untrained", "trained", "last loss", "diameter"]
-    return Table([*head, "diameter, of its start"], rows)
-
-
-def _curves(story: Story, events: Sequence[Sequence[Event]]) -> list[Chart]:
-    """Loss, diameter and R@1, one line per run."""
-    wanted = ("loss", "diameter", story.score)
-    kept = {
-        name: History({key: one.curves[key] for key in wanted if key in one.curves}, one.events)
-        for name, one in story.histories.items()
-    }
-    return curve_charts(kept, events)
-
-
 def _maps(story: Story) -> list[Chart]:
     """The untrained embedding, which the runs share, and each trained one: the same classes."""
-    first = next(iter(story.looks.values()))
-    names = first.finest
-    shown = np.isin(names, _first_names(names))
-    planes = {"untrained": first.before} | {n: look.after for n, look in story.looks.items()}
+    start = next(iter(story.snapshots.values()))
+    names, first = np.unique(start.labels, return_index=True)
+    mapped = np.isin(start.labels, names[np.argsort(first)[:_MAPPED]])
     ends = story.ends
-    notes = {name: f"R@1 {percent(end.after)}" for name, end in ends.items()}
-    notes["untrained"] = f"R@1 {percent(next(iter(ends.values())).before)}"
-    points = [name for name, end in ends.items() if end.health.verdict == "network-collapse"]
+    charts = {"untrained": (start.before, next(iter(ends.values())).before, "healthy")}
+    for name, end in ends.items():
+        charts[name] = story.snapshots[name].after, end.after, end.health.verdict
     return [
-        # Of a point there is nothing to name.
-        scatter(name, project(z[shown]), None if name in points else names[shown], note=notes[name])
-        for name, z in planes.items()
+        scatter(
+            name,
+            parts.project(z[mapped]),
+            # Of a point there is nothing to name.
+            None if verdict == "network-collapse" else start.labels[mapped],
+            note=f"R@1 {percent(recall)}",
+        )
+        for name, (z, recall, verdict) in charts.items()
         if np.isfinite(z.numpy()).all()
     ]
-
-
-def _first_names(names: Array) -> Array:
-    """The classes that rows begin with."""
-    _, first = np.unique(names, return_index=True)
-    return names[np.sort(first)[:_MAPPED]]

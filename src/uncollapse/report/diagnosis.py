@@ -4,83 +4,223 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import check_int
-from uncollapse._base.table import percent
+from uncollapse._base.table import Cell, Table, percent
+from uncollapse.charts import Chart, bars, scatter
 from uncollapse.health import Health, Reference, RunSettings, Thresholds, measure
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.verdict import cosine_text
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.metrics.collapse import spectrum
-from uncollapse.report.neighbours import Images, Neighbourhood, check_images, neighbourhood
+from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
-from uncollapse.report.projection import project
 
-if TYPE_CHECKING:
-    from uncollapse.training import Run
+__all__ = ["Diagnosis", "diagnose"]
 
-__all__ = [
-    "CONE_ROWS",
-    "MAX_ROWS",
-    "MULTIPLIER",
-    "ConeEffects",
-    "Diagnosis",
-    "Scores",
-    "Way",
-    "cone_effects",
-    "diagnose",
-    "diagnose_run",
-    "score",
-]
+MULTIPLIER = 10  # clusters per class for NMI+, as in EPS table 2
+MAX_ROWS = 30_000  # rows of 256 dimensions that one core scores in about a minute
+_COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 
 
-# Retrieval and clustering of an embedding: EPS §5.
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """The result; prints as a short text, `save` writes the page.
 
-MULTIPLIER = 10  # clusters a class for NMI+, as in EPS table 2
+    `health` holds every figure, `scores` retrieval and clustering by kind of labels and name, on
+    the `scored` ones of the rows. `compared_with` says what the reference is, where that is known,
+    `split` what the rows are of; `cone` what a cone does to searches by cosine, where the verdict
+    is that. The page draws its map by t-SNE if `tsne`.
+    """
+
+    title: str
+    health: Health
+    embeddings: Array
+    labels: Array | None
+    fine_labels: Array | None
+    names: Array | None
+    images: neighbours.Images | None
+    tsne: bool
+    scored: Array
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    cone: ConeEffects | None = None
+    compared_with: str = ""
+    split: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """One of `uncollapse.health.VERDICTS`, such as `healthy` or `class-collapse`."""
+        return self.health.verdict
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why, in plain words with the numbers."""
+        return self.health.reasons
+
+    @property
+    def scored_rows(self) -> str:
+        """How many rows the scores are of, in words."""
+        of = f" of {self.split}" * bool(self.split)
+        if len(self.scored) == self.health.n:
+            return f"all {self.health.n:,} rows{of}"
+        return f"{len(self.scored):,} of {self.health.n:,} rows{of}, the limit"
+
+    @property
+    def finite(self) -> bool:
+        """Whether there is something to draw."""
+        return math.isfinite(self.health.diameter)
+
+    def spread_rows(self, most: int) -> Array:
+        """At most so many rows, classes as even as they allow; without labels drawn from all."""
+        labels = self.fine_labels if self.labels is None else self.labels
+        ids = np.zeros(self.health.n, np.int64)
+        if labels is not None:
+            ids = np.unique(labels, return_inverse=True)[1]
+        return balanced_rows(ids, most, np.random.default_rng(0))
+
+    def page(self) -> Page:
+        """The page, to render or to save."""
+        return Page("diagnosis.html.j2", diagnosis_content(self))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page as one HTML file that needs no network."""
+        return self.page().save(path)
+
+    def __str__(self) -> str:
+        lines = [str(self.health)]
+        if self.compared_with:
+            lines.append(f"  reference: {self.compared_with}")
+        for kind, values in self.scores.items():
+            numbers = ", ".join(f"{name} {percent(value)}" for name, value in values.items())
+            lines.append(f"  by {kind}, on {self.scored_rows}: {numbers}")
+        if self.cone is not None:
+            lines += [f"  {line}" for line in str(self.cone).splitlines()]
+        return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """How well neighbours and clusters agree with one kind of labels; values by name."""
+def diagnose(
+    embeddings: ArrayLike,
+    labels: ArrayLike | None = None,
+    fine_labels: ArrayLike | None = None,
+    images: neighbours.Images | None = None,
+    *,
+    names: ArrayLike | None = None,
+    title: str = "Embedding diagnosis",
+    reference: Health | Reference | float | None = None,
+    before: ArrayLike | None = None,
+    thresholds: Thresholds | None = None,
+    tsne: bool = False,
+    max_rows: int = MAX_ROWS,
+    modes: bool = True,
+    cosine: bool = True,
+    settings: RunSettings | None = None,
+) -> Diagnosis:
+    """Measure embeddings of any origin, `[N, dim]`, and say whether and how they have collapsed.
 
-    kind: str
-    values: Mapping[str, float]
+    `labels` and `fine_labels` are integers or strings, one per row. `images` (arrays, tensors,
+    paths or Pillow images, one per row) are shown as nearest neighbours; `names` stand in where
+    there are none. `reference` is a healthy earlier state or its diameter: without it, whether the
+    scale is small cannot be decided (see `uncollapse.health`). `before`, the embeddings of the same
+    rows at the start, shows whether the modes inside classes have merged. Retrieval and clustering
+    use at most `max_rows`, which text and page state; the verdict looks at all rows. `modes=False`
+    leaves out the modes of each class, which take the most time; `cosine=False` says that rows are
+    compared by Euclidean distance alone. The advice is for the training's `settings`.
+
+    >>> import torch
+    >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    >>> diagnose(z, torch.arange(60) % 6).verdict, diagnose(torch.ones(9, 2)).reasons
+    ('healthy', ('all embeddings are equal',))
+    """
+    z = as_rows(embeddings, "embeddings").detach().cpu()
+    check_int("max_rows", max_rows, 8)
+    coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
+    # Where there are few classes or fine labels, modes are counted on more rows.
+    many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
+    health = measure(
+        z,
+        coarse,
+        thresholds,
+        reference,
+        fine_labels=fine,
+        before=before,
+        modes=modes and many,
+        cosine=cosine,
+    )
+    result = Diagnosis(
+        title,
+        replace(health, advice=advise(health, settings or RunSettings())),
+        z.double().numpy(),
+        coarse,
+        fine,
+        _labels(names, len(z), "names"),
+        None if images is None else neighbours.check_images(images, len(z)),
+        tsne,
+        np.zeros(0, np.int64),
+    )
+    return _scored(result, max_rows, modes=modes and not many)
 
 
-def score(embeddings: Array, labels: Array, kind: str, *, seed: int = 0) -> Scores:
-    """R@1, 2, 4, 8, MAP@R, NMI, and NMI+ with ten clusters a class where the rows allow it.
+def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
+    """The result with what is counted on at most so many rows: modes, scores, effects of a cone."""
+    rows, health = result.spread_rows(max_rows), result.health
+    z = result.embeddings[rows]
+    kinds = {"label": result.labels, "fine label": result.fine_labels}
+    labels = {kind: known[rows] for kind, known in kinds.items() if known is not None}
+    if modes and "label" in labels:
+        health = with_modes(health, z, labels["label"], labels.get("fine label"))
+    result = replace(result, health=health, scored=rows)
+    if not result.finite or health.n < 3:
+        return result
+    scores = {kind: score(z, some) for kind, some in labels.items() if len(np.unique(some)) > 1}
+    if health.verdict != "cone":
+        return replace(result, scores=scores)
+    few = result.spread_rows(CONE_ROWS)
+    some = None if result.labels is None else result.labels[few]
+    effects = cone_effects(result.embeddings[few], some, of=health.n)
+    return replace(result, scores=scores, cone=effects)
+
+
+def score(embeddings: Array, labels: Array) -> dict[str, float]:
+    """R@1, 2, 4, 8, MAP@R, NMI, and NMI+ with ten clusters per class where the rows allow it.
 
     >>> rows = np.array([[0.0], [0.1], [9.0], [9.2]])
-    >>> score(rows, np.array([0, 0, 1, 1]), "label").values["R@1"]
+    >>> score(rows, np.array([0, 0, 1, 1]))["R@1"]
     1.0
     """
-    found = retrieval(embeddings, labels, ks=(1, 2, 4, 8), progress=False)
-    values = {f"R@{k}": v for k, v in found.recall.items()} | {"MAP@R": found.map_at_r}
+    ranked = retrieval(embeddings, labels, ks=(1, 2, 4, 8), progress=False)
+    values = {f"R@{k}": v for k, v in ranked.recall.items()} | {"MAP@R": ranked.map_at_r}
     classes = len(np.unique(labels))
     for name, times in (("NMI", 1), ("NMI+", MULTIPLIER)):
         if 1 < classes * times <= len(embeddings) // 2:
-            result = clustering(embeddings, labels, multiplier=times, seed=seed)
+            result = clustering(embeddings, labels, multiplier=times)
             values[name] = float(result.nmi)
-    return Scores(kind, values)
+    return values
+
+
+def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
+    if labels is None:
+        return None
+    ids, classes = class_ids(labels, n, name)
+    by_row: Array = classes[ids]
+    return by_row
 
 
 # What a cone does to searches by cosine, and what centring or whitening would give: measured.
 
 CONE_ROWS = 2048  # of more rows, so many are looked at
-_COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 _SHRINK = 0.1  # whitening: axes are divided by the root of their variance and so much of the mean's
 _SPACING = float(np.finfo(np.float16).epsneg)  # of float16 just below 1
 
 
 @dataclass(frozen=True)
-class Way:
+class CosineFigures:
     """Rows as they are, centred, or whitened (only of more rows than dimensions).
 
     `float16` and `int8` are the shares of rows that get another nearest neighbour, by cosine, when
@@ -100,7 +240,7 @@ class ConeEffects:
 
     low: float
     high: float
-    ways: tuple[Way, ...]
+    treatments: tuple[CosineFigures, ...]
     rows: int
     of: int
 
@@ -115,8 +255,8 @@ class ConeEffects:
         )
 
     def __str__(self) -> str:
-        now, centred = self.ways[:2]
-        found = [
+        now, centred = self.treatments[:2]
+        lines = [
             self.lead,
             f"float16 (steps of {_SPACING:.2g}): {percent(now.float16)} of nearest neighbours "
             f"change; centred, {percent(centred.float16)}",
@@ -124,64 +264,58 @@ class ConeEffects:
             f"centred, {percent(centred.int8)}",
         ]
         if now.recall is not None:
-            scores = (f"{percent(way.recall)} {way.name}" for way in self.ways)
-            found.append(f"R@1 by label: {', '.join(scores)}")
-        return "\n".join(found)
+            scores = (f"{percent(one.recall)} {one.name}" for one in self.treatments)
+            lines.append(f"R@1 by label: {', '.join(scores)}")
+        return "\n".join(lines)
 
 
 def cone_effects(z: Array, labels: Array | None = None, *, of: int | None = None) -> ConeEffects:
     """Measure rows `[N, dim]`, at least three, with or without labels; `of` is how many there are.
 
     >>> rng = np.random.default_rng(0)
-    >>> found = cone_effects(rng.normal(size=(200, 32)) + 30)
-    >>> found.ways[0].float16 > 0.3 > 0.02 > found.ways[1].float16
+    >>> effects = cone_effects(rng.normal(size=(200, 32)) + 30)
+    >>> effects.treatments[0].float16 > 0.3 > 0.02 > effects.treatments[1].float16
     True
     """
     z = z / (np.abs(z).max() or 1.0)
     centred = z - z.mean(axis=0)
     white = _whitened(centred)
-    ways = {"as they are": z, "centred": centred} | ({} if white is None else {"whitened": white})
-    found = [_way(name, rows, labels) for name, rows in ways.items()]
-    low, high = np.quantile(found[0][1], (0.1, 0.9)).tolist()
-    several = tuple(way for way, _ in found)
-    return ConeEffects(low, high, several, len(z), len(z) if of is None else of)
+    treated = {"as they are": z, "centred": centred}
+    treated |= {} if white is None else {"whitened": white}
+    figures = tuple(_cosine_figures(name, rows, labels) for name, rows in treated.items())
+    unit = _unit(z)
+    pairs = (unit @ unit.T)[np.triu_indices(len(z), 1)]
+    low, high = np.quantile(pairs, (0.1, 0.9)).tolist()
+    return ConeEffects(low, high, figures, len(z), len(z) if of is None else of)
 
 
-def _way(name: str, z: Array, labels: Array | None) -> tuple[Way, Array]:
-    """What is measured of the rows, and their cosines, each pair once."""
+def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
     unit = _unit(z)
     cosines = unit @ unit.T
-    pairs: Array = cosines[np.triu_indices(len(unit), 1)]
+    mean = float(cosines[np.triu_indices(len(unit), 1)].mean())
     nearest = _alone(cosines).argmax(axis=1)
     half = unit.astype(np.float16).astype(np.float64)
     halves = _alone((half @ half.T).astype(np.float16).astype(np.float64))
     whole = _unit(np.round(unit * (127 / (np.abs(unit).max() or 1.0))))
-    way = Way(
-        name,
-        float(pairs.mean()),
-        _changed(halves, nearest),
-        _changed(_alone(whole @ whole.T), nearest),
-        None if labels is None else _recall(cosines, labels),
+    wholes = _alone(whole @ whole.T)
+    # Of those that tie, one is found by luck.
+    float16, int8 = (
+        1 - float(_best(kept)[np.arange(len(z)), nearest].mean()) for kept in (halves, wholes)
     )
-    return way, pairs
+    recall = None
+    if labels is not None:
+        ids = np.unique(labels, return_inverse=True)[1]
+        several = np.bincount(ids)[ids] > 1  # R@1 is over rows whose class has another member
+        right = (_best(cosines) * (ids[:, None] == ids)).sum(axis=1)
+        recall = float(right[several].mean()) if several.any() else None
+    return CosineFigures(name, mean, float16, int8, recall)
 
 
-def _changed(cosines: Array, nearest: Array) -> float:
-    """Share of rows whose nearest is another one now; of those that tie, one is found by luck."""
+def _best(cosines: Array) -> Array:
+    """For each row its nearest one as 1, or those that tie, as shares of 1."""
     best = cosines >= cosines.max(axis=1, keepdims=True)
-    kept = best[np.arange(len(best)), nearest] / best.sum(axis=1)
-    return float(1 - kept.mean())
-
-
-def _recall(cosines: Array, labels: Array) -> float | None:
-    """R@1 over the rows whose class has another member; among those that tie, the share."""
-    ids = np.unique(labels, return_inverse=True)[1]
-    several = np.bincount(ids)[ids] > 1
-    if not several.any():
-        return None
-    best = cosines >= cosines.max(axis=1, keepdims=True)
-    right = (best & (ids[:, None] == ids)).sum(axis=1) / best.sum(axis=1)
-    return float(right[several].mean())
+    shares: Array = best / best.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _whitened(centred: Array) -> Array | None:
@@ -189,12 +323,12 @@ def _whitened(centred: Array) -> Array | None:
 
     None for fewer rows than dimensions: whitened, these would all be at one distance.
     """
-    found = spectrum(centred)
-    if found.axes is None:
+    principal = spectrum(centred)
+    if principal.axes is None:
         return None
-    variance = found.values**2 / len(centred)
+    variance = principal.values**2 / len(centred)
     scale = np.sqrt(variance + _SHRINK * variance.mean())
-    white: Array = centred @ (found.axes / np.where(scale > 0, scale, 1.0))
+    white: Array = centred @ (principal.axes / np.where(scale > 0, scale, 1.0))
     return white
 
 
@@ -210,232 +344,114 @@ def _alone(cosines: Array) -> Array:
     return cosines
 
 
-MAX_ROWS = 30_000  # rows of 256 dimensions that one core scores in about a minute
+# The page: verdict, distances, spectrum, map, classes, scores, neighbours, all figures.
+
+_AXES = 40  # bars of the spectrum
+_MAPPED = 2_000  # rows on the map
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
-    """What was found; prints as a short text, `save` writes the page.
-
-    `health` holds every figure, `scores` retrieval and clustering by each kind of labels (on
-    `scored` rows), `shares` the share of the variance on each axis, `plane` the map (by
-    t-SNE if `tsne`) and `plane_rows` the rows on it. `compared_with` says what the reference is,
-    where that is known, `split` what the rows are of; `cone` what a cone does to searches by
-    cosine, where the verdict is that.
-    """
-
-    title: str
-    health: Health
-    scores: tuple[Scores, ...]
-    scored: int
-    shares: Array
-    plane: Array
-    plane_rows: Array
-    tsne: bool
-    labels: Array | None
-    fine_labels: Array | None
-    names: Array | None
-    images: Images | None
-    neighbourhood: Neighbourhood | None
-    compared_with: str = ""
-    split: str = ""
-    cone: ConeEffects | None = None
-
-    @property
-    def verdict(self) -> str:
-        """One of `uncollapse.health.VERDICTS`, such as `healthy` or `class-collapse`."""
-        return self.health.verdict
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why, in plain words with the numbers."""
-        return self.health.reasons
-
-    @property
-    def scored_rows(self) -> str:
-        """How many rows the scores are of, in words."""
-        of = f" of {self.split}" * bool(self.split)
-        if self.scored == self.health.n:
-            return f"all {self.scored:,} rows{of}"
-        return f"{self.scored:,} of {self.health.n:,} rows{of}, the limit"
-
-    def page(self) -> Page:
-        """The page, to add to or to render."""
-        from uncollapse.report.diagnosis_page import make_diagnosis_page
-
-        return make_diagnosis_page(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the page as one HTML file that needs no network."""
-        return self.page().save(path)
-
-    def __str__(self) -> str:
-        lines = [str(self.health)]
-        if self.compared_with:
-            lines.append(f"  reference: {self.compared_with}")
-        for one in self.scores:
-            numbers = ", ".join(f"{name} {percent(value)}" for name, value in one.values.items())
-            lines.append(f"  by {one.kind}, on {self.scored_rows}: {numbers}")
-        if self.cone is not None:
-            lines += [f"  {line}" for line in str(self.cone).splitlines()]
-        return "\n".join(lines)
+def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
+    """What the template shows; `finite` is False where there is nothing to draw."""
+    health = result.health
+    classes = f", {len(health.classes):,} classes" if health.classes else ""
+    reference = f"; reference: {result.compared_with}" if result.compared_with else ""
+    content = {
+        "title": result.title,
+        "lead": f"{health.n:,} embeddings of {health.dim:,} dimensions{classes}{reference}",
+        "verdict": parts.verdict_content(health),
+        "finite": result.finite,
+    }
+    if not result.finite:
+        return content
+    figures = {"diameter": health.diameter} | parts.class_figures(health)
+    if result.scores:
+        kind, values = next(iter(result.scores.items()))
+        figures[f"R@1, by {kind}, on {result.scored_rows}"] = percent(values["R@1"])
+    return content | {
+        "figures": figures | {f"effective rank, of {health.room:,}": health.effective_rank},
+        "cone": None if result.cone is None else _cone_content(result.cone),
+        "distances": [parts.distance_chart(health), *_spectrum(result)],
+        "maps": _maps(result),
+        "classes": parts.class_table(health),
+        "scores": _score_table(result) if result.scores else None,
+        "multiplier": MULTIPLIER,
+        "scored": len(result.scored),
+        "total": health.n,
+        "neighbours": _neighbours(result),
+        "health": health,
+    }
 
 
-def diagnose(
-    embeddings: ArrayLike,
-    labels: ArrayLike | None = None,
-    fine_labels: ArrayLike | None = None,
-    images: Images | None = None,
-    *,
-    names: ArrayLike | None = None,
-    title: str = "Embedding diagnosis",
-    reference: Health | Reference | float | None = None,
-    before: ArrayLike | None = None,
-    thresholds: Thresholds | None = None,
-    tsne: bool = False,
-    max_rows: int = MAX_ROWS,
-    map_rows: int = 2_000,
-    seed: int = 0,
-    modes: bool = True,
-    cosine: bool = True,
-    settings: RunSettings | None = None,
-) -> Diagnosis:
-    """Measure embeddings of any origin, `[N, dim]`, and say whether and how they have collapsed.
+def _cone_content(cone: ConeEffects) -> dict[str, Any]:
+    """What the cone does, and what centring would give."""
+    labelled = cone.treatments[0].recall is not None
+    head = ["rows", "mean cosine", "float16", "int8", *["R@1, by cosine"] * labelled]
+    rows = [
+        [
+            one.name,
+            Cell(cosine_text(one.cosine), one.cosine),
+            *map(parts.share_cell, (one.float16, one.int8, *[one.recall] * labelled)),
+        ]
+        for one in cone.treatments
+    ]
+    return {"lead": cone.lead, "table": Table(head, rows)}
 
-    `labels` and `fine_labels` are integers or strings, one a row. `images` (arrays, tensors, paths
-    or Pillow images, one a row) are shown as nearest neighbours; `names` stand in where there are
-    none. `reference` is a healthy earlier state or its diameter: without it, whether the scale is
-    small cannot be decided (see `uncollapse.health`). `before`, the embeddings of the same rows at
-    the start, shows whether the modes inside classes have merged. Retrieval and clustering use all
-    rows up to `max_rows`, beyond that so many with classes as even as they allow; the map
-    `map_rows`. Text and page say how many beside the figures. The verdict looks at all rows.
-    `modes=False` leaves out the modes of each class, which take the most time. `cosine=False` says
-    that rows are compared by Euclidean distance alone (see `measure`). `settings` are those of the
-    training, where they are known: the advice is for them.
 
-    >>> import torch
-    >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-    >>> found = diagnose(z, torch.arange(60) % 6)
-    >>> found.verdict, found.scores[0].kind
-    ('healthy', 'label')
-    >>> diagnose(torch.ones(9, 2)).reasons
-    ('all embeddings are equal',)
-    """
-    z = as_rows(embeddings, "embeddings").detach().cpu()
-    check_int("max_rows", max_rows, 8)
-    check_int("map_rows", map_rows, 8)
-    coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
-    # Counted below, on more rows, where there are few classes or fine labels.
-    many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
-    counted = modes and many
-    health = measure(
-        z,
-        coarse,
-        thresholds,
-        reference,
-        fine_labels=fine,
-        before=before,
-        modes=counted,
-        seed=seed,
-        cosine=cosine,
+def _spectrum(result: Diagnosis) -> list[Chart]:
+    if result.health.n < 3:
+        return []
+    shares = spectrum(result.embeddings[result.scored]).shares.tolist()
+    more = f", first {_AXES} of {len(shares):,}" * (len(shares) > _AXES)
+    axes = result.health.axes
+    chart = bars(
+        "Spectrum",
+        shares[:_AXES],
+        x_label="principal axis",
+        note=f"share of the variance on each principal axis{more}",
+        split=(axes, f"99 % in {axes}"),
+        percent=True,
     )
-    health = replace(health, advice=advise(health, settings or RunSettings()))
-    finite = math.isfinite(health.diameter)
-    wide = z.double().numpy()
-    ids = _ids(coarse if coarse is not None else fine, len(z))
-    rows = balanced_rows(ids, max_rows, np.random.default_rng(seed))
-    on_map = balanced_rows(ids, map_rows, np.random.default_rng(seed))
-    if coarse is not None and modes and not many:
-        some = None if fine is None else fine[rows]
-        health = with_modes(health, wide[rows], coarse[rows], some, seed=seed)
-    kinds = {"label": coarse, "fine label": fine}
-    enough = finite and len(z) > 2
-    is_cone = enough and health.verdict == "cone"
-    return Diagnosis(
-        title=title,
-        health=health,
-        scores=tuple(
-            score(wide[rows], found[rows], kind, seed=seed)
-            for kind, found in kinds.items()
-            if found is not None and enough and len(np.unique(found)) > 1
-        ),
-        scored=len(rows),
-        shares=spectrum(wide[rows]).shares if enough else np.zeros(0),
-        plane=project(wide[on_map], tsne=tsne, seed=seed) if finite else np.zeros((0, 2)),
-        plane_rows=on_map,
-        tsne=tsne,
-        labels=coarse,
-        fine_labels=fine,
-        names=None if names is None else _labels(names, len(z), "names"),
-        images=None if images is None else check_images(images, len(z)),
-        neighbourhood=_neighbourhood(wide, coarse, fine, seed) if enough else None,
-        cone=_cone(wide, coarse, ids, seed) if is_cone else None,
-    )
+    return [chart]
 
 
-def _cone(z: Array, labels: Array | None, ids: Array, seed: int) -> ConeEffects:
-    rows = balanced_rows(ids, CONE_ROWS, np.random.default_rng(seed))
-    return cone_effects(z[rows], None if labels is None else labels[rows], of=len(z))
+def _maps(result: Diagnosis) -> list[Chart]:
+    rows = result.spread_rows(_MAPPED)
+    plane = parts.project(result.embeddings[rows], tsne=result.tsne)
+    note = parts.projection_name(result.health.dim, tsne=result.tsne)
+    if len(rows) < result.health.n:
+        note += f", {len(rows):,} of {result.health.n:,} rows"
+    kinds = {"By label": result.labels, "By fine label": result.fine_labels}
+    known: dict[str, Array | None] = {
+        title: labels[rows] for title, labels in kinds.items() if labels is not None
+    }
+    return [
+        scatter(title, plane, labels, note=note, rule=not result.tsne)
+        for title, labels in (known or {"All embeddings": None}).items()
+    ]
 
 
-def _neighbourhood(z: Array, coarse: Array | None, fine: Array | None, seed: int) -> Neighbourhood:
-    """Queries spread over the finest labels there are, judged by the coarse ones."""
-    found = neighbourhood(z, coarse if fine is None else fine, seed=seed)
-    return found if coarse is None else found.by(coarse)
+def _score_table(result: Diagnosis) -> Table:
+    names = list(dict.fromkeys(name for values in result.scores.values() for name in values))
+    used = Cell(result.scored_rows.replace(" rows", ""), len(result.scored))
+    rows = [
+        [kind, used, *(parts.share_cell(values.get(name)) for name in names)]
+        for kind, values in result.scores.items()
+    ]
+    return Table(["by", "rows", *names], rows)
 
 
-def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
-    if labels is None:
+def _neighbours(result: Diagnosis) -> dict[str, Any] | None:
+    coarse, fine, images, names = result.labels, result.fine_labels, result.images, result.names
+    if result.health.n < 3 or (images is None and names is None):
         return None
-    ids, classes = class_ids(labels, n, name)
-    found: Array = classes[ids]
-    return found
-
-
-def _ids(labels: Array | None, n: int) -> Array:
-    """Class numbers; without labels one class, so that rows are drawn evenly from all."""
-    return np.zeros(n, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
-
-
-# The diagnosis of a run from its folder: its rows after training beside those before.
-
-
-def diagnose_run(
-    run: Run | str | Path,
-    *,
-    reference: float | None = None,
-    tsne: bool = False,
-    max_rows: int = MAX_ROWS,
-) -> Diagnosis:
-    """Diagnose the rows that a run was measured on, with the untrained network as the reference.
-
-    Everything is read from the folder; neither dataset nor network is needed. The verdict is that
-    of `train` and `report`. `reference` is a diameter to compare with instead. Raises
-    `NotMeasuredError` where the run has not ended or was not measured, `DamagedFileError` for files
-    that are not as the run left them.
-    """
-    from uncollapse.training import NotMeasuredError, Run
-    from uncollapse.training.measures import name_labels
-
-    found = run if isinstance(run, Run) else Run.open(run)
-    measures = found.measures()
-    if measures.after is None:
-        raise NotMeasuredError(found.path, "measures after training: it has not ended")
-    split = measures.split
-    rows, facts = found.rows("after", split), measures.splits[split]
-    before = Reference.of(measures.before.splits[split].health)
-    fine = None if rows.fine_labels is None else name_labels(rows.fine_labels, facts.fine_names)
-    result = diagnose(
-        rows.embeddings,
-        name_labels(rows.labels, facts.class_names),
-        fine,
-        title=found.path.resolve().name,
-        reference=before if reference is None else reference,
-        before=found.rows("before", split).embeddings if reference is None else None,
-        tsne=tsne,
-        max_rows=max_rows,
-        cosine=found.config.loss.normalizes,
-        settings=measures.settings,
-    )
-    start = measures.start(split) if reference is None else None
-    return replace(result, split=split, compared_with="" if start is None else str(start))
+    # Queries are spread over the finest labels there are, and judged by the coarse ones.
+    near = neighbours.neighbourhood(result.embeddings, coarse if fine is None else fine)
+    near = near if coarse is None else near.by(coarse)
+    sheets, lists = [], []
+    if images is not None:
+        judged = {"label": near} | ({} if fine is None else {"fine label": near.by(fine)})
+        draw = neighbours.sheet_picture
+        sheets = [draw(one, images, kind=kind) for kind, one in judged.items()]
+    elif names is not None:
+        lists = [neighbours.word_lists(near, names, coarse, fine)]
+    return {"judged": near.right is not None, "sheets": sheets, "lists": lists}

@@ -20,20 +20,7 @@ from uncollapse._base.files import written_aside
 from uncollapse.health.figures import balanced_rows
 from uncollapse.metrics.nearest_rows import nearest
 
-__all__ = [
-    "Images",
-    "Neighbourhood",
-    "check_images",
-    "contact_sheet",
-    "data_uri",
-    "neighbourhood",
-    "picture_of",
-    "save_png",
-    "sheet_picture",
-    "short_line",
-    "thumbnail",
-    "word_lists",
-]
+__all__ = ["contact_sheet", "save_png"]
 
 
 # Samples as pictures: arrays and tensors of any usual layout, image files, Pillow images.
@@ -78,11 +65,12 @@ def thumbnail(picture: Image.Image, side: int) -> Image.Image:
     return square
 
 
-def data_uri(picture: Image.Image) -> str:
-    """The picture as PNG inside an address, so that a page needs no other file."""
+def embedded(picture: Image.Image) -> dict[str, object]:
+    """Source, width and height of a picture inside a page, which then needs no other file."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    source = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return {"source": source, "width": picture.width, "height": picture.height}
 
 
 def check_images(images: Images, n: int) -> Images:
@@ -105,16 +93,14 @@ def _bytes(array: Array) -> Array:
 # Queries and their nearest neighbours as one picture, right and wrong marked: EPS Fig. 4.
 
 # Frames differ by colour, by their line (whole or broken) and by the mark in the corner.
-_RIGHT, _WRONG, _PLAIN = "#11834f", "#c0261c", "#8a93a3"
-_FRAME, _GAP, _AFTER_QUERY, _BADGE = 3, 6, 14, 20
+_RIGHT, _WRONG, _PLAIN, _CLEAR = "#11834f", "#c0261c", "#8a93a3", (0, 0, 0, 0)
+_CELL, _FRAME, _GAP, _AFTER_QUERY, _BADGE = 72, 3, 6, 14, 20
 
 
 def contact_sheet(
     queries: Images,
     neighbours: Sequence[Images],
     right: Sequence[Sequence[bool | None]] | None = None,
-    *,
-    cell: int = 72,
 ) -> Image.Image:
     """One row per query: the query first, then its neighbours, nearest first.
 
@@ -126,26 +112,48 @@ def contact_sheet(
     >>> contact_sheet([grey], [[grey, grey]], [[True, False]]).size
     (260, 84)
     """
+    lengths = [len(row) for row in neighbours]
     if right is None:
-        right = [[None] * len(row) for row in neighbours]
-    if not len(queries) == len(neighbours) == len(right) or not len(queries):
-        given = f"{len(queries)} queries, {len(neighbours)} rows, {len(right)} rows of marks"
-        raise InputError("queries", given, "as many queries as rows of neighbours and of marks")
-    most = max(len(row) for row in neighbours)
-    step = cell + 2 * _FRAME + _GAP
-    size = (step * (most + 1) - _GAP + _AFTER_QUERY * bool(most), step * len(queries))
-    sheet = Image.new("RGBA", size, (0, 0, 0, 0))
-    draw = ImageDraw.Draw(sheet)
-    for i, (query, row, marks) in enumerate(zip(queries, neighbours, right, strict=True)):
-        if len(row) != len(marks):
-            raise InputError(
-                "right", f"{len(marks)} marks in row {i}", f"{len(row)}, one per neighbour"
-            )
+        right = [[None] * length for length in lengths]
+    marks = [len(row) for row in right]
+    if not lengths or len(queries) != len(lengths) or marks != lengths:
+        given = f"{len(queries)} queries, rows of {lengths} neighbours and {marks} marks"
+        allowed = "a row of neighbours for each query, and a mark for each neighbour"
+        raise InputError("queries", given, allowed)
+    step = _CELL + 2 * _FRAME + _GAP
+    width = step * (max(lengths) + 1) - _GAP + _AFTER_QUERY * bool(max(lengths))
+    sheet = Image.new("RGBA", (width, step * len(queries)), _CLEAR)
+    for i, (query, row, signs) in enumerate(zip(queries, neighbours, right, strict=True)):
         top = i * step + _GAP // 2
-        _place(sheet, draw, query, (0, top), cell, None)
-        for j, (neighbour, mark) in enumerate(zip(row, marks, strict=True), 1):
-            _place(sheet, draw, neighbour, (j * step + _AFTER_QUERY, top), cell, mark)
+        sheet.paste(_framed(query, None), (0, top))
+        for j, (neighbour, mark) in enumerate(zip(row, signs, strict=True), 1):
+            sheet.paste(_framed(neighbour, mark), (j * step + _AFTER_QUERY, top))
     return sheet
+
+
+def _framed(sample: object, mark: bool | None) -> Image.Image:
+    side = _CELL + 2 * _FRAME
+    tile = Image.new("RGBA", (side, side), _CLEAR)
+    draw = ImageDraw.Draw(tile)
+    tile.paste(thumbnail(picture_of(sample), _CELL), (_FRAME, _FRAME))
+    if mark is None:
+        draw.rectangle((2, 2, side - 3, side - 3), outline=_PLAIN, width=1)
+        return tile
+    colour = _RIGHT if mark else _WRONG
+    draw.rectangle((0, 0, side - 1, side - 1), outline=colour, width=_FRAME)
+    if not mark:  # a broken line: gaps cut out of the frame
+        for start in range(6, side - 6, 12):
+            for edge in (0, side - _FRAME):
+                draw.rectangle((start, edge, start + 4, edge + _FRAME - 1), fill=_CLEAR)
+                draw.rectangle((edge, start, edge + _FRAME - 1, start + 4), fill=_CLEAR)
+    at = side - _BADGE
+    draw.rectangle((at, at, side - 1, side - 1), fill=colour)
+    strokes = [[(at + 5, at + 5), (at + 14, at + 14)], [(at + 14, at + 5), (at + 5, at + 14)]]
+    if mark:  # a tick, no cross
+        strokes = [[(at + 4, at + 10), (at + 8, at + 14), (at + 15, at + 5)]]
+    for stroke in strokes:
+        draw.line(stroke, fill="white", width=3, joint="curve")
+    return tile
 
 
 def save_png(sheet: Image.Image, path: str | Path) -> Path:
@@ -154,45 +162,6 @@ def save_png(sheet: Image.Image, path: str | Path) -> Path:
     with written_aside(target) as aside:
         sheet.save(aside, "PNG")
     return target
-
-
-def _place(
-    sheet: Image.Image,
-    draw: ImageDraw.ImageDraw,
-    sample: object,
-    at: tuple[int, int],
-    cell: int,
-    mark: bool | None,
-) -> None:
-    x, y = at
-    side = cell + 2 * _FRAME
-    sheet.paste(thumbnail(picture_of(sample), cell), (x + _FRAME, y + _FRAME))
-    if mark is None:
-        draw.rectangle((x + 2, y + 2, x + side - 3, y + side - 3), outline=_PLAIN, width=1)
-        return
-    colour = _RIGHT if mark else _WRONG
-    draw.rectangle((x, y, x + side - 1, y + side - 1), outline=colour, width=_FRAME)
-    if not mark:  # broken line: gaps cut out of the frame
-        for start in range(6, side - 6, 12):
-            for gap in (
-                (x + start, y, x + start + 4, y + _FRAME - 1),
-                (x + start, y + side - _FRAME, x + start + 4, y + side - 1),
-                (x, y + start, x + _FRAME - 1, y + start + 4),
-                (x + side - _FRAME, y + start, x + side - 1, y + start + 4),
-            ):
-                draw.rectangle(gap, fill=(0, 0, 0, 0))
-    _badge(draw, (x + side - _BADGE, y + side - _BADGE), colour, tick=mark)
-
-
-def _badge(draw: ImageDraw.ImageDraw, at: tuple[int, int], colour: str, *, tick: bool) -> None:
-    x, y = at
-    draw.rectangle((x, y, x + _BADGE - 1, y + _BADGE - 1), fill=colour)
-    if tick:
-        corners = [(x + 4, y + 10), (x + 8, y + 14), (x + 15, y + 5)]
-        draw.line(corners, fill="white", width=3, joint="curve")
-    else:
-        draw.line((x + 5, y + 5, x + 14, y + 14), fill="white", width=3)
-        draw.line((x + 14, y + 5, x + 5, y + 14), fill="white", width=3)
 
 
 _LONGEST = 240  # characters of a text on a page
@@ -227,8 +196,8 @@ def neighbourhood(
 ) -> Neighbourhood:
     """Queries drawn at random, every class alike, each with the k rows nearest to it.
 
-    >>> found = neighbourhood([[0.0], [1.0], [5.0], [6.5]], np.array([0, 0, 1, 1]), k=1)
-    >>> found.rows.tolist(), found.right.tolist()
+    >>> near = neighbourhood([[0.0], [1.0], [5.0], [6.5]], np.array([0, 0, 1, 1]), k=1)
+    >>> near.rows.tolist(), near.right.tolist()
     ([[1], [0], [3], [2]], [[True], [True], [True], [True]])
     """
     z = points(embeddings, "embeddings", min_rows=2).detach().cpu()
@@ -238,12 +207,13 @@ def neighbourhood(
     chosen = balanced_rows(ids, queries, np.random.default_rng(seed))
     chosen = chosen[np.argsort(ids[chosen], kind="stable")]
     at = torch.from_numpy(chosen)
-    found = Neighbourhood(chosen, nearest(z[at], z, min(k, len(z) - 1), exclude=at).rows.numpy())
-    return found if labels is None else found.by(labels)
+    rows = nearest(z[at], z, min(k, len(z) - 1), exclude=at).rows.numpy()
+    neighbours = Neighbourhood(chosen, rows)
+    return neighbours if labels is None else neighbours.by(labels)
 
 
 def sheet_picture(
-    found: Neighbourhood,
+    near: Neighbourhood,
     images: Images | Mapping[int, Any],
     *,
     kind: str = "label",
@@ -251,23 +221,17 @@ def sheet_picture(
 ) -> dict[str, object]:
     """A contact sheet for a page: the query in the first column, ✓ right and ✗ wrong."""
     sheet = contact_sheet(
-        [images[int(q)] for q in found.queries],
-        [[images[int(r)] for r in row] for row in found.rows],
-        None if found.right is None else found.right.tolist(),
+        [images[int(q)] for q in near.queries],
+        [[images[int(r)] for r in row] for row in near.rows],
+        None if near.right is None else near.right.tolist(),
     )
-    words = found.words(kind)
-    return {
-        "source": data_uri(sheet),
-        "width": sheet.width,
-        "height": sheet.height,
-        "words": words,
-        "title": title or words,
-        "small": words if title else "",
-    }
+    words = near.words(kind)
+    captions = {"words": words, "title": title or words, "small": words if title else ""}
+    return embedded(sheet) | captions
 
 
 def word_lists(
-    found: Neighbourhood,
+    near: Neighbourhood,
     words: Array | Mapping[int, str],
     *labels: Array | None,
     kind: str = "label",
@@ -279,20 +243,16 @@ def word_lists(
     """
     known = [one for one in labels if one is not None]
 
-    def shown(row: int, right: bool | None) -> dict[str, str]:
-        return {
-            "text": short_line(str(words[row])),
-            "label": " / ".join(str(one[row]) for one in known),
-            "glyph": {None: "", True: "✓", False: "✗"}[right],
-            "tone": {None: "", True: "good", False: "bad"}[right],
-        }
+    def entry(row: int, right: bool | None = None) -> dict[str, object]:
+        label = " / ".join(str(one[row]) for one in known)
+        return {"text": short_line(str(words[row])), "label": label, "right": right}
 
     asked = []
-    for q, row in enumerate(found.rows.tolist()):
-        marks = [None] * len(row) if found.right is None else found.right[q].tolist()
-        near = [shown(r, mark) for r, mark in zip(row, marks, strict=True)]
-        asked.append(shown(int(found.queries[q]), None) | {"near": near})
-    return {"title": title, "words": found.words(kind), "asked": asked}
+    for q, row in enumerate(near.rows.tolist()):
+        marks = [None] * len(row) if near.right is None else near.right[q].tolist()
+        entries = [entry(r, mark) for r, mark in zip(row, marks, strict=True)]
+        asked.append(entry(int(near.queries[q])) | {"near": entries})
+    return {"title": title, "words": near.words(kind), "asked": asked}
 
 
 def short_line(text: str) -> str:

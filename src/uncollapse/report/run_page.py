@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,168 +14,241 @@ from torch import Tensor
 from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
-from uncollapse._base.table import percent
+from uncollapse._base.table import Cell, Table, percent, shown
 from uncollapse.charts import Chart, Event, Series, curves, scatter
-from uncollapse.health import Health
-from uncollapse.health.race import Race
-from uncollapse.report.diagnosis_page import (
-    class_figures,
-    class_table,
-    distance_chart,
-    verdict_content,
-)
+from uncollapse.health import Health, Race, Reference
+from uncollapse.report import parts
+from uncollapse.report.diagnosis import MAX_ROWS, Diagnosis, diagnose
 from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
-from uncollapse.report.page import (
-    Cell,
-    Page,
-    Table,
-    shown,
-    verdict_cell,
-    verdict_text,
-)
-from uncollapse.report.projection import project, projection_name
-from uncollapse.report.race_charts import race_chart, race_table
-from uncollapse.training import Config, NotMeasuredError, Run
-from uncollapse.training.measures import Samples, SplitFacts, SplitRows, name_labels
+from uncollapse.report.page import Page
+from uncollapse.training import Config, Measures, NotMeasuredError, Run
+from uncollapse.training.measures import Moment, Samples, name_labels
 from uncollapse.training.run import ends_below, find_damage, start_scores
 
-__all__ = [
-    "Curve",
-    "History",
-    "RunView",
-    "Snapshot",
-    "curve_charts",
-    "event_table",
-    "key_name",
-    "key_order",
-    "make_run_page",
-    "numbered_events",
-    "read_history",
-    "run_content",
-    "run_figures",
-    "run_report",
-    "take_snapshot",
-    "view_runs",
-    "write_report",
-]
+__all__ = ["diagnose_run", "run_report", "write_report"]
+
+
+def run_report(
+    runs: Sequence[Run | str | Path],
+    path: str | Path,
+    *,
+    warn: Callable[[str], None] | None = None,
+) -> Path:
+    """Write one page about the runs: verdicts, curves, config, maps before and after, pictures.
+
+    Everything is read from the run directories; neither dataset nor network is needed. Verdicts,
+    maps and pictures are of each run's first evaluation split as it was measured; where it was not,
+    a sentence says so. Files that are not as the run left them are named on the page, and `warn`
+    is called with each of these sentences.
+    """
+    views = view_runs(runs)
+    written = Page("run.html.j2", run_content(views)).save(path)
+    for text in (text for view in views for text in view.warnings):
+        if warn is not None:
+            warn(text)
+    return written
+
+
+def write_report(run: Run | str | Path, *, warn: Callable[[str], None] | None = None) -> Path:
+    """Write `report.html` into a run's own directory."""
+    folder = run.path if isinstance(run, Run) else Path(run)
+    return run_report([run], folder / "report.html", warn=warn)
+
+
+def diagnose_run(
+    run: Run | str | Path,
+    *,
+    reference: float | None = None,
+    tsne: bool = False,
+    max_rows: int = MAX_ROWS,
+) -> Diagnosis:
+    """Diagnose the rows that a run was measured on, with the untrained network as the reference.
+
+    Everything is read from the folder; neither dataset nor network is needed. The verdict is that
+    of `train` and `report`. `reference` is a diameter to compare with instead. Raises
+    `NotMeasuredError` where the run has not ended or was not measured, `DamagedFileError` for files
+    that are not as the run left them.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    measures, _ = _ended(run)
+    split = measures.split
+    rows, facts = run.rows("after", split), measures.splits[split]
+    before = Reference.of(measures.before.splits[split].health)
+    fine = None if rows.fine_labels is None else name_labels(rows.fine_labels, facts.fine_names)
+    result = diagnose(
+        rows.embeddings,
+        name_labels(rows.labels, facts.class_names),
+        fine,
+        title=run.path.resolve().name,
+        reference=before if reference is None else reference,
+        before=run.rows("before", split).embeddings if reference is None else None,
+        tsne=tsne,
+        max_rows=max_rows,
+        cosine=run.config.loss.normalizes,
+        settings=measures.settings,
+    )
+    start = measures.start(split) if reference is None else None
+    return replace(result, split=split, compared_with="" if start is None else str(start))
+
+
+def run_content(views: Sequence[RunView]) -> dict[str, Any]:
+    """What the template shows; `several` tells a page that compares runs from that of one."""
+    first, several = views[0], len(views) > 1
+    data = ", ".join(dict.fromkeys(view.config.data.name for view in views))
+    configs = {view.name: view.config for view in views}
+    made = [
+        [view.name, Cell(view.run.path, style="code"), view.config.seed, view.versions]
+        for view in views
+    ]
+    return {
+        "title": f"{len(views)} runs" if several else f"Run {first.name}",
+        "lead": data if several else f"{data}; {first.status}",
+        "several": several,
+        "warnings": [view.prefix + text for view in views for text in view.warnings],
+        "verdict": _verdicts(views) if several else _verdict(first),
+        "below": [view.prefix + text for view in views for text in view.ends_below],
+        "skipped": [
+            (view.titled(f"left out of {split}"), kinds)
+            for view in views
+            for split, kinds in view.summary.get("skipped", {}).items()
+        ],
+        **curve_content({view.name: view.history for view in views}),
+        "races": [race for view in views for race in race_content(view.history, view.titled)],
+        "maps": [_maps(view) for view in views],
+        "classes": [_classes(view, view.health) for view in views if view.health and view.finite],
+        "neighbours": _neighbours(views),
+        "config": config_differences(configs) if several else config_content(first.config),
+        "made": Table(["run", "directory", "seed", "versions"], made),
+    }
 
 
 # What a run logged: curves by name, verdicts over time, and the events on the way.
 
+
+@dataclass(frozen=True)
+class History:
+    """`curves` are (step, value) by key; `events` (step, text), with each change of the verdict.
+
+    `races` are those of strategies, with the step at which the guard ran them. `complaints` name
+    lines that could not be read.
+    """
+
+    curves: Mapping[str, Sequence[tuple[int, float]]]
+    events: Sequence[tuple[int, str]] = ()
+    verdict: str | None = None
+    races: Sequence[tuple[int, Race]] = ()
+    complaints: Sequence[str] = ()
+
+    def last(self, key: str) -> float | None:
+        """The last finite value of a key."""
+        values = [value for _, value in self.curves.get(key, ()) if math.isfinite(value)]
+        return values[-1] if values else None
+
+
+def read_history(run: Run) -> History:
+    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    events: list[tuple[int, str]] = []
+    races: list[tuple[int, Race]] = []
+    complaints: list[str] = []
+    verdict: str | None = None
+    for line in run.metrics(complaints):
+        step = line.get("step", 0)
+        if not isinstance(step, int):
+            complaints.append(str(DamagedFileError(run.metrics_file, f"a line of step {step!r}")))
+            continue
+        for key, value in line.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
+                curves.setdefault(key, []).append((step, float(value)))
+        if isinstance(line.get("event"), str):
+            events.append((step, line["event"]))
+        if "race" in line and (race := _race(line["race"])) is not None:
+            races.append((step, race))
+        elif "race" in line:
+            why = f"the race of step {step} cannot be read"
+            complaints.append(str(DamagedFileError(run.metrics_file, why)))
+        now = line.get("verdict")
+        if isinstance(now, str):
+            if now != verdict and (verdict is not None or now != "healthy"):
+                change = f"{verdict} → {now}" if verdict else now
+                events.append((step, f"verdict: {change}"))
+            verdict = now
+    return History(curves, events, verdict, races, complaints)
+
+
+def _race(value: object) -> Race | None:
+    """A race as it was logged; None for what is none."""
+    try:
+        race = Race.from_dict(value)  # type: ignore[arg-type]
+        shares = [score.recall for score in race.scores]
+        sizes = [race.rows, race.spent, *(score.steps for score in race.scores)]
+        known = all(
+            type(size) in (int, float) and 0 <= size <= most
+            for sizes_of, most in ((shares, 1.0), (sizes, 1e12))
+            for size in sizes_of
+        )
+        names = [score.strategy for score in race.scores]
+        return race if known and race.chosen in names and set(map(type, names)) == {str} else None
+    except (TypeError, KeyError, AttributeError):
+        return None
+
+
+# Curves of one or several runs as charts, with their events numbered and listed.
+
 # What is shown first; a key is placed by the first of these words found in it.
 _ORDER = (
-    "loss",
-    "relative_diameter",
-    "diameter",
-    "ratio",
-    "tightness",
-    "modes",
-    "recall@",
-    "map@r",
-    "mAP",
-    "mINP",
+    *("loss", "relative_diameter", "diameter", "ratio", "tightness", "modes"),
+    *("recall@", "map@r", "mAP", "mINP"),
+)
+_SHARES = (
+    *("recall@", "precision@", "map@r", "mAP", "mINP", "mrr", "nmi", "agreement", "within_share"),
+    *("accuracy", "fold_accuracy", "auc", "eer", "tar@"),
 )
 _NAMES = {
-    "loss": "Loss",
-    "diameter": "Diameter",
     "relative_diameter": "Diameter, of its start",
-    "class_diameter": "Class diameter",
     "lr": "Learning rate",
-    "effective_rank": "Effective rank",
-    "modes_per_class": "Modes per class",
     "tightness": "Class tightness",
     "within_share": "Variance inside classes",
     "hard_mined_loss": "Hard-mined loss",
     "map@r": "MAP@R",
     "mAP": "mAP",
     "mINP": "mINP",
-    "nmi": "NMI",
-    "nc1": "NC1",
-    "cdnv": "CDNV",
-    "auc": "AUC",
-    "eer": "EER",
     "fold_accuracy": "Accuracy over folds",
     "tar@": "TAR at FAR",
+    **{name: name.upper() for name in ("nmi", "nc1", "cdnv", "auc", "eer")},
 }
-
-_LARGEST = 1e12  # number of steps or rows
 _GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
+_FLAGS = 40  # events that are marked in the curves; the list holds all
 
 
-@dataclass
-class Curve:
-    """Values of one key over the steps."""
+def curve_content(histories: Mapping[str, History]) -> dict[str, Any]:
+    """`curves`, a list of charts, and `events`: what the numbers in them stand for.
 
-    steps: list[float] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-
-    def series(self, name: str) -> Series:
-        """The curve as a line of a chart."""
-        return Series(name, self.steps, self.values)
-
-
-@dataclass(frozen=True)
-class History:
-    """`events` are (step, text), with each change of the logged verdict among them.
-
-    `races` are those of strategies, with the step at which the guard ran them.
+    One run: a chart for each metric, its k's together. Several: a chart for each key.
     """
-
-    curves: dict[str, Curve]
-    events: Sequence[tuple[int, str]]
-    verdict: str | None = None
-    races: Sequence[tuple[int, Race]] = ()
-
-    def last(self, key: str) -> float | None:
-        """The last finite value of a key."""
-        found = self.curves.get(key)
-        values = [v for v in found.values if math.isfinite(v)] if found else []
-        return values[-1] if values else None
-
-
-def read_history(run: Run, complaints: list[str] | None = None) -> History:
-    """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events.
-
-    A damaged line or race raises `DamagedFileError`; with `complaints` it is left out, and said
-    there.
-    """
-    curves: dict[str, Curve] = {}
-    events: list[tuple[int, str]] = []
-    races: list[tuple[int, Race]] = []
-    verdict: str | None = None
-
-    def complain(why: str) -> None:
-        error = DamagedFileError(run.metrics_file, why)
-        if complaints is None:
-            raise error
-        complaints.append(str(error))
-
-    for line in run.metrics(complaints):
-        step = line.get("step", 0)
-        if not isinstance(step, int):
-            complain(f"a line of step {step!r}")
-            continue
-        for key, value in line.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
-                curve = curves.setdefault(key, Curve())
-                curve.steps.append(step)
-                curve.values.append(float(value))
-        if isinstance(line.get("event"), str):
-            events.append((step, line["event"]))
-        if "race" in line:
-            race = _race(line["race"])
-            if race is None:
-                complain(f"the race of step {step} cannot be read")
-            else:
-                races.append((step, race))
-        now = line.get("verdict")
-        if isinstance(now, str):
-            if now != verdict and (verdict is not None or now != "healthy"):
-                events.append(
-                    (step, f"verdict: {verdict} → {now}" if verdict else f"verdict: {now}")
-                )
-            verdict = now
-    return History(curves, events, verdict, races)
+    several = len(histories) > 1
+    rows: list[list[object]] = []
+    events = []
+    for name, history in histories.items():
+        for step, text in history.events:
+            events.append(Event(step, str(len(rows) + 1), text))
+            rows.append([events[-1].flag, *[name] * several, step, text])
+    charts = []
+    for stem, keys in _families(histories).items():
+        if several:  # of several k only the first: runs are what is compared
+            title, lines = key_name(keys[0]), [(name, keys[0], name) for name in histories]
+        else:
+            stem = stem.replace("recall@", "recall@k").replace("precision@", "precision@k")
+            title = key_name(keys[0] if len(keys) == 1 else stem)
+            (run,) = histories
+            lines = [(key_name(key).split(",")[0], key, run) for key in keys]
+        # A run without this key keeps its place, so that each has one colour on the page.
+        series = [_series(name, histories[run].curves.get(key, ())) for name, key, run in lines]
+        is_share = stem.rpartition("/")[2].startswith(_SHARES)
+        charts.append(curves(title, series, events=events[:_FLAGS], percent=is_share))
+    head = ["mark", *["run"] * several, "step", "what happened"]
+    table = Table(head, rows, title="Events marked in the curves", first=15)
+    return {"curves": charts, "events": table if rows else None}
 
 
 def key_name(key: str) -> str:
@@ -188,145 +261,47 @@ def key_name(key: str) -> str:
     """
     *groups, metric = key.split("/")
     name = metric.replace("recall@", "R@").replace("tar@", "TAR@").replace("_", " ")
-    name = _NAMES.get(metric, name)
-    name = name if "@" in name else name[:1].upper() + name[1:]
-    said = [_GROUPS.get(group, group) for group in reversed(groups)]
-    return ", ".join([name, *said])
+    name = _NAMES.get(metric, name if "@" in name else name[:1].upper() + name[1:])
+    return ", ".join([name, *(_GROUPS.get(group, group) for group in reversed(groups))])
 
 
-def key_order(key: str) -> tuple[int, str]:
-    """Where a key stands among the curves: what tells of collapse first.
-
-    >>> sorted(["test/recall@1", "lr", "diameter", "loss"], key=key_order)
-    ['loss', 'diameter', 'test/recall@1', 'lr']
-    """
+def _key_order(key: str) -> tuple[int, str]:
+    """Where a key stands among the curves: what tells of collapse first."""
     metric = key.rpartition("/")[2]
-    place = next((i for i, word in enumerate(_ORDER) if word in metric), len(_ORDER))
-    return place + (metric == "lr"), key
+    rank = next((i for i, word in enumerate(_ORDER) if word in metric), len(_ORDER))
+    return rank + (metric == "lr"), key
 
 
-def _race(value: object) -> Race | None:
-    """A race as it was logged; None for what is none."""
-    try:
-        race = Race.from_dict(value)  # type: ignore[arg-type]
-    except (TypeError, KeyError, AttributeError):
-        return None
-    numbers = [race.rows, race.spent, *(score.steps for score in race.scores)]
-    names = [race.chosen, *(score.strategy for score in race.scores)]
-    sound = (
-        all(isinstance(name, str) for name in names)
-        and all(_in(value, _LARGEST) for value in numbers)
-        and all(_in(score.recall, 1.0) for score in race.scores)
-        and race.chosen in names[1:]
-    )
-    return race if sound else None
-
-
-def _in(value: object, high: float) -> bool:
-    """Whether it is a number from 0 to `high`."""
-    return isinstance(value, int | float) and type(value) is not bool and 0 <= value <= high
-
-
-# Curves of one or several runs as charts, with their events numbered and listed.
-
-_SHARES = (
-    "recall@",
-    "precision@",
-    "map@r",
-    "mAP",
-    "mINP",
-    "nmi",
-    "agreement",
-    "within_share",
-    "mrr",
-    "accuracy",
-    "fold_accuracy",
-    "auc",
-    "eer",
-    "tar@",
-)
-_HIDDEN = ("verdict", "fold_standard_error")
-_FLAGS = 40  # events that are marked in the curves; the list holds all
-
-
-def numbered_events(histories: Sequence[History]) -> list[list[Event]]:
-    """The events of each run, numbered through all of them."""
-    number, found = 0, []
-    for history in histories:
-        events = []
-        for step, text in history.events:
-            number += 1
-            events.append(Event(step, str(number), text))
-        found.append(events)
-    return found
-
-
-def curve_charts(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> list[Chart]:
-    """One run: a chart for each metric, its k's together. Several: a chart for each key."""
-    marked = [event for part in events for event in part][:_FLAGS]
-    keys = sorted({key for one in named.values() for key in one.curves}, key=key_order)
-    keys = [
-        key
-        for key in keys
-        if key.rpartition("/")[2] not in _HIDDEN and not _constant_rate(key, named)
-    ]
-    charts = []
-    if len(named) == 1:
-        history = next(iter(named.values()))
-        for stem, members in _families(keys).items():
-            series = [history.curves[key].series(key_name(key).split(",")[0]) for key in members]
-            title = key_name(stem) if len(members) == 1 else _family_name(stem)
-            charts.append(curves(title, series, events=marked, percent=_is_share(stem)))
-    else:
-        for members in _families(keys).values():
-            key = members[0]  # of several k only the first: runs are what is compared
-            # A run without this key keeps its place, so that each has one colour on the page.
-            series = [one.curves.get(key, Curve()).series(name) for name, one in named.items()]
-            charts.append(curves(key_name(key), series, events=marked, percent=_is_share(key)))
-    return charts
-
-
-def event_table(named: Mapping[str, History], events: Sequence[Sequence[Event]]) -> Table | None:
-    """What the numbers in the curves stand for; None without events."""
-    several = len(named) > 1
-    rows = [
-        [event.flag, *[name] * several, int(event.x), event.text]
-        for name, part in zip(named, events, strict=True)
-        for event in part
-    ]
-    if not rows:
-        return None
-    head = ["mark", *["run"] * several, "step", "what happened"]
-    return Table(head, rows, title="Events marked in the curves", first=15)
-
-
-def _families(keys: Sequence[str]) -> dict[str, list[str]]:
+def _families(histories: Mapping[str, History]) -> dict[str, list[str]]:
     """Keys that differ only in their k, by what they share; each family in the order of k."""
-    found: dict[str, list[str]] = {}
-    for key in keys:
+    families: dict[str, list[str]] = {}
+    for key in sorted({key for one in histories.values() for key in one.curves}, key=_key_order):
+        rates = [{value for _, value in one.curves.get(key, ())} for one in histories.values()]
+        constant = key == "lr" and all(len(values) < 2 for values in rates)  # the config says it
+        if constant or key.endswith("/fold_standard_error"):
+            continue
         stem, at, k = key.rpartition("@")
         numbered = k.replace(".", "", 1).isdigit()  # of recall@10, tar@0.01
-        found.setdefault(stem + at if at and numbered else key, []).append(key)
-    for stem, members in found.items():
+        families.setdefault(stem + at if at and numbered else key, []).append(key)
+    for stem, keys in families.items():
         if stem.endswith("@"):
-            members.sort(key=lambda key: float(key.rpartition("@")[2]))
-    return found
+            keys.sort(key=lambda key: float(key.rpartition("@")[2]))
+    return families
 
 
-def _family_name(stem: str) -> str:
-    return key_name(stem.replace("recall@", "recall@k").replace("precision@", "precision@k"))
+def _series(name: str, points: Sequence[tuple[int, float]]) -> Series:
+    return Series(name, [step for step, _ in points], [value for _, value in points])
 
 
-def _constant_rate(key: str, named: Mapping[str, History]) -> bool:
-    """A learning rate that never changes: the config says it."""
-    if key != "lr":
-        return False
-    return all(len(set(one.curves[key].values)) < 2 for one in named.values() if key in one.curves)
-
-
-def _is_share(key: str) -> bool:
-    metric = key.rpartition("/")[2]
-    return any(metric.startswith(word) for word in _SHARES)
+def race_content(history: History, titled: Callable[[str], str]) -> list[dict[str, Any]]:
+    """The races of a run's rescues: a chart and a table for each."""
+    return [
+        {
+            "chart": parts.race_chart(race, titled(f"race at step {step:,}")),
+            "table": parts.race_table(race),
+        }
+        for step, race in history.races
+    ]
 
 
 # A split of a run before and after training, as it was measured: read from the run's folder.
@@ -336,98 +311,53 @@ def _is_share(key: str) -> bool:
 class Snapshot:
     """The rows of a split that were measured, with their embeddings `before` and `after` training.
 
-    `health` is that of the trained embedding at `step`, with the untrained one as the reference,
-    `start` that of the untrained one; `facts` say what the split is. `samples` are None where the
-    embedding is not finite. `modes` is the mode drift of the run's loss on training batches, before
-    and after; None where not measured.
+    `labels` are the names of the finest classes there are, of this `kind`. `health` is that of the
+    trained embedding at `step`, with the untrained one as the reference; `sampled` says how much of
+    the split was measured. `samples` are None where the embedding is not finite. `modes` is the
+    mode drift of the run's loss on training batches, before and after; None where not measured.
     """
 
-    split: str
-    facts: SplitFacts
     step: int
-    rows: SplitRows
+    sampled: str
     before: Tensor
     after: Tensor
+    kind: str
+    labels: Array
     health: Health
-    start: Health
     samples: Samples | None
-    modes: tuple[float | None, float | None] = (None, None)
-
-    @property
-    def labels(self) -> Array:
-        """Names of the classes, one a row."""
-        return name_labels(self.rows.labels, self.facts.class_names)
-
-    @property
-    def fine_labels(self) -> Array | None:
-        """Names of the fine classes, one a row."""
-        fine = self.rows.fine_labels
-        return None if fine is None else name_labels(fine, self.facts.fine_names)
-
-    @property
-    def finest(self) -> Array:
-        """The finest labels there are."""
-        fine = self.fine_labels
-        return self.labels if fine is None else fine
-
-    @property
-    def finite(self) -> bool:
-        """Whether there is something to draw."""
-        return math.isfinite(self.health.diameter)
-
-    @property
-    def sampled(self) -> str:
-        """How much of the split was looked at, in words."""
-        if self.facts.rows == self.facts.total:
-            return f"all {self.facts.total:,} samples of {self.split}"
-        return f"{self.facts.rows:,} of {self.facts.total:,} samples of {self.split}"
-
-    @property
-    def neighbours(self) -> Neighbourhood | None:
-        """The queries and their nearest rows, judged by the finest labels."""
-        if self.samples is None:
-            return None
-        found = Neighbourhood(self.samples.queries.numpy(), self.samples.neighbours.numpy())
-        return found.by(self.finest)
-
-    @property
-    def pictures(self) -> Mapping[int, Tensor] | None:
-        """The pictures of queries and neighbours, by row; None where samples are no pictures."""
-        if self.samples is None or self.samples.pixels is None:
-            return None
-        return dict(zip(self.samples.shown.tolist(), self.samples.pixels, strict=True))
-
-    @property
-    def texts(self) -> Mapping[int, str] | None:
-        """The texts of queries and neighbours, by row; None where samples are no texts."""
-        return None if self.samples is None else self.samples.texts_by_place()
+    modes: tuple[float | None, float | None]
 
 
-def take_snapshot(run: Run, split: str) -> Snapshot | str:
-    """What was measured on a split; a sentence that says why where nothing was."""
-    try:
-        measures = run.measures()
-        if measures.after is None:
-            raise NotMeasuredError(run.path, "measures after training: it has not ended")
-        if split not in measures.splits:
-            raise NotMeasuredError(run.path, f"measures of the split {split!r}")
-        before, after = run.rows("before", split), run.rows("after", split)
-        health = measures.after.splits[split].health
-        samples = run.samples(split) if math.isfinite(health.diameter) else None
-    except (NotMeasuredError, DamagedFileError) as error:
-        return f"Nothing is known of the embeddings of {split}: {error}."
+def take_snapshot(run: Run, split: str) -> Snapshot:
+    """What was measured on a split; `NotMeasuredError` or `DamagedFileError` where nothing was."""
+    measures, end = _ended(run)
+    if split not in measures.splits:
+        raise NotMeasuredError(run.path, f"measures of the split {split!r}")
+    after, facts = run.rows("after", split), measures.splits[split]
+    health = end.splits[split].health
+    kind, labels, names = "label", after.labels, facts.class_names
+    if after.fine_labels is not None:
+        kind, labels, names = "fine label", after.fine_labels, facts.fine_names
+    some = "all" if facts.rows == facts.total else f"{facts.rows:,} of"
     return Snapshot(
-        split,
-        measures.splits[split],
-        measures.after.step,
-        after,
-        before.embeddings,
+        end.step,
+        f"{some} {facts.total:,} samples of {split}",
+        run.rows("before", split).embeddings,
         after.embeddings,
+        kind,
+        name_labels(labels, names),
         health,
-        measures.before.splits[split].health,
-        samples,
-        (measures.before.batches.modes, measures.after.batches.modes),
+        run.samples(split) if math.isfinite(health.diameter) else None,
+        (measures.before.batches.modes, end.batches.modes),
     )
+
+
+def _ended(run: Run) -> tuple[Measures, Moment]:
+    """The measures of a run, and those of its end."""
+    measures = run.measures()
+    if measures.after is None:
+        raise NotMeasuredError(run.path, "measures after training: it has not ended")
+    return measures, measures.after
 
 
 # A run as a report sees it: what was logged and what was measured, each read once.
@@ -435,26 +365,38 @@ def take_snapshot(run: Run, split: str) -> Snapshot | str:
 
 @dataclass(frozen=True, eq=False)
 class RunView:
-    """A run, with what is read from it only once."""
+    """A run, with what is read from it only once; `prefix` names it on a page of several."""
 
     name: str
     run: Run
+    prefix: str = ""
+
+    def titled(self, text: str) -> str:
+        """A title that begins with the run's name, or with a capital."""
+        return self.prefix + text if self.prefix else text[:1].upper() + text[1:]
+
+    @cached_property
+    def config(self) -> Config:
+        """The config of the run."""
+        return self.run.config
 
     @property
     def split(self) -> str:
         """What is looked at: the first evaluation split; the training one where there is none."""
-        data = self.run.config.data
-        return next(iter(data.eval_splits), data.train_split)
+        return next(iter(self.config.data.eval_splits), self.config.data.train_split)
 
-    @property
+    @cached_property
     def history(self) -> History:
         """What was logged, as far as it can be read."""
-        return self._logged[0]
+        return read_history(self.run)
 
     @cached_property
     def snapshot(self) -> Snapshot | str:
         """The split as it was measured before and after training, or why it was not."""
-        return take_snapshot(self.run, self.split)
+        try:
+            return take_snapshot(self.run, self.split)
+        except (NotMeasuredError, DamagedFileError) as error:
+            return f"Nothing is known of the embeddings of {self.split}: {error}."
 
     @property
     def health(self) -> Health | None:
@@ -462,14 +404,14 @@ class RunView:
         return self.snapshot.health if isinstance(self.snapshot, Snapshot) else None
 
     @property
+    def finite(self) -> bool:
+        """Whether there is an embedding to draw."""
+        return self.health is not None and math.isfinite(self.health.diameter)
+
+    @property
     def verdict(self) -> str | None:
         """Of the trained embedding; where it was not measured, the last one logged."""
         return self.history.verdict if self.health is None else self.health.verdict
-
-    @property
-    def recall(self) -> float | None:
-        """Recall at the smallest k, as last logged."""
-        return self.history.last(f"{self.split}/recall@{min(self.run.config.evaluate.ks)}")
 
     @cached_property
     def start_scores(self) -> Mapping[str, float]:
@@ -485,10 +427,7 @@ class RunView:
     @cached_property
     def warnings(self) -> list[str]:
         """A sentence for each file that is not as the run left it."""
-        found = [*find_damage(self.run), *self._logged[1]]
-        if not self.summary:
-            found += self._saved[1]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys([*find_damage(self.run), *self.history.complaints]))
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
@@ -499,48 +438,35 @@ class RunView:
             return {}
 
     @property
+    def versions(self) -> str:
+        """Of the libraries that it was trained with."""
+        known = self.summary.get("versions", {}).items()
+        return ", ".join(f"{name} {version}" for name, version in known) or "–"
+
+    @property
     def status(self) -> str:
         """How far it came, in words."""
         if self.summary:
             return f"{self.summary['status']} at step {self.summary['step']:,}"
-        step, _ = self._saved
-        return "not ended" if step is None else f"not ended, saved at step {step:,}"
-
-    @cached_property
-    def _logged(self) -> tuple[History, list[str]]:
-        complaints: list[str] = []
-        return read_history(self.run, complaints), complaints
-
-    @cached_property
-    def _saved(self) -> tuple[int | None, list[str]]:
-        """The newest checkpoint that is whole, and what is wrong with newer ones."""
-        complaints: list[str] = []
-        for step in reversed(self.run.checkpoints.steps()):
-            complaint = self.run.checkpoints.complaint(step)
-            if complaint is None:
-                return step, complaints
-            complaints.append(complaint)
-        return None, complaints
+        steps = [points[-1][0] for points in self.history.curves.values()]
+        return f"not ended, logged to step {max(steps):,}" if steps else "not ended"
 
 
 def view_runs(runs: Sequence[Run | str | Path]) -> list[RunView]:
     """Open the runs; one that is named twice is taken once."""
-    found = [run if isinstance(run, Run) else Run.open(run) for run in runs]
-    opened = list({run.path.resolve(): run for run in found}.values())
-    if not opened:
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    folders = {run.path.resolve(): run for run in opened}
+    if not folders:
         raise InputError("runs", "none", "at least one run directory")
-    names = _names(opened)
-    return [RunView(name, run) for name, run in zip(names, opened, strict=True)]
+    # Directory names, with the folders above where two are alike.
+    lengths = range(1, 1 + max(len(folder.parts) for folder in folders))
+    named = ({"/".join(path.parts[-n:]): run for path, run in folders.items()} for n in lengths)
+    views = next(views for views in named if len(views) == len(folders))
+    several = len(views) > 1
+    return [RunView(name, run, f"{name}: " * several) for name, run in views.items()]
 
 
-def _names(runs: list[Run]) -> list[str]:
-    """Directory names, with the folder above where two are alike."""
-    short = [run.path.resolve().name for run in runs]
-    if len(set(short)) == len(short):
-        return short
-    long = ["/".join(run.path.resolve().parts[-2:]) for run in runs]
-    return long if len(set(long)) == len(long) else [str(run.path) for run in runs]
-
+# The sections of the page.
 
 _FOLDS = "verification accuracy"
 _PAIRS = {
@@ -552,90 +478,48 @@ _PAIRS = {
 }
 
 
-def make_run_page(views: Sequence[RunView]) -> Page:
-    """The page, to render, to add to or to save."""
-    return Page("run.html.j2", run_content(views))
-
-
-def run_content(views: Sequence[RunView]) -> dict[str, Any]:
-    """What the template shows; `several` tells a page that compares runs from that of one."""
-    first, several = views[0], len(views) > 1
-    data = ", ".join(dict.fromkeys(view.run.config.data.name for view in views))
-    histories = {view.name: view.history for view in views}
-    events = numbered_events(list(histories.values()))
-    configs = {view.name: view.run.config for view in views}
-    return {
-        "title": f"{len(views)} runs" if several else f"Run {first.name}",
-        "lead": data if several else f"{data}; {first.status}",
-        "several": several,
-        "warnings": _warnings(views),
-        "verdict": _verdicts(views) if several else _verdict(first),
-        "below": [f"{v.name}: {s}" if several else s for v in views for s in v.ends_below],
-        "skipped": [line for view in views for line in _skipped(view, several)],
-        "curves": curve_charts(histories, events),
-        "events": event_table(histories, events),
-        "races": [shown for view in views for shown in _races(view, several)],
-        "maps": [_maps(view) for view in views],
-        "classes": [_classes(view, several) for view in views if _drawable(view)],
-        "neighbours": _neighbours(views),
-        "config": config_differences(configs) if several else config_content(first.run.config),
-        "made": _made(views),
-        "made_pairs": {} if several else _made_pairs(first),
-    }
-
-
 def run_figures(view: RunView) -> dict[str, object]:
     """The few numbers that say how a run went, by name; only those that are known."""
     figures: dict[str, object] = {}
-    k = min(view.run.config.evaluate.ks)
-    scores = {f"recall@{k}": f"R@{k}", f"fine/recall@{k}": f"R@{k} by fine labels"}
-    for key, name in (scores | {"mAP": "mAP", "mINP": "mINP"}).items():  # the last of re-ID
-        value, start = view.history.last(f"{view.split}/{key}"), f"{view.split}/{key}"
+    k = min(view.config.evaluate.ks)
+    scores = {f"R@{k}": f"recall@{k}", f"R@{k} by fine labels": f"fine/recall@{k}"}
+    scores |= {"mAP": "mAP", "mINP": "mINP"}  # of re-ID
+    scores |= {name: f"verification/{key}" for name, key in _PAIRS.items()}
+    for name, metric in scores.items():
+        key, title = f"{view.split}/{metric}", f"{name} on {view.split}"
+        value, start = view.history.last(key), view.start_scores.get(key)
         if value is None:
             continue
-        figures[f"{name} on {view.split}"] = percent(value)
-        if start in view.start_scores:
-            figures[f"{name} on {view.split}, before training"] = percent(view.start_scores[start])
-    figures |= _pair_figures(view)
-    health = view.health
-    if health is None:
+        figures[title] = percent(value)
+        error = view.history.last(f"{view.split}/verification/fold_standard_error")
+        if name == _FOLDS and error is not None:
+            figures[title] = f"{percent(value)} ± {100 * error:.1f}"
+        if start is not None and name not in _PAIRS:
+            figures[f"{title}, before training"] = percent(start)
+    if not isinstance(view.snapshot, Snapshot):
         return figures
+    health = view.snapshot.health
     figures["diameter"] = health.diameter
     if health.relative_diameter is not None:
         figures["diameter, of its start"] = percent(health.relative_diameter)
-    figures |= class_figures(health)
-    modes = view.snapshot.modes if isinstance(view.snapshot, Snapshot) else ()
-    for name, rate in zip(("start", "end"), modes, strict=False):
+    figures |= parts.class_figures(health)
+    for name, rate in zip(("start", "end"), view.snapshot.modes, strict=True):
         if rate is not None:
             figures[f"mode drift at the {name}"] = f"{rate:+.2f}"
     return figures
 
 
-def _pair_figures(view: RunView) -> dict[str, object]:
-    """Of pairs that were verified: accuracy with its standard error, EER, TAR at FAR."""
-    last = view.history.last
-    of = f"{view.split}/verification"
-    known = {name: last(f"{of}/{key}") for name, key in _PAIRS.items()}
-    figures: dict[str, object] = {k: percent(v) for k, v in known.items() if v is not None}
-    error = last(f"{of}/fold_standard_error")
-    if error is not None and _FOLDS in figures:
-        figures[_FOLDS] = f"{figures[_FOLDS]} ± {100 * error:.1f}"
-    return {f"{name} on {view.split}": value for name, value in figures.items()}
-
-
-def _warnings(views: Sequence[RunView]) -> list[str]:
-    several = len(views) > 1
-    return [f"{v.name}: {text}" if several else text for v in views for text in v.warnings]
-
-
 def _verdict(view: RunView) -> dict[str, Any]:
-    found = view.snapshot
-    if isinstance(found, Snapshot):
-        judged = verdict_content(found.health, view.run.measures().settings)
-        figures = {"figures": run_figures(view), "step": f"{found.step:,}"}
-        return judged | figures | {"sampled": found.sampled, "missing": ""}
-    text = verdict_text(view.verdict)._asdict()
-    return text | {"missing": found, "logged": view.verdict is not None}
+    snapshot = view.snapshot
+    if isinstance(snapshot, str):
+        logged = view.verdict is not None
+        return parts.verdict_text(view.verdict) | {"missing": snapshot, "logged": logged}
+    return parts.verdict_content(snapshot.health, view.run.measures().settings) | {
+        "figures": run_figures(view),
+        "step": f"{snapshot.step:,}",
+        "sampled": snapshot.sampled,
+        "missing": "",
+    }
 
 
 def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
@@ -645,7 +529,7 @@ def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for one in figures for name in one))
     # A column per run: pages have room for few runs and many figures, not the other way round.
     rows: list[list[object]] = [
-        ["verdict", *(verdict_cell(view.verdict) for view in views)],
+        ["verdict", *(parts.verdict_cell(view.verdict) for view in views)],
         ["why", *(v.health.reasons[0] if v.health else str(v.snapshot) for v in views)],
         ["status", *(view.status for view in views)],
         *([name, *(shown(one.get(name)) for one in figures)] for name in names),
@@ -658,140 +542,62 @@ def _verdicts(views: Sequence[RunView]) -> dict[str, Any]:
     }
 
 
-def _skipped(view: RunView, several: bool) -> list[str]:
-    """What was left out of each split, as the run's summary has it."""
-    lines = []
-    for split, kinds in view.summary.get("skipped", {}).items():
-        said = []
-        for kind, found in kinds.items():
-            more = ", ..." if found["count"] > len(found["first"]) else ""
-            said.append(f"{found['count']:,} {kind} ({', '.join(found['first'])}{more})")
-        of = f"{view.name}, {split}" if several else split
-        lines.append(f"Left out of {of}: {'; '.join(said)}.")
-    return lines
-
-
-def _races(view: RunView, several: bool) -> list[dict[str, Any]]:
-    """The races of a run's rescues: a chart and a table for each."""
-    of = f"{view.name}: race" if several else "Race"
-    return [
-        {
-            "chart": race_chart(race, f"{of} at step {step:,}"),
-            "table": race_table(race),
-            "chosen": race.chosen,
-        }
-        for step, race in view.history.races
-    ]
-
-
-def _drawable(view: RunView) -> bool:
-    return isinstance(view.snapshot, Snapshot) and view.snapshot.finite
-
-
 def _maps(view: RunView) -> dict[str, Any]:
-    found = view.snapshot
-    if isinstance(found, str) or not found.finite:
-        missing = found if isinstance(found, str) else "The embedding is not finite."
+    snapshot = view.snapshot
+    if isinstance(snapshot, str) or not view.finite:
+        missing = snapshot if isinstance(snapshot, str) else "The embedding is not finite."
         return {"name": view.name, "charts": [], "missing": missing}
-    small = projection_name(found.after.shape[1])
-    both = {"Before": found.before, "After": found.after}
-    charts = [scatter(title, project(z), found.finest, note=small) for title, z in both.items()]
+    note = parts.projection_name(snapshot.after.shape[1])
+    both = {"Before": snapshot.before, "After": snapshot.after}
+    charts: list[Chart] = [
+        scatter(title, parts.project(z), snapshot.labels, note=note) for title, z in both.items()
+    ]
     return {"name": view.name, "charts": charts, "missing": ""}
 
 
-def _classes(view: RunView, several: bool) -> dict[str, Any]:
-    assert view.health is not None  # drawable
-    name = f"{view.name}: d" if several else "D"
+def _classes(view: RunView, health: Health) -> dict[str, Any]:
     return {
-        "title": f"{name}iameters of the classes",
-        "chart": distance_chart(view.health, f"{name}istances after training"),
-        "table": class_table(view.health, first=8),
+        "title": view.titled("diameters of the classes"),
+        "chart": parts.distance_chart(health, view.titled("distances after training")),
+        "table": parts.class_table(health, first=8),
     }
 
 
 def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
-    sheets, lists, missing = [], [], []
+    content: dict[str, Any] = {"sheets": [], "lists": [], "missing": [], "judged": True}
     for view in views:
-        found = view.snapshot
-        if not isinstance(found, Snapshot) or not found.finite:
-            missing.append(f"{view.name}: no embedding to search in.")
+        snapshot = view.snapshot
+        if isinstance(snapshot, str) or snapshot.samples is None:
+            content["missing"].append(f"{view.name}: no embedding to search in.")
             continue
-        kind = "label" if found.fine_labels is None else "fine label"
-        named = {"kind": kind, "title": view.name if len(views) > 1 else ""}
-        if found.neighbours is not None and found.pictures is not None:
-            sheets.append(sheet_picture(found.neighbours, found.pictures, **named))
-        elif found.neighbours is not None and found.texts is not None:
-            lists.append(word_lists(found.neighbours, found.texts, found.finest, **named))
+        samples, labels = snapshot.samples, snapshot.labels
+        near = Neighbourhood(samples.queries.numpy(), samples.neighbours.numpy()).by(labels)
+        named = {"kind": snapshot.kind, "title": view.name if view.prefix else ""}
+        texts = samples.texts_by_place()
+        if samples.pixels is not None:
+            pictures = dict(zip(samples.shown.tolist(), samples.pixels, strict=True))
+            content["sheets"].append(sheet_picture(near, pictures, **named))
+        elif texts is not None:
+            content["lists"].append(word_lists(near, texts, labels, **named))
         else:
-            missing.append(f"{view.name}: the samples of {found.facts.data} are not pictures.")
-    return {"sheets": sheets, "lists": lists, "missing": missing, "judged": True}
-
-
-def _made(views: Sequence[RunView]) -> Table:
-    rows = []
-    for view in views:
-        path = Cell(view.run.path, style="code")
-        rows.append([view.name, path, view.run.config.seed, _versions(view)])
-    return Table(["run", "directory", "seed", "versions"], rows)
-
-
-def _made_pairs(view: RunView) -> dict[str, str]:
-    made = {"directory": str(view.run.path), "seed": str(view.run.config.seed)}
-    return made | {"versions": _versions(view)}
-
-
-def _versions(view: RunView) -> str:
-    versions = view.summary.get("versions", {})
-    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "–"
-
-
-# The report of one run, or of several side by side: one page from their run directories.
-
-
-def run_report(
-    runs: Sequence[Run | str | Path],
-    path: str | Path,
-    *,
-    warn: Callable[[str], None] | None = None,
-) -> Path:
-    """Write one page about the runs: verdicts, curves, config, maps before and after, pictures.
-
-    Everything is read from the run directories; neither dataset nor network is needed. Verdicts,
-    maps and pictures are of each run's first evaluation split as it was measured; where it was not,
-    a sentence says so. Files that are not as the run left them are named on the page, and each is
-    told to `warn`.
-    """
-    views = view_runs(runs)
-    written = make_run_page(views).save(path)
-    for text in (text for view in views for text in view.warnings):
-        if warn is not None:
-            warn(text)
-    return written
-
-
-def write_report(run: Run | str | Path, *, warn: Callable[[str], None] | None = None) -> Path:
-    """Write `report.html` into a run's own directory."""
-    found = run if isinstance(run, Run) else Run.open(run)
-    return run_report([found], found.path / "report.html", warn=warn)
-
-
-# Configs in a report: all keys of one, or where several differ.
+            data = view.config.data.name
+            content["missing"].append(f"{view.name}: the samples of {data} are not pictures.")
+    return content
 
 
 def config_content(config: Config) -> dict[str, dict[str, str]]:
     """Keys and values: those `changed` from the defaults, and `every` one."""
     own = _set_keys(Config(loss=type(config.loss)()))  # of this loss
     values, usual = _set_keys(config), own | {"loss.name": Config().loss.name}
-    every = {key: _text(value) for key, value in values.items()}
-    changed = {key: text for key, text in every.items() if usual.get(key) != values[key]}
-    return {"changed": changed, "every": every}
+    changed = {key: str(value) for key, value in values.items() if usual.get(key) != value}
+    return {"changed": changed, "every": {key: str(value) for key, value in values.items()}}
 
 
 def config_differences(configs: Mapping[str, Config]) -> dict[str, Any]:
     """`differences`: a column per run, a row per key in which they differ; and the `same` keys."""
     values = {name: _set_keys(config) for name, config in configs.items()}
     keys = dict.fromkeys(key for one in values.values() for key in one)
-    rows = {key: [_text(one.get(key)) for one in values.values()] for key in keys}
+    rows = {key: [str(one.get(key, "–")) for one in values.values()] for key in keys}
     differ = [[key, *row] for key, row in rows.items() if len(set(row)) > 1]
     return {
         "differences": Table(["key", *values], differ) if differ else None,
@@ -801,7 +607,3 @@ def config_differences(configs: Mapping[str, Config]) -> dict[str, Any]:
 
 def _set_keys(config: Config) -> dict[str, Any]:
     return {key: value for key, value in config.flat().items() if value is not None}
-
-
-def _text(value: object) -> str:
-    return "–" if value is None else str(value)

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uncollapse._base.arrays import Array, ArrayLike, label_array
+from uncollapse._base.arrays import ArrayLike, label_array
+from uncollapse._base.table import Table
 from uncollapse.metrics.suspects import SuspectLabels
-from uncollapse.report.neighbours import contact_sheet, data_uri, short_line
-from uncollapse.report.page import Page, Table
+from uncollapse.report.neighbours import contact_sheet, embedded, short_line
+from uncollapse.report.page import Page
 
 __all__ = ["make_suspects_page"]
 
@@ -18,7 +19,7 @@ _CLASSES = 3  # whose votes are listed
 
 
 def make_suspects_page(
-    found: SuspectLabels,
+    result: SuspectLabels,
     labels: ArrayLike,
     near: Mapping[int, Sequence[int]],
     *,
@@ -32,62 +33,45 @@ def make_suspects_page(
     names or texts.
     """
     given = label_array(labels)
-    cards = [_card(found, given, row, near[row], names, images) for row in near]
-    rows = found.rows.tolist()
-    lines: list[list[object]] = [
-        [
-            row,
-            *([] if names is None else [short_line(names[row])]),
-            str(given[row]),
-            str(found.suggested[row]),
-            round(float(found.wrong[row]), 3),
-        ]
-        for row in rows
-    ]
+    known = {} if names is None else dict(enumerate(map(short_line, names)))
+    suspects: list[list[object]] = []
+    for row in result.rows.tolist():
+        named = [known[row]] if known else []
+        wrong = round(float(result.wrong[row]), 3)
+        suspects.append([row, *named, str(given[row]), str(result.suggested[row]), wrong])
+    cards = []
+    for row, rows in near.items():
+        label, suggested = str(given[row]), str(result.suggested[row])
+        # Of the neighbours: of the suggested label, of the row's own, of a third one.
+        marks = [{suggested: True, label: False}.get(str(given[n])) for n in rows]
+        votes = Counter(given[result.neighbours[row]].tolist()).most_common(_CLASSES)
+        card: dict[str, object] = {
+            "label": f"{label} → {suggested}",
+            "wrong": f"{result.wrong[row]:.3f}",
+            "text": " · ".join([f"row {row}", *([known[row]] if known else [])]),
+            "votes": ", ".join(f"{count} × {voted}" for voted, count in votes),
+            "near": [
+                {"text": known.get(n, f"row {n}"), "label": str(given[n]), "right": mark}
+                for n, mark in zip(rows, marks, strict=True)
+            ],
+        }
+        if images is not None:
+            sheet = contact_sheet([images[row]], [[images[n] for n in rows]], [marks])
+            card |= embedded(sheet)
+        cards.append(card)
     head = ["row", *["name"] * (names is not None), "label", "suggested", "P(wrong)"]
-    figures = {
-        "suspect": len(rows),
-        "estimated wrong": round(found.expected),
-        "share of labels": f"{found.rate:.1%}",
-        "labels judged": int(found.judged.sum()),
-    }
     content = {
         "title": title,
-        "lead": str(found),
-        "figures": figures,
+        "lead": str(result),
+        "figures": {
+            "suspect": len(suspects),
+            "estimated wrong": round(result.expected),
+            "share of labels": f"{result.rate:.1%}",
+            "labels judged": int(result.judged.sum()),
+        },
         "cards": cards,
         "pictures": images is not None,
-        "table": Table(head, lines, first=_FIRST) if lines else None,
-        "more": len(rows) - len(cards),
+        "table": Table(head, suspects, first=_FIRST) if suspects else None,
+        "more": len(suspects) - len(cards),
     }
     return Page("suspects.html.j2", content)
-
-
-def _card(
-    found: SuspectLabels,
-    labels: Array,
-    row: int,
-    near: Sequence[int],
-    names: Sequence[str] | None,
-    images: Mapping[int, Any] | None,
-) -> dict[str, object]:
-    label, suggested = str(labels[row]), str(found.suggested[row])
-    # Of the neighbours: of the suggested label, of the row's own, of a third one.
-    kinds = [{suggested: True, label: False}.get(str(labels[n])) for n in near]
-    votes = Counter(labels[found.neighbours[row]].tolist()).most_common(_CLASSES)
-    card: dict[str, object] = {
-        "label": label,
-        "suggested": suggested,
-        "wrong": f"{found.wrong[row]:.3f}",
-        "name": f"row {row}" if names is None else f"row {row} · {short_line(names[row])}",
-        "votes": ", ".join(f"{count} × {one}" for one, count in votes),
-    }
-    if images is not None:
-        sheet = contact_sheet([images[row]], [[images[n] for n in near]], [kinds])
-        return card | {"source": data_uri(sheet), "width": sheet.width, "height": sheet.height}
-    words = [f"row {n}" if names is None else short_line(names[n]) for n in near]
-    tones = {True: "good", False: "bad", None: ""}
-    lines = zip(words, near, kinds, strict=True)
-    return card | {
-        "near": [{"text": w, "label": str(labels[n]), "tone": tones[kind]} for w, n, kind in lines]
-    }

@@ -144,7 +144,7 @@ def mode_chance(labels: ArrayLike, fine_labels: ArrayLike, k: int) -> float:
     """
     check_int("k", k, 2)
     layout = ClassLayout.of(labels, None)
-    fine, _ = class_ids(fine_labels, layout.size, "fine_labels")
+    fine, _ = class_ids(fine_labels, len(layout.ids), "fine_labels")
     chances = []
     for c in range(len(layout.counts)):
         alike = fine[layout.members(c)]

@@ -157,7 +157,7 @@ class PKSampler(SeededBatches):
         self.p, self.k, self.short = check_int("p", p), check_int("k", k, 2), short
         check_choice("short", short, ("repeat", "skip", "error"))
         self.layout = ClassLayout.of(labels, None)
-        default = max(1, self.layout.size // (self.p * self.k))
+        default = max(1, len(self.layout.ids) // (self.p * self.k))
         super().__init__(seed, default if batches is None else batches, rank, world_size)
         if self.p % self.world_size:
             raise InputError("p", p, f"a multiple of world_size, {world_size}")

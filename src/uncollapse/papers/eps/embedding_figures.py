@@ -26,7 +26,7 @@ from uncollapse.papers.eps._scores import (
     start_and_end,
 )
 from uncollapse.report.neighbours import contact_sheet
-from uncollapse.report.projection import project
+from uncollapse.report.parts import project
 
 __all__ = ["EMBEDDING_FIGURES"]
 

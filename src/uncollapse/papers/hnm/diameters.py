@@ -232,7 +232,7 @@ def _diameters(heading: str, axis: str, points: Sequence[Point]) -> Chart:
 def _shares(axis: str, points: Sequence[Point]) -> Chart:
     shares = [max(p.left, _LEAST) for p in points]
     low, high = min(0.01, *shares) / 1.4, max(1.0, *shares) * 1.3
-    axes = _axes(points, axis, _SHORT, Scale(low, high, _SHORT - 36, 10, "log"))
+    axes = _axes(points, axis, _SHORT, Scale(low, high, _SHORT - 36, 10, log=True))
     ticks = {share: f"{100 * share:g} %" for share in axes.y.ticks(5)}
     marks = [
         *_regions(axes, points, axis),
@@ -245,7 +245,7 @@ def _shares(axis: str, points: Sequence[Point]) -> Chart:
 
 def _axes(points: Sequence[Point], axis: str, height: float, y: Scale) -> Axes:
     edges = _edges(_values(points, axis))
-    return Axes(Scale(edges[0], edges[-1], 72.0, _WIDTH - 8, "log"), y)
+    return Axes(Scale(edges[0], edges[-1], 72.0, _WIDTH - 8, log=True), y)
 
 
 def _frame(
