@@ -53,7 +53,7 @@ class MemorySetting(Setting):
 
     def config(self) -> Config:
         """The same as a run's config."""
-        memory = {"memory": self.memory, "memory_references": self.references}
+        memory = {"memory": {"size": self.memory, "references": self.references}}
         return super().config().with_changes({"loss": memory if self.memory else {}})
 
 

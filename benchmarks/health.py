@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from _timing import interleaved, one_thread
-from uncollapse.backbones import Conv2
+from uncollapse.backbones.networks import Conv2
 from uncollapse.data import LabelledImages, load
 from uncollapse.health import CollapseMonitor, RunSettings, drift_table, measure
 from uncollapse.health.drifts import DriftRow

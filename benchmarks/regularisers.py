@@ -64,7 +64,7 @@ class Setting:
 
     def config(self) -> Config:
         """The same as a run's config."""
-        more = {"regularizer": self.regulariser, "regularizer_weight": self.weight}
+        more = {"regularizer": {"name": self.regulariser, "weight": self.weight}}
         return parse_config(
             {
                 "seed": self.seed,

@@ -43,7 +43,6 @@ BASE = {
         "steps": 1500,
         "evaluate_every": 1000,
         "checkpoint_every": 1000,
-        "tensorboard": "off",
     },
 }
 

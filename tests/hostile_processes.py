@@ -58,7 +58,6 @@ def tiny_config(folder: Path, *, steps: int = 120, seed: int = 0) -> Config:
                 "evaluate_every": 20,
                 "checkpoint_every": 4,
                 "device": "cpu",
-                "tensorboard": "off",
             },
         }
     )

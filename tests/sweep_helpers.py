@@ -16,7 +16,6 @@ TINY = {
         "log_every": 2,
         "evaluate_every": 4,
         "checkpoint_every": 2,
-        "tensorboard": "off",
     },
 }
 

@@ -155,11 +155,21 @@ def test_no_function_has_the_name_of_its_module():
 @pytest.mark.slow
 @pytest.mark.parametrize("without", [False, True], ids=["kernels", "no kernels"])
 def test_each_walk_crosses_eight_files_at_most(without):
-    command = [sys.executable, "tools/walk.py", *(["--without-kernels"] if without else [])]
+    assert walked(*["--without-kernels"] * without).count("files (at most 8)") == 3
+
+
+@pytest.mark.slow
+def test_a_jpeg_crosses_few_files_on_its_way_to_a_page():
+    """Training crosses 70 files at most, the page 30; a session changes package 30 times."""
+    assert walked("jpeg").count("files (at most") == 3
+
+
+def walked(*options):
+    command = [sys.executable, "tools/walk.py", *options]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("files (at most 8)") == 3
+    return done.stdout
 
 
 def test_the_page_of_the_api_names_what_is_at_the_top_and_nothing_else():

@@ -14,6 +14,8 @@ from uncollapse._base.extras import home_of
 from uncollapse._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from uncollapse import papers as papers
+    from uncollapse import sweep as sweep
     from uncollapse.data import load as load
     from uncollapse.distances import pairwise_distances as pairwise_distances
     from uncollapse.geometry import diameter as diameter

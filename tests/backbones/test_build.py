@@ -9,15 +9,10 @@ from torch import nn
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
-from uncollapse.backbones import (
-    FrozenBatchNorm,
-    Head,
-    build,
-    freeze_batch_norm,
-    initialise,
-    resnet18,
-)
-from uncollapse.backbones import registry as module
+from uncollapse.backbones import Head, build, freeze_batch_norm, initialise
+from uncollapse.backbones import sentences as module
+from uncollapse.backbones.head import FrozenBatchNorm
+from uncollapse.backbones.networks import ResNet
 
 
 def generator(seed=0):
@@ -59,7 +54,7 @@ def test_building_leaves_the_global_random_state_alone():
 
 
 def test_hnm_initialisation_has_the_deviation_of_fan_out():
-    network = initialise(resnet18(), "hnm", generator())
+    network = initialise(ResNet("resnet18"), "hnm", generator())
     for name in ("conv1", "layer2.0.conv1", "layer4.1.conv2"):
         layer = network.get_submodule(name)
         fan_out = layer.out_channels * layer.kernel_size[0] ** 2
@@ -69,7 +64,7 @@ def test_hnm_initialisation_has_the_deviation_of_fan_out():
 
 
 def test_eps_initialisation_is_uniform_within_the_root_of_fan_in():
-    network = initialise(resnet18(), "eps", generator())
+    network = initialise(ResNet("resnet18"), "eps", generator())
     weight = network.conv1.weight.detach()
     bound = (3 * 49) ** -0.5
     assert 0.98 * bound < float(weight.abs().max()) <= bound
@@ -232,5 +227,5 @@ def test_a_timm_whose_torchvision_does_not_fit_is_explained(monkeypatch):
         raise RuntimeError("operator torchvision::nms does not exist")
 
     monkeypatch.setattr(module, "import_extra", broken)
-    with pytest.raises(ImportError, match="torchvision built for the torch that is installed"):
+    with pytest.raises(ImportError, match=r"timm does not work with the torch installed"):
         build("timm:resnet18")

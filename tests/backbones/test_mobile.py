@@ -6,16 +6,13 @@ import pytest
 import torch
 
 from uncollapse._base.extras import MissingExtraError
-from uncollapse.backbones import WeightsError, build, efficientnet_lite0, mobilenet_v2
-from uncollapse.backbones import mobile as module
-from uncollapse.backbones.mobile import load_mobile
-
-NETWORKS = {"efficientnet-lite0": efficientnet_lite0, "mobilenet-v2": mobilenet_v2}
+from uncollapse.backbones import SCALES_ITSELF, WeightsError, build, load_weights
+from uncollapse.backbones.networks import MobileNet, _SamePadding
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("efficientnet-lite0", 16), ("mobilenet-v2", 17)])
 def test_stages_in_order_are_the_network(name, blocks):
-    net = NETWORKS[name]().eval()
+    net = MobileNet(name).eval()
     images = torch.rand(2, 3, 64, 48, generator=torch.Generator().manual_seed(0))
     x = images
     with torch.no_grad():
@@ -26,30 +23,30 @@ def test_stages_in_order_are_the_network(name, blocks):
     assert list(net.stages()) == ["stem", *(f"block{i}" for i in range(blocks)), "last"]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SCALES_ITSELF)
 def test_an_odd_size_and_a_grey_image_go_through(name):
     model = build(name, 8, shape=(1, 33, 65)).eval()
     assert model(torch.rand(2, 1, 33, 65)).shape == (2, 8)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SCALES_ITSELF)
 def test_a_file_with_other_names_is_loaded_by_the_order_of_its_layers(name, tmp_path):
-    source, target = NETWORKS[name](), NETWORKS[name]()
+    source, target = MobileNet(name), MobileNet(name)
     tensors = {k: v for k, v in source.state_dict().items() if "num_batches" not in k}
     named = {f"official.{i}": tensor for i, tensor in enumerate(tensors.values())}
     named["classifier.weight"] = torch.ones(10, 1280)
     torch.save(named, tmp_path / "weights.pth")
-    load_mobile(target, name, tmp_path / "weights.pth")
+    load_weights(target, tmp_path / "weights.pth")
     assert all(torch.equal(target.state_dict()[k], v) for k, v in tensors.items())
 
 
 def test_a_file_of_another_network_is_refused(tmp_path):
     torch.save({"a": torch.ones(3)}, tmp_path / "other.pth")
-    with pytest.raises(WeightsError, match="1 tensors; mobilenet-v2 has 260"):
-        load_mobile(mobilenet_v2(), "mobilenet-v2", tmp_path / "other.pth")
-    torch.save(mobilenet_v2().state_dict(), tmp_path / "v2.pth")
-    with pytest.raises(WeightsError, match="efficientnet-lite0 has"):
-        load_mobile(efficientnet_lite0(), "efficientnet-lite0", tmp_path / "v2.pth")
+    with pytest.raises(WeightsError, match=r"missing \(260\)"):
+        load_weights(MobileNet("mobilenet-v2"), tmp_path / "other.pth")
+    torch.save(MobileNet("mobilenet-v2").state_dict(), tmp_path / "v2.pth")
+    with pytest.raises(WeightsError, match="do not fit the network"):
+        load_weights(MobileNet("efficientnet-lite0"), tmp_path / "v2.pth")
 
 
 @pytest.mark.parametrize(
@@ -60,15 +57,16 @@ def test_a_file_of_another_network_is_refused(tmp_path):
     ],
 )
 def test_without_the_package_the_error_says_what_to_install(name, install, monkeypatch):
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda package: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     with pytest.raises(MissingExtraError, match=install):
         build(name, 8, shape=(3, 32, 32), weights="pretrained")
 
 
 def test_padding_is_tensorflows_of_even_and_odd_lengths():
     # Length 7, kernel 5, stride 2: four places, of which the last ends two beyond the edge.
-    assert [module._missing(n, 5, 2) for n in (7, 8)] == [4, 3]
-    assert [module._missing(n, 3, 1) for n in (7, 8)] == [2, 2]
+    for kernel, stride, missing in ((5, 2, (4, 3)), (3, 1, (2, 2))):
+        padded = _SamePadding(kernel, stride)(torch.zeros(1, 1, 7, 8))
+        assert padded.shape[2:] == (7 + missing[0], 8 + missing[1])
 
 
 @pytest.mark.parametrize(

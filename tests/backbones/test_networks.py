@@ -1,24 +1,17 @@
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from uncollapse._base.check import InputError
-from uncollapse.backbones import (
-    BACKBONES,
-    BNInception,
-    Conv2,
-    GoogLeNet,
-    MnistCNN,
-    build,
-    resnet18,
-    resnet50,
-)
+from uncollapse.backbones import BACKBONES, build
+from uncollapse.backbones.networks import BNInception, Conv2, GoogLeNet, MnistCNN, ResNet
 
 NETWORKS = {
-    "resnet18": resnet18,
-    "resnet50": resnet50,
+    "resnet18": partial(ResNet, "resnet18"),
+    "resnet50": partial(ResNet, "resnet50"),
     "googlenet": GoogLeNet,
     "bn-inception": BNInception,
 }

@@ -6,16 +6,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from uncollapse._base.check import InputError
-from uncollapse.backbones import (
-    BNInception,
-    GoogLeNet,
-    WeightsError,
-    build,
-    load_weights,
-    preprocessing,
-    read_weights,
-    resnet18,
-)
+from uncollapse.backbones import WeightsError, build, load_weights, preprocessing, read_weights
+from uncollapse.backbones.networks import BNInception, GoogLeNet, ResNet
 
 
 @pytest.fixture
@@ -50,7 +42,7 @@ def test_files_that_need_arbitrary_pickle_are_refused_and_not_run(tmp_path, caps
     torch.save({"conv1.weight": Bomb()}, tmp_path / "bomb.pth")
     (tmp_path / "plain.pth").write_bytes(pickle.dumps(Bomb()))
     for name in ("bomb.pth", "plain.pth"):
-        with pytest.raises(WeightsError, match=rf"{name}: (refused|cannot be read)"):
+        with pytest.raises(WeightsError, match=f"{name}: cannot be read"):
             read_weights(tmp_path / name)
     assert capsys.readouterr().out == ""
 
@@ -60,7 +52,7 @@ def test_missing_damaged_and_other_files_are_clear_errors(tmp_path, official):
         read_weights(tmp_path / "none.pth")
     for name in ("a.pth", "a.safetensors"):
         (tmp_path / name).write_bytes(b"damaged")
-        with pytest.raises(WeightsError, match=rf"{name}: (refused|cannot be read)"):
+        with pytest.raises(WeightsError, match=f"{name}: cannot be read"):
             read_weights(tmp_path / name)
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(WeightsError, match="holds no mapping from names to tensors"):
@@ -68,7 +60,7 @@ def test_missing_damaged_and_other_files_are_clear_errors(tmp_path, official):
 
 
 def test_what_does_not_fit_is_listed_and_nothing_is_loaded(official):
-    network = resnet18()
+    network = ResNet("resnet18")
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
     del official["layer1.0.conv1.weight"]
     official["extra.weight"] = torch.zeros(1)
@@ -91,19 +83,13 @@ def test_long_lists_are_cut(official):
 
 @torch.no_grad()
 def test_a_grey_image_gives_what_its_rgb_copy_gave(official):
-    rgb, grey = resnet18(3).eval(), resnet18(1).eval()
+    rgb, grey = ResNet("resnet18", 3).eval(), ResNet("resnet18", 1).eval()
     load_weights(rgb, official)
     load_weights(grey, official)
     image = torch.rand(1, 1, 40, 40, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(grey(image), rgb(image.expand(-1, 3, -1, -1)), atol=1e-4)
-    back = load_weights(resnet18(3).eval(), grey.state_dict())
+    back = load_weights(ResNet("resnet18", 3).eval(), grey.state_dict())
     assert torch.allclose(back(image.expand(-1, 3, -1, -1)), grey(image), atol=1e-4)
-
-
-def test_channels_are_not_adapted_when_told_not_to(tmp_path, official):
-    torch.save(official, tmp_path / "w.pth")
-    with pytest.raises(WeightsError, match=r"conv1\.weight \(64, 3, 7, 7\) for \(64, 1, 7, 7\)"):
-        build("resnet18", shape=(1, 32, 32), weights=tmp_path / "w.pth", adapt_channels=False)
 
 
 def test_the_old_bn_inception_file_with_its_extra_axes_loads():

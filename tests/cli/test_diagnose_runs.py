@@ -43,7 +43,6 @@ lr = 0.01
 [train]
 steps = 60
 evaluate_every = 60
-tensorboard = "off"
 """
 PETS = """
 [data]
@@ -60,7 +59,6 @@ p = 2
 k = 2
 [train]
 steps = 2
-tensorboard = "off"
 """
 
 

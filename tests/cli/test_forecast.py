@@ -26,7 +26,6 @@ lr = 0.01
 [train]
 steps = 5
 checkpoint_every = 5
-tensorboard = "off"
 """
 
 

@@ -18,7 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "data": {"name": "digits"},
         "model": {"backbone": "linear", "dim": 3},
         "batch": {"p": 3, "k": 3},
-        "train": {"steps": 2, "tensorboard": "off"},
+        "train": {"steps": 2},
         "evaluate": {"max_samples": 40},
     }
     out = tmp_path_factory.mktemp("report") / "run"

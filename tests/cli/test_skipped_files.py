@@ -30,7 +30,6 @@ p = 2
 k = 2
 [train]
 steps = 2
-tensorboard = "off"
 """
 
 

@@ -20,7 +20,6 @@ hidden = [16]
 max_samples = 100
 [base.train]
 steps = 2
-tensorboard = "off"
 [[grid]]
 batch.p = [2, 4]
 batch.k = [2, 3]
@@ -53,7 +52,7 @@ def test_a_sweep_leaves_a_table_a_page_and_pictures(inline, file, tmp_path, caps
     for words in ("No run collapsed", "Diameter against dimension", "95 % intervals", "P by K"):
         assert words in page
     pictures = {path.stem for path in (out / "pictures").iterdir()}
-    assert {"diameter-1", "collapse-1", "recall-1", "shapes-1"} <= pictures
+    assert {"diameter-1", "collapse-1", "shapes-1"} <= pictures
     assert "finished" in json.loads(
         (out / "runs" / "p=2,k=2,dim=128,seed=0" / "summary.json").read_text()
     ).get("status")

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from uncollapse._base.table import Table
 from uncollapse.cli.datasets import survey_table
 from uncollapse.cli.forecast import forecast_tables, race_table
 from uncollapse.cli.printing import ScoreLine, line_table, say, split_tables
@@ -17,12 +18,11 @@ from uncollapse.data import survey
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
 from uncollapse.metrics import Interval
-from uncollapse.papers import Page, Table
-from uncollapse.papers._compare import Claim, Comparison, Score
+from uncollapse.papers import Page
+from uncollapse.papers.comparison import Claim, Comparison, Score
 from uncollapse.sweep.grid import Plan
 from uncollapse.training import parse_config
-from uncollapse.training.predictions import forecast_run
-from uncollapse.training.races import Entrant, RaceResult
+from uncollapse.training.predictions import Entrant, RaceResult, forecast_run
 
 WIDTHS = (60, 80, 120)
 FRAME = str.maketrans(dict.fromkeys("│┃├┤┌┐└┘─━┏┓┗┛┡┩╇┳┻┼┴┬", " "))
@@ -60,10 +60,10 @@ def test_races_name_their_split_and_every_result(width):
     own, other = Strategy("hard", "hard"), Strategy("inside", "semihard", scale_free=True)
     race = Race((RaceScore(str(other), 120, 0.987),), str(other), 128, 58.0)
     entrants = (
-        Entrant(own, 0.704, None, None, None, "shrinks"),
         Entrant(other, -0.011, 120, 0.987, 1.25, "wins"),
+        Entrant(own, 0.704, None, None, None, "shrinks"),
     )
-    text = shown(width, race_table(RaceResult(race, 0.117, entrants)))
+    text = shown(width, race_table(RaceResult(race, 0.117, own, entrants)))
     check(text, width, {"train", "R@1", "98.7%", "wins", "shrinks", "scale-free", "+0.704"})
 
 

@@ -77,7 +77,7 @@ def test_a_word_that_is_no_verdict_is_refused_before_anything_is_read(
 ):
     assert run(app, ["diagnose", "none.npz", "--fail-on", word]) == 2
     said = capsys.readouterr().err
-    assert "--fail-on: expected any, or one or several of network-collapse" in said
+    assert "--fail-on: expected any, or one or several of shrinking, network-collapse" in said
 
 
 def test_the_nearest_verdict_is_suggested():

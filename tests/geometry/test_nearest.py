@@ -331,16 +331,6 @@ def test_shrinking_never_beats_the_optimiser_s_answer():
     assert best.value < shrunk.value
 
 
-def test_progress_is_reported_up_to_the_end(capsys):
-    calls = []
-    x, ids = np.random.default_rng(0).standard_normal((7, 2)), np.arange(7) % 2
-    nearest_separated(x, ids, starts=3, progress=lambda done, total: calls.append((done, total)))
-    assert calls[-1][0] == calls[-1][1]
-    assert all(done <= total for done, total in calls)
-    nearest_separated(x, ids, starts=1, progress=True)
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

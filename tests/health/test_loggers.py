@@ -68,16 +68,16 @@ def test_wandb_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_goes_on_with_the_same_run(tmp_path: Path) -> None:
+def test_mlflow_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    first = MlflowLogger(name="run", tracking_uri=uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    first = MlflowLogger(name="run")
     first.log_config({**CONFIG, **{f"many.{i}": i for i in range(150)}})
     first.log({"loss": 0.5, "test/recall@1": 0.75, "lost": math.nan}, 10)
     first.note("event", "rescued", 10)
     first.close()
-    again = MlflowLogger(run_id=first.run_id, tracking_uri=uri)
+    again = MlflowLogger(run_id=first.run_id)
     assert again.client.get_run(first.run_id).info.status == "RUNNING"
     again.log_config({**CONFIG, "batch.p": 16})  # which MLflow would refuse
     again.log({"loss": 0.25}, 5)

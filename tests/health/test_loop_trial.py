@@ -112,13 +112,13 @@ def test_a_buffer_that_the_loop_fills_anew_is_not_used_again():
 def test_copies_and_files_of_the_network_leave_the_recent_batches_behind():
     recent_batches = LoopTrial(model := network(), None, None)
     copy.deepcopy(model)(batch(0))
-    assert recent_batches._call is None
+    assert recent_batches.last_call is None
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
     again = torch.load(file, weights_only=False)
     again(batch(0))
-    assert recent_batches._call is None
+    assert recent_batches.last_call is None
     assert all(
         torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
     )

@@ -334,7 +334,7 @@ def test_the_reservoir_stays_small_recent_and_balanced() -> None:
     reservoir = RecentRows(capacity=64, age=5)
     labels = np.repeat([0, 1, 2], [90, 5, 5])
     for step in range(20):
-        reservoir.add(torch.full((100, 2), float(step)), labels, step)
+        reservoir.add(torch.full((100, 2), float(step)), labels)
     rows, names = reservoir.rows()
     assert len(rows) <= 64
     assert float(rows.min()) >= 15

@@ -8,7 +8,8 @@ from torch import nn
 
 from losses.loss_oracles import makers
 from uncollapse._base.check import InputError
-from uncollapse.health import CollapseMonitor, drift, mode_drift, predict_scale, probe
+from uncollapse.health import CollapseMonitor, drift, mode_drift, probe
+from uncollapse.health.drifts import predict_scale
 from uncollapse.losses import (
     ColumnLoss,
     MultipleNegativesRankingLoss,

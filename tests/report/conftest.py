@@ -214,7 +214,7 @@ def _train(folder: Path, **mining: str) -> Run:
         "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
         "batch": {"p": 4, "k": 4},
         "mining": mining,
-        "train": {"steps": 6, "log_every": 2, "evaluate_every": 3, "tensorboard": "off"},
+        "train": {"steps": 6, "log_every": 2, "evaluate_every": 3},
         "evaluate": {"ks": [1, 4], "max_samples": 100},
     }
     return train(parse_config(settings), folder)

@@ -9,7 +9,7 @@ from uncollapse.health.forecasts import Forecast, ForecastCell
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
 from uncollapse.report.forecast_page import make_forecast_page
-from uncollapse.training.races import Entrant, RaceResult
+from uncollapse.training.predictions import Entrant, RaceResult
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,8 @@ def raced() -> RaceResult:
     own = Entrant(HARD, 0.9, 9, 0.2, 0.042, "out")
     free = Strategy("hard", "hard", scale_free=True)
     others = Entrant(EASY, -0.1, 9, 0.5, 1.5, "wins"), Entrant(free, 0.0, *[None] * 3, "no room")
-    return RaceResult(Race(laps, "easy x hard", 96, 20.0), 0.3, (own, *others))
+    entrants = (others[0], own, others[1])
+    return RaceResult(Race(laps, "easy x hard", 96, 20.0), 0.3, HARD, entrants)
 
 
 def test_the_map_shows_every_shape_with_its_sign_and_drift():

@@ -86,6 +86,11 @@ def test_the_page_of_a_run_shows_its_races_and_without_races_nothing(copied: Run
         assert piece in text
 
 
+def test_the_race_of_a_run_of_the_first_version_is_read(copied: Run):
+    log(copied, {("laps" if key == "scores" else key): value for key, value in LINE.items()})
+    assert [race for _, race in read_history(copied).races] == [RACE]
+
+
 def test_races_of_several_runs_are_told_apart(copied: Run, hard_run: Run, tmp_path: Path):
     log(copied, LINE)
     text = run_report([copied, hard_run], tmp_path / "two.html").read_text(encoding="utf-8")

@@ -105,7 +105,7 @@ def test_the_page_needs_neither_dataset_nor_network_nor_loss(tmp_path: Path, mon
         "data": {"name": "folder", "root": str(tmp_path / "data"), "size": 8, "channels": 3},
         "model": {"backbone": "mlp", "dim": 3, "hidden": [8]},
         "batch": {"p": 2, "k": 2},
-        "train": {"steps": 2, "tensorboard": "off"},
+        "train": {"steps": 2},
     }
     run = train(parse_config(settings), tmp_path / "run")
     whole = run_report([run], tmp_path / "with.html").read_text(encoding="utf-8")

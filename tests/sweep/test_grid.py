@@ -4,9 +4,10 @@ import json
 import pytest
 
 from sweep_helpers import TINY, InlineEngine, log
-from uncollapse.sweep import diameters, parse_sweep
+from uncollapse.sweep import parse_sweep
 from uncollapse.sweep.grid import make_plan, run_sweep
 from uncollapse.sweep.jobs import past_outcome
+from uncollapse.sweep.results import diameters
 
 pytestmark = pytest.mark.slow
 

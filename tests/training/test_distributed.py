@@ -41,9 +41,9 @@ LOSSES = {
     "triplet soft": {"name": "triplet", "soft": True, "reduction": "mean"},
     "triplet scale-free": {"name": "triplet", "margin": 0.3, "scale_free": True},
     "triplet over hardest negatives": {"name": "triplet", "scale_free": "hardest-negative"},
-    "triplet and sigreg": {"name": "triplet", "regularizer": "sigreg"},
-    "triplet and coding rate": {"name": "triplet", "regularizer": "coding-rate"},
-    "margin and variance": {"name": "margin", "regularizer": "variance-covariance"},
+    "triplet and sigreg": {"name": "triplet", "regularizer": {"name": "sigreg"}},
+    "triplet and coding rate": {"name": "triplet", "regularizer": {"name": "coding-rate"}},
+    "margin and variance": {"name": "margin", "regularizer": {"name": "variance-covariance"}},
     "margin": {"name": "margin"},
     "margin, β a class": {"name": "margin", "beta_per": "class", "nu": 0.1},
     "margin, β a sample": {"name": "margin", "beta_per": "sample"},
@@ -53,10 +53,14 @@ LOSSES = {
     "n-pair": {"name": "n-pair"},
     "sup-con": {"name": "sup-con"},
     "trimmed": {"name": "triplet", "trim": 0.5, "trim_on": "positives"},
-    "identity": {"name": "triplet", "id_weight": 1.0, "label_smoothing": 0.1},
-    "identity neck": {"name": "margin", "trim": 0.6, "id_weight": 0.5, "id_neck": "batch-norm"},
-    "memory": {"name": "triplet", "margin": 0.3, "memory": 40},
-    "memory fixed": {"name": "sup-con", "memory": 40, "memory_references": "fixed"},
+    "identity": {"name": "triplet", "identity": {"label_smoothing": 0.1}},
+    "identity neck": {
+        "name": "margin",
+        "trim": 0.6,
+        "identity": {"weight": 0.5, "neck": "batch-norm"},
+    },
+    "memory": {"name": "triplet", "margin": 0.3, "memory": {"size": 40}},
+    "memory fixed": {"name": "sup-con", "memory": {"size": 40, "references": "fixed"}},
     "trimmed β a sample": {"name": "margin", "beta_per": "sample", "trim": 0.6},
 }
 ALL = list(itertools.product(POSITIVES, NEGATIVES))
@@ -116,8 +120,8 @@ def samples(images=False):
     )
 
 
-def case(loss, miner=None, p=5, scope="global", backbone="mlp", **more):
-    mining = {"scope": scope} | ({} if miner is None else dict(zip(_NAMES, miner, strict=True)))
+def case(loss, miner=None, p=5, backbone="mlp", **more):
+    mining = {} if miner is None else dict(zip(_NAMES, miner, strict=True))
     values = {
         "model": {"backbone": backbone, "dim": 5, "hidden": [12]},
         "batch": {"p": p, "k": 3},
@@ -188,38 +192,6 @@ def test_the_cases_are_no_empty_ones(cases):
     assert len(charged) > 0.9 * len(cases[2])
 
 
-def _apart(ranks, configs, data):
-    return [one_step(config, data, ranks) for config in configs]
-
-
-def mean_of_shares(config, data, size):
-    """The oracle of `mining.scope = "rank"`: each share mined and charged alone, then the mean."""
-    session = Session(config, data)
-    rows = torch.as_tensor(next(iter(session.stream))[1])
-    losses = []
-    for rank in range(size):
-        share = rows[Ranks(rank, size).share(len(rows))]
-        z = session.model(data[share][0])
-        losses.append(session.loss(z, session.class_of[share]))
-    loss = torch.stack(losses).mean()
-    loss.backward()
-    parts = [*session.model.named_parameters(), *session.loss.named_parameters()]
-    return float(loss.detach()), {name: p.grad for name, p in parts if p.grad is not None}, {}
-
-
-@pytest.mark.parametrize("size", [2, 4])
-def test_scope_rank_is_the_mean_of_shares_mined_alone(size):
-    names = ("triplet", "triplet soft", "margin, β a class", "proxies", "sup-con", "identity")
-    hard, easy = ("hard", "hard"), ("easy", "semihard")
-    configs = [case(LOSSES[n], m, p=8, scope="rank") for n in names for m in (hard, easy)]
-    data = samples()
-    expected = [mean_of_shares(config, data, size) for config in configs]
-    alone = one_step(configs[0], data)
-    assert difference(alone, expected[0]) > 1e-3  # the scope does change the loss
-    for steps in whole(forked(size, _apart, configs, data)):
-        assert max(map(difference, steps, expected)) < EXACT
-
-
 def _remembered(ranks, configs, data):
     """Losses of four steps of each, and what is remembered then."""
     found = []
@@ -236,17 +208,14 @@ def test_every_rank_remembers_the_batches_of_all():
     data, loss = samples(), LOSSES["memory"]
     slow = {"optimizer": {"name": "sgd", "lr": 0.02}}  # rounding stays what it is
     configs = [case(loss, ("hard", "hard"), **slow)]
-    configs.append(case(loss, ("easy", "hard"), p=4, scope="rank", **slow))
     alone = _remembered(ALONE, configs, data)
     of_both = whole(forked(2, _remembered, configs, data))
     assert of_both[0][0][0] == pytest.approx(alone[0][0], rel=1e-5)  # the losses of one process
-    for number in range(2):
-        kept, other = (rank[number][1] for rank in of_both)
-        assert len(kept["memory"]) == 40
-        assert all(torch.equal(kept[name], other[name]) for name in kept)
-        assert torch.equal(kept["memory_ids"], alone[number][1]["memory_ids"])
+    kept, other = (rank[0][1] for rank in of_both)
+    assert len(kept["memory"]) == 40
+    assert all(torch.equal(kept[name], other[name]) for name in kept)
+    assert torch.equal(kept["memory_ids"], alone[0][1]["memory_ids"])
     torch.testing.assert_close(of_both[0][0][1]["memory"], alone[0][1]["memory"])
-    assert of_both[0][1][0] != pytest.approx(alone[1][0], rel=1e-3)  # anchors see fewer there
 
 
 def _batch_norm(ranks, data):
@@ -273,7 +242,7 @@ def test_a_batch_norm_that_cannot_be_shared_is_refused_and_a_frozen_one_left():
 
 
 def _basics(ranks, points, labels):
-    found = {"any": (ranks.any(ranks.rank == 1), ranks.any(False)), "mean": ranks.mean(ranks.rank)}
+    found = {"any": (ranks.any(ranks.rank == 1), ranks.any(False))}
     share = points[ranks.share(len(points))].clone().requires_grad_()
     for adjoint in ("sum", "own"):
         rows = gather(share, ranks, adjoint=adjoint)
@@ -307,7 +276,6 @@ def test_what_ranks_settle_together(size):
     exact = retrieval(points, labels, ks=(1, 3), progress=False).to_dict()
     for rank, found in enumerate(whole(forked(size, _basics, points, labels))):
         assert found["any"] == (True, False)
-        assert found["mean"] == (size - 1) / 2
         for adjoint, upstream in (("sum", size * (size + 1) / 2), ("own", rank + 1)):
             rows, gradient = found[adjoint]
             assert torch.equal(rows, points)
@@ -442,10 +410,8 @@ def test_what_is_wrong_is_said_once(alone, tmp_path):
     assert (other, silent) == (1, "")
 
 
-def test_shares_that_cannot_be_mined_alone_are_refused():
-    with pytest.raises(InputError, match=r"batch\.p: expected a multiple of the 2 ranks"):
-        Session(case(LOSSES["triplet"], p=5, scope="rank"), samples(), Ranks(0, 2))
-    with pytest.raises(InputError, match=r"batch\.p: .*one sample for each of 16"):
+def test_a_batch_smaller_than_the_ranks_is_refused():
+    with pytest.raises(InputError, match=r"one sample for each of 16 ranks"):
         Session(case(LOSSES["triplet"], p=5), samples(), Ranks(0, 16))
 
 

@@ -24,7 +24,6 @@ CONFIG = parse_config(
             "evaluate_every": 200,
             "checkpoint_every": 20,
             "device": "cpu",
-            "tensorboard": "off",
         },
     }
 )

@@ -23,7 +23,7 @@ VALUES = {
     "batch": {"p": 5, "k": 4},
     "optimizer": {"lr": 1e18},
     "evaluate": {"max_samples": 100},
-    "train": {"steps": 120, "evaluate_every": 1000, "tensorboard": "off"},
+    "train": {"steps": 120, "evaluate_every": 1000},
 }
 
 

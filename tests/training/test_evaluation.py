@@ -8,9 +8,9 @@ from torch import nn
 
 from uncollapse.data import LabelledImages, TensorSource, load
 from uncollapse.metrics import clustering, retrieval
+from uncollapse.training.assemble import as_evaluated
 from uncollapse.training.config import parse_config
 from uncollapse.training.evaluation import (
-    as_evaluated,
     embed,
     evaluate,
     evaluate_splits,
@@ -92,7 +92,7 @@ def test_rows_are_spaced_evenly_from_end_to_end(count, most):
 
 def test_evaluation_crops_the_middle_where_training_crops_at_random():
     data = load("digits", split="test")
-    assert as_evaluated(data, parse_config({"data": {"name": "digits"}})) is data
+    assert as_evaluated(data, parse_config({"data": {"name": "digits"}})).transform is None
     config = parse_config({"data": {"name": "cub200", "augment": "paper"}})
     large = LabelledImages(TensorSource(torch.zeros(2, 3, 256, 256, dtype=torch.uint8)), LABELS[:2])
     cropped = as_evaluated(large, config)[:][0]

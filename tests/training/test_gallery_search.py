@@ -75,7 +75,7 @@ def test_figures_are_those_of_the_definition():
     found = evaluate_splits(
         torch.nn.Identity(), {"query": search.queries}, settings, searches={"query": search}
     )
-    everybody = search.sides(EvaluateConfig())
+    everybody = search.sides()
     expected = oracle(search, everybody, (1, 3, 5, 10))
     assert found.scores["query"] == pytest.approx(expected, abs=1e-12)
     assert torch.equal(found.embeddings["query"], search.queries.source.samples)
@@ -83,56 +83,30 @@ def test_figures_are_those_of_the_definition():
 
 def test_junk_is_not_embedded_and_distractors_are():
     search = example()
-    sides = search.sides(EvaluateConfig())
+    sides = search.sides()
     met = search.gallery.labels[sides.gallery]
     assert len(sides.queries) == 16
     assert sorted(set(met.tolist())) == [0, *range(1, 9), 99]
-    assert "16 queries of 8 identities in a gallery of 61" in search.describe(EvaluateConfig())
-    assert "13 distractors in it; 7 junk images left out" in search.describe(EvaluateConfig())
-
-
-def test_a_share_holds_whole_identities_and_distractors_in_proportion(monkeypatch):
-    monkeypatch.setattr("uncollapse.training.evaluation._LEAST", 2)
-    search, settings = example(), EvaluateConfig(reid_share=0.5)
-    whole, part = search.plan(settings)
-    assert (whole.identities, part.identities) == (8, 4)
-    asked = search.queries.labels[part.queries].tolist()
-    met = search.gallery.labels[part.gallery].tolist()
-    assert len(set(asked)) == 4
-    assert {met.count(person) for person in asked} == {6}
-    assert len(met) == 4 * 6 + 6  # half of the 13 others
-    assert torch.equal(part.queries, search.plan(settings)[1].queries)  # always the same
-    model = torch.nn.Identity()
-    splits, searches = {"query": search.queries}, {"query": search}
-    partly = evaluate_splits(model, splits, settings, searches=searches, whole=False)
-    expected = oracle(search, part, (1, 2, 4, 5, 8, 10))
-    assert partly.scores["query"] == pytest.approx(
-        {f"share/{name}": value for name, value in expected.items()}, abs=1e-12
-    )
-    wholly = evaluate_splits(model, splits, settings, searches=searches)
-    assert partly.scores["query"].items() <= wholly.scores["query"].items()
-    assert wholly.scores["query"]["mAP"] == pytest.approx(oracle(search, whole, (1,))["mAP"])
-
-
-def test_a_set_of_few_identities_is_always_searched_whole():
-    assert example().plan(EvaluateConfig(reid_share=0.1))[1] is None
+    said = search.describe(EvaluateConfig())
+    assert "16 queries of 8 identities in a gallery of 61" in said
+    assert "61, 13 distractors in it; same identity and camera and 7 junk images left out" in said
 
 
 def test_max_samples_bounds_both_sides_by_whole_identities():
     search = example()
-    sides = search.sides(EvaluateConfig(max_samples=30))
+    sides = search.sides(30)
     assert len(sides.queries) <= 30
     assert 8 <= len(sides.gallery) <= 30
     met = search.gallery.labels[sides.gallery].tolist()
     assert {met.count(p) for p in search.queries.labels[sides.queries].tolist()} == {6}
-    assert search.sides(EvaluateConfig(max_samples=2)).identities == 2
+    assert search.sides(2).identities == 2
 
 
 def test_a_person_whose_name_has_number_0_is_no_distractor():
     names = {0: "ann", 1: "bob"}
     queries = points(4, [0, 0, 1, 1], [1, 2, 1, 2], 0, names)
     search = GallerySearch(queries, points(6, [0, 0, 0, 1, 1, 1], [1, 2, 3] * 2, 1, names))
-    assert len(search.sides(EvaluateConfig()).queries) == 4
+    assert len(search.sides().queries) == 4
     assert search.matched()
 
 
@@ -184,10 +158,7 @@ def _own_cache(tmp_path_factory, monkeypatch):
 def trained(market, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNCOLLAPSE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        patch.setattr("uncollapse.training.evaluation._LEAST", 2)
-        return train(
-            config(market, evaluate={"reid_share": 0.5}), tmp_path_factory.mktemp("r") / "run"
-        )
+        return train(config(market), tmp_path_factory.mktemp("r") / "run")
 
 
 def test_market_is_evaluated_on_its_queries_unless_said_otherwise(market):
@@ -217,14 +188,12 @@ def test_a_run_ends_with_the_figures_of_the_official_protocol(trained, market):
     assert "mAP" in trained.measures().before.splits["query"].scores
 
 
-def test_on_the_way_a_share_of_the_identities_is_searched_and_the_log_says_so(trained):
+def test_every_evaluation_is_logged_and_what_is_searched_is_said(trained):
     lines = [json.loads(line) for line in trained.metrics_file.read_text().splitlines()]
     wholes = [line["step"] for line in lines if "query/mAP" in line]
-    shares = [line["step"] for line in lines if "query/share/mAP" in line]
-    assert (wholes, shares) == ([0, 4], [0, 2, 4])
+    assert wholes == [0, 2, 4]
     said = next(line["event"] for line in lines if "event" in line)
     assert "15 queries of 5 identities in a gallery of 38" in said
-    assert "3 of the identities (evaluate.reid_share = 0.5)" in said
 
 
 def test_evaluate_prints_the_protocol(trained, market, capsys):
@@ -263,7 +232,7 @@ def test_re_ranking_needs_queries_and_a_gallery(trained, capsys):
 
 def test_the_page_has_map_and_minp(trained, tmp_path):
     page = run_report([trained], tmp_path / "page.html").read_text(encoding="utf-8")
-    for words in ("R@1 on query", "mAP on query", "mINP on query", "share of identities"):
+    for words in ("R@1 on query", "mAP on query", "mINP on query"):
         assert words in page
 
 
@@ -308,9 +277,9 @@ def test_the_real_market_has_its_official_counts_and_the_definitions_figures():
         z += 0.15 * (people[:, None] * torch.arange(1, 9) % 17)  # some signal
         sides.append(LabelledImages(TensorSource(z), people, cameras=cameras))
     search = GallerySearch(*sides)
-    whole, part = search.plan(EvaluateConfig())
+    whole, part = search.sides(), search.sides(1_500)
     assert (len(whole.queries), len(whole.gallery), whole.identities) == (3_368, 15_913, 750)
-    assert part.identities == 75
+    assert part.identities < 750
     share = oracle(search, part, (1, 5, 10))
     settings = EvaluateConfig(ks=[1])
     z = sides[0].source.samples[part.queries], sides[1].source.samples[part.gallery]

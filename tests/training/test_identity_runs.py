@@ -15,7 +15,8 @@ from uncollapse.training.predictions import forecast_run
 from uncollapse.training.session import Session
 
 DATA = load("digits", split="train")
-LOSS = {"margin": 0.2, "id_weight": 1.0, "label_smoothing": 0.1}
+LOSS = {"margin": 0.2, "identity": {"label_smoothing": 0.1}}
+NECK = {"identity": {"label_smoothing": 0.1, "neck": "batch-norm"}}
 VALUES = {
     "seed": 2,
     "data": {"name": "digits"},
@@ -25,7 +26,7 @@ VALUES = {
     "mining": {"positives": "hard", "negatives": "hard"},
     "guard": {"action": "rescue", "every": 2},
     "optimizer": {"lr": 0.01, "loss_lr": 0.1, "warmup": 8},
-    "train": {"steps": 12, "log_every": 2, "tensorboard": "off"},
+    "train": {"steps": 12, "log_every": 2},
     "evaluate": {"max_samples": 200},
 }
 
@@ -47,7 +48,9 @@ def test_the_classifier_learns_at_its_own_rate():
 
 @pytest.mark.parametrize("neck", ["none", "batch-norm"])
 def test_a_guarded_run_learns_to_classify(neck):
-    one = session(loss={**LOSS, "id_neck": neck}, train={"steps": 60})
+    one = session(
+        loss={**LOSS, "identity": {"label_smoothing": 0.1, "neck": neck}}, train={"steps": 60}
+    )
     assert isinstance(one.loss, IdentityLoss)
     values = [one.advance()["loss"] for _ in range(60)]
     assert sum(values[-10:]) < 0.8 * sum(values[:10])
@@ -85,12 +88,12 @@ def test_after_a_rescue_the_guards_factor_and_the_warm_up_both_count():
 
 
 def test_a_restored_session_goes_on_exactly():
-    whole = session(loss={**LOSS, "trim": 0.8, "id_neck": "batch-norm"})
+    whole = session(loss={**LOSS, "trim": 0.8, **NECK})
     for _ in range(3):
         whole.advance()
     saved = copy.deepcopy(whole.checkpoint())
     state = torch.get_rng_state()
-    again = session(loss={**LOSS, "trim": 0.8, "id_neck": "batch-norm"})
+    again = session(loss={**LOSS, "trim": 0.8, **NECK})
     again.restore(saved)
     later = [again.advance() for _ in range(5)]
     torch.set_rng_state(state)
@@ -108,7 +111,7 @@ def test_a_run_is_resumed_from_its_folder(tmp_path):
         for run in (whole, parts)
     ]
     assert losses[0] == losses[1]
-    assert "id_weight = 1.0" in (tmp_path / "whole" / "config.toml").read_text()
+    assert "[loss.identity]" in (tmp_path / "whole" / "config.toml").read_text()
 
 
 def drawn(labels):
@@ -117,19 +120,20 @@ def drawn(labels):
 
 
 @pytest.mark.parametrize("more", [{}, {"trim": 0.5}])
-def test_a_forecast_has_a_classifier_for_each_width(monkeypatch, more):
+def test_a_forecast_has_a_classifier_of_the_width_asked_for(monkeypatch, more):
     people = torch.tensor([3, 70, 71, 200]).repeat_interleave(12)  # names of their own
     monkeypatch.setattr(run_forecast, "load_eval_data", lambda *_: drawn(people))
     seen = []
     asked = config(loss={**LOSS, **more})
     found = forecast_run(
-        asked, [2, 4], [4], [4, 8], probe_steps=10, progress=lambda *at: seen.append(at)
+        asked, [2, 4], [4], [8], probe_steps=10, progress=lambda *at: seen.append(at)
     )
-    assert [(cell.p, cell.dim) for cell in found.cells] == [(2, 4), (4, 4), (2, 8), (4, 8)]
+    assert [(cell.p, cell.dim) for cell in found.cells] == [(2, 8), (4, 8)]
     assert all(cell.probe is not None for cell in found.cells)
-    assert len(found.alternatives) % 4 == 0
-    assert {cell.dim for cell in found.alternatives} == {4, 8}
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert {cell.dim for cell in found.alternatives} == {8}
+    assert seen == [(1, 2), (2, 2)]
+    with pytest.raises(InputError, match="one dimension at a time"):
+        forecast_run(asked, [2], [4], [4, 8])
 
 
 def test_a_trimmed_triplet_loss_can_be_forecast_and_other_losses_cannot(monkeypatch):
@@ -144,6 +148,6 @@ def test_a_trimmed_triplet_loss_can_be_forecast_and_other_losses_cannot(monkeypa
         for one in (trimmed, plain)
     ]
     assert drifts[0] == pytest.approx(drifts[1], rel=1e-4)
-    other = parse_config({**VALUES, "loss": {"name": "contrastive", "id_weight": 1.0}})
+    other = parse_config({**VALUES, "loss": {"name": "contrastive", "identity": {}}})
     with pytest.raises(InputError, match=r"loss\.name: expected 'triplet', got 'contrastive'"):
         forecast_run(other, [4], [4])

@@ -26,20 +26,16 @@ HUGE = 10**400
         ({"mining": {"negatives": "soft"}}, "mining.negatives: expected 'hard', .* got 'soft'"),
         ({"mining": {"positives": "esy"}}, r"got 'esy' \(did you mean 'easy'\?\)$"),
         ({"mining": {"keep": "semi-hard"}}, "mining.keep: expected 'all', .*mean 'semihard'"),
-        ({"mining": {"cutoffs": [1.4, 0.5]}}, "mining.cutoffs: expected two numbers, 0 < first"),
-        ({"mining": {"cutoffs": [0.5]}}, "mining.cutoffs: expected two numbers, 0 < first"),
         ({"optimizer": {"lr": -1}}, "optimizer.lr: expected a number above 0, got -1$"),
         ({"optimizer": {"lr": float("inf")}}, "optimizer.lr: expected a finite number, got inf$"),
         ({"optimizer": {"momentum": 1}}, "optimizer.momentum: expected a number below 1, got 1$"),
         ({"loss": {"trim": 1.5}}, "loss.trim: expected a number of at most 1, got 1.5$"),
-        ({"evaluate": {"ks": []}}, "evaluate.ks: expected one or more whole numbers"),
+        ({"evaluate": {"ks": []}}, "evaluate.ks: expected at least 1 of them, got"),
         ({"evaluate": {"ks": [1, "a"]}}, "evaluate.ks.1: expected a whole number, got 'a'$"),
         ({"seed": 2**70}, "seed: expected a number below 9223372036854775808, got"),
         ({"data": 3}, "data: expected a section of keys, got 3$"),
         ({"train": {"lr": 1}}, r"train.lr: .*does not exist \(did you mean 'optimizer.lr'\?\)$"),
         ({"margin": 1}, r"margin: .*\(did you mean 'mining.margin' or 'loss.margin'\?\)$"),
-        ({"train": {"device": "meta"}}, "train.device: expected 'auto', 'cpu', .* got 'meta'$"),
-        ({"train": {"device": "gpu"}}, "train.device: expected 'auto', 'cpu', .* got 'gpu'$"),
         ({"loss": {"margin": HUGE}}, r"loss.margin: expected a number, got 10{79}\.\.\.$"),
     ],
     ids=lambda value: str(value)[:60],
@@ -78,10 +74,6 @@ def test_a_wrong_key_or_value_is_named_with_what_is_allowed(values, message):
             {"name": "margin", "reduction": "max"},
             "loss.reduction: expected 'nonzero' or 'mean' for margin, got 'max'$",
         ),
-        (
-            {"scale_free": True, "distance": "cosine"},
-            "loss.distance: expected 'euclidean' where loss.scale_free is set, got 'cosine'$",
-        ),
     ],
     ids=str,
 )
@@ -95,7 +87,7 @@ def test_all_wrong_keys_are_named_at_once():
         "minning": {},
         "batch": {"kk": 2, "p": 0},
         "loss": {"name": "contrastive", "reduction": "max", "temperature": 1},
-        "train": {"device": "meta"},
+        "train": {"precision": "int8"},
     }
     with pytest.raises(WrongKeysError, match=r"^6 keys are wrong:\n- ") as caught:
         parse_config(values)
@@ -107,6 +99,6 @@ def test_all_wrong_keys_are_named_at_once():
         "batch.p",
         "loss.reduction",
         "loss.temperature",
-        "train.device",
+        "train.precision",
     }
     assert all(str(error) in str(caught.value) for error in caught.value.errors)

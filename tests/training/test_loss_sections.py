@@ -10,14 +10,22 @@ from uncollapse import losses
 from uncollapse._base.check import InputError
 from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
 from uncollapse.losses.base import Wrapper
-from uncollapse.losses.memory import remembers
+from uncollapse.losses.combined import NECKS
+from uncollapse.losses.memory import REFERENCES
 from uncollapse.losses.regularizers import Regularizer
 from uncollapse.mining import Miner
 from uncollapse.training.assemble import build_loss
-from uncollapse.training.config import parse_config
-from uncollapse.training.sections import LOSSES, REGULARIZERS, LossConfig, OneOf, TrainingSize
+from uncollapse.training.config import parse_config, with_new_names
+from uncollapse.training.sections import (
+    LOSSES,
+    LossConfig,
+    OneOf,
+    RegularizerConfig,
+    TrainingSize,
+)
 
 SIZE = TrainingSize(classes=3, samples=12, dim=2, generator=torch.Generator().manual_seed(0))
+REGULARIZERS = get_args(RegularizerConfig.model_fields["name"].annotation)
 EVERY = pytest.mark.parametrize("section", LOSSES.values(), ids=LOSSES.keys())
 
 
@@ -43,7 +51,7 @@ def test_every_loss_has_a_section():
         losses.TupleLoss,
         losses.MultipleNegativesRankingLoss,
     }
-    made = {type(make(False, SIZE)) for make in REGULARIZERS.values()}
+    made = {type(RegularizerConfig(name=name).build(False, SIZE)) for name in REGULARIZERS}
     assert made == {loss for loss in added if issubclass(loss, Regularizer)}
 
 
@@ -66,12 +74,9 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
     for key, field in section.model_fields.items():
         words = next((m.words for m in field.metadata if isinstance(m, OneOf)), ())
         words = words or tuple(w for w in get_args(field.annotation) if isinstance(w, str))
-        if not words or key in ("name", "regularizer"):
+        if not words or key == "name":
             continue
-        if key == "memory_references" and not remembers(section.kind):
-            continue
-        renamed = {"trim_on": "on", "id_neck": "neck", "memory_references": "references"}
-        name = renamed.get(key, key)
+        name = "on" if key == "trim_on" else key
         size = {k: v for k, v in sized(section).items() if k != name}
         if key == "beta_per":
             size["size"] = 3
@@ -79,10 +84,6 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
         def made(word, key=key, name=name, size=size, section=section):
             if key == "trim_on":
                 return TrimmedLoss(section.kind(**size), fraction=0.5, on=word)
-            if key == "memory_references":
-                return CrossBatchMemory(section.kind(**size), 8, references=word)
-            if key == "id_neck":
-                return IdentityLoss(section.kind(**size), num_classes=3, dim=2, neck=word)
             return section.kind(**{name: word}, **size)
 
         with pytest.raises(InputError) as caught:
@@ -90,6 +91,14 @@ def test_the_words_of_a_section_are_those_of_its_loss(section):
         allowed = str(caught.value).split(", got")[0]
         assert set(re.findall(r"'([^']+)'", allowed)) == set(words)
         assert all(isinstance(made(word), Loss) for word in words)
+
+
+def test_the_words_of_a_memory_and_a_classifier_are_those_of_their_losses():
+    plain = LOSSES["triplet"]().build(None, SIZE)
+    for word in REFERENCES:
+        assert isinstance(CrossBatchMemory(plain, 8, references=word), Loss)
+    for word in NECKS:
+        assert isinstance(IdentityLoss(plain, num_classes=3, dim=2, neck=word), Loss)
 
 
 @EVERY
@@ -139,7 +148,7 @@ def test_every_loss_can_be_trimmed(section):
 
 @EVERY
 def test_every_loss_can_have_a_classifier_beside_it_trimmed_or_not(section):
-    keys = {"id_weight": 0.5, "label_smoothing": 0.1, "id_neck": "batch-norm"}
+    keys = {"identity": {"weight": 0.5, "label_smoothing": 0.1, "neck": "batch-norm"}}
     for trim in ({}, {"trim": 0.5}):
         miner = Miner("easy", "hard")
         loss = section(**keys, **trim).build(miner, SIZE)
@@ -154,8 +163,9 @@ def test_every_loss_can_have_a_classifier_beside_it_trimmed_or_not(section):
 @pytest.mark.parametrize("name", REGULARIZERS)
 def test_every_loss_can_have_a_regulariser_beside_it(section, name):
     miner = Miner("easy", "hard")
-    for more in ({}, {"trim": 0.5}, {"id_weight": 0.5}):
-        loss = section(regularizer=name, regularizer_weight=0.25, **more).build(miner, SIZE)
+    for more in ({}, {"trim": 0.5}, {"identity": {"weight": 0.5}}):
+        added = {"name": name, "weight": 0.25}
+        loss = section(regularizer=added, **more).build(miner, SIZE)
         assert type(loss) is MultipleLosses
         assert loss.weights == (1.0, 0.25)
         assert type(loss.inner) is type(section(**more).build(miner, SIZE))
@@ -171,7 +181,7 @@ def test_every_loss_can_have_a_regulariser_beside_it(section, name):
 def test_a_regulariser_sees_directions_where_the_loss_or_the_network_has_no_others(name):
     def sees(section, unit=False):
         size = TrainingSize(3, 12, 2, unit=unit)
-        return section(regularizer=name).build(None, size).others[0].normalize
+        return section(regularizer={"name": name}).build(None, size).others[0].normalize
 
     assert not sees(LOSSES["triplet"])
     assert sees(LOSSES["triplet"], unit=True)
@@ -186,7 +196,7 @@ def test_a_run_s_regulariser_knows_that_its_network_ends_in_a_normalisation():
             {
                 "data": {"name": "digits"},
                 "model": {"normalize": unit},
-                "loss": {"regularizer": "sigreg", "regularizer_weight": 0.02},
+                "loss": {"regularizer": {"name": "sigreg", "weight": 0.02}},
             }
         )
         loss = build_loss(config, load("digits"))
@@ -195,19 +205,18 @@ def test_a_run_s_regulariser_knows_that_its_network_ends_in_a_normalisation():
 
 
 @EVERY
-def test_the_weight_of_a_regulariser_without_one_is_refused(section):
+def test_a_regulariser_without_a_name_or_with_an_unknown_one_is_refused(section):
     name = section.model_fields["name"].default
-    message = r"loss\.regularizer_weight: expected 0\.1 where loss\.regularizer is 'none', got 0\.5"
-    with pytest.raises(InputError, match=message):
-        parse_config({"loss": {"name": name, "regularizer_weight": 0.5}})
-    with pytest.raises(InputError, match=r"loss\.regularizer: expected 'none', 'variance"):
-        parse_config({"loss": {"name": name, "regularizer": "vicreg"}})
+    for given in ({"weight": 0.5}, {"name": "vicreg"}):
+        with pytest.raises(InputError) as refused:
+            parse_config({"loss": {"name": name, "regularizer": given}})
+        assert refused.value.name == "loss.regularizer.name"
 
 
 def test_the_classifier_is_drawn_from_the_generator():
     def drawn() -> torch.Tensor:
         size = TrainingSize(3, 12, 2, torch.Generator().manual_seed(7))
-        return LOSSES["triplet"](id_weight=1.0).build(None, size).classifier
+        return LOSSES["triplet"](identity={}).build(None, size).classifier
 
     assert torch.equal(drawn(), drawn())
 
@@ -215,35 +224,42 @@ def test_the_classifier_is_drawn_from_the_generator():
 def test_what_the_sections_accept_of_a_classifier_the_loss_accepts():
     plain = LOSSES["triplet"]().build(None, SIZE)
     tried = (-1.0, -1e-9, 1e-9, 0.5, 1.0, 1.0 + 1e-9, 3.0, float("inf"), float("nan"))
-    for key, name in {"id_weight": "weight", "label_smoothing": "label_smoothing"}.items():
+    for key in ("weight", "label_smoothing"):
         for value in tried:
             accepted = True
             try:
-                LOSSES["triplet"](**({"id_weight": 1.0} | {key: value}))
+                LOSSES["triplet"](identity={key: value})
             except ValidationError:
                 accepted = False
             try:
-                IdentityLoss(plain, num_classes=3, dim=2, **{name: value})
+                IdentityLoss(plain, num_classes=3, dim=2, **{key: value})
             except InputError:
                 assert not accepted, (key, value)
             else:
                 assert accepted, (key, value)
 
 
-@EVERY
 @pytest.mark.parametrize(
-    ("key", "value", "allowed"),
-    [("label_smoothing", 0.1, "0.0"), ("id_neck", "batch-norm", "'none'")],
+    ("old", "new"),
+    [
+        ({"memory": 64}, "loss.memory.size"),
+        ({"memory_after": 3}, "loss.memory.after"),
+        ({"memory_references": "fixed"}, "loss.memory.references"),
+        ({"id_weight": 1.0}, "loss.identity.weight"),
+        ({"id_neck": "batch-norm"}, "loss.identity.neck"),
+        ({"label_smoothing": 0.1}, "loss.identity.label_smoothing"),
+        ({"regularizer": "sigreg"}, "loss.regularizer.name"),
+        ({"regularizer_weight": 0.2}, "loss.regularizer.weight"),
+    ],
+    ids=str,
 )
-def test_keys_of_the_classifier_without_one_are_refused(section, key, value, allowed):
-    name = section.model_fields["name"].default
-    message = rf"loss\.{key}: expected {allowed} where loss\.id_weight is 0, got {value!r}"
-    for off in ({}, {"id_weight": 0}):
-        with pytest.raises(InputError, match=message):
-            parse_config({"loss": {"name": name, key: value, **off}})
-    assert parse_config({"loss": {"name": name, key: value, "id_weight": 1}})
-    with pytest.raises(InputError, match=r"^loss\.id_weight: expected a number of at least 0"):
-        parse_config({"loss": {"name": name, key: value, "id_weight": -1}})
+def test_a_key_of_an_earlier_version_is_refused_with_its_new_place(old, new):
+    with pytest.raises(InputError) as refused:
+        parse_config({"loss": old})
+    assert refused.value.allowed == f"{new}, its new place"
+    section, _, key = new.removeprefix("loss.").partition(".")
+    moved = with_new_names({"loss": old})["loss"]
+    assert moved == {section: {key: next(iter(old.values()))}}
 
 
 def test_options_arrive_at_the_loss():

@@ -27,7 +27,7 @@ VALUES = {
     "loss": {"margin": 0.3},
     "mining": {"positives": "hard", "negatives": "hard"},
     "evaluate": {"max_samples": 100, "ks": [1, 4]},
-    "train": {"steps": 4, "evaluate_every": 2, "checkpoint_every": 2, "tensorboard": "off"},
+    "train": {"steps": 4, "evaluate_every": 2, "checkpoint_every": 2},
 }
 FILES = (
     "measures.json",
@@ -258,6 +258,6 @@ def test_pictures_are_bytes_of_a_bounded_size():
 
 def test_samples_that_are_no_pictures_have_neighbours_only():
     data = LabelledImages(TensorSource(torch.randn(10, 5)), torch.arange(10) % 2)
-    found = choose_samples(data, data.labels.numpy(), torch.randn(10, 2))
+    found = choose_samples(data, torch.randn(10, 2))
     assert found.pixels is None
-    assert choose_samples(data.subset([0]), np.zeros(1), torch.zeros(1, 2)) is None
+    assert choose_samples(data.subset([0]), torch.zeros(1, 2)) is None

@@ -23,8 +23,7 @@ from uncollapse.training.measures import (
     read_rows,
     read_samples,
     write_measures,
-    write_rows,
-    write_samples,
+    write_tensors,
 )
 
 
@@ -102,7 +101,7 @@ def test_a_damaged_file_is_named(tmp_path, text, why):
 def test_rows_of_several_splits_are_kept_apart(tmp_path):
     one = SplitRows(torch.arange(30), torch.arange(30) % 3, None, points())
     two = SplitRows(torch.arange(5), torch.zeros(5).long(), torch.arange(5), points(1)[:5])
-    write_rows(tmp_path, "before", 0, {"val": one, "test": two})
+    write_tensors(tmp_path / "embeddings-before.safetensors", 0, {"val": one, "test": two})
     found = read_rows(tmp_path, "before", "val")
     assert found.fine_labels is None
     assert torch.equal(found.embeddings, one.embeddings)
@@ -118,7 +117,7 @@ def test_rows_of_several_splits_are_kept_apart(tmp_path):
 def test_samples_without_pictures_are_kept_without_them(tmp_path):
     near = torch.tensor([[1, 2], [0, 2]])
     sample = Samples(torch.tensor([0, 1]), near, torch.arange(3), None)
-    write_samples(tmp_path, 4, {"test": sample})
+    write_tensors(tmp_path / "samples.safetensors", 4, {"test": sample})
     found = read_samples(tmp_path, "test")
     assert found.pixels is None
     assert torch.equal(found.neighbours, near)

@@ -14,8 +14,7 @@ from uncollapse.mining import Miner
 from uncollapse.training import parse_config, train
 from uncollapse.training import predictions as run_forecast
 from uncollapse.training.assemble import build_loss
-from uncollapse.training.predictions import forecast_run
-from uncollapse.training.races import race_run
+from uncollapse.training.predictions import forecast_run, race_run
 from uncollapse.training.sections import LOSSES, TrainingSize
 from uncollapse.training.session import Session
 
@@ -25,11 +24,11 @@ VALUES = {
     "data": {"name": "digits"},
     "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
     "batch": {"p": 4, "k": 3},
-    "loss": {"margin": 0.2, "memory": 50},
+    "loss": {"margin": 0.2, "memory": {"size": 50}},
     "mining": {"positives": "hard", "negatives": "hard"},
     "guard": {"action": "rescue", "every": 2},
     "optimizer": {"lr": 0.01},
-    "train": {"steps": 12, "log_every": 2, "tensorboard": "off"},
+    "train": {"steps": 12, "log_every": 2},
     "evaluate": {"max_samples": 200},
 }
 
@@ -44,7 +43,11 @@ def session(**changes):
 
 def test_the_memory_is_between_trimming_and_a_classifier():
     given = config(
-        loss={"trim": 0.5, "id_weight": 1.0, "memory_after": 3, "memory_references": "fixed"}
+        loss={
+            "trim": 0.5,
+            "identity": {},
+            "memory": {"size": 50, "after": 3, "references": "fixed"},
+        }
     )
     loss = build_loss(given, DATA)
     assert isinstance(loss, IdentityLoss)
@@ -57,10 +60,11 @@ def test_the_memory_is_between_trimming_and_a_classifier():
 def test_losses_that_compare_rows_have_a_memory_and_others_are_refused_one(name):
     size = TrainingSize(classes=3, samples=12, dim=2)
     if name in ("n-pair", "soft-triple") or name.startswith(("proxy", "arc", "cos")):
-        with pytest.raises(InputError, match=r"^loss\.memory: expected 0: this loss compares no"):
-            parse_config({"loss": {"name": name, "memory": 64}})
+        with pytest.raises(InputError) as refused:
+            LOSSES[name](memory={"size": 64}).build(None, size)
+        assert refused.value.name == "loss"
     else:
-        loss = LOSSES[name](memory=64).build(None, size)
+        loss = LOSSES[name](memory={"size": 64}).build(None, size)
         assert isinstance(loss, CrossBatchMemory)
         assert torch.isfinite(loss(torch.randn(6, 2), [0, 0, 1, 1, 2, 2]))
 
@@ -68,10 +72,16 @@ def test_losses_that_compare_rows_have_a_memory_and_others_are_refused_one(name)
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        ({"memory": -1}, r"^loss\.memory: expected a number of at least 0"),
-        ({"memory": 0, "memory_after": 5}, r"^loss\.memory_after: expected 0 where loss\.memory"),
-        ({"memory_references": "old"}, r"^loss\.memory_references: expected 'moving' or 'fixed'"),
-        ({"memory": 8}, r"^loss\.memory: expected 0, or at least the 12 samples of a batch, got 8"),
+        ({"memory": {"size": -1}}, r"^loss\.memory\.size: expected a number of at least 1"),
+        ({"memory": {"after": 5}}, r"^loss\.memory\.size: "),
+        (
+            {"memory": {"size": 20, "references": "old"}},
+            r"^loss\.memory\.references: expected 'moving'",
+        ),
+        (
+            {"memory": {"size": 8}},
+            r"^loss\.memory\.size: expected at least the 12 samples of a batch",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_training(loss, message):
@@ -111,7 +121,7 @@ def test_a_run_resumed_from_its_folder_is_the_run_in_one_go(tmp_path):
         for run in (whole, parts)
     ]
     assert losses[0] == losses[1]
-    plain = train(config(loss={"memory": 0}), tmp_path / "plain")
+    plain = train(config(loss={"memory": None}), tmp_path / "plain")
     assert losses[0] != [x["loss"] for x in plain.metrics() if "loss" in x and "diameter" in x]
 
 
@@ -157,13 +167,6 @@ def test_a_guards_look_at_drifts_leaves_the_memory_alone():
     assert all(torch.equal(before[name], value) for name, value in one.loss.kept().items())
 
 
-def test_the_pool_grows_to_the_rows_of_the_memory():
-    one = session(mining={"pool_start": 4, "pool_steps": 10})
-    one.step = 9
-    one.begin_step()
-    assert one.loss.miner.pool == round(4 + (50 - 4) * 0.9)
-
-
 def drawn(count=200, classes=5):
     draw = torch.Generator().manual_seed(1)
     return LabelledImages(
@@ -174,7 +177,7 @@ def drawn(count=200, classes=5):
 def test_a_forecast_is_of_a_full_memory_and_grows_with_it(monkeypatch):
     monkeypatch.setattr(run_forecast, "load_eval_data", lambda *_: drawn())
     drifts = []
-    for memory in (0, 40, 160):
+    for memory in (None, {"size": 40}, {"size": 160}):
         given = config(loss={"memory": memory})
         (cell,) = forecast_run(given, [4], [3], probe_steps=10).cells
         assert cell.probe is not None
@@ -195,16 +198,17 @@ def test_what_was_asked_of_a_loss_is_not_remembered_by_it():
 
 def test_strategies_race_before_training_with_a_memory():
     found = race_run(config(train={"steps": 400}))
-    own = found.entrants[0]
+    own = next(one for one in found.entrants if one.strategy == found.own)
     assert str(own.strategy) == "hard x hard"
-    plain = race_run(config(train={"steps": 400}, loss={"memory": 0}))
-    assert own.drift > plain.entrants[0].drift
+    plain = race_run(config(train={"steps": 400}, loss={"memory": None}))
+    (alone,) = (one for one in plain.entrants if one.strategy == plain.own)
+    assert own.drift > alone.drift
 
 
 def test_the_monitor_says_how_many_rows_are_mined_over():
     assert session().guard.monitor.settings.mined_over == 50
     assert session(mining={"pool": 20}).guard.monitor.settings.mined_over == 20
-    assert session(loss={"memory": 0}).guard.monitor.settings.mined_over == 12
+    assert session(loss={"memory": None}).guard.monitor.settings.mined_over == 12
 
 
 def test_drift_is_that_of_batch_and_memory():

@@ -9,8 +9,7 @@ import torch
 from uncollapse.data import load
 from uncollapse.health.race import Race
 from uncollapse.training import parse_config
-from uncollapse.training.races import SessionTrial, held_out
-from uncollapse.training.session import Session
+from uncollapse.training.session import Session, SessionTrial, held_out
 
 VALUES = {
     "data": {"name": "digits"},
@@ -87,7 +86,7 @@ def test_a_run_saved_after_its_race_goes_on_as_it_would_have():
 def test_a_course_keeps_no_more_batches_than_memory_has_room_for(monkeypatch):
     (size,) = {images.nbytes for images, _ in SessionTrial(session()).race_data(2, 96).batches}
     for room, kept in ((3 * size + 1, 3), (size // 2, 1), (9 * size, 5)):
-        monkeypatch.setattr("uncollapse.training.races._BYTES", room)
+        monkeypatch.setattr("uncollapse.training.session._BYTES", room)
         assert len(SessionTrial(session()).race_data(5, 96).batches) == kept
 
 

@@ -108,21 +108,6 @@ def test_nothing_is_opened_that_is_not_named(
         assert log.loggers == []
 
 
-def test_the_old_key_still_means_tensorboard_where_it_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tensorboard")
-    names = []
-
-    def opened(kind: str, folder: Path, *, run_id: str | None = None) -> Kept:
-        names.append(kind)
-        return Kept()
-
-    monkeypatch.setattr(run_loggers, "open_logger", opened)
-    train(config("tensorboard", "wandb", tensorboard="auto"), tmp_path / "run")
-    assert names == ["tensorboard", "wandb"]
-
-
 def test_an_unknown_logger_is_named() -> None:
     with pytest.raises(InputError, match=r"train\.loggers.*'tensorboard', 'wandb'"):
         config("paper")

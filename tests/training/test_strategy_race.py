@@ -11,7 +11,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import load
 from uncollapse.health.race import plan_race
 from uncollapse.training import parse_config
-from uncollapse.training.races import race_run, save_race
+from uncollapse.training.predictions import race_run, save_race
 from uncollapse.training.session import Session
 
 VALUES = {
@@ -38,14 +38,14 @@ def raced():
 
 
 def test_the_winner_of_a_shrinking_strategy_is_an_alternative_and_its_keys_are_told(raced):
-    own = raced.entrants[0]
+    own = named(raced)[str(raced.own)]
     assert str(raced.own) == str(own.strategy) == "hard x hard"
     assert own.drift > 0.25
     assert own.result == "out"
     assert raced.winner != raced.own
     assert raced.changes
     assert set(raced.changes) <= {"mining.positives", "mining.negatives", "loss.scale_free"}
-    assert raced.race.chosen == str(raced.winner) == str(raced.by_place[0].strategy)
+    assert raced.race.chosen == str(raced.winner) == str(raced.entrants[0].strategy)
 
 
 def test_a_race_costs_no_more_than_a_tenth_of_the_run(raced):
@@ -74,7 +74,7 @@ def test_all_that_do_not_shrink_race_where_the_budget_has_room():
 
 
 def test_a_short_race_is_run_by_strategies_with_other_positives_only(raced):
-    ran = [one.strategy for one in raced.entrants[1:] if one.steps is not None]
+    ran = [one.strategy for one in raced.entrants if one.steps and one.strategy != raced.own]
     assert all((one.positives, one.negatives) != ("hard", "hard") for one in ran)
     assert all(one.negatives == "hard" for one in ran)
 
@@ -83,7 +83,7 @@ def test_the_own_strategy_wins_what_chance_could_decide_if_it_does_not_shrink():
     # With a rate that changes nothing all embed the rows alike.
     still = {"optimizer": {"lr": 1e-12}}
     safe = race_run(config(mining={"positives": "easy", "negatives": "semihard"}, **still))
-    assert safe.entrants[0].drift <= 0.02
+    assert named(safe)[str(safe.own)].drift <= 0.02
     assert safe.winner == safe.own
     assert safe.changes == {}
     assert {score.recall for score in safe.race.scores} == {safe.start}
@@ -101,17 +101,17 @@ def test_the_same_config_gives_the_same_race_and_torch_draws_on_as_before(raced)
     assert again == raced
 
 
-def test_each_step_of_the_race_has_the_rate_and_pool_that_the_run_has_there(monkeypatch):
+def test_each_step_of_the_race_has_the_rate_that_the_run_has_there(monkeypatch):
     seen, train_on = [], Session.train_on
 
     def spy(self, images, rows):
-        seen.append((self.optimizer.param_groups[0]["lr"], self.loss.miner.pool))
+        seen.append(self.optimizer.param_groups[0]["lr"])
         return train_on(self, images, rows)
 
     monkeypatch.setattr(Session, "train_on", spy)
     changes = {
         "optimizer": {"lr": 0.01, "warmup": 1000},
-        "mining": {"positives": "hard", "negatives": "hard", "pool_start": 4, "pool_steps": 100},
+        "mining": {"positives": "hard", "negatives": "hard"},
     }
     found = race_run(config(**changes))
     first = found.race.scores[0].steps
@@ -120,8 +120,7 @@ def test_each_step_of_the_race_has_the_rate_and_pool_that_the_run_has_there(monk
     for _ in range(first):
         run.advance()
     assert raced == seen
-    assert raced[0][0] == pytest.approx(1e-5)
-    assert raced[0][1] == 4
+    assert raced[0] == pytest.approx(1e-5)
 
 
 def test_progress_ends_at_the_number_of_steps_that_were_trained():
@@ -162,7 +161,7 @@ def test_the_table_is_saved_as_csv(raced, tmp_path: Path):
     (path,) = save_race(raced, tmp_path)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["strategy"] for row in rows] == [str(one.strategy) for one in raced.by_place]
+    assert [row["strategy"] for row in rows] == [str(one.strategy) for one in raced.entrants]
     assert rows[0]["result"] == "wins"
-    assert math.isclose(float(rows[0]["recall"]), raced.by_place[0].recall)
+    assert math.isclose(float(rows[0]["recall"]), raced.entrants[0].recall)
     assert rows[-1]["recall"] == ""

@@ -1,6 +1,5 @@
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,7 +9,6 @@ from uncollapse.data.types import LabelledImages
 from uncollapse.report import run_report
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.assemble import build_model, check_samples, load_data, trains_on_texts
-from uncollapse.training.export import ExportError, export_onnx
 from uncollapse.training.measurer import choose_samples
 from uncollapse.training.measures import Samples
 
@@ -55,7 +53,7 @@ def test_a_run_on_texts_trains_and_its_page_shows_them_without_the_dataset(tmp_p
     assert "&lt;script&gt;owned=1&lt;/script&gt; [U+202E]{{ 7*7 }}" in page
     assert "<script>owned" not in page
     assert "\u202e" not in page
-    assert "are not pictures" not in page
+    assert "neither pictures nor texts" not in page
 
 
 def test_a_run_on_texts_resumes_as_if_never_interrupted(tmp_path, config):
@@ -98,7 +96,7 @@ def test_what_is_for_images_is_refused(tmp_path, config, change, message):
 def test_samples_of_long_texts_are_cut():
     texts = tuple(f"{n} " + "ä" * 3_000 for n in range(4))
     data = LabelledImages(TextSource(texts), torch.tensor([0, 0, 1, 1]))
-    found = choose_samples(data, np.array([0, 0, 1, 1]), torch.randn(4, 2))
+    found = choose_samples(data, torch.randn(4, 2))
     assert found.texts.shape[1] == 2_000
     shown = found.texts_by_place()
     assert all(texts[place].startswith(text) and text for place, text in shown.items())
@@ -106,14 +104,6 @@ def test_samples_of_long_texts_are_cut():
 
 def test_samples_without_texts_have_none():
     assert Samples(*(torch.zeros(1),) * 3).texts_by_place() is None
-
-
-def test_a_network_for_texts_is_not_exported(tmp_path):
-    model = torch.nn.Module()
-    model.trunk = torch.nn.Module()
-    model.trunk.reads_texts = True
-    with pytest.raises(ExportError, match="this one reads texts"):
-        export_onnx(model, (20,), tmp_path / "model.onnx")
 
 
 def test_fine_labels_of_texts_can_be_trained_on(tmp_path):

@@ -107,8 +107,8 @@ def keep_memory() -> bool:
     64 x 64, batch 144). More free memory than that at the end of the heap is returned at once, and
     `train` returns all that is free around evaluations and when it ends.
 
-    Training, sweeps and probes call it; `train.keep_memory = false` turns it off for a run. It does
-    nothing, and returns False, where the C library is another one (musl, macOS, Windows).
+    Training, sweeps and probes call it. It does nothing, and returns False, where the C library is
+    another one (musl, macOS, Windows).
 
     >>> keep_memory() in (True, False)
     True

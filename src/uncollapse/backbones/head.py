@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +11,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse._base.check import InputError
-
-__all__ = [
-    "Embedder",
-    "Front",
-    "FrozenBatchNorm",
-    "Head",
-    "freeze",
-    "freeze_batch_norm",
-    "pooled",
-    "stages_of",
-]
 
 
 class Head(nn.Module):
@@ -37,7 +27,7 @@ class Head(nn.Module):
     def __init__(self, features: int, dim: int | None, *, normalize: bool = False) -> None:
         super().__init__()
         self.linear = nn.Identity() if dim is None else nn.Linear(features, dim)
-        self.normalize = normalize
+        self.features, self.normalize = features, normalize
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, features]` or `[B, features, h, w]` to `[B, dim]`."""
@@ -90,10 +80,6 @@ class Front(nn.Module):
         out: Tensor = pooled(x) if len(self.shape) == 1 else x
         return out
 
-    def made(self, x: Tensor) -> bool:
-        """Whether these are features already."""
-        return x.is_floating_point() and tuple(x.shape[1:]) == self.shape
-
 
 class Embedder(nn.Module):
     """A backbone and its head; `dim` is the embedding dimension.
@@ -119,8 +105,10 @@ class Embedder(nn.Module):
 
     def features(self, samples: Tensor) -> Tensor:
         """What the head is given."""
-        if self.front is not None and not self.front.made(samples):
-            samples = self.front(samples)
+        front = self.front
+        if front is not None:
+            made = samples.is_floating_point() and tuple(samples.shape[1:]) == front.shape
+            samples = samples if made else front(samples)
         x: Tensor = self.trunk(samples)
         return x
 
@@ -161,14 +149,11 @@ def freeze_batch_norm(module: nn.Module) -> nn.Module:
         if isinstance(layer, _BatchNorm) and not isinstance(layer, _Frozen):
             # Changing the class keeps tensors, hooks and, in the kinds of other libraries that end
             # in an activation, the whole forward pass.
-            kind = FrozenBatchNorm if type(layer) in _PLAIN else _frozen_kind(type(layer))
-            layer.__class__ = kind
+            kind: Any = type(layer)
+            frozen = type(f"Frozen{kind.__name__}", (_Frozen, kind), {})
+            layer.__class__ = FrozenBatchNorm if kind in _PLAIN else frozen
             layer.requires_grad_(False).train()
     return module
-
-
-def _frozen_kind(kind: type[_BatchNorm]) -> Any:
-    return type(f"Frozen{kind.__name__}", (_Frozen, kind), {})
 
 
 # Freeze a network, or its first stages: what does not train is computed once per sample.
@@ -187,17 +172,16 @@ def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder
     """
     if up_to is False:
         return model
-    stages = stages_of(model.trunk)
+    given = getattr(model.trunk, "stages", None)  # a network of timm's may have a module there
+    stages = dict(given()) if callable(given) and not isinstance(given, nn.Module) else {}
     names = list(stages)
-    rest: nn.Module = nn.Identity()
+    after: nn.Module = nn.Identity()
     if up_to is True or [up_to] == names[-1:]:
-        front, features = model.trunk, (_width(model),)
+        front, features = model.trunk, (model.head.features,)
     elif up_to in stages:
         cut = names.index(up_to) + 1
         front = nn.Sequential(*(stages[name] for name in names[:cut]))
-        rest = nn.Sequential()
-        for name in names[cut:]:
-            rest.add_module(name, stages[name])
+        after = nn.Sequential(OrderedDict((name, stages[name]) for name in names[cut:]))
         with torch.no_grad():
             features = tuple(front.eval()(torch.zeros(1, *shape)).shape[1:])
     else:
@@ -205,18 +189,7 @@ def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder
         raise InputError("freeze", repr(up_to), f"one of {', '.join(allowed)} for this backbone")
     if features == tuple(shape) and not getattr(model.trunk, "reads_texts", False):
         raise InputError("freeze", up_to, "a network that does not leave samples as they are")
-    model.front, model.trunk = Front(front, features), rest
+    model.front, model.trunk = Front(front, features), after
     if not any(p.requires_grad for p in model.parameters()):
         raise InputError("freeze", up_to, "a network with a head to train: all of it is frozen")
     return model
-
-
-def stages_of(trunk: nn.Module) -> dict[str, nn.Module]:
-    """The parts of a network in order, by name; none where it is not known to be a sequence."""
-    found = getattr(trunk, "stages", None)
-    return dict(found()) if callable(found) else {}
-
-
-def _width(model: Embedder) -> int:
-    linear = model.head.linear
-    return linear.in_features if isinstance(linear, nn.Linear) else model.dim

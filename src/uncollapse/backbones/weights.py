@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from uncollapse._base.check import InputError
+from uncollapse.backbones.networks import MobileNet
 
-__all__ = ["WeightsError", "load_weights", "preprocessing", "read_weights"]
-
-# The classifiers of the official files, which an embedding does not need.
-_CLASSIFIERS = ("fc.", "last_linear.", "aux1.", "aux2.", "classifier.")
+# The classifiers of the official files, which an embedding does not need, and counters that some
+# files lack and nothing reads.
+_CLASSIFIERS = ("fc.", "_fc.", "last_linear.", "aux1.", "aux2.", "classifier.")
+_COUNTER = "num_batches_tracked"
 
 
 class WeightsError(ValueError):
@@ -36,42 +39,30 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise InputError("weights", f"{str(path)!r}, which is not a file", "a path to a file")
+    load_torch: Any = partial(torch.load, map_location="cpu", weights_only=True)
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            found: object = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = str(error).split("\n")[0]
-        raise WeightsError(
-            f"{path}: refused, it holds more than tensors or is damaged ({reason})"
-        ) from None
+        values: object = (load_file if path.suffix == ".safetensors" else load_torch)(path)
     except Exception as error:
-        raise WeightsError(f"{path}: cannot be read as weights ({error})") from None
-    while isinstance(found, Mapping):
-        inner = next((found[k] for k in ("state_dict", "model") if k in found), None)
+        reason, _, _ = str(error).partition("\n")
+        raise WeightsError(f"{path}: cannot be read as a file of tensors ({reason})") from None
+    while isinstance(values, Mapping):
+        inner = next((values[k] for k in ("state_dict", "model") if k in values), None)
         if not isinstance(inner, Mapping):
             break
-        found = inner
-    if not isinstance(found, Mapping) or not all(isinstance(t, Tensor) for t in found.values()):
+        values = inner
+    if not isinstance(values, Mapping) or not all(isinstance(t, Tensor) for t in values.values()):
         raise WeightsError(f"{path}: holds no mapping from names to tensors")
-    return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}
+    return {str(name).removeprefix("module."): tensor for name, tensor in values.items()}
 
 
-def load_weights(
-    network: nn.Module,
-    weights: str | Path | Mapping[str, Tensor],
-    *,
-    adapt_channels: bool = True,
-) -> nn.Module:
+def load_weights(network: nn.Module, weights: str | Path | Mapping[str, Tensor]) -> nn.Module:
     """Copy weights into `network` (a path, or tensors by name), all of them or none.
 
-    Classifier layers of the file are left out. What older files lack (`num_batches_tracked`) or
-    shape otherwise (a leading axis of length 1) is put right. With `adapt_channels` a first
-    convolution for another number of channels is summed over them and spread evenly, so a grey
-    image gives what its RGB copy gave. Anything else that does not fit is an error that lists it.
+    Classifier layers of the file are left out, and a leading axis of length 1, as older files have
+    it, is removed. A first convolution for another number of channels is summed over them and
+    spread evenly, so a grey image gives what its RGB copy gave. Files of a `MobileNet` may name
+    their tensors in another way, but in the order of the layers. Anything else that does not fit is
+    an error that lists it.
 
     >>> net = nn.Conv2d(1, 2, 1, bias=False)
     >>> load_weights(net, {"weight": torch.ones(2, 3, 1, 1)}).weight.flatten().tolist()
@@ -82,29 +73,34 @@ def load_weights(
       missing (1): weight
       unexpected (1): w
     """
-    given = weights if isinstance(weights, Mapping) else read_weights(weights)
-    wanted = network.state_dict()
+    every = weights if isinstance(weights, Mapping) else read_weights(weights)
+    wanted = {name: t for name, t in network.state_dict().items() if not name.endswith(_COUNTER)}
+    given = {
+        name: tensor
+        for name, tensor in every.items()
+        if name in wanted or not (name.endswith(_COUNTER) or name.startswith(_CLASSIFIERS))
+    }
+    if isinstance(network, MobileNet) and len(given) == len(wanted) and set(given) != set(wanted):
+        given = dict(zip(wanted, given.values(), strict=True))
     first = next((name for name, tensor in wanted.items() if tensor.ndim == 4), None)
-    fitted: dict[str, Tensor] = {}
-    misshapen = []
-    for name, target in wanted.items():
-        if name not in given:
-            continue
-        tensor = _fit(given[name], target, adapt_channels and name == first)
-        if tensor is None:
-            sizes = f"{tuple(given[name].shape)} for {tuple(target.shape)}"
-            misshapen.append(f"{name} {sizes}")
-        else:
-            fitted[name] = tensor
-    missing = [
-        name for name in wanted if name not in given and not name.endswith("num_batches_tracked")
-    ]
-    unexpected = [
-        name for name in given if name not in wanted and not name.startswith(_CLASSIFIERS)
-    ]
-    if missing or unexpected or misshapen:
-        parts = {"missing": missing, "unexpected": unexpected, "of another shape": misshapen}
-        raise WeightsError("the weights do not fit the network" + _listed(parts))
+    fitted = {
+        name: _fit(given[name], wanted[name], name == first) for name in wanted if name in given
+    }
+    problems = {
+        "missing": [name for name in wanted if name not in given],
+        "unexpected": [name for name in given if name not in wanted],
+        "of another shape": [
+            f"{name} {tuple(given[name].shape)} for {tuple(wanted[name].shape)}"
+            for name, tensor in fitted.items()
+            if tensor is None
+        ],
+    }
+    message = "the weights do not fit the network"
+    for title, names in problems.items():
+        more = f", and {len(names) - 8} more" * (len(names) > 8)
+        message += f"\n  {title} ({len(names)}): {', '.join(names[:8])}{more}" * bool(names)
+    if any(problems.values()):
+        raise WeightsError(message)
     network.load_state_dict(fitted, strict=False)
     return network
 
@@ -120,45 +116,23 @@ def preprocessing(name: str) -> Callable[[Tensor], Tensor]:
     >>> preprocessing("conv2")(torch.ones(1, 3, 1, 1)).flatten().tolist()
     [1.0, 1.0, 1.0]
     """
-    if name == "bn-inception":
-        return _caffe
-    return _imagenet if name in ("resnet18", "resnet50", "googlenet") else _unchanged
+    return partial(_prepared, name)
 
 
-def _imagenet(images: Tensor) -> Tensor:
-    if images.shape[1] != 3:
-        return images
-    mean = images.new_tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
-    return (images - mean) / images.new_tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-
-
-def _caffe(images: Tensor) -> Tensor:
-    if images.shape[1] != 3:
-        return images
-    return images.flip(1) * 255.0 - images.new_tensor([104.0, 117.0, 128.0]).view(3, 1, 1)
-
-
-def _unchanged(images: Tensor) -> Tensor:
+def _prepared(name: str, images: Tensor) -> Tensor:
+    if images.shape[1] == 3 and name == "bn-inception":
+        return images.flip(1) * 255.0 - images.new_tensor([104.0, 117.0, 128.0]).view(3, 1, 1)
+    if images.shape[1] == 3 and name in ("resnet18", "resnet50", "googlenet"):
+        mean = images.new_tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
+        return (images - mean) / images.new_tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
     return images
 
 
-def _fit(tensor: Tensor, target: Tensor, adapt: bool) -> Tensor | None:
+def _fit(tensor: Tensor, target: Tensor, is_first: bool) -> Tensor | None:
     """The tensor in the target's shape, or None when it cannot be."""
     if tensor.ndim == target.ndim + 1 and len(tensor) == 1:
         tensor = tensor[0]
-    if tensor.shape == target.shape:
-        return tensor
-    if adapt and tensor.ndim == 4:
+    if is_first and tensor.ndim == 4 and tensor.shape != target.shape:
         channels = target.shape[1]
         tensor = (tensor.sum(dim=1, keepdim=True) / channels).expand(-1, channels, -1, -1)
     return tensor if tensor.shape == target.shape else None
-
-
-def _listed(parts: Mapping[str, Iterable[str]]) -> str:
-    lines = []
-    for title, names in parts.items():
-        found = list(names)
-        if found:
-            more = f", and {len(found) - 8} more" if len(found) > 8 else ""
-            lines.append(f"\n  {title} ({len(found)}): {', '.join(found[:8])}{more}")
-    return "".join(lines)

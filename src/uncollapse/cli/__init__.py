@@ -1,27 +1,12 @@
 """The command line: `uncollapse COMMAND`. A user's mistake is one red line and exit code 2."""
 
-from __future__ import annotations
-
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from uncollapse.cli import (
-    datasets,
-    demo,
-    diagnose,
-    embed,
-    evaluate,
-    forecast,
-    report,
-    reproduce,
-    search,
-    suspects,
-    sweep,
-    train,
-    verify,
-)
+from uncollapse._version import __version__
 from uncollapse.cli.errors import run
 
 __all__ = ["app", "main"]
@@ -41,24 +26,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_START, _RUNS, _USE = "Start here", "Train and judge", "Use and look up"
-for _name, _function, _panel in (
-    ("demo", demo.command, _START),
-    ("diagnose", diagnose.command, _START),
-    ("forecast", forecast.command, _START),
-    ("train", train.train_command, _RUNS),
-    ("evaluate", evaluate.evaluate_command, _RUNS),
-    ("verify", verify.verify_command, _RUNS),
-    ("suspects", suspects.suspects_command, _RUNS),
-    ("sweep", sweep.command, _RUNS),
-    ("report", report.command, _RUNS),
-    ("embed", embed.embed_command, _USE),
-    ("search", search.search_command, _USE),
-    ("export", embed.export_command, _USE),
-    ("datasets", datasets.command, _USE),
-    ("reproduce", reproduce.command, _USE),
-):
-    app.command(_name, rich_help_panel=_panel)(_function)
+_PANELS = {
+    "Start here": "demo diagnose forecast",
+    "Train and judge": "train evaluate verify suspects sweep report",
+    "Use and look up": "embed search datasets reproduce",
+}
+for _panel, _names in _PANELS.items():
+    for _name in _names.split():
+        _module = import_module(f"uncollapse.cli.{_name}")
+        app.command(_name, rich_help_panel=_panel)(_module.command)
 
 
 def main() -> None:
@@ -68,8 +44,6 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from uncollapse._version import __version__
-
         typer.echo(f"uncollapse {__version__}")
         raise typer.Exit
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import uncollapse as uc
 from uncollapse._base.check import InputError
 from uncollapse._base.table import Cell, Table, wrapped_for
 from uncollapse.cli.errors import INTERRUPTED
 from uncollapse.cli.printing import say, show
-
-if TYPE_CHECKING:
-    from uncollapse.report.demo_page import Story
-    from uncollapse.training import Config, Run
 
 _PAGE = "demo.html"
 _STYLES = {"healthy": "green", "shrinking": "yellow"}
@@ -31,17 +27,15 @@ class Part:
 
     name: str
     line: str
-    sections: Mapping[str, Any]
+    sections: dict[str, Any]
 
     @property
     def folder(self) -> str:
         """Its place in the demo's folder."""
         return self.name.replace(",", "").replace(" ", "-")
 
-    def config(self, seed: int, steps: int | None = None) -> Config:
+    def config(self, seed: int, steps: int | None = None) -> uc.Config:
         """Its config, of at most so many steps."""
-        from uncollapse.training import parse_config
-
         full = self.sections["train"]
         length = full["steps"] if steps is None else min(full["steps"], steps)
         every = min(full["evaluate_every"], length)
@@ -51,9 +45,8 @@ class Part:
             "evaluate_every": every,
             "checkpoint_every": length,
             "threads": 1,  # the same figures everywhere, and no slower beside other work
-            "tensorboard": "off",
         }
-        return parse_config({**self.sections, "seed": seed, "train": train})
+        return uc.training.parse_config({**self.sections, "seed": seed, "train": train})
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +58,17 @@ class Act:
     score: str
     parts: tuple[Part, ...]
 
-    @classmethod
-    def read(cls, act: Mapping[str, Any]) -> Act:
-        """An act of `demo.toml`; a run has the act's sections and its own."""
-        parts = (Part(p["name"], p["line"], act["config"] | p["config"]) for p in act["parts"])
-        return cls(act["title"], act["text"], act["score"], tuple(parts))
-
 
 _FILE = Path(__file__).with_name("demo.toml")
-ACTS = tuple(map(Act.read, tomllib.loads(_FILE.read_text("utf-8"))["acts"]))
+ACTS = tuple(
+    Act(
+        act["title"],
+        act["text"],
+        act["score"],
+        tuple(Part(p["name"], p["line"], act["config"] | p["config"]) for p in act["parts"]),
+    )
+    for act in tomllib.loads(_FILE.read_text("utf-8"))["acts"]
+)
 
 
 def command(
@@ -101,15 +96,14 @@ def command(
     say(f"\nThe same with pictures, to keep or to send: {page}")
 
 
-def _play(act: Act, configs: Mapping[Part, Config], out: Path) -> Story:
+def _play(act: Act, configs: dict[Part, uc.Config], out: Path) -> uc.report.demo_page.Story:
     """The runs of an act, one after the other, with what the guard did and the verdict."""
     from uncollapse.report.demo_page import Story
-    from uncollapse.training import train
 
     runs = {}
     for part, config in configs.items():
         show(f"\n[bold]{part.name}[/bold]: {part.line}")
-        run = train(config, out / part.folder)
+        run = uc.train(config, out / part.folder)
         if run.summary["status"] == "interrupted":
             say("interrupted: no page was written")
             raise typer.Exit(INTERRUPTED)
@@ -123,26 +117,24 @@ def _play(act: Act, configs: Mapping[Part, Config], out: Path) -> Story:
     return Story(act.title, act.text, act.score, runs)
 
 
-def _table(act: Act, story: Story) -> Table:
+def _table(act: Act, story: uc.report.demo_page.Story) -> Table:
     heads = ["run", "R@1 untrained", "R@1 trained", "diameter", "verdict"]
     table = Table(heads, title=f"{act.title}: 48 letters never trained on")
     for name, end in story.ends.items():
         verdict, size = end.health.verdict, end.health.relative_diameter
-        shown = "-" if size is None else f"{size:.1%}"
-        figures_of = f"{end.before:.1%}", f"{end.after:.1%}", shown
-        table.add(name, *figures_of, Cell(verdict, style=_STYLES.get(verdict, "red")))
+        diameter = "-" if size is None else f"{size:.1%}"
+        cell = Cell(verdict, style=_STYLES.get(verdict, "red"))
+        table.add(name, f"{end.before:.1%}", f"{end.after:.1%}", diameter, cell)
     return table
 
 
-def _make_room(out: Path, plans: Mapping[Act, Mapping[Part, Config]]) -> None:
+def _make_room(out: Path, plans: dict[Act, dict[Part, uc.Config]]) -> None:
     """Remove what an earlier demo left; anything else in its place is refused, before any work."""
-    from uncollapse.training import Run
-
     allowed = "a new folder, or one that an earlier demo wrote"
     configs = {out / p.folder: c for configs in plans.values() for p, c in configs.items()}
     old = [folder for folder in configs if folder.exists()]
     for folder in old:
-        if not _is_ours(Run(folder), configs[folder]):
+        if not _is_ours(uc.Run(folder), configs[folder]):
             raise InputError("--out", f"{folder}, which is not of a demo", allowed)
     page = out / _PAGE
     if page.exists() and "Made by uncollapse" not in page.read_text("utf-8", errors="replace"):
@@ -152,7 +144,7 @@ def _make_room(out: Path, plans: Mapping[Act, Mapping[Part, Config]]) -> None:
         shutil.rmtree(folder)
 
 
-def _is_ours(run: Run, config: Config) -> bool:
+def _is_ours(run: uc.Run, config: uc.Config) -> bool:
     """Whether a folder holds this run of the demo, of whatever seed and length, or nothing."""
     if not run.config_file.is_file():
         return not any(run.path.iterdir()) if run.path.is_dir() else False

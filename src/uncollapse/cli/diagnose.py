@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+import uncollapse as uc
 from uncollapse._base.check import InputError, did_you_mean
 from uncollapse._base.extras import keep_memory, without_kernels
 from uncollapse.cli import options
 from uncollapse.cli.printing import say, status
-
-if TYPE_CHECKING:
-    from uncollapse.data.sources import StartScale
-    from uncollapse.health import Reference
-    from uncollapse.report import Diagnosis
 
 _FAILED = 1
 _SMALL = 5_000  # rows
@@ -59,24 +55,28 @@ def command(
         options.only_for(
             "one file", instead, columns, images=images, html=html, reference=reference
         )
-    refused, verdicts = refused_verdicts(fail_on), {}
+    refused, failed = refused_verdicts(fail_on), []
+    settings: dict[str, Any] = {"tsne": tsne, "max_rows": max_rows}
     for file in files:
         if len(files) > 1:
             say(f"{file}:")
         if file.is_dir():
             options.only_for_files(columns, images=images)
-            from uncollapse.report import diagnose_run
-
             with status("diagnosing the run"):
-                result = diagnose_run(file, reference=reference, tsne=tsne, max_rows=max_rows)
+                result = uc.report.diagnose_run(file, reference=reference, **settings)
         else:
-            modes = html is not None  # only the page shows them
-            result = _diagnose_file(file, columns, images, reference, tsne, max_rows, modes)
+            settings["modes"] = html is not None  # only the page shows them
+            result = _diagnose_file(file, columns, images, reference, settings)
         say(str(result))
-        verdicts[file] = result.verdict
+        if result.verdict in refused:
+            failed.append(f"{file} is judged {result.verdict}")
         if html is not None:
             say(f"wrote {result.save(html)}")
-    _fail_if(refused, verdicts)
+    for text in failed:
+        console = Console(stderr=True, style="red")
+        say(f"failed: {text}, which --fail-on refuses", console=console)
+    if failed:
+        raise typer.Exit(_FAILED)
 
 
 def _diagnose_file(
@@ -84,30 +84,23 @@ def _diagnose_file(
     columns: options.Columns,
     images: Path | None,
     reference: float | None,
-    tsne: bool,
-    max_rows: int,
-    modes: bool,
-) -> Diagnosis:
+    settings: dict[str, Any],
+) -> uc.report.Diagnosis:
     source = options.open_file(file, columns)
-    pictures = None if images is None else source.find_pictures(images)
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start
-    from uncollapse.report import diagnose
-
     light = _lightly() if len(source) <= _SMALL else nullcontext()
     with status(f"diagnosing {len(source):,} embeddings"), light:
-        result = diagnose(
+        result = uc.diagnose(
             source.points,
             source.labels,
             source.fine_labels,
-            pictures,
+            None if images is None else source.find_pictures(images),
             names=source.names,
             title=source.title,
             reference=reference if start is None else _as_reference(start),
-            tsne=tsne,
-            max_rows=max_rows,
-            modes=modes,
             cosine=origin is None or origin.cosine is not False,
+            **settings,
         )
     split = "" if origin is None else origin.split or ""
     return replace(result, split=split, compared_with="" if start is None else str(start))
@@ -122,11 +115,10 @@ def _lightly() -> Iterator[None]:
         yield
 
 
-def _as_reference(start: StartScale) -> Reference:
-    from uncollapse.health import Reference
-
+def _as_reference(start: uc.data.sources.StartScale) -> uc.health.Reference:
     known = (start.spread, start.cdnv, start.fine_agreement, start.fine_chance)
-    return Reference(start.diameter, *(math.nan if value is None else value for value in known))
+    figures = (math.nan if value is None else value for value in known)
+    return uc.health.Reference(start.diameter, *figures)
 
 
 def refused_verdicts(text: str | None) -> frozenset[str]:
@@ -139,22 +131,10 @@ def refused_verdicts(text: str | None) -> frozenset[str]:
     """
     if text is None:
         return frozenset()
-    from uncollapse.health import VERDICTS
-
-    bad = list(VERDICTS)[1:]  # the first is healthy
+    bad = list(uc.health.VERDICTS)[1:]  # the first is healthy
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in (*bad, "any"):
             allowed = f"any, or one or several of {', '.join(bad)} with commas between"
             raise InputError("--fail-on", repr(word) + did_you_mean(word, bad), allowed)
     return frozenset(bad if "any" in words else words)
-
-
-def _fail_if(refused: frozenset[str], verdicts: Mapping[Path, str]) -> None:
-    """End the command with exit code 1, a line for each, where a verdict is one of the refused."""
-    failed = {path: verdict for path, verdict in verdicts.items() if verdict in refused}
-    for path, verdict in failed.items():
-        console = Console(stderr=True, style="red")
-        say(f"failed: {path} is judged {verdict}, which --fail-on refuses", console=console)
-    if failed:
-        raise typer.Exit(_FAILED)

@@ -1,4 +1,4 @@
-"""`uncollapse embed` and `uncollapse export`: a trained run put to use."""
+"""`uncollapse embed`: a trained run put to use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
+import uncollapse as uc
 from uncollapse._base.check import InputError
 from uncollapse.cli import options
 from uncollapse.cli.printing import say, status, warn, warn_of_skipped
@@ -16,15 +18,13 @@ from uncollapse.cli.printing import say, status, warn, warn_of_skipped
 if TYPE_CHECKING:
     from torch import nn
 
-    from uncollapse.data import LabelledImages
     from uncollapse.data.sources import Origin, Source
-    from uncollapse.training import Run
 
 _LONGEST = 1_000  # characters of a text that stand for it as its name
 
 
 @options.grouped
-def embed_command(
+def command(
     run: Annotated[
         Path,
         typer.Argument(
@@ -64,23 +64,6 @@ def embed_command(
     start = None if source.origin is None else source.origin.start
     scale = "" if start is None else f"; reference: {start}"
     say(f"wrote {len(source):,} embeddings to {path}: {network.about}{scale}")
-
-
-def export_command(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
-    best: Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")] = False,
-    trust: options.TrustOption = False,
-) -> None:
-    """Export the network to ONNX, and check that it computes the same."""
-    network = open_network(run, options.RunOptions(best=best, trust=trust))
-    from uncollapse.training.export import ExportError, export_onnx
-
-    if network.on_texts:
-        raise ExportError(f"{run} is a run on texts: only networks for images are exported to ONNX")
-    result = export_onnx(network.model, network.shape, out)
-    same = f"its outputs differ from torch's by {result.difference:.1e}"
-    say(f"wrote {result.path}: {network.about}; {same}")
 
 
 def is_backbone(name: Path) -> bool:
@@ -133,15 +116,15 @@ def open_network(name: Path, run_options: options.RunOptions, **others: object) 
         model = Embedder(trunk, Head(trunk.features, None), trunk.features).eval()
         return Network(model, f"{name} as it comes", on_texts=True)
     options.must_exist(name)
-    from uncollapse.training import Run
-    from uncollapse.training.assemble import trains_on_texts
-
-    run = Run.open(name, trust=run_options.trust)
+    run = uc.Run.open(name, trust=run_options.trust)
     chosen = run.choose("best" if run_options.best else "last")
     for text in chosen.warnings:
         warn(text)
     shape = chosen.checkpoint.state["shape"]
-    about, on_texts = f"network of step {chosen.step:,}", trains_on_texts(run.config)
+    about, on_texts = (
+        f"network of step {chosen.step:,}",
+        uc.training.assemble.trains_on_texts(run.config),
+    )
     return Network(chosen.model, about, on_texts, run, chosen.step, shape)
 
 
@@ -152,37 +135,32 @@ class Network:
     model: nn.Module
     about: str
     on_texts: bool
-    run: Run | None = None
+    run: uc.Run | None = None
     step: int = 0
     shape: Sequence[int] = ()
 
     def load(
         self, files: Sequence[str | Path] | None, run_options: options.RunOptions
-    ) -> tuple[LabelledImages, str | None]:
+    ) -> tuple[uc.data.LabelledImages, str | None]:
         """Images or texts of these files, or a split of the run's dataset and its name."""
         if files and self.on_texts:
             return _load_texts(files, run_options.split, run_options.data_root), None
         assert self.run is not None  # backbones are for texts, and texts of files alone
-        from uncollapse.training.assemble import load_eval_data
-        from uncollapse.training.evaluation import images_of_files
-
         if files:
-            return images_of_files(files, self.run), None
+            return uc.training.evaluation.images_of_files(files, self.run), None
         name = run_options.split or usual_split(self.run)
-        data = load_eval_data(self.run.config.with_root(run_options.data_root), name)
+        config = self.run.config.with_root(run_options.data_root)
+        data = uc.training.assemble.load_eval_data(config, name)
         warn_of_skipped(data, name)
         return data, name
 
-    def embed(self, data: LabelledImages, split: str | None) -> Source:
+    def embed(self, data: uc.data.LabelledImages, split: str | None) -> Source:
         """Embeddings with names, and labels where they are known: of a split, or of texts."""
-        import numpy as np
-
         from uncollapse.data.sources import Source
-        from uncollapse.training import embed
         from uncollapse.training.measures import name_labels
 
         with status(f"embedding {len(data):,} samples"):
-            source = Source(embed(self.model, data).numpy(), title="the texts")
+            source = Source(uc.embed(self.model, data).numpy(), title="the texts")
         if self.run is not None:
             origin = _origin(self.run, self.step, split)
             source = replace(source, origin=origin, title=self.run.path.resolve().name)
@@ -201,7 +179,7 @@ class Network:
         cameras = {} if data.cameras is None else {"cameras": data.cameras.numpy()}
         return replace(source, labels=data.labels.numpy(), fine_labels=fines, columns=cameras)
 
-    def rows(self, data: LabelledImages, split: str | None) -> Rows:
+    def rows(self, data: uc.data.LabelledImages, split: str | None) -> Rows:
         """The same with labels by name, and pictures where the samples are images."""
         from uncollapse.training.measures import name_labels
 
@@ -220,7 +198,7 @@ class Network:
         return Rows(source, about, lambda rows: list(data.pixels(list(rows))))
 
 
-def usual_split(run: Run) -> str:
+def usual_split(run: uc.Run) -> str:
     """The last split the run is evaluated on, or the one it is trained on."""
     splits = run.config.data
     return [splits.train_split, *splits.eval_splits][-1]
@@ -228,50 +206,49 @@ def usual_split(run: Run) -> str:
 
 def _load_texts(
     sources: Sequence[str | Path], split: str | None, root: Path | None
-) -> LabelledImages:
+) -> uc.data.LabelledImages:
     """The texts of a dataset or a labelled file, or those of several files without labels.
 
     All rows of a file unless a split is named; of a dataset the split `train`.
     """
-    from uncollapse.data import DATASETS, describe, load
     from uncollapse.data.own import TEXT_TABLES, read_texts
     from uncollapse.data.readers import read_table
 
     first = Path(sources[0])
-    if len(sources) == 1 and str(first) in DATASETS and not first.exists():
-        if not describe(str(first)).texts:
+    if len(sources) == 1 and str(first) in uc.data.DATASETS and not first.exists():
+        if not uc.data.describe(str(first)).texts:
             raise InputError("--texts", first, "a file of texts, or a dataset of texts")
-        return load(str(first), root, split)
+        return uc.load(str(first), root, split)
     is_table = len(sources) == 1 and first.suffix in TEXT_TABLES and first.is_file()
     if is_table and {"text", "label"} <= set(read_table(first, fill=True)):
-        return load("texts", first, split or "all")
+        return uc.load("texts", first, split or "all")
     if split is not None:
         raise InputError.conflict(f"--split {split}: only one file of texts with labels has splits")
     return unlabelled_texts([text for source in sources for text in read_texts(Path(source))])
 
 
-def unlabelled_texts(texts: Sequence[str]) -> LabelledImages:
+def unlabelled_texts(texts: Sequence[str]) -> uc.data.LabelledImages:
     """Texts as samples; their labels, all 0 and without a name, are not known."""
     import torch
 
-    from uncollapse.data import LabelledImages
     from uncollapse.data.listing import TextSource
 
-    return LabelledImages(TextSource(tuple(texts)), torch.zeros(len(texts), dtype=torch.long))
+    return uc.data.LabelledImages(
+        TextSource(tuple(texts)), torch.zeros(len(texts), dtype=torch.long)
+    )
 
 
-def _origin(run: Run, step: int, split: str | None) -> Origin:
+def _origin(run: uc.Run, step: int, split: str | None) -> Origin:
     """Where rows come from, with the run's first scale; a warning where that is not known.
 
     Images of one's own get none: a few of them, or of another kind, say nothing about shrinking.
     """
     from uncollapse._base.files import DamagedFileError
     from uncollapse.data.sources import Origin
-    from uncollapse.training import NotMeasuredError
 
     start = None
     try:
         start = None if split is None else run.measures().start(split)
-    except (DamagedFileError, NotMeasuredError) as error:
+    except (DamagedFileError, uc.training.NotMeasuredError) as error:
         warn(f"{error}. The file holds no scale to compare with")
     return Origin(run.path.resolve().name, step, split, start, run.config.loss.normalizes)

@@ -3,10 +3,6 @@
 Where several things are wrong at once, each has a line of its own.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import typer
 from rich.console import Console
 
@@ -18,7 +14,7 @@ USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
 _UsageError = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
-def run(app: typer.Typer, arguments: Sequence[str]) -> int:
+def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run the app; return 0, 2 for a user's mistake, 130 for Ctrl-C, 1 for a bug of ours.
 
     `--debug`, anywhere in the line, lets the exception through with its traceback.

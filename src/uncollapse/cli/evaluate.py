@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+import uncollapse as uc
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_json
 from uncollapse.cli import options, printing
@@ -19,7 +20,7 @@ from uncollapse.cli.printing import ScoreLine, say, show, status, warn
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.data.sources import Source
-    from uncollapse.metrics import ReidResult, ReRanking, RetrievalResult
+    from uncollapse.metrics import ReidResult, RetrievalResult
 
 _CLUSTERED = 10_000  # rows that NMI is of unless it is asked for: k-means of more takes minutes
 _TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
@@ -28,7 +29,7 @@ _of_file = partial(typer.Option, rich_help_panel="For a file of embeddings")
 
 
 @options.grouped
-def evaluate_command(
+def command(
     source: options.SourceArgument,
     columns: options.Columns,
     run_options: options.RunOptions,
@@ -71,7 +72,7 @@ def evaluate_command(
             min=8,
         ),
     ] = 30_000,
-    json: options.JsonOption = None,
+    json: Annotated[Path | None, _of_file(help="Write the figures to this file.")] = None,
 ) -> None:
     """Evaluate a run on any split, or a file of embeddings, by coarse and fine labels.
 
@@ -86,28 +87,30 @@ def evaluate_command(
     options.only_for("runs", f"{source.name} is a file", run_options, measure=measure)
     if rerank and (cameras is None or gallery is None):
         raise InputError.conflict("--rerank needs --cameras and --gallery")
-    settings = {"ks": options.numbers("-k", k), "normalize": options.normalizes(metric)}
+    normalize = options.normalizes(metric)
+    settings: dict[str, Any] = {"ks": options.numbers("-k", k), "normalize": normalize}
     others = {} if cameras is None else {"--cameras": cameras}
     sides = [options.open_file(source, columns, others)]
     if gallery is not None:
         if columns.fine_labels is not None:
             why = "give both files a column fine_labels"
             raise InputError.conflict(f"--fine-labels cannot be used with a gallery file: {why}")
-        sides.append(options.open_second("--gallery", gallery, columns, sides[0], others=others))
+        sides.append(options.open_second("--gallery", gallery, columns, sides[0], others))
     labels = _labels(sides)
     if cameras is None:
         lines = _retrieved(sides, labels, max_rows, settings)
     else:
         lines = _identified(sides, cameras, max_rows, settings)
         if rerank:
-            again = _identified(sides, cameras, max_rows, {**settings, "rerank": _re_ranking()})
+            settings["rerank"] = uc.metrics.ReRanking()
+            again = _identified(sides, cameras, max_rows, settings)
             lines += [replace(i, name=f"reranked/{i.name}", by="re-ranked") for i in again]
     if clusters or (clusters is None and gallery is None and cameras is None):
         with status("clustering"):
-            lines += _clustered(sides, labels, cameras, clusters, max_rows, settings)
+            lines += _clustered(sides, labels, cameras, clusters, max_rows, normalize)
     say(_about(sides, metric, cameras))
     if rerank:
-        say(_described(_re_ranking()))
+        say(_described(uc.metrics.ReRanking()))
     show(printing.line_table(lines))
     say("Intervals: bootstrap over queries. Ties count as wrong.")
     if json is not None:
@@ -120,7 +123,7 @@ def evaluate_command(
             "metric": metric,
             "figures": [line.to_dict() for line in lines],
         }
-        write_json(json, figures | ({"rerank": asdict(_re_ranking())} if rerank else {}))
+        write_json(json, figures | ({"rerank": asdict(uc.metrics.ReRanking())} if rerank else {}))
         say(f"wrote {json}")
 
 
@@ -146,18 +149,16 @@ def _joined(labels: list[Array]) -> Array:
 def _retrieved(
     sides: list[Source], labels: dict[str, Array], max_rows: int, settings: dict[str, Any]
 ) -> list[ScoreLine]:
-    from uncollapse.metrics import retrieval
-
     queries, lines = sides[0], []
     rows = _sample(len(queries), max_rows)
     for by, every in labels.items():
         own, others = every[: len(queries)], every[len(queries) :]
         if len(sides) == 1:
-            result = retrieval(queries.points, own, rows=rows, full_map=True, **settings)
+            result = uc.retrieval(queries.points, own, rows=rows, full_map=True, **settings)
         else:
             gallery = sides[1].points, others
             asked = queries.points[rows], own[rows]
-            result = retrieval(*asked, *gallery, full_map=True, **settings)
+            result = uc.retrieval(*asked, *gallery, full_map=True, **settings)
         titles = {f"recall@{k}": f"R@{k}" for k in result.recall} | _TITLES
         lines += _with_intervals(result, titles, len(queries), by)
     return lines
@@ -167,7 +168,6 @@ def _identified(
     sides: list[Source], column: str, max_rows: int, settings: dict[str, Any]
 ) -> list[ScoreLine]:
     """The Market-1501 protocol; rows that search each other leave out each one itself."""
-    from uncollapse.metrics import reid
     from uncollapse.metrics.re_identification import searching_rows
 
     queries, gallery = sides[0], sides[-1]
@@ -177,7 +177,7 @@ def _identified(
         raise InputError("labels", "-1 and 0 (junk, distractors) only", "ids of persons")
     rows = people[_sample(len(people), max_rows)]
     others = gallery.points, _identities(gallery), gallery.columns[column]
-    result = reid(queries.points[rows], ids[rows], cameras[rows], *others, **settings)
+    result = uc.reid(queries.points[rows], ids[rows], cameras[rows], *others, **settings)
     titles = {"mAP": "mAP"} | {f"cmc@{k}": f"CMC@{k}" for k in result.cmc} | {"mINP": "mINP"}
     return _with_intervals(result, titles, len(people), "label")
 
@@ -194,14 +194,12 @@ def _with_intervals(
     result: RetrievalResult | ReidResult, titles: dict[str, str], total: int, by: str
 ) -> list[ScoreLine]:
     """The figures, and how many queries they are over: drawn from more, or without a match."""
-    from uncollapse.metrics import confidence
-
     drawn = f" of {total:,}" if result.queries < total else ""
     over, lost = f"{result.queries:,}{drawn} queries", result.queries_without_match
     over += f", less {lost:,} without a match" if lost else ""
     if result.queries == lost:
         return [ScoreLine(name, title, None, over, by=by) for name, title in titles.items()]
-    intervals = {name: confidence(result, name) for name in titles}
+    intervals = {name: uc.confidence(result, name) for name in titles}
     return [ScoreLine(n, titles[n], i.value, over, i, by) for n, i in intervals.items()]
 
 
@@ -211,10 +209,8 @@ def _clustered(
     cameras: str | None,
     clusters: int | None,
     max_rows: int,
-    settings: dict[str, Any],
+    normalize: bool,
 ) -> list[ScoreLine]:
-    from uncollapse.metrics import clustering
-
     points = np.concatenate([side.points for side in sides])
     if cameras is not None:  # junk and distractors are no class
         ids = np.concatenate([_identities(side) for side in sides]).astype(str)
@@ -228,8 +224,7 @@ def _clustered(
         most = max(1, len(rows) // (2 * len(np.unique(kind[rows]))))
         times = {"nmi": 1} | ({"nmi+": min(clusters, most)} if clusters and clusters > 1 else {})
         for name, many in times.items():
-            normalize = settings["normalize"]
-            result = clustering(points[rows], kind[rows], multiplier=many, normalize=normalize)
+            result = uc.clustering(points[rows], kind[rows], multiplier=many, normalize=normalize)
             over = f"{len(rows):,}{of} rows, {result.clusters:,} clusters"
             lines.append(ScoreLine(name, name.upper(), result.nmi, over, by=by))
     return lines
@@ -257,13 +252,7 @@ def _about(sides: list[Source], metric: str, cameras: str | None) -> str:
     return about
 
 
-def _re_ranking() -> ReRanking:
-    from uncollapse.metrics import ReRanking
-
-    return ReRanking()
-
-
-def _described(rerank: ReRanking) -> str:
+def _described(rerank: uc.metrics.ReRanking) -> str:
     numbers = f"k1 = {rerank.k1}, k2 = {rerank.k2}, λ = {rerank.lambda_value:g}"
     return f"re-ranked by k-reciprocal neighbours: {numbers}"
 
@@ -271,26 +260,22 @@ def _described(rerank: ReRanking) -> str:
 def _evaluate_run(
     path: Path, run_options: options.RunOptions, clusters: int, measure: bool, rerank: bool
 ) -> None:
-    from uncollapse import training
-    from uncollapse.training.assemble import load_eval_data
-    from uncollapse.training.evaluation import evaluate_splits, find_checks, find_searches
-    from uncollapse.training.measures import measures_file
-    from uncollapse.training.run import ends_below, find_damage, start_scores
+    from uncollapse.training import assemble, evaluation
+    from uncollapse.training import run as runs
 
-    run = training.Run.open(path, trust=run_options.trust)
+    run = uc.Run.open(path, trust=run_options.trust)
     if measure:
         with status("measuring the network before and after training"):
-            training.measure_run(run, data_root=run_options.data_root, warn=warn)
+            uc.training.measure_run(run, data_root=run_options.data_root, warn=warn)
     config = run.config.with_root(run_options.data_root)
-    if config.train.keep_memory:
-        training.keep_memory()
-    changes = {"clustering": clusters > 0, "multiplier": max(1, clusters), "reid_share": 1.0}
+    uc.training.keep_memory()
+    changes = {"clustering": clusters > 0, "multiplier": max(1, clusters)}
     settings = config.evaluate.model_copy(update=changes)
     network = open_network(path, run_options)
     names = config.data.eval_splits if run_options.split is None else [run_options.split]
-    splits = {name: load_eval_data(config, name) for name in names}
-    searches, unsearched = find_searches(config, splits)
-    checks, unchecked = find_checks(config, splits, searches)
+    splits = {name: assemble.load_eval_data(config, name) for name in names}
+    searches, unsearched = evaluation.find_searches(config, splits)
+    checks, unchecked = evaluation.find_checks(config, splits, searches)
     for text in [*unsearched, *unchecked]:
         warn(text)
     if rerank and len(searches) < len(splits):
@@ -301,18 +286,19 @@ def _evaluate_run(
         )
     for name, data in [*splits.items(), *(("gallery", s.gallery) for s in searches.values())]:
         printing.warn_of_skipped(data, name)
-    re_ranking = _re_ranking() if rerank else None
+    re_ranking = uc.metrics.ReRanking() if rerank else None
     with status(f"embedding {sum(map(len, splits.values())):,} samples of {', '.join(splits)}"):
-        scores = evaluate_splits(
+        scores = evaluation.evaluate_splits(
             network.model, splits, settings, searches=searches, checks=checks, rerank=re_ranking
         ).flat()
-    damage = [text for text in find_damage(run) if text.startswith(str(measures_file(run.path)))]
-    for text in damage:
-        warn(f"{text}; the scores before training are left out")
-    known = {} if damage else start_scores(run)
-    start = {key: value for key, value in known.items() if key in scores}
+    start = {key: value for key, value in runs.start_scores(run).items() if key in scores}
+    for text in runs.find_damage(run):
+        if text.startswith(str(uc.training.measures.measures_file(run.path))):
+            warn(f"{text}; the scores before training are left out")
+            start = {}
     show(*printing.split_tables(scores, start))
-    notes = [*ends_below(start, scores), *([] if re_ranking is None else [_described(re_ranking)])]
+    notes = runs.ends_below(start, scores)
+    notes += [] if re_ranking is None else [_described(re_ranking)]
     notes += [f"{name}: {search.describe(settings)}" for name, search in searches.items()]
     notes += [f"{name}: {check.describe()}" for name, check in checks.items()]
     for line in [*notes, f"{network.about}: {run.path}"]:

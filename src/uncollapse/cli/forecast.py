@@ -6,20 +6,16 @@ import json
 import math
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import uncollapse as uc
 from uncollapse._base.check import InputError
 from uncollapse._base.progress import progress_reporter
 from uncollapse._base.table import Cell, Table
 from uncollapse.cli import options
 from uncollapse.cli.printing import say, show
-
-if TYPE_CHECKING:
-    from uncollapse.health import Forecast
-    from uncollapse.training import Config
-    from uncollapse.training.races import RaceResult
 
 _COLORS = {"none": "green", "some": "yellow", "high": "red"}
 _RECALL = "R@1 train"
@@ -71,19 +67,15 @@ def command(
     """Predict collapse before training, for batch shapes, dimensions and strategies."""
     options.must_exist(config)
     from uncollapse.report.forecast_page import make_forecast_page
-    from uncollapse.training import load_config
-    from uncollapse.training.config import better_path
-    from uncollapse.training.predictions import forecast_run, save_forecast
-    from uncollapse.training.races import race_budget, save_race
-    from uncollapse.training.run import check_trusted
+    from uncollapse.training.predictions import forecast_run, race_budget, save_forecast, save_race
 
-    settings = load_config(config, changes or []).with_root(data_root)
-    check_trusted(config.parent, settings, trust=trust)
+    settings = uc.load_config(config, changes or []).with_root(data_root)
+    uc.training.run.check_trusted(config.parent, settings, trust=trust)
     if race_steps is not None and not race:
         raise InputError.conflict("--race-steps needs --race")
     default_p, default_k = _P, _K
     if race:
-        better_path(config)  # before anything is computed: is there room for the result?
+        uc.training.config.better_path(config)  # is there room for the result?
         race_budget(settings, race_steps)
         if settings.batch.sampler == "pk":
             default_p, default_k = str(settings.batch.p), str(settings.batch.k)
@@ -119,9 +111,9 @@ def command(
         _tell_winner(result, config, changes or [], data_root)
 
 
-def _race(settings: Config, steps: int | None) -> RaceResult:
+def _race(settings: uc.Config, steps: int | None) -> uc.training.predictions.RaceResult:
     """Run the race and print its table."""
-    from uncollapse.training.races import race_run
+    from uncollapse.training.predictions import race_run
 
     with progress_reporter(True, "racing") as report:
         result = race_run(settings, steps=steps, progress=report)
@@ -135,11 +127,12 @@ def _race(settings: Config, steps: int | None) -> RaceResult:
 
 
 def _tell_winner(
-    result: RaceResult, config: Path, overrides: list[str], data_root: Path | None
+    result: uc.training.predictions.RaceResult,
+    config: Path,
+    overrides: list[str],
+    data_root: Path | None,
 ) -> None:
     """Write the config of the winner, and say what it changes and how to train it."""
-    from uncollapse.training.config import save_better_config
-
     if not result.changes:
         show(f"[bold]{result.own} wins[/bold]: {config.name} can stay as it is")
         return
@@ -147,14 +140,14 @@ def _tell_winner(
     for key, value in result.changes.items():
         was = getattr(result.own, key.rpartition(".")[2])
         say(f"  {key} = {json.dumps(value)}  (was {json.dumps(was)})")
-    better = save_better_config(config, result.changes, overrides)
+    better = uc.training.config.save_better_config(config, result.changes, overrides)
     say(f"wrote {better}")
     words = ["uncollapse", "train", str(better), "--out", f"runs/{better.stem}"]
     words += [] if data_root is None else ["--data-root", str(data_root)]
     say(f"train it: {shlex.join(words)}", whole=True)
 
 
-def forecast_tables(forecast: Forecast, *, alternatives: bool) -> list[Table]:
+def forecast_tables(forecast: uc.health.Forecast, *, alternatives: bool) -> list[Table]:
     """The own strategy for each batch shape and dimension; then its alternatives, in short."""
     title = f"{forecast.cells[0].strategy}, at initialisation"
     probed = forecast.cells[0].probe is not None
@@ -192,13 +185,13 @@ def forecast_tables(forecast: Forecast, *, alternatives: bool) -> list[Table]:
     return [own, others]
 
 
-def race_table(result: RaceResult) -> Table:
+def race_table(result: uc.training.predictions.RaceResult) -> Table:
     """The strategies of a race, best first."""
     table = Table(
         ["strategy", "drift", "steps", _RECALL, "left", "result"],
         title=f"race from the untrained network, best first; own: {result.own}",
     )
-    for entrant in result.by_place:
+    for entrant in result.entrants:
         table.add(
             str(entrant.strategy),
             f"{round(entrant.drift, 3) + 0.0:+.3f}",  # no -0.000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,10 +35,9 @@ TrustOption = Annotated[
 MetricOption = Annotated[str, typer.Option(metavar="euclidean|cosine", help="How rows compare.")]
 ImagesOption = Annotated[
     Path | None,
-    typer.Option(help="A file's pictures: an .npy array, or the folder that contains its names."),
+    typer.Option(help="A file's pictures: an .npy array, or the folder of the images it names."),
 ]
 HtmlOption = Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")]
-JsonOption = Annotated[Path | None, typer.Option(help="Write the figures to this file.")]
 
 
 @dataclass(frozen=True)
@@ -121,16 +120,20 @@ def open_file(file: Path, columns: Columns, others: Mapping[str, str] | None = N
     return source
 
 
-def open_second(option: str, file: Path, columns: Columns, first: Source, **read: Any) -> Source:
+def open_second(
+    option: str,
+    file: Path,
+    columns: Columns,
+    first: Source,
+    others: Mapping[str, str] | None = None,
+) -> Source:
     """Read a second file, whose labels are in it, with as many dimensions as the first."""
-    other = open_file(
-        file, Columns(columns.label, columns.id, columns.features, columns.ignore), **read
-    )
-    dim, wanted = other.points.shape[1], first.points.shape[1]
+    source = open_file(file, replace(columns, labels=None, fine_labels=None), others)
+    dim, wanted = source.points.shape[1], first.points.shape[1]
     if dim != wanted:
         allowed = f"a file of {wanted} dimensions, as {first.title} has"
         raise InputError(option, f"{file.name} with {dim}", allowed)
-    return other
+    return source
 
 
 def only_for(kind: str, instead: str, *groups: object, **options: object) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 
+import uncollapse as uc
 from uncollapse._base.check import visible
 from uncollapse._base.table import Table, wrapped_for
-
-if TYPE_CHECKING:
-    from rich.status import Status
-
-    from uncollapse.data import LabelledImages
-    from uncollapse.metrics import Interval
 
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 _TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
@@ -49,11 +45,10 @@ def warn(text: str) -> None:
     say(f"warning: {one_line(text)}", style="yellow", console=Console(stderr=True))
 
 
-def warn_of_skipped(data: LabelledImages, split: str) -> None:
+def warn_of_skipped(data: uc.data.LabelledImages, split: str) -> None:
     """Which files of a dataset were skipped: counts and the first names."""
     if data.report.skipped:
-        text = f"warning: {split}: {data.report.skipped_summary()}"
-        Console(stderr=True, soft_wrap=True).print(text, highlight=False, markup=False)
+        warn(f"{split}: {data.report.skipped_summary()}")
 
 
 def one_line(text: str) -> str:
@@ -72,7 +67,7 @@ class ScoreLine:
     title: str
     value: float | None
     over: str
-    interval: Interval | None = None
+    interval: uc.metrics.Interval | None = None
     by: str = "label"
     note: str = ""
 
@@ -130,12 +125,11 @@ def split_tables(
 
 def _by_group(scores: Mapping[str, float], of_pairs: bool) -> dict[str, dict[str, float]]:
     """Figures of pairs, or the others, by split and kind of label."""
-    from uncollapse.training.evaluation import VERIFICATION
-
+    of_verification = uc.training.evaluation.VERIFICATION
     rows: dict[str, dict[str, float]] = {}
     for key, value in scores.items():
-        if (VERIFICATION in key) is of_pairs:
-            group, _, metric = key.replace(VERIFICATION, "").rpartition("/")
+        if (of_verification in key) is of_pairs:
+            group, _, metric = key.replace(of_verification, "").rpartition("/")
             rows.setdefault(group, {})[metric] = value
     return rows
 

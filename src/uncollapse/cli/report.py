@@ -1,12 +1,11 @@
 """`uncollapse report`: one page about a run, or several side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import uncollapse as uc
 from uncollapse.cli.options import must_exist
 from uncollapse.cli.printing import say, status, warn
 
@@ -20,10 +19,8 @@ def command(
 ) -> None:
     """Write a self-contained HTML page: verdict, curves, config, maps, pictures."""
     must_exist(*runs)
-    from uncollapse.report import run_report
-
     if out is None:
         out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
     with status(f"reading {len(runs)} run{'s' * (len(runs) > 1)}"):
-        written = run_report(runs, out, warn=warn)
+        written = uc.report.run_report(runs, out, warn=warn)
     say(f"wrote {written}")

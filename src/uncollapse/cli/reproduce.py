@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+import uncollapse as uc
 from uncollapse._base.table import Cell, Table
 from uncollapse.cli.printing import say, show
-
-if TYPE_CHECKING:
-    from uncollapse.papers import Page
 
 _COLOURS = {
     "yes": "green",
@@ -63,14 +61,12 @@ def command(
     ] = None,
 ) -> None:
     """Reproduce a figure, table or claim of the two papers, next to the paper's numbers."""
-    from uncollapse.papers import get_item
-
     if listing or item is None:
         show(listing_table(), _NOTES)
         if item is None and not listing:
             show("\nGive one of these names:  uncollapse reproduce fig4")
         return
-    made = get_item(item).run(
+    made = uc.papers.get_item(item).run(
         out, seed, scale, seeds=seeds, data_root=data_root, processes=processes, weights=weights
     )
     for page in made.pages:
@@ -86,22 +82,20 @@ def listing_table() -> Table:
     >>> len(listing_table().rows) == len(CATALOGUE)
     True
     """
-    from uncollapse.papers import CATALOGUE, SCALES, read_recorded
-
-    recorded = read_recorded()
+    recorded, scales = uc.papers.read_recorded(), uc.papers.SCALES
     heads = ["name", "what it makes", "needs", "scale", "took", "data used", "real"]
-    table = Table([*heads, *(f"about, {scale}" for scale in SCALES)])
-    for item in CATALOGUE.values():
+    table = Table([*heads, *(f"about, {scale}" for scale in scales)])
+    for item in uc.papers.CATALOGUE.values():
         last = recorded.get(item.name)
         facts = ["–"] * 4
         if last is not None:
             facts = [last.scale, last.time, last.data or "none", last.real or "–"]
-        times = [item.time_at(scale) or "–" for scale in SCALES]
+        times = [item.time.get(scale, "–") for scale in scales]
         table.add(item.name, item.summary, item.needs, *facts, *times)
     return table
 
 
-def show_page(console: Console, page: Page) -> None:
+def show_page(console: Console, page: uc.papers.Page) -> None:
     """Print a page: its tables, how they were made, and the notes."""
     for number, table in enumerate(page.tables):
         if number:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
+import uncollapse as uc
 from uncollapse._base.check import InputError, visible
 from uncollapse._base.files import write_csv, write_json
 from uncollapse._base.table import Table
 from uncollapse.cli import options
-from uncollapse.cli.embed import Rows, is_backbone, open_network, open_rows, unlabelled_texts
+from uncollapse.cli.embed import (
+    Network,
+    Rows,
+    is_backbone,
+    open_network,
+    open_rows,
+    unlabelled_texts,
+)
 from uncollapse.cli.printing import say, show
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
-    from uncollapse.cli.embed import Network
-    from uncollapse.data import LabelledImages
     from uncollapse.metrics.nearest_rows import Neighbours
 
     Sides = tuple[Rows, Rows, Array | None]
@@ -30,7 +35,7 @@ _MOST_SHEET = 100  # queries that a contact sheet has room for
 
 
 @options.grouped
-def search_command(
+def command(
     source: Annotated[
         Path,
         typer.Argument(
@@ -81,7 +86,10 @@ def search_command(
             need = "give --images, the pictures of the file's own rows, and no --like"
             raise InputError.conflict(f"--out {out}: for a .png {need}; or write .csv or .json")
         there = open_rows(source, columns, run_options, images)
-        asked, own = _of_file(there, queries, like, columns)
+        first = there.source
+        second = first if like is None else options.open_second("--like", like, columns, first)
+        rows = second.find_rows(queries) if queries else np.arange(len(second))
+        asked, own = Rows(second.select(rows)), rows if like is None else None
     total = len(asked.source)
     if sheet and there.pictures is None:
         raise InputError("--out", "a .png file", "a .csv or .json file: texts have no pictures")
@@ -122,7 +130,7 @@ def _of_network(
     return there, network.rows(_query_samples(network, queries), None), None
 
 
-def _query_samples(network: Network, queries: list[str]) -> LabelledImages:
+def _query_samples(network: Network, queries: list[str]) -> uc.data.LabelledImages:
     """Images of these files; or texts, each query one or a file of them."""
     if not network.on_texts:
         return network.load(queries, options.RunOptions())[0]
@@ -135,24 +143,14 @@ def _query_samples(network: Network, queries: list[str]) -> LabelledImages:
     return unlabelled_texts(texts)
 
 
-def _of_file(
-    there: Rows, queries: list[str] | None, like: Path | None, columns: options.Columns
-) -> tuple[Rows, Array | None]:
-    """Rows of a file that are searched for, and their numbers; or those of another file."""
-    source = there.source
-    other = source if like is None else options.open_second("--like", like, columns, source)
-    rows = other.find_rows(queries) if queries else np.arange(len(other))
-    return Rows(other.select(rows)), rows if like is None else None
-
-
 def _nearest(there: Rows, asked: Rows, own: Array | None, k: int, normalize: bool) -> Neighbours:
     import torch
-    from torch.nn.functional import normalize as unit
 
     from uncollapse.metrics.nearest_rows import nearest
 
     z, gallery = (torch.from_numpy(rows.source.points) for rows in (asked, there))
     if normalize:
+        unit = torch.nn.functional.normalize
         z, gallery = unit(z, eps=1e-300), unit(gallery, eps=1e-300)
     rows = None if own is None else torch.from_numpy(own)
     return nearest(z, gallery, k, rows, progress=None)
@@ -180,7 +178,7 @@ def _entries(there: Rows, asked: Rows, hits: Neighbours, measure: str) -> list[d
     return entries
 
 
-def neighbour_table(entries: Sequence[dict[str, Any]], measure: str) -> Table:
+def neighbour_table(entries: list[dict[str, Any]], measure: str) -> Table:
     """Queries, each with its neighbours, nearest first."""
     first = entries[0]
     heads = ["query", "rank", "neighbour", *["label"] * ("label" in first)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import uncollapse as uc
 from uncollapse._base.check import InputError, visible
 from uncollapse._base.files import write_csv
 from uncollapse._base.table import Table
@@ -24,7 +25,7 @@ _HEAD = ["row", "name", "label", "suggested", "wrong", "score", "suspect", "neig
 
 
 @options.grouped
-def suspects_command(
+def command(
     source: options.SourceArgument,
     columns: options.Columns,
     run_options: options.RunOptions,
@@ -46,9 +47,7 @@ def suspects_command(
         raise InputError.conflict("--images needs --html: only the page shows pictures")
     rows = open_rows(source, columns, run_options, images)
     labels = rows.source.need_labels(fine=fine)
-    from uncollapse.metrics import suspect_labels
-
-    result = suspect_labels(rows.source.points, labels, neighbours=k, normalize=normalize)
+    result = uc.suspect_labels(rows.source.points, labels, neighbours=k, normalize=normalize)
     names = None if rows.source.names is None else rows.source.row_names
     if len(result.rows):
         show(_table(result, most, labels, names))

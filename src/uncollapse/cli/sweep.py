@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
+import uncollapse as uc
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.table import Table
 from uncollapse.cli.options import DataRootOption, must_exist
 from uncollapse.cli.printing import say, show, status
-
-if TYPE_CHECKING:
-    from uncollapse.sweep.grid import Plan
-    from uncollapse.sweep.jobs import Engine
 
 
 def command(
@@ -40,14 +38,12 @@ def command(
 ) -> None:
     """Train every run of a sweep; run it again to continue."""
     must_exist(sweep)
-    from rich.console import Console
-
     from uncollapse._base.lock import FolderOwner
     from uncollapse.report.sweep_page import sweep_report
-    from uncollapse.sweep import grid, load_sweep
+    from uncollapse.sweep import grid
 
     check_choice("--engine", engine, ("local", "ray"))
-    asked = load_sweep(sweep, data_root=data_root)
+    asked = uc.sweep.load_sweep(sweep, data_root=data_root)
     folder = out or Path("runs") / sweep.stem
     # A second sweep in this folder is refused; looking at the cost of one is not.
     with nullcontext() if plan else FolderOwner(folder):
@@ -65,20 +61,17 @@ def command(
             say(f"wrote {path}")
 
 
-def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> Engine:
-    if name == "ray":
-        from uncollapse.sweep.engines import RayEngine
+def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> uc.sweep.jobs.Engine:
+    from uncollapse.sweep.engines import LocalEngine, RayEngine
 
+    if name == "ray":
         return RayEngine(out, jobs, address)
     if address is not None:
         raise InputError.conflict("--address needs --engine ray")
-    from uncollapse.sweep.engines import LocalEngine
-    from uncollapse.sweep.jobs import cores
-
-    return LocalEngine(out, jobs or cores())
+    return LocalEngine(out, jobs)
 
 
-def _table(plan: Plan) -> Table:
+def _table(plan: uc.sweep.grid.Plan) -> Table:
     """The plan for a person."""
     table = Table(["", ""])
     table.add("runs", f"{plan.total}")

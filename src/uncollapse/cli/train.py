@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import uncollapse as uc
 from uncollapse.cli import options
 from uncollapse.cli.errors import INTERRUPTED
 from uncollapse.cli.printing import say, show, split_tables, warn
 
-if TYPE_CHECKING:
-    from uncollapse.training import Run
 
-
-def train_command(
+def command(
     config: options.ConfigArgument,
     changes: options.SetOption = None,
     out: Annotated[
@@ -38,34 +36,28 @@ def train_command(
     Large runs: torchrun --nproc-per-node N -m uncollapse train ... gives the same run on N ranks.
     """
     options.must_exist(config)
-    from uncollapse.report import write_report
-    from uncollapse.training import TrainingError, load_config
-    from uncollapse.training import train as run_training
     from uncollapse.training.distributed import FirstRankError, is_first
-    from uncollapse.training.run import check_trusted
 
-    settings = load_config(config, changes or []).with_root(data_root)
+    settings = uc.load_config(config, changes or []).with_root(data_root)
     # The config of a run folder, though it was typed here, is the run's.
-    check_trusted(config.parent, settings, trust=trust)
+    uc.training.run.check_trusted(config.parent, settings, trust=trust)
     try:
-        run = run_training(settings, out or Path("runs") / config.stem, resume=resume)
-    except (FirstRankError, TrainingError):
+        run = uc.train(settings, out or Path("runs") / config.stem, resume=resume)
+    except (FirstRankError, uc.training.TrainingError):
         if is_first():
             raise
         raise typer.Exit(1) from None  # rank 0 says it
     if is_first():
         _show(run)
-        say(f"report: {write_report(run, warn=warn)}")
+        say(f"report: {uc.report.write_report(run, warn=warn)}")
     if run.summary["status"] == "interrupted":
         raise typer.Exit(INTERRUPTED)
 
 
-def _show(run: Run) -> None:
-    from uncollapse.training.run import ends_below, start_scores
-
-    summary, start = run.summary, start_scores(run)
+def _show(run: uc.Run) -> None:
+    summary, start = run.summary, uc.training.run.start_scores(run)
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
     show(*split_tables(scores, start))
-    for line in ends_below(start, scores):
+    for line in uc.training.run.ends_below(start, scores):
         say(line)
     say(f"{summary['status']} at step {summary['step']}: {run.path}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import uncollapse as uc
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_json
 from uncollapse.cli import options
@@ -16,13 +17,12 @@ from uncollapse.cli.printing import ScoreLine, line_table, say, show, warn
 
 if TYPE_CHECKING:
     from uncollapse.data.sources import Source
-    from uncollapse.metrics import VerificationResult
 
 _ENDINGS = (".html", ".png", ".svg")
 
 
 @options.grouped
-def verify_command(
+def command(
     source: Annotated[
         Path,
         typer.Argument(
@@ -44,21 +44,13 @@ def verify_command(
     far: Annotated[
         str, typer.Option(metavar="RATES", help="False accept rates, separated by commas.")
     ] = "1e-1,1e-2,1e-3,1e-4,1e-5,1e-6",
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            help="Accuracy over this many folds, in the order listed.  \\[default: the "
-            "list's own folds]",
-            min=2,
-        ),
-    ] = None,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Skip pairs with a sample that is not there.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
     ] = None,
-    json: options.JsonOption = None,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
     settings: dict[str, Any] = {"normalize": options.normalizes(metric), "far": _rates(far)}
@@ -70,17 +62,19 @@ def verify_command(
     if not options.is_run(source) and pairs is None and columns.label is None:
         scored = read_scored_pairs(source)
     if scored is not None:
-        from uncollapse.metrics import verification
-
-        parts = scored.folds if folds is None else folds
-        result = verification(scores=scored.scores, same=scored.same, folds=parts, **settings)
+        listed: dict[str, Any] = {"same": scored.same, "folds": scored.folds}
+        result = uc.verification(scores=scored.scores, **listed, far=settings["far"])
         about = f"{source.name}: {result.same + result.different:,} scored pairs"
     else:
         rows = open_rows(source, columns, run_options).source
-        if pairs is None:
-            result, about = _all_pairs(rows, folds, settings)
+        if pairs is not None:
+            result, about = _listed_pairs(rows, pairs, skip_missing, settings)
+        elif rows.labels is not None:
+            result = uc.verification(rows.points, rows.labels, **settings)
+            about = f"{rows.title}: all pairs of {len(rows):,} rows"
         else:
-            result, about = _listed_pairs(rows, pairs, folds, skip_missing, settings)
+            allowed = "--pairs, or labels: name their column with --label"
+            raise InputError(rows.title, f"no labels among {', '.join(rows.held)}", allowed)
         about += f", {metric}"
     say(about)
     table = line_table(_lines(result), threshold=result.unit)
@@ -95,27 +89,10 @@ def verify_command(
         say(f"wrote {save_verification(result, table, out, source.name, about)}")
 
 
-def _all_pairs(
-    rows: Source, folds: int | None, settings: dict[str, Any]
-) -> tuple[VerificationResult, str]:
-    if rows.labels is None:
-        there = ", ".join(rows.held)
-        allowed = "--pairs, or labels: name their column with --label"
-        raise InputError(rows.title, f"no labels among {there}", allowed)
-    if folds is not None:
-        raise InputError.conflict("--folds needs --pairs, whose order makes the folds")
-    from uncollapse.metrics import verification
-
-    result = verification(rows.points, rows.labels, **settings)
-    return result, f"{rows.title}: all pairs of {len(rows):,} rows"
-
-
 def _listed_pairs(
-    rows: Source, file: Path, folds: int | None, skip_missing: bool, settings: dict[str, Any]
-) -> tuple[VerificationResult, str]:
-    from uncollapse.data.listing import DataError
+    rows: Source, file: Path, skip_missing: bool, settings: dict[str, Any]
+) -> tuple[uc.metrics.VerificationResult, str]:
     from uncollapse.data.pair_lists import match_pairs, read_pairs
-    from uncollapse.metrics import verification
 
     pairs = read_pairs(file)
     if isinstance(pairs.first[0], tuple) and rows.names is None:
@@ -129,27 +106,26 @@ def _listed_pairs(
         has = f"{len(rows):,} rows and no names"
         if rows.names is not None:
             has = f"names such as {str(rows.names[0])!r}"
-        raise DataError(
+        raise uc.data.DataError(
             f"--pairs {file}: {lost:,} of {len(pairs):,} pairs name samples that {rows.title} does "
             f"not have, the first {example}; it has {has}. --skip-missing leaves them out"
         )
     if pairs.same is None and rows.labels is None:
         allowed = "a column same (1 or 0), or labels in the file of embeddings"
         raise InputError("--pairs", f"{file.name} with neither", allowed)
-    listed = None if pairs.folds is None else pairs.folds[there]
-    result = verification(
+    result = uc.verification(
         rows.points,
         rows.labels,
         pairs=numbers[there],
         same=None if pairs.same is None else pairs.same[there],
-        folds=listed if folds is None else folds,
+        folds=None if pairs.folds is None else pairs.folds[there],
         **settings,
     )
     left_out = f" ({lost:,} left out: samples missing)" if lost else ""
     return result, f"{rows.title}: {int(there.sum()):,} pairs of {file.name}{left_out}"
 
 
-def _lines(result: VerificationResult) -> list[ScoreLine]:
+def _lines(result: uc.metrics.VerificationResult) -> list[ScoreLine]:
     def line(name: str, title: str, value: Any, over: str, threshold: float | None) -> ScoreLine:
         note = "" if threshold is None else f"{threshold:.4g}"
         return ScoreLine(name, title, value, over, result.intervals.get(name), note=note)
@@ -170,7 +146,7 @@ def _lines(result: VerificationResult) -> list[ScoreLine]:
     return lines
 
 
-def _how(result: VerificationResult, *, all_pairs: bool) -> str:
+def _how(result: uc.metrics.VerificationResult, *, all_pairs: bool) -> str:
     up = "up to its distance" if result.unit == "distance" else f"from its {result.unit} up"
     drawn = "bootstrap over classes" if all_pairs else "pairs taken as independent"
     text = f"A pair is accepted {up}. Intervals: {drawn}."
@@ -179,7 +155,7 @@ def _how(result: VerificationResult, *, all_pairs: bool) -> str:
     return text
 
 
-def _as_json(result: VerificationResult) -> dict[str, Any]:
+def _as_json(result: uc.metrics.VerificationResult) -> dict[str, Any]:
     """Every figure by name; infinite thresholds, which JSON lacks, as None."""
     figures = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,7 +16,6 @@ from uncollapse.geometry.isometry import (
     hausdorff_like,
     isometric_error,
     set_distance,
-    sup_displacement,
 )
 from uncollapse.geometry.nearest import (
     NearestSeparated,
@@ -51,6 +50,5 @@ __all__ = [
     "nearest_separated",
     "separation",
     "set_distance",
-    "sup_displacement",
     "thickness",
 ]

@@ -11,8 +11,6 @@ from uncollapse.geometry.diameters import diameter, diameter_lower_bound, thickn
 from uncollapse.geometry.nearest import NearestSeparated, nearest_separated
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated
 
-__all__ = ["Claim", "check_claims"]
-
 _TOLERANCE = 1e-7  # relative: what the solvers' answers may be off
 Bracket = tuple[float, float]
 
@@ -145,10 +143,8 @@ def _claim(
 
 
 def _text(bracket: Bracket) -> str:
-    low, high = bracket
-    return f"{high:.4g}" if _tight(bracket) else f"[{low:.4g}, {high:.4g}]"
+    return f"{bracket[1]:.4g}" if _tight(bracket) else f"[{bracket[0]:.4g}, {bracket[1]:.4g}]"
 
 
 def _tight(bracket: Bracket) -> bool:
-    low, high = bracket
-    return high - low <= 1e-6 * abs(high)
+    return bracket[1] - bracket[0] <= 1e-6 * abs(bracket[1])

@@ -11,17 +11,8 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points, points64
-from uncollapse._base.check import check_int, check_number
+from uncollapse._base.check import check_number
 from uncollapse.distances import Frame, binary_scale, screen_dtype, short_squares, squared_norms
-
-__all__ = [
-    "Thickness",
-    "class_diameters",
-    "diameter",
-    "diameter_lower_bound",
-    "iap_constant",
-    "thickness",
-]
 
 _FEW = 1 << 16  # differences held at once, 0.5 MB: a class of a handful is measured by them
 _SMALL = 512  # below this many points one float64 product is the fastest way
@@ -170,6 +161,7 @@ class _Sketch:
 
 # Most hull vertices for which the hull of all their differences is still quick, by dimension.
 _EXACT_VERTICES = {2: 10_000, 3: 200, 4: 60, 5: 26, 6: 14}
+_STARTS = 6  # of the descents from above
 
 
 @dataclass(frozen=True)
@@ -185,12 +177,12 @@ class Thickness:
     direction: Array
 
 
-def thickness(x: ArrayLike, *, starts: int = 6, iterations: int = 200) -> Thickness:
+def thickness(x: ArrayLike) -> Thickness:
     """Smallest width of the set over all directions: HNM (9a).
 
     Exact when the set is flat (0, always so for N <= n points), in one dimension, and for few
-    points in up to six dimensions. Otherwise a certified bracket: `starts` descents by linear
-    programmes from above, `iterations` of reweighted covariance from below.
+    points in up to six dimensions. Otherwise a certified bracket: descents by linear programmes
+    from above, reweighted covariance from below.
 
     >>> square = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     >>> thickness(square).upper
@@ -198,8 +190,6 @@ def thickness(x: ArrayLike, *, starts: int = 6, iterations: int = 200) -> Thickn
     """
     from scipy.spatial import ConvexHull, QhullError
 
-    check_int("starts", starts)
-    check_int("iterations", iterations)
     array = points64(x)
     centred = array - array[0]
     centred -= centred.mean(axis=0)
@@ -220,10 +210,10 @@ def thickness(x: ArrayLike, *, starts: int = 6, iterations: int = 200) -> Thickn
         width = _width(z, direction) * scale
         return Thickness(width, width, True, direction)
     rng = np.random.default_rng(0)
-    flattest = axes[: (starts + 1) // 2]
-    first = [*flattest, *rng.normal(size=(starts - len(flattest), n))]
+    flattest = axes[: _STARTS // 2]
+    first = [*flattest, *rng.normal(size=(_STARTS - len(flattest), n))]
     upper, direction = min((_descend(z, start) for start in first), key=lambda end: end[0])
-    lower = min(_from_below(z, iterations), upper)
+    lower = min(_from_below(z), upper)
     return Thickness(lower * scale, upper * scale, False, direction)
 
 
@@ -308,7 +298,7 @@ def _narrowest(x: Array, direction: Array, active: set[int]) -> Array:
     return best
 
 
-def _from_below(x: Array, iterations: int) -> float:
+def _from_below(x: Array, iterations: int = 200) -> float:
     """2·sqrt(λ_min) of the covariance under any weights is at most θ; mirror ascent on weights."""
     weights = np.full(len(x), 1.0 / len(x))
     best = 0.0

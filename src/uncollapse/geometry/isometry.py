@@ -12,16 +12,6 @@ from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points64
 from uncollapse._base.check import InputError, check_choice, check_paired
 from uncollapse.distances import paired_distances, pairwise_distances
 
-__all__ = [
-    "Isometry",
-    "best_isometry",
-    "hausdorff",
-    "hausdorff_like",
-    "isometric_error",
-    "set_distance",
-    "sup_displacement",
-]
-
 _BLOCK = 1 << 20  # distances held at a time
 _STARTS = 12
 _POLISH_DIM, _POLISH_ROWS = 6, 300  # beyond these the reweighted answer is left as it is
@@ -189,31 +179,22 @@ def hausdorff_like(x: ArrayLike, x_star: ArrayLike, labels: ArrayLike) -> float:
     """The paper's d_haus between two embeddings of the same samples: HNM (12).
 
     The largest, over classes, Hausdorff distance between the class's two images. It never exceeds
-    `sup_displacement`, since a sample's own image is a candidate for its nearest point.
+    the largest move of a sample, HNM (23): its own image is a candidate for its nearest point.
 
     >>> hausdorff_like([[0.0], [1.0]], [[1.0], [0.0]], [0, 0])
     0.0
     """
-    first, second = _two_embeddings(x, x_star)
+    first, second = points64(x), points64(x_star, "x_star")
+    check_paired(first, second, ("x", "x_star"))
     layout = ClassLayout.of(labels, len(first))
     worst = 0.0
     for c in range(len(layout.classes)):
-        rows = torch.from_numpy(layout.members(c))
-        a, b = first[rows], second[rows]
+        rows = layout.members(c)
+        a, b = torch.from_numpy(first[rows]), torch.from_numpy(second[rows])
         moved = paired_distances(a, b)
         worst = _directed(a, b, moved, floor=worst)
         worst = _directed(b, a, moved, floor=worst)
     return worst
-
-
-def sup_displacement(x: ArrayLike, x_star: ArrayLike) -> float:
-    """Largest move of a sample between two embeddings: the right-hand side of HNM (23).
-
-    >>> sup_displacement([[0.0], [1.0]], [[0.5], [1.0]])
-    0.5
-    """
-    first, second = _two_embeddings(x, x_star)
-    return float(paired_distances(first, second).max())
 
 
 def _directed(a: Tensor, b: Tensor, bound: Tensor | None = None, floor: float = 0.0) -> float:
@@ -234,10 +215,4 @@ def _two_sets(a: ArrayLike, b: ArrayLike) -> tuple[Tensor, Tensor]:
     first, second = points64(a, "a"), points64(b, "b")
     if first.shape[1] != second.shape[1]:
         raise InputError("b", f"{second.shape[1]} columns", f"{first.shape[1]} as in a")
-    return torch.from_numpy(first), torch.from_numpy(second)
-
-
-def _two_embeddings(x: ArrayLike, x_star: ArrayLike) -> tuple[Tensor, Tensor]:
-    first, second = points64(x), points64(x_star, "x_star")
-    check_paired(first, second, ("x", "x_star"))
     return torch.from_numpy(first), torch.from_numpy(second)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import permutations, product
+from itertools import islice, permutations, product
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,9 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
 from uncollapse._base.extras import import_extra
-from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import Frame, binary_scale, pairwise_distances
 from uncollapse.geometry.isometry import hausdorff_like, isometric_error
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
-
-__all__ = ["NearestSeparated", "gradient_descent_separated", "nearest_separated"]
 
 _LINE_ORDERS = 800  # linear programs of some 2 ms each
 # Pairs times squared dimension. A step of the optimiser takes about 7 µs for each, a start some
@@ -54,7 +51,6 @@ def nearest_separated(
     *,
     starts: int | None = None,
     seed: int = 0,
-    progress: ProgressOption = False,
 ) -> NearestSeparated:
     """The α-triplet-separated points nearest to `x`, with a certified bracket of the distance.
 
@@ -62,9 +58,8 @@ def nearest_separated(
     `objective="iso"` the isometric error (14): the value of (15). On a line and with few classes
     the answer is exact. Otherwise it is the best of `starts` runs of the convex-concave procedure
     (chosen by size when None; 0 for none), or for large sets the classes shrunk until they
-    separate. `method` says which. Deterministic for a seed. `progress` shows a bar (None: on a
-    terminal only), or is called with (done, total). Beyond the line it needs the extra `geometry`
-    (Clarabel, a cone solver).
+    separate. `method` says which. Deterministic for a seed. Beyond the line it needs the extra
+    `geometry` (Clarabel, a cone solver).
 
     >>> found = nearest_separated([[0.0], [3.0], [-1.0]], [0, 0, 1])
     >>> round(found.value, 6), found.method
@@ -90,9 +85,8 @@ def nearest_separated(
     # Margin to spare in these coordinates, so that none is missing in the input's.
     rounding = max(1e-10, 64.0 * np.finfo(np.float64).eps * float(np.abs(centre).max()) / scale)
     coordinates = z * (unit / scale) @ basis
-    with progress_reporter(progress, "nearest separated points") as report:
-        problem = _Problem(coordinates, layout, alpha / scale, objective, rounding, rng, report)
-        z, method, lower = _solve(problem, starts)
+    problem = _Problem(coordinates, layout, alpha / scale, objective, rounding, rng)
+    z, method, lower = _solve(problem, starts)
     for placed in (centre + near @ basis.T * scale for near in _repairs(problem, z)):
         if separation(placed, layout.ids).margin >= alpha:
             value = replace(problem, x=raw).value(placed)
@@ -147,7 +141,6 @@ class _Problem:
     objective: str
     rounding: float  # margin to aim for above alpha, so that the answer is separated in float64
     rng: np.random.Generator
-    report: Report
 
     @cached_property
     def distances(self) -> Array:
@@ -205,7 +198,8 @@ def _solve(problem: _Problem, starts: int | None) -> tuple[Array, str, float]:
     """Nearly separated points in unit scale, how they were found, and a lower bound."""
     n, dim = problem.x.shape
     if dim == 1 and _line_orders(problem) <= _LINE_ORDERS:
-        z, value = _solve_line(problem)
+        programs = _isometric if problem.objective == "iso" else _displaced
+        value, z = min(programs(problem), key=lambda answer: answer[0])
         # A gap for each neighbouring pair of classes was asked to be `rounding` wider than it must.
         return z, "exact on the line", value - len(problem.layout.counts) * problem.rounding
     lower = _certified_lower_bound(problem)
@@ -232,27 +226,12 @@ def _repairs(problem: _Problem, z: Array) -> Iterator[Array]:
 
 
 def _line_orders(problem: _Problem) -> int:
-    """How many linear programs `_solve_line` would solve."""
+    """How many linear programs an exact answer on a line takes: one for each order."""
     orders = math.factorial(len(problem.layout.counts))
     if problem.objective == "haus":
         return orders
     # An order and its mirror image are the same to an isometric error.
     return orders * math.prod(math.factorial(k) for k in problem.layout.counts.tolist()) // 2
-
-
-def _solve_line(problem: _Problem) -> tuple[Array, float]:
-    """Exact on a line: the nearest separated points, and how far the linear program says they are.
-
-    One small linear program for each order of the points.
-    """
-    best_value, best = math.inf, problem.x
-    total = _line_orders(problem)
-    programs = _isometric if problem.objective == "iso" else _displaced
-    for done, (value, z) in enumerate(programs(problem), 1):
-        problem.report(done, total)
-        if value < best_value:
-            best_value, best = value, z
-    return best, best_value
 
 
 def _displaced(problem: _Problem) -> Iterator[tuple[float, Array]]:
@@ -296,10 +275,8 @@ def _isometric(problem: _Problem) -> Iterator[tuple[float, Array]]:
             if order[0] > order[-1]:
                 continue
             places = identity[order]
-            spans, target = (
-                places[right] - places[left],
-                problem.distances[order[left], order[right]],
-            )
+            spans = places[right] - places[left]
+            target = problem.distances[order[left], order[right]]
             gaps = _gap_rows(places[stops - sizes], places[stops - 1])
             rows = np.vstack([spans - change, -spans - change, places[:-1] - places[1:], gaps])
             margins = np.full(len(gaps), -problem.alpha - problem.rounding)
@@ -415,18 +392,14 @@ def _convex_concave(problem: _Problem, starts: int, bound: float, warm: Array) -
     Each step of the convex-concave procedure is a cone program.
     """
     step = _Step(problem)
-    finalists = 3 if starts >= 8 else 1
     runs: list[tuple[float, Array]] = []
-    for k, start in zip(range(starts), _starts(problem, warm), strict=False):
+    for start in islice(_starts(problem, warm), starts):
         runs.append(_descend(step, start, bound, 10, 1e-3))
-        problem.report(k + 1, starts + finalists)
         if runs[-1][0] <= bound * (1.0 + _CLOSE):
             break
     runs.sort(key=lambda run: run[0])
     # Only the most promising runs are followed to the end.
-    for k in range(min(finalists, len(runs))):
-        runs.append(_descend(step, runs[k][1], bound, 60, 1e-6))
-        problem.report(starts + k + 1, starts + finalists)
+    runs += [_descend(step, z, bound, 60, 1e-6) for _, z in runs[: 3 if starts >= 8 else 1]]
     value, z = min(runs, key=lambda run: run[0])
     return problem.repaired(z) if value < math.inf else None
 
@@ -571,7 +544,6 @@ def _shrunk(problem: _Problem) -> Array:
             # Written so that a reach of 1 puts the members of a class on exactly one point.
             z = problem.scaled((1.0 - reach) * x + reach * centres[ids])
             attempts[share] = (math.inf, x) if z is None else (problem.value(z), z)
-            problem.report(len(attempts), _GRID + 1 + 2 * _SECTIONS)
         return attempts[share][0]
 
     best = min(np.linspace(0.0, 1.0, _GRID + 1).tolist(), key=attempt)

@@ -12,8 +12,6 @@ from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, points
 from uncollapse._base.check import check_number
 from uncollapse.distances import Frame, pairwise_distances, row_argmin, screen_dtype, short_squares
 
-__all__ = ["Separation", "hard_mined_loss", "is_triplet_separated", "separation"]
-
 _TILE = 1024
 _FEW = 32  # members of a class up to which distances are taken by differences, not in a frame
 _ROUNDING = 1e-12  # relative, of a squared distance by differences in float64

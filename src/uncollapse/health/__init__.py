@@ -1,55 +1,39 @@
 """Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
-from uncollapse.health.advice import Advice, advise_on
-from uncollapse.health.drifts import (
-    Drift,
-    ModeDrift,
-    Probe,
-    drift,
-    drift_table,
-    mode_drift,
-    predict_scale,
-    probe,
-)
+from typing import TYPE_CHECKING
+
+from uncollapse._base.extras import lazy_names
+from uncollapse.health.drifts import Probe, drift, drift_table, mode_drift, probe
 from uncollapse.health.figures import measure
 from uncollapse.health.forecasts import Forecast, forecast
-from uncollapse.health.guard import Guard, GuardEvent
-from uncollapse.health.loggers import (
-    Logger,
-    MlflowLogger,
-    TensorBoardLogger,
-    WandbLogger,
-    log_health,
-)
+from uncollapse.health.guard import Guard
+from uncollapse.health.loggers import MlflowLogger, TensorBoardLogger, WandbLogger, log_health
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Race
-from uncollapse.health.sentence_loss import SentenceLoss
-from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
+from uncollapse.health.strategy import RunSettings, rank_strategies
 from uncollapse.health.verdict import VERDICTS, ClassHealth, Health, Reference, Thresholds, judge
+
+if TYPE_CHECKING:
+    from uncollapse.health.huggingface import SentenceLoss
+else:  # loaded when first used: it loads transformers
+    __getattr__ = lazy_names(__name__, {"huggingface": "SentenceLoss"})
 
 __all__ = [
     "VERDICTS",
-    "Advice",
     "ClassHealth",
     "CollapseMonitor",
-    "Drift",
     "Forecast",
     "Guard",
-    "GuardEvent",
     "Health",
-    "Logger",
     "MlflowLogger",
-    "ModeDrift",
     "Probe",
     "Race",
     "Reference",
     "RunSettings",
     "SentenceLoss",
-    "Strategy",
     "TensorBoardLogger",
     "Thresholds",
     "WandbLogger",
-    "advise_on",
     "drift",
     "drift_table",
     "forecast",
@@ -57,8 +41,6 @@ __all__ = [
     "log_health",
     "measure",
     "mode_drift",
-    "predict_scale",
     "probe",
     "rank_strategies",
-    "strategy_of",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncollapse import metrics
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, as_rows, class_ids, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
@@ -24,14 +25,6 @@ from uncollapse.health.verdict import (
     Reference,
     Thresholds,
     judge,
-)
-from uncollapse.metrics import (
-    anisotropy,
-    cdnv,
-    effective_rank,
-    modes_per_class,
-    nc1,
-    principal_axes,
 )
 from uncollapse.metrics.collapse import Spectrum, spectrum
 
@@ -99,10 +92,8 @@ def measure(
         reference = measure(
             before, labels, fine_labels=fine_labels, sample=sample, modes=False, seed=seed
         )
-    health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, modes=modes)
-    if labels is not None and math.isfinite(health.diameter):
-        given = (embeddings, labels, fine_labels, before)
-        health = replace(health, **_structure(*given, sample=sample, seed=seed))
+    inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
+    health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
     return judge(health, limits, Reference.of(reference), cosine=cosine)
 
 
@@ -114,6 +105,8 @@ def health_figures(
     seed: int = 0,
     *,
     modes: bool = False,
+    fine_labels: ArrayLike | None = None,
+    before: ArrayLike | None = None,
 ) -> Health:
     """All figures, not yet judged."""
     given = as_rows(embeddings, "embeddings")
@@ -127,13 +120,13 @@ def health_figures(
     scale, axes = _scale(x, x, epsilon), spectrum(part.rows)
     cosines = None
     if len(part.rows) > 1:
-        pairs = anisotropy(part.rows, quantiles=(0.1, 0.5, 0.9), sample=_COSINE_ROWS)
+        pairs = metrics.anisotropy(part.rows, quantiles=(0.1, 0.5, 0.9), sample=_COSINE_ROWS)
         cosines = Cosines(pairs.mean, *pairs.quantiles.values())
     health = Health(
         **scale,
         dim=x.shape[1],
-        effective_rank=effective_rank(axes),
-        axes=principal_axes(axes),
+        effective_rank=metrics.effective_rank(axes),
+        axes=metrics.principal_axes(axes),
         room=min(x.shape[1], len(part.rows) - 1),
         thickness=thickness_bracket(x, axes),
         between=_histogram(part.between, scale["diameter"]),
@@ -143,6 +136,7 @@ def health_figures(
     if labels is None:
         return health
     health = replace(health, **_class_figures(x, layout, part, health.diameter, margin))
+    health = replace(health, **_inner_figures(part, len(x), fine_labels, before))
     return with_modes(health, part.rows, layout.classes[part.ids]) if modes else health
 
 
@@ -173,7 +167,7 @@ def with_modes(
     """
     if not health.classes:
         return health
-    counted = modes_per_class(embeddings, labels, fine_labels, seed=seed)
+    counted = metrics.modes_per_class(embeddings, labels, fine_labels, seed=seed)
     counts = zip(counted.classes.tolist(), counted.modes.tolist(), strict=True)
     modes = {label: int(count) for label, count in counts if not math.isnan(count)}
     classes = (replace(entry, modes=modes.get(entry.label)) for entry in health.classes)
@@ -252,7 +246,7 @@ def _scale(x: Tensor, few: Tensor, epsilon: float) -> dict[str, Any]:
         "diameter": diameter(few),
         "spread": spread(x),
         "centre_norm": float(row_norms(x.mean(0, keepdim=True, dtype=working_dtype(x)))),
-        "norms": Norms.of(norms),
+        "norms": Norms(*torch.stack([norms.min(), norms.mean(), norms.max()]).tolist()),
         "resolution": epsilon * float(norms.max()),
     }
 
@@ -280,32 +274,23 @@ def thickness_bracket(x: Tensor, axes: Spectrum) -> Thickness:
     return Thickness(min(lower, upper), upper, False, direction)
 
 
-def _structure(
-    embeddings: ArrayLike,
-    labels: ArrayLike,
-    fine_labels: ArrayLike | None,
-    before: ArrayLike | None,
-    *,
-    sample: int,
-    seed: int,
+def _inner_figures(
+    part: _Sample, n: int, fine_labels: ArrayLike | None, before: ArrayLike | None
 ) -> dict[str, Any]:
-    """`fine_agreement`, `fine_chance`, `fine_rows` and `modes_kept`, on `sample` balanced rows."""
-    z = as_rows(embeddings, "embeddings").detach().cpu()
-    ids, _ = class_ids(labels, len(z))
-    chosen = balanced_rows(ids, sample, np.random.default_rng(seed))
+    """`fine_agreement`, `fine_chance`, `fine_rows` and `modes_kept` of sampled rows."""
     fields: dict[str, Any] = {}
     if fine_labels is not None:
-        fine, _ = class_ids(fine_labels, len(z), "fine_labels")
-        agreement = fine_neighbours(z[chosen], ids[chosen], fine[chosen])
+        fine, _ = class_ids(fine_labels, n, "fine_labels")
+        agreement = fine_neighbours(part.rows, part.ids, fine[part.chosen])
         if agreement is not None:
             names = ("fine_agreement", "fine_chance", "fine_rows")
             fields |= dict(zip(names, agreement, strict=True))
     if before is not None:
         start = as_rows(before, "before").detach().cpu()
-        if len(start) != len(z):
-            raise InputError("before", f"{len(start)} rows", f"{len(z)}: those of `embeddings`")
+        if len(start) != n:
+            raise InputError("before", f"{len(start)} rows", f"{n}: those of `embeddings`")
         if bool(torch.isfinite(start).all()):
-            fields["modes_kept"] = modes_kept(start[chosen], z[chosen], ids[chosen])
+            fields["modes_kept"] = modes_kept(start[part.chosen], part.rows, part.ids)
     return fields
 
 
@@ -440,6 +425,7 @@ def _falling(n: int, k: int) -> float:
 class _Sample:
     """The rows that stand for all in what costs N², with their distances."""
 
+    chosen: Array
     rows: Tensor
     ids: Array
     distance: Array
@@ -449,7 +435,8 @@ class _Sample:
     def of(cls, x: Tensor, layout: ClassLayout, most: int, seed: int) -> _Sample:
         chosen = balanced_rows(layout.ids, most, np.random.default_rng(seed))
         rows, ids = x[torch.from_numpy(chosen)], layout.ids[chosen]
-        return cls(rows, ids, pairwise_distances(rows.double()).numpy(), ids[:, None] == ids)
+        distance = pairwise_distances(rows.double()).numpy()
+        return cls(chosen, rows, ids, distance, ids[:, None] == ids)
 
     @property
     def between(self) -> Array:
@@ -485,8 +472,8 @@ def _class_figures(
         fields |= {
             "separation": separation,
             "hard_mined_loss": max(0.0, margin - separation),
-            "nc1": nc1(part.rows, part.ids),
-            "cdnv": cdnv(part.rows, part.ids),
+            "nc1": metrics.nc1(part.rows, part.ids),
+            "cdnv": metrics.cdnv(part.rows, part.ids),
         }
     return fields
 

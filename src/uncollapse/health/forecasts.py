@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.table import Table
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
 from uncollapse.health.advice import advise_on
 from uncollapse.health.drifts import (
@@ -121,12 +122,8 @@ class ForecastCell:
         if self.modes is not None:
             row |= {"mode_drift": self.modes.value, "mode_spread": self.modes.spread}
         if self.probe is not None:
-            row |= {
-                "probe_scale_factor": self.probe.scale_factor,
-                "probe_relative_loss_factor": self.probe.relative_loss_factor,
-                "probe_predicted": self.probe.predicted,
-                "probe_mode_drift": self.probe.mode_drift,
-            }
+            for name in ("scale_factor", "relative_loss_factor", "predicted", "mode_drift"):
+                row[f"probe_{name}"] = getattr(self.probe, name)
         return row
 
 
@@ -204,19 +201,16 @@ class Forecast:
         return [cell.to_row() for cell in (*self.cells, *self.alternatives)]
 
     def __str__(self) -> str:
-        head = (
-            "   P    K   dim  strategy                        drift   spread    modes  diameter  "
-        )
-        lines = [head + f"loss    bound(c={self.c:g})  risk"]
+        head = ["P", "K", "dim", "strategy", "drift", "spread", "modes", "diameter", "loss"]
+        table = Table([*head, f"bound (c={self.c:g})", "risk"])
         for cell in (*self.cells, *self.alternatives):
-            lines.append(
-                f"{cell.p:4d} {cell.k:4d} {cell.dim:5d}  {cell.strategy!s:28s} {cell.drift:+8.3f} "
-                f"{cell.spread:8.3f} {cell.mode_drift:+8.2f} {cell.diameter:9.3g} {cell.loss:7.3g} "
-                f"{cell.bound:9.3g}     {cell.risk}"
-            )
-        lines.append(f"recommended: {self.reason}")
-        lines.append("(17) is a forecast, not a guarantee: training has been seen to violate it.")
-        return "\n".join(lines)
+            drifts = f"{cell.drift:+.3f}", f"{cell.spread:.3f}", f"{cell.mode_drift:+.2f}"
+            figures = cell.diameter, cell.loss, cell.bound
+            table.add(*cell.shape, str(cell.strategy), *drifts, *figures, cell.risk)
+        return (
+            f"{table.markdown()}\nrecommended: {self.reason}\n"
+            "(17) is a forecast, not a guarantee: training has been seen to violate it."
+        )
 
 
 def _mode_words(merging: ForecastCell, keeping: ForecastCell) -> str:
@@ -376,15 +370,7 @@ def _cell(
     size = sum(diameter(z) for z, _ in embedded) / len(embedded)
     margin = cast(TripletLoss, innermost(loss_fn)).margin
     loss = sum(hard_mined_loss(z, y, margin) for z, y in embedded) / len(embedded)
-    return ForecastCell(
-        *shape,
-        embedded[0][0].shape[1],
-        strategy,
-        radial.value,
-        radial.spread,
-        radial.relative_loss,
-        size,
-        loss,
-        diameter_lower_bound(size, loss, c),
-        modes=mode_drift(loss_fn, embedded, normalize=unit),
-    )
+    dim, bound = embedded[0][0].shape[1], diameter_lower_bound(size, loss, c)
+    rates = radial.value, radial.spread, radial.relative_loss
+    modes = mode_drift(loss_fn, embedded, normalize=unit)
+    return ForecastCell(*shape, dim, strategy, *rates, size, loss, bound, modes=modes)

@@ -18,15 +18,7 @@ from uncollapse._base.check import InputError, check_choice, check_int, check_nu
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import (
-    LoopTrial,
-    Race,
-    Trial,
-    copy_state,
-    plan_race,
-    restore_state,
-    run_race,
-)
+from uncollapse.health.race import LoopTrial, Race, Trial, plan_race, run_race
 from uncollapse.health.strategy import (
     Strategy,
     apply_strategy,
@@ -83,7 +75,7 @@ class Guard:
 
     `warn` reports each verdict once; `stop` also asks the loop to end (`guard.stopped`). `rescue`
     restores the last healthy network and optimiser and changes the loss. It does not wait for the
-    verdict: once half of the scale is gone, it looks ahead (`health.predict_scale`), and acts if
+    verdict: once half of the scale is gone, it looks ahead (`drifts.predict_scale`), and acts if
     the drift will shrink the rest to what the monitor calls shrinking. A `shrinking` embedding, or
     one that has become a `cone`, is rescued only if the present strategy's measured drift is what
     shrinks it.
@@ -154,11 +146,9 @@ class Guard:
         self._lr = self.monitor.settings.lr
         budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
         self._state = _State(race_left=budget)
-        if not race or action != "rescue":
-            trial = None
-        elif trial is None and self.first != Strategy():
-            trial = LoopTrial(model, optimizer, loss_fn)
-        self._trial = trial
+        if not race or action != "rescue" or (trial is None and self.first == Strategy()):
+            trial = Trial(model, optimizer, loss_fn)
+        self._trial = trial or LoopTrial(model, optimizer, loss_fn)
         if action == "rescue":
             self._take_snapshot()
 
@@ -209,9 +199,10 @@ class Guard:
         self.monitor.load_state_dict(state["monitor"])
         self.strategy, self.stopped = Strategy(**state["strategy"]), state["stopped"]
         self._failed = [Strategy(**strategy) for strategy in state["failed"]]
-        races = [event["race"] and Race.from_dict(event["race"]) for event in state["events"]]
-        pairs = zip(state["events"], races, strict=True)
-        self.events = [GuardEvent(**{**event, "race": race}) for event, race in pairs]
+        self.events = [
+            GuardEvent(**{**event, "race": event["race"] and Race.from_dict(event["race"])})
+            for event in state["events"]
+        ]
         self._state = _State(**{name: state[name] for name in vars(self._state)})
         apply_strategy(self.loss_fn, self.strategy)
 
@@ -294,9 +285,9 @@ class Guard:
             self._failed.append(before)
         drifts, safe = self._alternatives()
         step, race = self._roll_back(), None
-        place = self._state.snapshots[-1]["place"] if self._state.snapshots else None
-        if self._trial is not None and place is not None:
-            self._trial.rewind(place)  # what was unlearned is to be learned again
+        taken = self._state.snapshots[-1]["batches_taken"] if self._state.snapshots else None
+        if taken is not None:
+            self._trial.rewind(taken)  # what was unlearned is to be learned again
         if safe:
             chosen, race = self._raced_choice(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
@@ -328,7 +319,7 @@ class Guard:
     def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
         """The winner of a race, in whose state the run then is; without a race the first."""
         plan = plan_race(len(safe), self._state.race_left, size)
-        if self._trial is None or plan is None:
+        if plan is None:
             return safe[0], None
         random = torch.get_rng_state()
         race = run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
@@ -346,7 +337,7 @@ class Guard:
         if self._state.snapshots:  # none in the state of a guard that did not rescue
             kept = self._state.snapshots[-1]
             step, factor = kept["step"], kept["lr_factor"]
-            restore_state(kept["training"], self.model, self.optimizer, self.loss_fn)
+            self._trial.restore(kept["training"])
             self.monitor.load_state_dict(kept["monitor"])
         self._change(self.strategy, factor)
         return step
@@ -391,8 +382,8 @@ class Guard:
         snapshot = {
             "step": step,
             "lr_factor": self.lr_factor,
-            "place": None if self._trial is None else self._trial.batches_taken(),
-            "training": copy_state(self.model, self.optimizer, self.loss_fn),
+            "batches_taken": self._trial.batches_taken(),
+            "training": self._trial.copy_state(),
             "monitor": self.monitor.state_dict(),
         }
         self._state.snapshots = [*self._state.snapshots[-1:], snapshot]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import Any
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.extras import import_extra
@@ -15,19 +13,13 @@ from uncollapse.health.monitor import CollapseMonitor
 
 __all__ = ["CollapseCallback"]
 
-if TYPE_CHECKING:
-
-    class _Callback:
-        """Lightning's base class, whichever of its two packages it comes from."""
-
-else:
-    # Without the package the module still imports; making the callback says what to install.
-    _packages = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
-    _found = [module for name, module in _packages.items() if find_spec(name)]
-    _Callback = import_module(_found[0]).Callback if _found else object
+# Without the package the module still imports; making the callback says what to install.
+_PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
+_installed = [module for name, module in _PACKAGES.items() if find_spec(name)]
+_Callback: Any = import_module(_installed[0]).Callback if _installed else object
 
 
-class CollapseCallback(_Callback):
+class CollapseCallback(_Callback):  # type: ignore[misc]
     """Feeds a `CollapseMonitor` from what `training_step` returns, and logs its scalars.
 
     `training_step` returns a dict with `loss`, and the batch's `embeddings` and `labels` (other
@@ -47,7 +39,7 @@ class CollapseCallback(_Callback):
         log_every: int = 50,
         prefix: str = "collapse",
     ) -> None:
-        if _Callback is object:
+        if not _installed:
             import_extra("lightning", "lightning")
         self.monitor = monitor or CollapseMonitor()
         self.embeddings, self.labels, self.prefix = embeddings, labels, prefix
@@ -63,7 +55,8 @@ class CollapseCallback(_Callback):
             raise InputError("outputs", given, allowed)
         z, y = outputs[self.embeddings], outputs.get(self.labels)
         if trainer.world_size > 1:
-            z, y = (_gathered(pl_module, value) for value in (z, y))
+            z = pl_module.all_gather(z).flatten(0, 1)
+            y = None if y is None else pl_module.all_gather(y).flatten(0, 1)
         health = self.monitor.update(z, y, outputs.get("loss"), trainer.global_step)
         if trainer.global_step % self.log_every == 0 or batch_idx == 0:
             scalars = {f"{self.prefix}/{k}": v for k, v in health.scalars().items()}
@@ -76,7 +69,3 @@ class CollapseCallback(_Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What Lightning found in its checkpoint."""
         self.monitor.load_state_dict(state_dict)
-
-
-def _gathered(pl_module: Any, value: Tensor | None) -> Tensor | None:
-    return None if value is None else pl_module.all_gather(value).flatten(0, 1)

@@ -9,13 +9,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.extras import import_extra
-from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.verdict import Health
 
 __all__ = ["Logger", "MlflowLogger", "TensorBoardLogger", "WandbLogger", "log_health"]
@@ -30,13 +29,13 @@ class Logger(Protocol):
         """Numbers by name."""
 
     def note(self, name: str, text: str, step: int) -> None:
-        """Words."""
+        """A text by name."""
 
     def log_config(self, config: Mapping[str, Any]) -> None:
         """The run's settings, by dotted name."""
 
     def close(self) -> None:
-        """Nothing follows."""
+        """Close the logger."""
 
 
 class TensorBoardLogger:
@@ -56,7 +55,7 @@ class TensorBoardLogger:
         self.writer = writer
 
     def log(self, scalars: Mapping[str, float], step: int) -> None:
-        """One scalar a name."""
+        """One scalar per name."""
         for name, value in scalars.items():
             self.writer.add_scalar(name, value, step)
 
@@ -124,32 +123,21 @@ class MlflowLogger:
     Characters that MLflow does not allow in names become `_`. With a `run_id` that run goes on.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        run_id: str | None = None,
-        experiment: str | None = None,
-        tracking_uri: str | None = None,
-    ) -> None:
+    def __init__(self, *, name: str | None = None, run_id: str | None = None) -> None:
         mlflow = import_extra("mlflow", "mlflow")
-        self._metric = mlflow.entities.Metric
-        self._param = mlflow.entities.Param
-        self.client = mlflow.MlflowClient(tracking_uri)
+        self._metric, self._param = mlflow.entities.Metric, mlflow.entities.Param
+        self.client = mlflow.MlflowClient()
         if run_id is not None:
             self.client.update_run(run_id, status="RUNNING")
         else:
-            called = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "uncollapse")
-            known = self.client.get_experiment_by_name(called)
-            if known is None:
-                experiment_id = self.client.create_experiment(called)
-            else:
-                experiment_id = known.experiment_id
-            run_id = self.client.create_run(experiment_id, run_name=name).info.run_id
+            title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "uncollapse")
+            known = self.client.get_experiment_by_name(title)
+            experiment = known.experiment_id if known else self.client.create_experiment(title)
+            run_id = self.client.create_run(experiment, run_name=name).info.run_id
         self.run_id: str | None = run_id
 
     def log(self, scalars: Mapping[str, float], step: int) -> None:
-        """One metric a name; those that are not finite are left out, as stores differ in them."""
+        """One metric per name; those that are not finite are left out, as stores differ in them."""
         now = int(time.time() * 1000)
         numbers = {_plain(k): float(v) for k, v in scalars.items() if math.isfinite(v)}
         metrics = [self._metric(name, value, now, step) for name, value in numbers.items()]
@@ -168,7 +156,7 @@ class MlflowLogger:
             self.client.log_batch(self.run_id, params=rows[start : start + 100])
 
     def close(self) -> None:
-        """The run has ended."""
+        """Mark the run as finished."""
         self.client.set_terminated(self.run_id)
 
 
@@ -218,24 +206,6 @@ def log_health(
     logger.log({f"{prefix}/{name}": value for name, value in health.scalars().items()}, step)
     if health.verdict != "healthy":
         logger.note(f"{prefix}/verdict", str(health), step)
-
-
-def add_to_logs(
-    monitor: CollapseMonitor | None,
-    prefix: str,
-    state: Any,
-    logs: dict[str, Any] | None,
-    loggers: Sequence[Logger] = (),
-) -> None:
-    """Add the scalars to a line of Hugging Face's trainer and to its history; and log them."""
-    if logs is None or monitor is None or monitor.health is None:
-        return
-    scalars = {f"{prefix}/{name}": value for name, value in monitor.health.scalars().items()}
-    logs.update(scalars)
-    if state.log_history:
-        state.log_history[-1].update(scalars)
-    for logger in loggers:
-        log_health(logger, monitor.health, state.global_step, prefix=prefix)
 
 
 def _plain(name: str) -> str:

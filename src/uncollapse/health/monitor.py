@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
 from uncollapse.health.strategy import RunSettings, mode_facts
@@ -50,9 +50,10 @@ class _Counts:
     first_step: int = 0
     disagreeing: int = 0  # updates in a row that disagree with the verdict
     peak: float = 0.0  # largest diameter while healthy
-    rest: float = math.nan  # diameter when the loss came to rest
+    diameter_at_rest: float = math.nan  # diameter when the loss came to rest
     began_as_cone: bool | None = None
     calls: tuple[int, int] = (0, 0)  # full measures that batches have called for, and the last one
+    modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
 
 
 class CollapseMonitor:
@@ -91,12 +92,9 @@ class CollapseMonitor:
         settings: what `loss_fn` does not say (batch size and learning rate, say); wins over it.
         thresholds: when a figure is bad.
         every: updates between full measures.
-        capacity: recent rows kept.
-        age: batches that recent rows may come from.
         patience: updates that must agree.
         reference: the healthy scale, where it is known beforehand (resumed or fine-tuned runs).
         on_change: called with the health whenever the verdict has changed.
-        seed: of the choice of rows.
 
     >>> monitor = CollapseMonitor(patience=2, settings=RunSettings(positives="hard"))
     >>> z = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
@@ -118,12 +116,9 @@ class CollapseMonitor:
         settings: RunSettings | None = None,
         thresholds: Thresholds | None = None,
         every: int = 50,
-        capacity: int = 256,
-        age: int = 16,
         patience: int = 3,
         reference: Health | Reference | float | None = None,
         on_change: Callable[[Health], None] | None = None,
-        seed: int = 0,
     ) -> None:
         if isinstance(loss_fn, type):
             raise InputError("loss_fn", f"the class {loss_fn.__name__}", "a loss, not its class")
@@ -131,13 +126,12 @@ class CollapseMonitor:
         self.thresholds = thresholds or Thresholds()
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
         self.on_change = on_change
-        self.recent = RecentRows(capacity, age, seed)
+        self.recent = RecentRows()
         self.reference = Reference.of(reference)
         self.health: Health | None = None
         self.changes: list[tuple[int, str]] = []
         self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
         self._loss_fn = loss_fn
-        self._modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
         self._full: Health | None = None
         self._counts = _Counts()
 
@@ -182,7 +176,7 @@ class CollapseMonitor:
             reasons = (f"{lost}: NaN or infinite",)
             diverging = replace(unknown, verdict="diverging", reasons=reasons)
             return self._settle(diverging, step, at_once=True)
-        self.recent.add(z, labels, step)
+        self.recent.add(z, labels)
         # One row has no scale of its own: that of the recent rows stands for it.
         light = scale_figures(z if len(z) > 1 else self.recent.rows()[0])
         full = self._full
@@ -215,31 +209,25 @@ class CollapseMonitor:
         """
         return {
             "settings": asdict(self.settings),
-            "reservoir": self.recent.state_dict(),
-            "reference": None if self.reference is None else asdict(self.reference),
-            "health": None if self.health is None else self.health.to_dict(),
-            "full": None if self._full is None else self._full.to_dict(),
-            "loss": {"count": self.loss.count, "value": self.loss.value},
-            "changes": [list(change) for change in self.changes],
-            "modes": None if self._modes is None else list(self._modes),
+            "recent": self.recent.state_dict(),
+            "reference": self.reference and asdict(self.reference),
+            "health": self.health and self.health.to_dict(),
+            "full": self._full and self._full.to_dict(),
+            "loss": asdict(self.loss),
+            "changes": list(self.changes),
             **asdict(self._counts),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the monitor that gave `state` would have, with its advice."""
         self.settings = RunSettings(**state["settings"])
-        self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""), **state["loss"])
-        self.recent.load_state_dict(state["reservoir"])
+        self.recent.load_state_dict(state["recent"])
         self.reference = state["reference"] and Reference(**state["reference"])
         self.health = state["health"] and Health.from_dict(state["health"])
         self._full = state["full"] and Health.from_dict(state["full"])
-        self.changes = [(step, verdict) for step, verdict in state["changes"]]
-        modes = state.get("modes")
-        self._modes = None if modes is None else tuple(modes)
-        # States of earlier versions lack some of them.
-        known = {"began_as_cone": False, **state}
-        names = [field.name for field in fields(_Counts)]
-        self._counts = _Counts(**{name: known[name] for name in names if name in known})
+        self.loss = StuckLoss(**state["loss"])
+        self.changes = list(state["changes"])
+        self._counts = _Counts(**{name: state[name] for name in vars(self._counts)})
 
     @property
     def _held(self) -> str:
@@ -283,7 +271,7 @@ class CollapseMonitor:
         """This batch's scale with the last full measure's other figures, judged alone."""
         seen = replace(full, **light)
         if self.loss.count <= 1:
-            self._counts.rest = seen.diameter
+            self._counts.diameter_at_rest = seen.diameter
         limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
         health = self._judge(seen, limits)
         known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
@@ -319,7 +307,7 @@ class CollapseMonitor:
             return True
         small = health.diameter <= _SMALL_BESIDE_LOSS * self.loss.value
         long_enough = self.loss.count >= 2 * self.loss.needed + 10
-        grows = not health.diameter <= _SLACK * self._counts.rest
+        grows = not health.diameter <= _SLACK * self._counts.diameter_at_rest
         return small and long_enough and not grows and not self.settings.scale_free
 
     def _settle(
@@ -339,7 +327,7 @@ class CollapseMonitor:
             reasons = () if self.health is None else self.health.reasons
             raw = replace(raw, verdict=current, reasons=reasons)
         if changed:
-            self._counts.disagreeing, self._modes = 0, None
+            self._counts.disagreeing, self._counts.modes = 0, None
             self.changes.append((step, raw.verdict))
         if raw.verdict == "healthy" and structural:
             self._counts.peak = max(self._counts.peak, raw.diameter)
@@ -356,9 +344,9 @@ class CollapseMonitor:
             steps = step - self._counts.first_step
             facts.append(f"diameter fell to {percent(ratio)} of its start in {steps} steps")
         if health.verdict == "class-collapse":
-            if self._modes is None:
-                self._modes = mode_facts(self._loss_fn, *self.recent.rows())
-            facts += self._modes
+            if self._counts.modes is None:
+                self._counts.modes = mode_facts(self._loss_fn, *self.recent.rows())
+            facts += self._counts.modes
         return (*facts, *filter(None, [self.loss.words]))
 
 
@@ -382,10 +370,6 @@ class StuckLoss:
     tolerance: float = 0.01
     count: int = 0
     value: float = math.nan
-
-    def __post_init__(self) -> None:
-        check_int("needed", self.needed)
-        check_number("tolerance", self.tolerance, 0.0)
 
     def add(self, loss: float) -> None:
         """Take note of one loss."""
@@ -422,12 +406,6 @@ class StuckLoss:
         return abs(loss - value) <= self.tolerance * abs(value)
 
 
-class _BatchRows(NamedTuple):
-    step: int
-    rows: Tensor
-    labels: Array
-
-
 class RecentRows:
     """Rows of the last batches, at most `capacity` of them and none older than `age` batches.
 
@@ -437,25 +415,25 @@ class RecentRows:
 
     >>> recent = RecentRows(capacity=8, age=2)
     >>> for step in range(3):
-    ...     recent.add(torch.full((3, 2), float(step)), [0, 0, 1], step)
+    ...     recent.add(torch.full((3, 2), float(step)), [0, 0, 1])
     >>> rows, labels = recent.rows()
     >>> rows[:, 0].tolist(), labels.tolist()
     ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], [0, 0, 1, 0, 0, 1])
     """
 
-    def __init__(self, capacity: int = 256, age: int = 16, seed: int = 0) -> None:
-        self.capacity, self.age = check_int("capacity", capacity, 8), check_int("age", age)
-        self._rng = np.random.default_rng(seed)
-        self._batches: deque[_BatchRows] = deque()
+    def __init__(self, capacity: int = 256, age: int = 16) -> None:
+        self.capacity, self.age = capacity, age
+        self._rng = np.random.default_rng(0)
+        self._batches: deque[tuple[Tensor, Array]] = deque()
 
-    def add(self, embeddings: Tensor, labels: ArrayLike | None, step: int) -> None:
+    def add(self, embeddings: Tensor, labels: ArrayLike | None) -> None:
         """Take rows of a batch. Without labels every row is a class of its own."""
         n = len(embeddings)
         given = np.full(n, -1) if labels is None else label_array(labels, n)
         ids = np.arange(n) if labels is None else class_ids(given, n)[0]
         chosen = balanced_rows(ids, self.capacity // 2, self._rng)
         where = torch.from_numpy(chosen).to(embeddings.device)
-        self._batches.append(_BatchRows(step, embeddings.detach()[where].cpu(), given[chosen]))
+        self._batches.append((embeddings.detach()[where].cpu(), given[chosen]))
         while len(self._batches) > self.age or self._held > self.capacity:
             self._batches.popleft()
 
@@ -466,12 +444,12 @@ class RecentRows:
 
     @property
     def _held(self) -> int:
-        return sum(len(batch.labels) for batch in self._batches)
+        return sum(len(labels) for _, labels in self._batches)
 
     def rows(self) -> tuple[Tensor, Array | None]:
         """All rows held and their labels, oldest first; labels None if none were given."""
-        labels = np.concatenate([batch.labels for batch in self._batches])
-        rows = torch.cat([batch.rows for batch in self._batches])
+        labels = np.concatenate([labels for _, labels in self._batches])
+        rows = torch.cat([rows for rows, _ in self._batches])
         unknown = labels.dtype.kind == "i" and bool((labels == -1).all())
         return rows, None if unknown else labels
 
@@ -479,18 +457,15 @@ class RecentRows:
         """What `load_state_dict` needs to go on as if nothing had happened."""
         return {
             "random": self._rng.bit_generator.state,
-            "steps": [batch.step for batch in self._batches],
-            "rows": [batch.rows for batch in self._batches],
-            "labels": [batch.labels.tolist() for batch in self._batches],
+            "rows": [rows for rows, _ in self._batches],
+            "labels": [labels.tolist() for _, labels in self._batches],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over another's rows and randomness."""
         self._rng.bit_generator.state = state["random"]
-        every = zip(state["steps"], state["rows"], state["labels"], strict=True)
-        self._batches = deque(
-            _BatchRows(step, rows, np.asarray(names)) for step, rows, names in every
-        )
+        labels = map(np.asarray, state["labels"])
+        self._batches = deque(zip(state["rows"], labels, strict=True))
 
 
 def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -48,29 +48,54 @@ class RaceData(NamedTuple):
     labels: ArrayLike
 
 
-class Trial(Protocol):
-    """A training state that can be copied, restored, trained and evaluated."""
+class Trial:
+    """A training state that races copy, restore, train and evaluate. This one cannot race."""
+
+    def __init__(self, model: nn.Module, optimizer: Any, loss_fn: Any) -> None:
+        self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
 
     def batches_taken(self) -> int | None:
         """How many batches have been taken so far; None where they cannot be taken again."""
+        return None
 
     def rewind(self, batches_taken: int) -> None:
         """Make the next batch the one that followed so many."""
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
         """`steps` batches, fewer if there are no more, and about `rows` held-out rows; or None."""
-
-    def copy_state(self) -> Any:
-        """A copy of the present state."""
-
-    def restore(self, state: Any) -> None:
-        """Go back to a copied state."""
+        return None
 
     def train(self, batch: Any) -> None:
         """One step of the optimiser."""
+        raise NotImplementedError
 
     def embed(self, held: Any) -> Tensor:
         """Embeddings of held-out rows; the network stays as it is."""
+        raise NotImplementedError
+
+    def copy_state(self) -> Any:
+        """A copy of network, optimiser, and what the loss learns and its memories remember."""
+        return {
+            "model": {k: v.detach().clone() for k, v in self.model.state_dict().items()},
+            "loss": [tensor.detach().clone() for tensor in self._learned],
+            "optimizer": copy.deepcopy(self.optimizer.state_dict()),
+            "memories": [memory.kept() for memory in memories(self.loss_fn)],
+        }
+
+    def restore(self, state: Any) -> None:
+        """Make all of it what it was; the copy is not changed."""
+        self.model.load_state_dict(state["model"])
+        with torch.no_grad():
+            for tensor, then in zip(self._learned, state["loss"], strict=True):
+                tensor.copy_(then)
+        for memory, kept in zip(memories(self.loss_fn), state["memories"], strict=True):
+            memory.put_back(kept)
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+
+    @property
+    def _learned(self) -> list[Tensor]:
+        """What the loss learns (β, proxies); its miner's random state goes on."""
+        return list(self.loss_fn.parameters()) if isinstance(self.loss_fn, nn.Module) else []
 
 
 @dataclass(frozen=True)
@@ -113,8 +138,9 @@ class Race:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Race:
-        """The inverse of `to_dict`."""
-        return cls(**{**given, "scores": tuple(RaceScore(**score) for score in given["scores"])})
+        """The inverse of `to_dict`; logs of version 0.1.0 call the scores laps."""
+        values = {"scores" if key == "laps" else key: value for key, value in given.items()}
+        return cls(**{**values, "scores": tuple(RaceScore(**score) for score in values["scores"])})
 
 
 class RacePlan(NamedTuple):
@@ -249,7 +275,7 @@ def _as_good(hits: Tensor, top: Tensor) -> bool:
 # Races in a user's own loop: its network, optimiser and loss, on its last batches.
 
 
-class LoopTrial:
+class LoopTrial(Trial):
     """Trains and evaluates in races with a loop's own network, optimiser, loss and last batches.
 
     A forward hook sees what the network is called with; nothing is copied. `add` pairs the last
@@ -261,19 +287,15 @@ class LoopTrial:
     def __init__(
         self, model: nn.Module, optimizer: Any, loss_fn: Any, max_norm: float | None = None
     ) -> None:
-        self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
+        super().__init__(model, optimizer, loss_fn)
         self.max_norm = max_norm
         self.batches: deque[RecordedBatch] = deque(maxlen=_BATCHES)
-        self._call: tuple[tuple[Any, ...], dict[str, Any], Tensor] | None = None
+        self.last_call: tuple[tuple[Any, ...], dict[str, Any], Tensor] | None = None
         model.register_forward_hook(_Hook(self), with_kwargs=True)
-
-    def see_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
-        """A call of the network in training."""
-        self._call = (args, kwargs, output.detach()) if isinstance(output, Tensor) else None
 
     def add(self, embeddings: object, labels: ArrayLike | None) -> None:
         """The step's embeddings and labels, after the call that gave them."""
-        call, self._call = self._call, None
+        call, self.last_call = self.last_call, None
         if call is None or labels is None or not isinstance(embeddings, Tensor):
             return
         args, kwargs, output = call
@@ -286,12 +308,6 @@ class LoopTrial:
         self.batches.append(RecordedBatch(args, kwargs, labels, names, unit, versions, size))
         while len(self.batches) > 1 and sum(batch.size for batch in self.batches) > _BYTES:
             self.batches.popleft()
-
-    def batches_taken(self) -> None:
-        """Not known: the loop's batches are its own."""
-
-    def rewind(self, batches_taken: int) -> None:
-        """Nothing: the loop goes on with its batches."""
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
         """The newest batches held out, the others to train on; None with too few of them."""
@@ -309,14 +325,6 @@ class LoopTrial:
         if (np.bincount(ids)[ids] > 1).sum() < _FEWEST_ROWS:  # a small set is seen whole
             keep = _new_rows(held, [])
         return RaceData(batches, (held, torch.from_numpy(keep)), labels[keep])
-
-    def copy_state(self) -> dict[str, Any]:
-        """Network, optimiser and what the loss learns."""
-        return copy_state(self.model, self.optimizer, self.loss_fn)
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a copied state."""
-        restore_state(state, self.model, self.optimizer, self.loss_fn)
 
     def train(self, batch: RecordedBatch) -> None:
         """One step of the optimiser on a recorded batch, as the loop would have made it."""
@@ -386,35 +394,11 @@ class _Hook:
     def __call__(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         trial = None if self.trial is None else self.trial()
         if trial is not None and model.training and torch.is_grad_enabled():
-            trial.see_call(args, kwargs, output)
+            seen = isinstance(output, Tensor)
+            trial.last_call = (args, kwargs, output.detach()) if seen else None
 
     def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
         return _Hook, ()
-
-
-def copy_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, loss_fn: object
-) -> dict[str, Any]:
-    """A copy of network, optimiser, and what the loss learns and its memories remember."""
-    return {
-        "model": {k: v.detach().clone() for k, v in model.state_dict().items()},
-        "loss": [tensor.detach().clone() for tensor in _learned(loss_fn)],
-        "optimizer": copy.deepcopy(optimizer.state_dict()),
-        "memories": [memory.kept() for memory in memories(loss_fn)],
-    }
-
-
-def restore_state(
-    state: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer, loss_fn: object
-) -> None:
-    """Make all of it what it was; the copy is not changed."""
-    model.load_state_dict(state["model"])
-    with torch.no_grad():
-        for tensor, then in zip(_learned(loss_fn), state["loss"], strict=True):
-            tensor.copy_(then)
-    for memory, kept in zip(memories(loss_fn), state["memories"], strict=True):
-        memory.put_back(kept)
-    optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
 
 
 @contextmanager
@@ -464,8 +448,3 @@ def _versions(args: Any, kwargs: Any) -> tuple[int, ...]:
 def _tensors(args: Any, kwargs: Any) -> list[Tensor]:
     leaves = tree_leaves((args, kwargs))
     return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim > 0]
-
-
-def _learned(loss_fn: object) -> list[Tensor]:
-    """What the loss learns (β, proxies); its miner's random state goes on."""
-    return list(loss_fn.parameters()) if isinstance(loss_fn, nn.Module) else []

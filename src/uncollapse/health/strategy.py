@@ -27,19 +27,13 @@ GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _FEWEST = 8  # rows of a class on average, below which a mode has none to show it
+_MINED, _FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft")
 # Where a config has each field of a strategy.
-_KEYS = {
-    "positives": "mining.positives",
-    "negatives": "mining.negatives",
-    "pool": "mining.pool",
-    "scale_free": "loss.scale_free",
-    "margin": "loss.margin",
-    "soft": "loss.soft",
-}
+_KEYS = {name: f"mining.{name}" for name in _MINED}
+_KEYS |= {name: f"loss.{name}" for name in _FORM}
 # What the miners of pytorch-metric-learning choose, in our two words.
 _PML_MINERS = {
     "BatchHardMiner": ("hard", "hard"),
-    "BatchEasyHardMiner": ("easy", "hard"),
     "DistanceWeightedMiner": ("all", "distance"),
     "MultiSimilarityMiner": ("multi_similarity", "multi_similarity"),
 }
@@ -92,22 +86,18 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     """Make a loss do it, in place; its miner keeps its random generator."""
     loss: Any = innermost(loss_fn)
     if strategy.positives is not None:
-        mined: dict[str, Any] = {
-            "positives": strategy.positives,
-            "negatives": strategy.negatives,
-            "pool": strategy.pool,
-        }
+        mined = {name: getattr(strategy, name) for name in _MINED}
         if strategy.margin is not None and loss.miner.margin == loss.margin:
             mined["margin"] = strategy.margin  # one margin for both, as a config has it
         loss.miner = loss.miner.changed(**mined)
-    for name in ("scale_free", "margin", "soft"):
+    for name in _FORM:
         if (value := getattr(strategy, name)) is not None:
             setattr(loss, name, value)
 
 
 @contextmanager
 def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
-    """Whatever is tried on a loss inside, it then has `strategy`, and draws as it would have."""
+    """On exit the loss has `strategy` again, and its random generators their state."""
     # Of its miner, which may be another package's, and of the losses added to it.
     parts = [getattr(innermost(loss_fn), "miner", None)]
     parts += list(loss_fn.modules()) if isinstance(loss_fn, nn.Module) else []
@@ -168,9 +158,6 @@ class RunSettings:
         positives, negatives = _PML_MINERS.get(kind, (None, None))
         if kind == "TripletMarginMiner":
             positives, negatives = "all", getattr(chooser, "type_of_triplets", None)
-        if kind == "BatchEasyHardMiner":
-            positives = getattr(chooser, "pos_strategy", positives)
-            negatives = getattr(chooser, "neg_strategy", negatives)
         if chooser is None and hasattr(loss, "margin"):
             positives, negatives = "all", "all"
         distance = getattr(loss, "distance", None)
@@ -179,8 +166,8 @@ class RunSettings:
         known = isinstance(margin, int | float) and not isinstance(margin, bool)
         known = known and not hasattr(loss, "beta")
         return cls(
-            positives=getattr(chooser, "positives", positives),
-            negatives=getattr(chooser, "negatives", negatives),
+            positives=getattr(chooser, "positives", getattr(chooser, "pos_strategy", positives)),
+            negatives=getattr(chooser, "negatives", getattr(chooser, "neg_strategy", negatives)),
             pool=getattr(chooser, "pool", None),
             margin=float(margin) if known else None,
             soft=getattr(loss, "soft", getattr(loss, "smooth_loss", None)),
@@ -204,10 +191,8 @@ class RunSettings:
     @property
     def strategy(self) -> Strategy:
         """The part of them that a guard may change."""
-        mined = Strategy(self.positives, self.negatives, self.pool)
-        if self.scale_free is None:
-            return mined
-        return replace(mined, scale_free=self.scale_free, margin=self.margin, soft=self.soft)
+        names = _MINED if self.scale_free is None else (*_MINED, *_FORM)
+        return Strategy(**{name: getattr(self, name) for name in names})
 
     @property
     def collapsed_loss(self) -> tuple[float, str] | None:

@@ -8,16 +8,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from uncollapse._base.check import check_number
 from uncollapse.geometry import Thickness
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 
-_LEARNT = 0.5  # above chance: classes that stay apart
-_TOLD = 0.1  # above chance: fine labels that neighbours tell a little of
+_LEARNT = 0.5  # above chance: classes that are apart
+_DISTINCT = 0.1  # above chance: fine labels that neighbours share a little more often
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,6 @@ class Norms:
     smallest: float
     mean: float
     largest: float
-
-    @classmethod
-    def of(cls, norms: Tensor) -> Norms:
-        """Of the rows' lengths."""
-        return cls(*torch.stack([norms.min(), norms.mean(), norms.max()]).tolist())
 
     @property
     def are_one(self) -> bool:
@@ -220,13 +213,8 @@ class Health:
         return "\n".join(lines + [f"  {self.advice}"] * bool(self.advice))
 
 
-_PARTS = {
-    "norms": Norms,
-    "cosines": Cosines,
-    "nearest": NearestLabels,
-    "within": Histogram,
-    "between": Histogram,
-}
+_PARTS = {"norms": Norms, "cosines": Cosines, "nearest": NearestLabels}
+_PARTS |= {"within": Histogram, "between": Histogram}
 
 
 @dataclass(frozen=True)
@@ -329,7 +317,8 @@ def judge(
 ) -> Health:
     """The same figures with a verdict and all reasons, the deciding one first.
 
-    Where several verdicts hold, the order is that of `VERDICTS`; but a fall in scale that
+    Where several verdicts hold, the order is: not finite, network-collapse, diverging,
+    class-collapse, shrinking, dimensional-collapse, cone, uninformative; but a fall in scale that
     the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. Cone and
     uninformative are last: the others say how an embedding was lost, these only what it is like.
     For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
@@ -351,8 +340,8 @@ def judge(
         relative = health.diameter / reference.diameter
     health = replace(health, relative_diameter=relative, fine_kept=_fine_kept(health, reference))
     reasons = {
-        name: [why for rule in verdict.rules if (why := rule(health, limits, reference))]
-        for name, verdict in VERDICTS.items()
+        name: [why for rule in VERDICTS[name].rules if (why := rule(health, limits, reference))]
+        for name in (*_FIRST, *VERDICTS)
         if name not in ignore and (name != "cone" or cosine or unit)
     }
     held = [name for name, why in reasons.items() if why]
@@ -490,13 +479,13 @@ def _fine_lost(health: Health, limits: Thresholds, then: float) -> str | None:
 
 
 def _indistinct(health: Health) -> str | None:
-    """Without a start: fine labels that neighbours tell nothing of, in classes that are apart."""
+    """Without a start: neighbours do not share fine labels, although classes are apart."""
     now, chance, rows = health.fine_agreement, health.fine_chance, health.fine_rows
     # Of a network that has not learnt the classes either, nothing has merged.
     learnt = _above_chance(health.agreement, health.chance) >= _LEARNT
     if now is None or chance is None or not rows or chance >= 0.9 or not learnt:
         return None
-    if _above_chance(now + 2 * _share_error(now, rows), chance) >= _TOLD:
+    if _above_chance(now + 2 * _share_error(now, rows), chance) >= _DISTINCT:
         return None
     words = _fine_words(health)
     return f"fine labels cannot be told inside classes: {words}, by chance {percent(chance)}"
@@ -615,32 +604,33 @@ class Verdict(NamedTuple):
     rules: tuple[Callable[[Health, Thresholds, Reference | None], str | None], ...] = ()
 
 
-# By name, in the order of precedence. A new verdict is one entry here, and one of `advice`.
+# By name, in the order of the numbers that loggers get: new ones come last. What to change under a
+# verdict is in `advice`.
 VERDICTS = {
     "healthy": Verdict("Healthy: no collapse found", tone="good"),
-    "network-collapse": Verdict(
-        "Network collapse: all embeddings have gone to one point",
-        "Hard positives with hard negatives pull all embeddings together.",
-        rules=(_network,),
-    ),
-    "diverging": Verdict("Diverging: the embedding grows without bound", rules=(_diverging,)),
-    "class-collapse": Verdict(
-        "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
-        "towards the nearest one of its class, so that a class can keep several modes.",
-        rules=(_classes, _merged_modes),
-    ),
     "shrinking": Verdict(
         "Shrinking: the embedding is losing its scale",
         "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
         tone="warn",
         rules=(_shrinking,),
     ),
+    "network-collapse": Verdict(
+        "Network collapse: all embeddings have gone to one point",
+        "Hard positives with hard negatives pull all embeddings together.",
+        rules=(_network,),
+    ),
+    "class-collapse": Verdict(
+        "Class collapse: classes have become points",
+        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
+        "towards the nearest one of its class, so that a class can keep several modes.",
+        rules=(_classes, _merged_modes),
+    ),
     "dimensional-collapse": Verdict(
         "Dimensional collapse: few of the axes are used",
         "A smaller embedding dimension would hold the same information.",
         rules=(_dimensions,),
     ),
+    "diverging": Verdict("Diverging: the embedding grows without bound", rules=(_diverging,)),
     "cone": Verdict(
         "Cone: all embeddings point nearly the same way",
         "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
@@ -657,3 +647,5 @@ VERDICTS = {
         rules=(_uninformative,),
     ),
 }
+# These come before the others, which come in the order above; `judge` has the exceptions.
+_FIRST = ("network-collapse", "diverging", "class-collapse")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -328,3 +328,43 @@ def innermost(loss: object) -> object:
 def _labels_of(batch: Batch, named: Named) -> tuple[Tensor | None, Tensor | None]:
     """Labels to take every tuple of, where none are named; named tuples are checked already."""
     return (batch.labels, batch.ref_labels) if named is None else (None, None)
+
+
+def attach(
+    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
+) -> Tensor:
+    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
+
+    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
+    as slow as it may be: it is asked where the gradient's own derivative is wanted.
+    """
+    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
+    scalar = value.to(batch.rows.dtype)
+    return attached(batch.rows, scalar, given, lambda rows: plain(replace(batch, rows=rows)))
+
+
+def attached(x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
+    """`value`, of which the derivative `slope` by x is known already, on the graph of x.
+
+    The shape of `value` broadcasts to that of x. `plain(x)` is the same on the graph, as slow as it
+    may be: it is asked where the slope's own derivative is wanted.
+    """
+    return _Attached.apply(x, value, slope, plain)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Attached(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.save_for_backward(x, slope)
+        ctx.plain = plain
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        x, slope = ctx.saved_tensors
+        if torch.is_grad_enabled() and x.requires_grad:  # a second derivative is wanted
+            (slope,) = torch.autograd.grad(ctx.plain(x), x, upstream, create_graph=True)
+            return slope, None, None, None
+        return slope * upstream, None, None, None

@@ -33,7 +33,6 @@ from uncollapse.distances.tiles import (
     pull_apart,
     take_apart,
 )
-from uncollapse.losses.on_graph import SMALLEST
 
 # The rows' losses `[b, 1]`, and their derivatives by both arguments, 0 by what is not there, of the
 # logits of the positives `[b, K]`, `NONE` where there is none, and of log Σ exp of those of the
@@ -41,6 +40,7 @@ from uncollapse.losses.on_graph import SMALLEST
 Charge = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 NONE = -1e30  # exponent of what is not there
+SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 FAR = 1e18  # stands for the distance of what is not a negative
 _TINY = 1e-36  # square roots of exact zeros are slow
 _SMALL = 32  # classes up to this size by differences, larger ones by products
@@ -69,8 +69,8 @@ class ByClass:
         size = classes.high - classes.low
         # Row after row of `order` is class after class; moved so that small classes come first.
         key = (size * n + classes.low)[classes.order]
-        sorted_key, place = torch.sort(key, stable=True)
-        order, width = classes.order[place], classes.most + 1
+        sorted_key, rank = torch.sort(key, stable=True)
+        order, width = classes.order[rank], classes.most + 1
         low = torch.searchsorted(sorted_key, sorted_key)
         high = low + size[order]
         small = int((size <= _SMALL).sum()) if on_host(order) and width > _SMALL else n
@@ -133,10 +133,10 @@ class ByClass:
             compiled.class_gradient(rows.numpy(), *self.bounds, *tables)
             return result
         slope = torch.where(self.real & (distance > 0), weight / distance, 0.0).to(rows.dtype)
-        place = torch.arange(len(rows), device=rows.device) - self.low
+        member = torch.arange(len(rows), device=rows.device) - self.low
         for start, stop, column in self._small():
             # Pair (i, j) pulls on i with the slope of (i, j) and with that of (j, i).
-            both = slope[start:stop, : column.shape[1]] + slope[column, place[start:stop, None]]
+            both = slope[start:stop, : column.shape[1]] + slope[column, member[start:stop, None]]
             both.masked_fill_(~self.real[start:stop, : column.shape[1]], 0.0)
             gap = rows[column].sub_(rows[start:stop, None])
             result[start:stop] = torch.bmm(both[:, None], gap)[:, 0].neg_()

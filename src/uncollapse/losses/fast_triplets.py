@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from uncollapse.distances.frame import Frame, known_distances, on_host
 from uncollapse.distances.tiles import CLOSE
-from uncollapse.losses.base import Batch, Named, TupleLoss
+from uncollapse.losses.base import Batch, Named, TupleLoss, attach
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot, pair_forces
-from uncollapse.losses.on_graph import HARDEST, attach
+from uncollapse.losses.on_graph import HARDEST
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Triplets
 
@@ -228,26 +228,26 @@ def _by_passes(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Ten
 
 
 def _by_bisection(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same in O(log K) per negative: its place among the sorted limits says both counts."""
+    """The same in O(log K) per negative: its rank among the sorted limits says both counts."""
     limit, order = limit.sort(dim=1)
     width = limit.shape[1]
-    place = torch.searchsorted(limit, distance.contiguous(), right=True)  # limits <= d
-    pull = _below(place, width)
+    rank = torch.searchsorted(limit, distance.contiguous(), right=True)  # limits <= d
+    pull = _below(rank, width)
     if low is None:
-        weight = width - place
+        weight = width - rank
     else:
         # The limits are the positives moved by a constant, so one order sorts both.
         passed = torch.searchsorted(low.gather(1, order), distance.contiguous())  # positives < d
-        weight = passed - place
+        weight = passed - rank
         pull -= _below(passed, width)
     counts = torch.empty_like(limit).scatter_(1, order, pull.clamp_(min=0).to(limit.dtype))
     return weight.clamp_(min=0).to(distance.dtype), counts
 
 
-def _below(place: Tensor, width: int) -> Tensor:
-    """For each k < width, how many entries of a row are at a place <= k."""
-    histogram = torch.zeros(len(place), width + 1, dtype=torch.int64, device=place.device)
-    histogram.scatter_add_(1, place, torch.ones_like(place))
+def _below(rank: Tensor, width: int) -> Tensor:
+    """For each k < width, how many entries of a row have a rank <= k."""
+    histogram = torch.zeros(len(rank), width + 1, dtype=torch.int64, device=rank.device)
+    histogram.scatter_add_(1, rank, torch.ones_like(rank))
     return histogram.cumsum(1)[:, :width]
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.distances.tiles import CLOSE
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
 from uncollapse.losses.classwise import NONE, ByClass, pair_forces, pair_softmax
-from uncollapse.losses.on_graph import attach, cosines, log_one_plus, log_sum, pair_mask
+from uncollapse.losses.on_graph import cosines, log_one_plus, log_sum, pair_mask
 from uncollapse.mining.miner import Miner
 
 

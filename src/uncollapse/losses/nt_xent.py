@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
 from uncollapse.losses.classwise import NONE, ByClass, pair_softmax
-from uncollapse.losses.on_graph import attach, cosines, log_sum
+from uncollapse.losses.on_graph import cosines, log_sum
 
 
 def info_nce(logit: Tensor, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

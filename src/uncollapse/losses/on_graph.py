@@ -1,9 +1,5 @@
 """Distances, cosines, sums and means of a batch on the autograd graph, exact near collapse."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,8 +9,7 @@ from uncollapse.distances.frame import Batch, difference_norms, known_distances
 from uncollapse.mining.miner import Miner
 
 _NONE = -1e30  # exponent of what is not there
-_TINY = 1e-300
-SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
+_TINY = 1e-30  # less than the sum of any row with an entry
 
 HARDEST = "hardest-negative"
 _NEAREST = Miner("easy", "hard")  # each anchor once, with its hardest negative
@@ -91,7 +86,7 @@ def log_sum(exponent: Tensor) -> Tensor:
     if exponent.numel() == 0:
         return exponent.sum(1)
     shift = exponent.detach().amax(1, keepdim=True).clamp(min=_NONE)
-    return (exponent - shift).clamp(min=SMALLEST).exp().sum(1).log() + shift[:, 0]
+    return (exponent - shift).exp().sum(1).clamp(min=_TINY).log() + shift[:, 0]
 
 
 def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:
@@ -122,43 +117,3 @@ def mean_or_zero(loss: Tensor) -> Tensor:
 def nonzero_mean(loss: Tensor) -> Tensor:
     """Mean of the entries above 0, or a zero on the graph when there are none."""
     return loss.sum() / (loss.detach() > 0).sum().clamp(min=1)
-
-
-def attach(
-    batch: Batch, value: Tensor, gradient: Tensor, plain: Callable[[Batch], Tensor]
-) -> Tensor:
-    """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
-
-    `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
-    as slow as it may be: it is asked where the gradient's own derivative is wanted.
-    """
-    given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
-    scalar = value.to(batch.rows.dtype)
-    return attached(batch.rows, scalar, given, lambda rows: plain(replace(batch, rows=rows)))
-
-
-def attached(x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
-    """`value`, of which the derivative `slope` by x is known already, on the graph of x.
-
-    The shape of `value` broadcasts to that of x. `plain(x)` is the same on the graph, as slow as it
-    may be: it is asked where the slope's own derivative is wanted.
-    """
-    return _Attached.apply(x, value, slope, plain)  # type: ignore[no-any-return,no-untyped-call]
-
-
-class _Attached(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        ctx.save_for_backward(x, slope)
-        ctx.plain = plain
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
-        x, slope = ctx.saved_tensors
-        if torch.is_grad_enabled() and x.requires_grad:  # a second derivative is wanted
-            (slope,) = torch.autograd.grad(ctx.plain(x), x, upstream, create_graph=True)
-            return slope, None, None, None
-        return slope * upstream, None, None, None

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.check import InputError, Setting, check_int
-from uncollapse.losses.base import Batch, Loss, Named, Number
-from uncollapse.losses.on_graph import attached, graph_rows
+from uncollapse.losses.base import Batch, Loss, Named, Number, attached
+from uncollapse.losses.on_graph import graph_rows
 from uncollapse.mining.random import SeededModule
 
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
-from uncollapse.losses.on_graph import attached, cosines, pair_mask
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attached
+from uncollapse.losses.on_graph import cosines, pair_mask
 
 _ELEMENTS = 1 << 17  # of a block: what a cache holds
 

@@ -151,7 +151,7 @@ def _nearest(
     r, c = (doubt & open_[:, None]).nonzero(as_tuple=True)
     order = torch.argsort(exact(r, c), stable=True)
     order = order[torch.argsort(r[order], stable=True)]
-    place = torch.arange(len(r), device=r.device) - torch.searchsorted(r, r)
-    taken = order[place < missing[r]]
+    rank = torch.arange(len(r), device=r.device) - torch.searchsorted(r, r)
+    taken = order[rank < missing[r]]
     chosen[r[taken], c[taken]] = True
     return chosen

@@ -72,8 +72,8 @@ def as_triplets(
     first = torch.searchsorted(other, anchor.contiguous())
     count = torch.searchsorted(other, anchor.contiguous(), right=True) - first
     pair = torch.repeat_interleave(count)
-    place = torch.arange(len(pair), device=pair.device) - (count.cumsum(0) - count)[pair]
-    return Triplets(anchor[pair], positive[pair], negative[order[first[pair] + place]])
+    member = torch.arange(len(pair), device=pair.device) - (count.cumsum(0) - count)[pair]
+    return Triplets(anchor[pair], positive[pair], negative[order[first[pair] + member]])
 
 
 def as_pairs(

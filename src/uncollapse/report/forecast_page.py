@@ -13,8 +13,8 @@ from uncollapse.charts.plots import Tile, tiles
 from uncollapse.health.drifts import NO_DRIFT
 from uncollapse.health.forecasts import DANGEROUS, Forecast, ForecastCell
 from uncollapse.report.page import Page
-from uncollapse.report.parts import RECALL, RESULTS, race_chart, share_cell
-from uncollapse.training.races import RaceResult
+from uncollapse.report.parts import RECALL, race_chart, result_cell, share_cell
+from uncollapse.training.predictions import RaceResult
 
 __all__ = ["make_forecast_page"]
 
@@ -150,7 +150,8 @@ def _some(sizes: list[Any]) -> list[Any]:
 
 
 def _race_figures(result: RaceResult) -> dict[str, object]:
-    first, own = result.by_place[0], result.entrants[0]
+    first = result.entrants[0]
+    own = next(one for one in result.entrants if one.strategy == result.own)
     return {
         "R@1 on train, in the race": percent(first.recall),
         **({"R@1 on train, own strategy": percent(own.recall)} if first != own else {}),
@@ -166,9 +167,9 @@ def _race(result: RaceResult) -> dict[str, Any]:
             Cell(_signed(entrant.drift), entrant.drift),
             entrant.steps,
             *map(share_cell, (entrant.recall, entrant.scale)),
-            Cell(RESULTS[entrant.result], style="whole"),
+            result_cell(entrant.result),
         ]
-        for entrant in result.by_place
+        for entrant in result.entrants
     ]
     head = ["strategy", "drift", "steps", RECALL, "scale left", "result"]
     chart = race_chart(result.race, "Race from the untrained network", start=result.start)

@@ -217,7 +217,7 @@ _NAMES = {
     "tar@": "TAR at FAR",
     **{name: name.upper() for name in ("nmi", "nc1", "cdnv", "auc", "eer")},
 }
-_GROUPS = {"fine": "fine labels", "share": "share of identities", "verification": "pairs"}
+_GROUPS = {"fine": "fine labels", "verification": "pairs"}
 _FLAGS = 40  # events that are marked in the curves; the list holds all
 
 
@@ -580,8 +580,7 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
         elif texts is not None:
             content["lists"].append(word_lists(near, texts, labels, **named))
         else:
-            data = view.config.data.name
-            content["missing"].append(f"{view.name}: the samples of {data} are not pictures.")
+            content["missing"].append(f"{view.name}: its samples are neither pictures nor texts.")
     return content
 
 

@@ -18,23 +18,20 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from uncollapse._base.extras import import_extra
-from uncollapse.sweep.jobs import ONE_THREAD, Job, failure, perform
-
-__all__ = ["LocalEngine", "RayEngine"]
-
+from uncollapse.sweep.jobs import ONE_THREAD, Job, cores, failure, perform
 
 _PATIENCE = 20.0  # seconds a process may take to save its run when it is asked to end
 
 
 class LocalEngine:
-    """Up to `slots` runs at once, each in its own process, which is kept for the next run.
+    """Up to `slots` runs at once, one per core by default, each in a process kept for the next.
 
     A process that dies (out of memory, killed) takes only its own run with it: that one is tried
     again, from its last checkpoint, up to `retries` times, and is then recorded as failed.
     """
 
-    def __init__(self, out: Path, slots: int, retries: int = 2) -> None:
-        self.out, self.slots, self.retries = out, slots, retries
+    def __init__(self, out: Path, slots: int | None = None, retries: int = 2) -> None:
+        self.out, self.slots, self.retries = out, slots or cores(), retries
         self._idle: list[_Process] = []
         self._busy: dict[str, _Process] = {}
         self._tries: dict[str, int] = {}

@@ -26,8 +26,6 @@ from uncollapse.training.assemble import load_eval_data
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
 
-__all__ = ["Plan", "check_kept", "keep_sweep", "make_plan", "run_sweep", "runs_folder"]
-
 _CONSTRAINT = "collapsed"  # above 0 it is broken
 _STEPS = 5  # of a run that is timed
 _KEPT = 3  # checkpoints of a run: the last two and the best
@@ -253,7 +251,7 @@ def _cost(config: Config) -> tuple[float, int]:
 
 
 def _time(config: Config, steps: int, out: Path) -> float:
-    short = {"steps": steps, "tensorboard": "off", "threads": 1}
+    short = {"steps": steps, "threads": 1}
     changes = {
         "train": config.train.model_copy(update=short),
         "data": config.data.model_copy(update={"eval_splits": []}),  # timed once, by itself

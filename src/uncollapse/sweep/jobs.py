@@ -174,8 +174,9 @@ def run_jobs(
     from uncollapse.sweep.engines import LocalEngine
 
     jobs = list(jobs)
-    count = cores() if processes is None else check_int("processes", processes)
-    engine = LocalEngine(Path(out), count)
+    if processes is not None:
+        check_int("processes", processes)
+    engine = LocalEngine(Path(out), processes)
     outcomes = drive(jobs, engine, total=len(jobs), retry_failed=retry_failed, console=console)
     return [outcomes[job.name] for job in jobs]
 

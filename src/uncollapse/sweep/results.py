@@ -15,8 +15,6 @@ from uncollapse.sweep.spec import Sweep
 from uncollapse.training import Run
 from uncollapse.training.run import start_scores
 
-__all__ = ["Results", "diameters", "is_collapsed", "primary_recall", "result_row"]
-
 Row = dict[str, Any]
 _FALLEN = Thresholds().collapse_ratio
 _PERIOD = 2.0  # seconds between two writings while runs end quickly
@@ -108,7 +106,7 @@ def primary_recall(row: Mapping[str, Any], *, fine: bool = False) -> float | Non
     >>> primary_recall({"run": "a", "test/recall@1": 0.5, "test/fine/recall@1": 0.4})
     0.5
     """
-    keys = (key for key in row if "/recall@" in key and "share/" not in key)  # all identities
+    keys = (key for key in row if "/recall@" in key)
     recall = row.get(next((key for key in keys if ("fine/" in key) == fine), ""))
     return None if recall in (None, "") else float(recall)
 

@@ -2,7 +2,7 @@
 
 from uncollapse._base.extras import keep_memory
 from uncollapse._base.lock import InUseError
-from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
+from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.config import Config, load_config, parse_config
 from uncollapse.training.engine import TrainingError, train
 from uncollapse.training.evaluation import embed, evaluate
@@ -11,9 +11,7 @@ from uncollapse.training.measures import Measures, NotMeasuredError
 from uncollapse.training.run import Run, UntrustedCodeError
 
 __all__ = [
-    "Checkpoint",
     "CheckpointError",
-    "CheckpointStore",
     "Config",
     "InUseError",
     "Measures",

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from uncollapse import backbones, data
 from uncollapse._base.check import InputError
 from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
-from uncollapse.data import Compose, LabelledImages, describe, with_features
+from uncollapse.data import LabelledImages, augment, describe, with_features
+from uncollapse.data.augment import Compose
 from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
 from uncollapse.mining import Miner
@@ -41,46 +42,47 @@ def check_samples(config: Config) -> None:
     expect takes no `data.mean` or `data.std` beside.
     """
     name, dataset = config.model.backbone, config.data.name
-    of_images = name in BACKBONES or name.startswith("timm:")
-    if trains_on_texts(config) and of_images:
+    texts = trains_on_texts(config)
+    if texts and (name in BACKBONES or name.startswith("timm:")):
         allowed = f"a sentence: backbone (or your own function) for the texts of {dataset!r}"
         raise InputError("model.backbone", repr(name), allowed)
-    for key, given in (("data.mean", config.data.mean), ("data.std", config.data.std)):
-        if name in SCALES_ITSELF and given is not None:
-            raise InputError(key, given, f"nothing: {name} scales pixels itself")
-    if name.startswith("sentence:") and not trains_on_texts(config):
+    if name.startswith("sentence:") and not texts:
         allowed = f"a backbone for the samples of {dataset!r}, which are no texts"
         raise InputError("model.backbone", repr(name), allowed)
+    if name in SCALES_ITSELF and (config.data.mean or config.data.std):
+        raise InputError.conflict(f"{name} scales pixels itself: leave out data.mean and data.std")
 
 
 # What `[data]` does to decoded images: augmentation in training, mean and std always.
 
 # In this order, whatever that of the config.
 _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
-    "crop": data.random_crop,
-    "flip": data.horizontal_flip,
-    "colour": data.color_jitter,
-    "erase": data.random_erasing,
+    "crop": augment.random_crop,
+    "flip": augment.horizontal_flip,
+    "colour": augment.color_jitter,
+    "erase": augment.random_erasing,
 }
 
 
-def training_transform(config: DataConfig, seed: int) -> Compose:
+def training_transform(config: Config) -> Compose:
     """The random steps that `data.augment` names, then `data.mean` and `data.std`."""
-    steps: list[Callable[..., Tensor]] = []
-    if config.augment == "paper":
-        steps += data.paper_transform(config.name, train=True).steps
-    elif isinstance(config.augment, list):
-        chosen = [step for name, step in _AUGMENTATIONS.items() if name in config.augment]
-        steps += [_images_only, *chosen] if chosen else []
-    return Compose([*steps, *_standardised(config)], seed=seed)
+    c, steps = config.data, list[Callable[..., Tensor]]()
+    seed = seeded(config, "augment").initial_seed()
+    if uses_features(config):  # made of samples that are transformed already
+        return Compose([], seed=seed)
+    if c.augment == "paper":
+        steps += data.paper_transform(c.name, train=True).steps
+    elif c.augment not in ("none", []):
+        steps += [_images_only]
+        steps += [step for name, step in _AUGMENTATIONS.items() if name in c.augment]
+    return Compose([*steps, *_standardised(c)], seed=seed)
 
 
 def evaluation_transform(config: DataConfig) -> Compose | None:
     """The same without chance: the middle crop where the papers crop, `data.mean`, `data.std`."""
-    steps: list[Callable[..., Tensor]] = []
-    if config.augment == "paper":
-        steps += data.paper_transform(config.name, train=False).steps
-    steps += _standardised(config)
+    is_paper = config.augment == "paper"
+    steps = data.paper_transform(config.name, train=False).steps if is_paper else []
+    steps = [*steps, *_standardised(config)]
     return Compose(steps) if steps else None
 
 
@@ -108,7 +110,7 @@ def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
         if len(values) not in (1, images.shape[1]):
             allowed = f"one number, or one for each of the {images.shape[1]} channels"
             raise InputError(name, values, allowed)
-    return data.standardize(images, mean, std)
+    return augment.standardize(images, mean, std)
 
 
 def _images_only(images: Tensor) -> Tensor:
@@ -164,65 +166,52 @@ def seeded(config: Config, stream: str) -> torch.Generator:
 def load_data(config: Config, split: str) -> LabelledImages:
     """A split of the config's dataset, with the labels the config asks for."""
     c = config.data
-    split_data = data.load(
-        c.name,
-        c.root,
-        split,
-        size=size_pair(c.size),
-        fit=c.fit,
-        middle=c.middle,
-        channels=c.channels,
-        strict=c.strict,
-    )
+    how = c.model_dump(include={"fit", "middle", "channels", "strict"})
+    split_data = data.load(c.name, c.root, split, size=size_pair(c.size), **how)
     split_data = split_data.by_fine_labels() if c.labels == "fine" else split_data
     if not uses_features(config):
         return split_data
-    plain = replace(split_data, transform=evaluation_transform(config.data))
+    plain = as_evaluated(split_data, config)
     front = build_model(config, plain[:1][0].shape[1:]).front
     assert front is not None  # `uses_features` says that something is frozen
     return with_frozen_features(plain, front, config, pick_device(config.train.device))
 
 
-def load_eval_data(config: Config, split: str) -> LabelledImages:
+def as_evaluated(split_data: LabelledImages, config: Config) -> LabelledImages:
     """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
-    return replace(load_data(config, split), transform=evaluation_transform(config.data))
+    return replace(split_data, transform=evaluation_transform(config.data))
+
+
+def load_eval_data(config: Config, split: str) -> LabelledImages:
+    """A split of the config's dataset, as it is evaluated."""
+    return as_evaluated(load_data(config, split), config)
 
 
 def build_model(config: Config, shape: Iterable[int]) -> Embedder:
     """The network for samples of this shape."""
-    c = config.model
     check_samples(config)
+    settings = config.model.model_dump(exclude={"backbone"})
+    generator = seeded(config, "model")
     return backbones.build(
-        c.backbone,
-        c.dim,
-        shape=tuple(shape),
-        normalize=c.normalize,
-        hidden=c.hidden,
-        weights=c.weights,
-        freeze=c.freeze,
-        freeze_bn=c.freeze_bn,
-        head=c.head,
-        init=c.init,
-        generator=seeded(config, "model"),
+        config.model.backbone, **settings, shape=tuple(shape), generator=generator
     )
 
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
     """The loss with its miner; parameters such as proxies are sized by the training data."""
-    model = config.model
+    model, memory = config.model, config.loss.memory
     generator = seeded(config, "loss")
     size = TrainingSize(len(train.classes), len(train), model.dim, generator, model.normalize)
-    if 0 < config.loss.memory < config.batch.samples:
-        allowed = f"0, or at least the {config.batch.samples} samples of a batch"
-        raise InputError("loss.memory", config.loss.memory, allowed)
+    if memory is not None and memory.size < config.batch.samples:
+        allowed = f"at least the {config.batch.samples} samples of a batch"
+        raise InputError("loss.memory.size", memory.size, allowed)
     return config.loss.build(_build_miner(config), size)
 
 
-def run_settings(config: Config, loss: Loss) -> RunSettings:
-    """What advice on a run depends on."""
+def run_settings(config: Config) -> RunSettings:
+    """What advice on a run depends on, but for what its loss says."""
     batch = config.batch
-    known = RunSettings.of(loss)
-    return replace(known, lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
+    return RunSettings(lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
 
 
 def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformBatchSampler:
@@ -235,26 +224,25 @@ def build_sampler(config: Config, train: LabelledImages) -> PKSampler | UniformB
         if c.size > len(train):
             raise InputError("batch.size", c.size, f"at most the {len(train)} samples there are")
         return UniformBatchSampler(len(train), c.size, seed=config.seed)
-    counts = torch.bincount(train.label_index)
+    labels = train.label_index
+    counts = torch.bincount(labels)
     usable, largest = int((counts > 1).sum()), int(counts.max())
     if c.p > usable:
         raise InputError("batch.p", c.p, f"at most the {usable} classes of two samples or more")
     if c.k > largest and c.p * c.k > len(train):  # short classes repeat; repeats alone are a slip
         allowed = f"at most {largest}, the samples of the largest class"
         raise InputError("batch.k", c.k, allowed)
-    return PKSampler(train.label_index, c.p, c.k, seed=config.seed)
+    return PKSampler(labels, c.p, c.k, seed=config.seed)
 
 
 def build_optimizer(config: Config, model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
     """The optimiser over the network and the loss's own parameters (β, proxies)."""
     c = config.optimizer
+    own = _trained(loss)
     groups: list[dict[str, object]] = [{"params": _trained(model), "lr": c.lr}]
     if c.trunk_lr is not None and isinstance(model, Embedder):
-        groups = [{"params": _trained(model.head), "lr": c.lr}]
-        groups += [
-            {"params": below, "lr": c.trunk_lr} for below in [_trained(model.trunk)] if below
-        ]
-    own = [p for p in loss.parameters() if p.requires_grad]
+        rates = ((model.head, c.lr), (model.trunk, c.trunk_lr))
+        groups = [{"params": _trained(part), "lr": rate} for part, rate in rates if _trained(part)]
     if own:
         groups.append({"params": own, "lr": c.loss_lr or c.lr, "weight_decay": 0.0})
     if c.name == "sgd":
@@ -301,29 +289,22 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError):
         device = torch.device("meta")
     if device.type == "meta":  # computes nothing
-        raise InputError("train.device", repr(name), " or ".join(map(repr, _devices())))
+        cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        known = ["auto", "cpu", *cuda, *["mps"] * torch.backends.mps.is_available()]
+        raise InputError("train.device", repr(name), " or ".join(map(repr, known)))
     return device
-
-
-def _devices() -> list[str]:
-    """The names of this machine's devices."""
-    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    return ["auto", "cpu", *cuda, *["mps"] * torch.backends.mps.is_available()]
 
 
 def _build_miner(config: Config) -> Miner | None:
     c = config.mining
     if c.positives is None and c.negatives is None and config.loss.name != "triplet":
         return None
+    settings = c.model_dump(include={"pool", "epsilon", "fallback", "keep", "cutoffs"})
     return Miner(
         c.positives or "easy",
         c.negatives or "semihard",
-        pool=c.pool,
+        **settings,
         margin=config.loss.mining_margin if c.margin is None else c.margin,
-        epsilon=c.epsilon,
         generator=seeded(config, "miner"),
-        fallback=c.fallback,
-        cutoffs=(c.cutoffs[0], c.cutoffs[1]),
-        keep=c.keep,
         false_negatives=c.false_negatives.build(),
     )

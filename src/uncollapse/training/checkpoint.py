@@ -73,10 +73,8 @@ class CheckpointStore:
         except (OSError, RuntimeError, SafetensorError) as error:
             good = next((s for s in reversed(self.steps()) if self.complaint(s) is None), None)
             left = f"the one of step {good} is intact" if good is not None else "there is no other"
-            raise CheckpointError(
-                f"cannot write the checkpoint of step {step} in {self.folder}: "
-                f"{self._reason(error)}; {left}"
-            ) from error
+            what = f"cannot write the checkpoint of step {step} in {self.folder}"
+            raise CheckpointError(f"{what}: {self._reason(error)}; {left}") from error
         # Those of a run that was killed while writing as well.
         for leftover in [*map(self.place, old), *self.folder.glob(".step-*")]:
             shutil.rmtree(leftover, ignore_errors=True)
@@ -190,11 +188,9 @@ class CheckpointStore:
 _MAY_CHANGE = {
     "distributed.timeout",
     "train.steps",
-    "train.keep_memory",
     "train.log_every",
     "train.loggers",
     "train.threads",
-    "train.tensorboard",
 }
 # What says how a network is looked at, not which one it is.
 _OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
@@ -203,44 +199,34 @@ _OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "tr
 def check_same(before: Config, now: Config) -> None:
     """Raise `InputError` for a key that may not change and is not as the run was started with."""
     old, new = before.flat(), now.flat()
-    for key in [*old, *(key for key in new if key not in old)]:
+    for key in {**old, **new}:
         if key not in _MAY_CHANGE and old.get(key) != new.get(key):
             given = f"{new.get(key)!r} (the run was started with {old.get(key)!r})"
             raise InputError(key, given, "the run's own value when resuming")
 
 
-def check_config(checkpoint: Checkpoint, config: Config, *, looking: bool = False) -> list[str]:
+def check_config(checkpoint: Checkpoint, config: Config, *, looking: bool = False) -> None:
     """Raise `CheckpointError` for a checkpoint that was made with another config.
 
-    Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are refused too
-    with `looking`; without, a line about each is returned. Keys that only one of the two has are of
-    another version, and are not compared.
+    Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are compared with
+    `looking` alone. Keys that only one of the two has are of another version, and are not compared.
     """
-    values, lines = config.flat(), []
+    values = config.flat()
     for key, old in checkpoint.state.get("config", {}).items():
-        if key not in values or key in _MAY_CHANGE or old == values[key]:
-            continue
-        made = f"was made with {key} = {old!r}, where"
-        if looking or not key.startswith(_OF_LOOKING):
+        skipped = key in _MAY_CHANGE or (key.startswith(_OF_LOOKING) and not looking)
+        if key in values and not skipped and old != values[key]:
             raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} is of another run: it {made} the config "
-                f"says {values[key]!r}"
+                f"the checkpoint of step {checkpoint.step} is of another run: it was made with "
+                f"{key} = {old!r}, where the config says {values[key]!r}"
             )
-        lines.append(f"the run {made} config.toml says {values[key]!r}")
-    return lines
 
 
 def check_tensors(step: int, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     """Raise `CheckpointError` unless names and shapes are those of the network."""
-    shapes = [
-        {name: list(tensor.shape) for name, tensor in tensors.items()}
-        for tensors in (given, wanted)
-    ]
-    for name in {**shapes[1], **shapes[0]}:
-        saved, expected = (side.get(name) for side in shapes)
-        if saved == expected:
-            continue
-        what = f"{name} is {saved or 'missing'}, and should be {expected}"
-        if expected is None:
-            what = f"{name} is not a part of it"
-        raise CheckpointError(f"the checkpoint of step {step} is of another network: {what}")
+    for name in {**wanted, **given}:
+        saved, expected = (
+            list(tensors[name].shape) if name in tensors else None for tensors in (given, wanted)
+        )
+        if saved != expected:
+            what = f"{name} is {saved or 'missing'}, and should be {expected or 'missing'}"
+            raise CheckpointError(f"the checkpoint of step {step} is of another network: {what}")

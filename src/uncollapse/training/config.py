@@ -19,14 +19,28 @@ from uncollapse.training.sections import Section
 
 __all__ = ["Config", "WrongKeysError", "load_config", "parse_config", "save_better_config"]
 
-# Keys that were renamed: refused in a user's file by their new name, read in the folder of a run.
-RENAMED = {
+# Keys of earlier versions: refused in a user's file by their new place, read in a run's folder.
+_MOVED = {
+    "loss.memory": "loss.memory.size",
+    "loss.memory_after": "loss.memory.after",
+    "loss.memory_references": "loss.memory.references",
+    "loss.id_weight": "loss.identity.weight",
+    "loss.id_neck": "loss.identity.neck",
+    "loss.label_smoothing": "loss.identity.label_smoothing",
+    "loss.regularizer": "loss.regularizer.name",
+    "loss.regularizer_weight": "loss.regularizer.weight",
     "optimiser": "optimizer",
-    "loss.regulariser": "loss.regularizer",
-    "loss.regulariser_weight": "loss.regularizer_weight",
-} | {
-    f"mining.false_negatives_{rule}": f"mining.false_negatives.{rule}"
-    for rule in sections.FalseNegativesConfig.model_fields
+    "train.tensorboard": "train.loggers",
+    **{f"optimiser.{k}": f"optimizer.{k}" for k in sections.OptimizerConfig.model_fields},
+    **{
+        f"mining.false_negatives_{rule}": f"mining.false_negatives.{rule}"
+        for rule in sections.FalseNegativesConfig.model_fields
+    },
+}
+# Keys that are gone and, but for the rank in `mining.scope`, changed nothing by themselves.
+_GONE = {
+    *("evaluate.reid_share", "guard.probation", "mining.pool_steps", "mining.scope"),
+    *("train.keep_memory", "train.tensorboard"),
 }
 
 
@@ -123,15 +137,11 @@ def parse_config(values: Mapping[str, Any]) -> Config:
 def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """The config of a run of an earlier version, with the present names of its keys.
 
-    >>> with_new_names({"optimiser": {"lr": 0.1}})
-    {'optimizer': {'lr': 0.1}}
+    >>> with_new_names({"optimiser": {"lr": 0.1}, "loss": {"memory": 64}})
+    {'optimizer': {'lr': 0.1}, 'loss': {'memory': {'size': 64}}}
     """
-    flat = dotted(values)
-    for old, new in RENAMED.items():
-        renamed = {key: key.replace(old, new, 1) for key in flat if f"{key}.".startswith(f"{old}.")}
-        flat = {renamed.get(key, key): value for key, value in flat.items()}
-    flat.pop("guard.probation", None)
-    return nested(flat)
+    flat = {k: v for k, v in dotted(values).items() if k not in _GONE or v == "rank"}
+    return nested({_MOVED.get(key, key): value for key, value in flat.items()})
 
 
 # Dotted keys.
@@ -145,7 +155,7 @@ def dotted(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        inner = isinstance(value, Mapping)
+        inner = isinstance(value, Mapping) and value  # an empty section stays one
         flat |= dotted(value, f"{above}{key}.") if inner else {f"{above}{key}": value}
     return flat
 
@@ -244,6 +254,8 @@ _EXPECTED = {
     "literal_error": "{expected}",
     "union_tag_invalid": "one of {expected_tags}",
     "model": "a section of keys",
+    "missing": "a value",
+    "too_short": "at least {min_length} of them",
     "value_error": "{error}",
 }
 _LISTS_WORDS = ("literal_error", "union_tag_invalid")
@@ -261,18 +273,20 @@ class WrongKeysError(InputError):
 
 def explain(error: ValidationError, config: type[BaseModel]) -> InputError:
     """Each wrong key with its path, what was given, what is allowed and what may be meant."""
-    errors = [_explained(one, config) for one in error.errors(include_url=False)]
+    errors = [_explained(wrong, config) for wrong in error.errors(include_url=False)]
     return errors[0] if len(errors) == 1 else WrongKeysError(errors)
 
 
 def _explained(error: Any, config: type[BaseModel]) -> InputError:
     path, section, name = _locate(error["loc"], config)
-    kind, given = error["type"], error["input"]
+    key, kind, given = ".".join(path), error["type"], error["input"]
+    if key in _MOVED and (kind == "extra_forbidden" or not isinstance(given, Mapping)):
+        return InputError(key, "the key's old place", f"{_MOVED[key]}, its new place")
     if kind == "extra_forbidden":
         return _no_such_key(path, section, name, config)
     context = {k: f"{v:g}" if isinstance(v, float) else v for k, v in error.get("ctx", {}).items()}
     if kind == "union_tag_invalid":
-        path, given = [*path, "name"], context["tag"]
+        key, given = f"{key}.name", context["tag"]
     known = _EXPECTED.get(kind) or _EXPECTED.get(kind.split("_")[0])
     allowed = known.format(**context) if known else error["msg"].removeprefix("Input should be ")
     words = re.findall(r"'([^']+)'", allowed) if kind in _LISTS_WORDS else []
@@ -280,15 +294,12 @@ def _explained(error: Any, config: type[BaseModel]) -> InputError:
         allowed += f" for {name}"
     shown = repr(given)
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-    return InputError(".".join(path), shown + did_you_mean(str(given), words), allowed)
+    return InputError(key, shown + did_you_mean(str(given), words), allowed)
 
 
 def _no_such_key(
     path: list[str], section: type[BaseModel], name: str | None, config: type[BaseModel]
 ) -> InputError:
-    key = ".".join(path)
-    if key in RENAMED:
-        return InputError(key, "the key's old name", f"{RENAMED[key]!r}, its new name")
     *inside, last = path
     owners = [
         (top, kind)
@@ -304,7 +315,7 @@ def _no_such_key(
     if not hint and elsewhere:
         hint = f" (did you mean {' or '.join(map(repr, elsewhere))}?)"
     allowed = (f"a key of {name}: " if name else "one of ") + ", ".join(keys)
-    return InputError(key, what + hint, allowed)
+    return InputError(".".join(path), what + hint, allowed)
 
 
 def _locate(

@@ -25,14 +25,14 @@ from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
 from uncollapse.data import LabelledImages
 from uncollapse.health.advice import lower_rate
-from uncollapse.training.assemble import load_data, pick_device
+from uncollapse.training.assemble import as_evaluated, load_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError, check_same
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
-from uncollapse.training.evaluation import Evaluated, NotFiniteError, as_evaluated
+from uncollapse.training.evaluation import Evaluated, NotFiniteError
 from uncollapse.training.log import Log, Watch, repair_log
 from uncollapse.training.manifest import Manifest
-from uncollapse.training.measurer import Measurer
+from uncollapse.training.measurer import Measurer, settled_copy
 from uncollapse.training.run import Run, find_damage
 from uncollapse.training.session import Session
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingError", "train"]
 
-_OF_A_SWEEP = {"failure.json"}  # beside a run that failed before it began
+_OF_A_SWEEP = "failure.json"  # beside a run that failed before it began
 _NAMED = 5  # skipped files that a summary names
 
 
@@ -88,7 +88,7 @@ def train(
             text = f"the disk of {run.path} is full ({error.strerror}); {_last_saved(run)}"
             raise TrainingError(f"{text}: make room and go on with --resume") from error
         finally:
-            _tidy(config)
+            give_back_memory()
     return run
 
 
@@ -105,16 +105,15 @@ def _train(
     warnings: list[str],
     watch: Watch | None,
 ) -> None:
-    if config.train.keep_memory:
-        keep_memory()
+    keep_memory()
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     session = Session(config, load_data(config, config.data.train_split), ranks)
-    measurer, notes = Measurer.of(run.path, config, as_evaluated(session.data, config))
+    measurer = Measurer(run.path, config, as_evaluated(session.data, config))
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
     with requests_to_stop(patient=ranks.size > 1) as asked, ExitStack() as shown:
-        notes = [*warnings, *notes, *_restore(session, run, measurer)]
+        notes = [*warnings, *measurer.notes, *_restore(session, run, measurer)]
         bar = ProgressLine(run.path.name, config.train.steps, console, start=session.step)
         line = shown.enter_context(bar)
         for name, data in _splits(session, measurer).items():
@@ -153,16 +152,14 @@ def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
     has_checkpoints = bool(run.checkpoints.steps())
     if resume and has_checkpoints:
         return [f"{run.config_file} is missing; it is written again, from the config given"]
-    names = sorted(p.name for p in run.path.iterdir()) if run.path.exists() else []
-    known = _OF_A_SWEEP if resume else set()
-    strange = [name for name in names if name not in known and not name.startswith(".")]
+    names = sorted(p.name for p in run.path.glob("[!.]*"))
+    strange = [name for name in names if not (resume and name == _OF_A_SWEEP)]
     if strange:
         shown = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
-        given = f"{run.path}, which holds {shown} but no config.toml"
         allowed = "a new or empty folder"
         if has_checkpoints:
             allowed += ", or --resume with the config its checkpoints were made with"
-        raise InputError("out", given, allowed)
+        raise InputError("out", f"{run.path}, which holds {shown} but no config.toml", allowed)
     return []
 
 
@@ -182,25 +179,21 @@ def _is_done(run: Run, config: Config) -> bool:
 def _restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
     """Go on from the newest good checkpoint, if there is any; returns what a user should know."""
     store, first = run.checkpoints, session.ranks.on_first
-    checkpoint, complaints = first(lambda: store.load_last(session.accept))
+    checkpoint, complaints = first(lambda: store.load_last(session.restore))
     if checkpoint is None and complaints:
         remedy = "put back what was damaged, or train into a new folder"
         raise CheckpointError(f"{'; '.join(complaints)}; {remedy}")
-    notes = []
+    notes: list[str | None] = []
     if checkpoint is not None:
-        session.restore(checkpoint)
-        notes = [f"{one}; going on from the one of step {checkpoint.step}" for one in complaints]
+        session.restore(checkpoint)  # the other ranks
+        notes = [f"{text}; going on from the one of step {checkpoint.step}" for text in complaints]
         manifest = first(store.manifest)
         session.log_offset, complaint = first(
             lambda: repair_log(run.metrics_file, session.log_offset, manifest)
         )
-        notes += [text for text in (manifest.complaint, complaint, first(store.best)[1]) if text]
-        before, now = checkpoint.state.get("ranks", 1), session.ranks.size
-        if session.config.mining.scope == "rank" and before != now:
-            changed = f"was mined on {before} ranks and is now on {now}"
-            notes.append(f"mining.scope = 'rank': the batch {changed}, which is another run")
-    damage = first(measurer.drop_damaged)
-    return notes if damage is None else [*notes, damage]
+        notes += [manifest.complaint, complaint, first(store.best)[1]]
+    notes.append(first(measurer.drop_damaged))
+    return [note for note in notes if note is not None]
 
 
 def _begin(session: Session, run: Run) -> None:
@@ -275,13 +268,13 @@ class _Loop:
             self._report_step(values, last=last)
             best = False
             if session.step % c.evaluate_every == 0 or last:
-                evaluated = self._evaluate(whole=last)
-                _tidy(session.config)
+                evaluated = self._evaluate()
+                give_back_memory()
                 scores = evaluated.flat()
                 self._write(scores)
-                primary = _primary(scores)
-                self.line.show(session.step, primary)
-                best = session.is_best(next(iter(primary.values()), None))
+                key = _primary(scores)
+                self.line.show(session.step, {} if key is None else {key: scores[key]})
+                best = key is not None and session.is_best(scores[key])
             if best or last or session.step % c.checkpoint_every == 0:
                 self._save(best=best)
             stop = ranks.any(asked.is_set())
@@ -325,14 +318,14 @@ class _Loop:
 
         session.ranks.on_first(write)
 
-    def _evaluate(self, *, whole: bool) -> Evaluated:
+    def _evaluate(self) -> Evaluated:
         """Evaluate; a network that has diverged unseen by its batches is rolled back if it can."""
         session = self.session
-        _tidy(session.config)  # its blocks are of other sizes than a step's
+        give_back_memory()  # kept between steps, it would add up with what comes next
         while True:
             if session.sound:
                 with contextlib.suppress(NotFiniteError):
-                    return self.measurer.evaluate(session.model, whole=whole, ranks=session.ranks)
+                    return self.measurer.evaluate(session.model, session.ranks)
             rescued = session.rescue_lost()
             if rescued is None:
                 raise self._diverged("embeddings became NaN or infinite")
@@ -342,15 +335,13 @@ class _Loop:
     def _measure_before(self) -> None:
         """Log and measure the state before training, to compare with."""
         session, measurer = self.session, self.measurer
-        network, batches = measurer.settled(session.model, session.loss)
-        evaluated = measurer.evaluate(network, ranks=session.ranks)
+        settled = settled_copy(session.model, session.loss, session.config, measurer.train)
+        evaluated = measurer.evaluate(settled[0], session.ranks)
         self._write(evaluated.flat())
         for text in measurer.describe():
             self.log.write(session.step, {"event": text})
-        session.ranks.on_first(
-            lambda: measurer.take_before(network, session.loss, batches, evaluated)
-        )
-        _tidy(session.config)
+        session.ranks.on_first(lambda: measurer.take_before(*settled, session.loss, evaluated))
+        give_back_memory()
 
     def _measure_after(self, evaluated: Evaluated | None) -> None:
         """Measure the state after training, whose evaluation may have been made just now."""
@@ -372,19 +363,9 @@ class _Loop:
         )
 
 
-def _tidy(config: Config) -> None:
-    """Return free memory: kept between steps, it would add up with what comes next."""
-    if config.train.keep_memory:
-        give_back_memory()
-
-
-def _primary(scores: Mapping[str, float]) -> dict[str, float]:
-    """Recall@1 by labels on the first evaluation split, by its name: what `best` is judged by.
-
-    Where a share of the identities is looked at during training, it is of that share.
-    """
-    key = next((key for key in scores if "recall@" in key and "fine/" not in key), None)
-    return {} if key is None else {key: scores[key]}
+def _primary(scores: Mapping[str, float]) -> str | None:
+    """Recall@1 by labels on the first evaluation split: what `best` is judged by."""
+    return next((key for key in scores if "recall@" in key and "fine/" not in key), None)
 
 
 def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:

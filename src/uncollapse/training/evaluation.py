@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,7 @@ __all__ = ["embed", "evaluate", "evaluate_splits", "find_checks", "find_searches
 
 RERANKED = "reranked/"  # before the names of figures after re-ranking
 VERIFICATION = "verification/"  # before the names of figures that are of pairs
-_SHARE = "share/"  # before the names of figures that are of some identities only
 _KS = (1, 5, 10)
-_LEAST = 50  # identities of a share: fewer say little, and cost little anyway
 _RATES = (1e-2, 1e-3)
 
 
@@ -68,12 +66,6 @@ class Evaluated:
         }
 
 
-def as_evaluated(data: LabelledImages, config: Config) -> LabelledImages:
-    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
-    transform = evaluation_transform(config.data)
-    return data if transform is None else replace(data, transform=transform)
-
-
 def evaluate_splits(
     model: nn.Module,
     splits: Mapping[str, LabelledImages],
@@ -81,7 +73,6 @@ def evaluate_splits(
     *,
     searches: Mapping[str, GallerySearch] | None = None,
     checks: Mapping[str, PairCheck] | None = None,
-    whole: bool = True,
     ranks: Ranks = ALONE,
     rerank: ReRanking | None = None,
     progress: ProgressOption = False,
@@ -89,11 +80,9 @@ def evaluate_splits(
     """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
 
     The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
-    and `mINP`, and `share/recall@1`, ... of the share of identities that is looked at during
-    training; without `whole` of that share alone. The pairs of `checks` are verified as well:
-    `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several ranks share
-    the work, and each gets the whole. With `rerank`, whose `progress` may be shown, whole searches
-    have `reranked/recall@1`, ... as well.
+    and `mINP`. The pairs of `checks` are verified as well: `verification/eer`, ...; their samples
+    are embedded whatever `max_samples`. Several ranks share the work, and each gets the whole. With
+    `rerank`, whose `progress` may be shown, searches have `reranked/recall@1`, ... as well.
     """
     settings = settings or EvaluateConfig()
     scores: dict[str, dict[str, float]] = {}
@@ -101,13 +90,14 @@ def evaluate_splits(
     for name, data in splits.items():
         search, check = (searches or {}).get(name), (checks or {}).get(name)
         if search is not None:
-            reranked = partial(search.scores, rerank=rerank, progress=progress)
-            again = None if rerank is None else reranked
-            scores[name], embeddings[name] = _search(model, search, settings, whole, ranks, again)
+            orders = [partial(search.scores, settings=settings)]
+            if rerank is not None:
+                orders.append(partial(orders[0], rerank=rerank, progress=progress))
+            scores[name], embeddings[name] = _search(model, search, settings, ranks, orders)
             continue
         rows = taken = evenly_spaced(len(data), settings.max_samples)
         if check is not None:
-            taken = torch.unique(torch.cat([rows, check.needed]))
+            taken = torch.unique(torch.cat([rows, torch.from_numpy(check.rows.ravel())]))
         z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
         embeddings[name] = z[torch.searchsorted(taken, rows)]
         scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
@@ -183,7 +173,8 @@ def scores_of(
         names = [*(f"recall@{k}" for k in ks), "map@r"]
         scores |= {f"{prefix}{name}": float(by_name[name]) for name in names}
         if nmi:
-            scores |= _clusters(z, ids, multiplier, ranks, prefix)
+            clusters = ranks.on_first(partial(_clusters, z, ids, multiplier))
+            scores |= {f"{prefix}{name}": value for name, value in clusters.items()}
     return scores
 
 
@@ -221,36 +212,23 @@ def _search(
     model: nn.Module,
     search: GallerySearch,
     settings: EvaluateConfig,
-    whole: bool,
     ranks: Ranks,
-    again: Callable[..., dict[str, float]] | None,
+    orders: Sequence[Callable[..., dict[str, float]]],
 ) -> tuple[dict[str, float], Tensor]:
-    """Figures of a search, those of the share first; and the embeddings of its queries.
-
-    `again` scores the whole once more, in another order.
-    """
-    every, part = search.plan(settings)
-    taken = every if whole or part is None else part
-    queries = search.queries.subset(taken.queries)
-    gallery = search.gallery.subset(taken.gallery)
-    z, ref_z = (
-        embed(model, side, batch=settings.batch, ranks=ranks) for side in (queries, gallery)
-    )
+    """Figures of a search, by each of the orders; and the embeddings of its queries."""
+    sides = search.sides(settings.max_samples)
+    queries, gallery = search.queries.subset(sides.queries), search.gallery.subset(sides.gallery)
+    z = embed(model, queries, batch=settings.batch, ranks=ranks)
+    ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
     _check_finite(torch.cat([z, ref_z]))
     scores: dict[str, float] = {}
-    if part is not None:
-        z_part = z[torch.searchsorted(taken.queries, part.queries)]
-        ref_part = ref_z[torch.searchsorted(taken.gallery, part.gallery)]
-        named = ranks.on_first(partial(search.scores, z_part, ref_part, part, settings))
-        scores |= {_SHARE + name: value for name, value in named.items()}
-    if taken is every:
-        for score in filter(None, [search.scores, again]):
-            scores |= ranks.on_first(partial(score, z, ref_z, every, settings))
-        if settings.clustering:
-            scores |= _clusters(z, queries.labels, settings.multiplier, ranks)
-        if queries.fine_labels is not None:  # of the queries among themselves
-            fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
-            scores |= {f"fine/{name}": value for name, value in fine.items()}
+    for order in orders:
+        scores |= ranks.on_first(partial(order, z, ref_z, sides))
+    if settings.clustering:
+        scores |= ranks.on_first(partial(_clusters, z, queries.labels, settings.multiplier))
+    if queries.fine_labels is not None:  # of the queries among themselves
+        fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
+        scores |= {f"fine/{name}": value for name, value in fine.items()}
     return scores, z
 
 
@@ -260,21 +238,12 @@ def _check_finite(z: Tensor) -> None:
         raise NotFiniteError(int((~finite).sum()), len(z))
 
 
-def _clusters(
-    z: Tensor, labels: Tensor, multiplier: int, ranks: Ranks, prefix: str = ""
-) -> dict[str, float]:
+def _clusters(z: Tensor, labels: Tensor, multiplier: int) -> dict[str, float]:
     """`nmi` and, with a multiplier, `nmi+`."""
     # With a cluster for each sample any embedding would look alike.
     most = max(1, len(z) // (2 * len(torch.unique(labels))))
     times = {"nmi": 1} | ({"nmi+": min(multiplier, most)} if multiplier > 1 else {})
-    return {
-        prefix + name: float(ranks.on_first(partial(_nmi, z, labels, many)))
-        for name, many in times.items()
-    }
-
-
-def _nmi(z: Tensor, labels: Tensor, multiplier: int) -> float:
-    return float(clustering(z, labels, multiplier=multiplier).nmi)
+    return {name: float(clustering(z, labels, multiplier=many).nmi) for name, many in times.items()}
 
 
 def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
@@ -284,12 +253,10 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     """
     files: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
-            files += sorted(p for p in path.rglob("*") if p.is_file() and is_image(p.name))
-        elif path.is_file():
-            files.append(path)
-        else:
+        if not path.exists():
             raise DataError(f"{path}: no such image file or folder")
+        inside = sorted(path.rglob("*")) if path.is_dir() else []
+        files += [path] if path.is_file() else [p for p in inside if is_image(p.name)]
     if not files:
         raise DataError(f"no image files in {', '.join(map(str, paths))}")
     config = run.config.data
@@ -298,11 +265,14 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     side = size_pair(config.size) or info.size or (size[0], size[1])
     middle = info.middle if config.middle is None else config.middle
     how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert, middle)
-    transform = evaluation_transform(config)
     refs = [ImageRef(file) for file in files]
-    labels = torch.zeros(len(refs), dtype=torch.long)
-    source, names = FileSource(refs, how), tuple(map(str, refs))
-    return LabelledImages(source, labels, name="files", transform=transform, files=names)
+    return LabelledImages(
+        FileSource(refs, how),
+        torch.zeros(len(refs), dtype=torch.long),
+        name="files",
+        transform=evaluation_transform(config),
+        files=tuple(map(str, refs)),
+    )
 
 
 # Queries that search a gallery: re-identification, as Market-1501 has it.
@@ -328,23 +298,21 @@ class GallerySearch:
     queries: LabelledImages
     gallery: LabelledImages
 
-    def sides(self, settings: EvaluateConfig, share: float = 1.0) -> Sides:
-        """Who searches whom: all of them, or a share of the identities, always the same ones.
+    def sides(self, max_samples: int | None = None) -> Sides:
+        """Who searches whom: all, or as many whole identities as `max_samples` a side has room for.
 
-        Distractors are taken in proportion. `evaluate.max_samples` bounds each of the two sides.
+        They are always the same ones. Distractors are taken in proportion.
         """
         ids, there = self._ids
         asks = np.isin(np.arange(len(ids)), searching_rows(ids))
         people = np.random.default_rng(0).permutation(np.unique(ids[asks]))
         others = np.flatnonzero((there != -1) & ~np.isin(there, people))
         count = len(people)
-        if share < 1.0:
-            count = min(count, max(_LEAST, math.ceil(share * count)))
-        if settings.max_samples is not None:
-            sizes = np.arange(1, len(people) + 1)
-            asked = np.cumsum(_counts(people, ids[asks]))
-            met = np.cumsum(_counts(people, there)) + sizes * len(others) / len(people)
-            fitting = int((np.maximum(asked, met) <= settings.max_samples).sum())
+        if max_samples is not None:
+            asked = np.cumsum([np.count_nonzero(ids == person) for person in people])
+            met = np.cumsum([np.count_nonzero(there == person) for person in people])
+            met = met + np.arange(1, len(people) + 1) * len(others) / len(people)
+            fitting = int((np.maximum(asked, met) <= max_samples).sum())
             count = min(count, max(fitting, min(2, len(people))))
         kept = people[:count]
         strangers = np.random.default_rng(1).permutation(others)
@@ -352,12 +320,6 @@ class GallerySearch:
         gallery = np.union1d(np.flatnonzero(np.isin(there, kept)), strangers)
         queries = np.flatnonzero(asks & np.isin(ids, kept))
         return Sides(torch.from_numpy(queries), torch.from_numpy(gallery), count)
-
-    def plan(self, settings: EvaluateConfig) -> tuple[Sides, Sides | None]:
-        """All of it, and the share that is looked at during training; None where that is all."""
-        whole = self.sides(settings)
-        part = self.sides(settings, settings.reid_share)
-        return whole, None if part.identities == whole.identities else part
 
     def scores(
         self,
@@ -375,15 +337,14 @@ class GallerySearch:
         re-ranked order, and their names begin with `reranked/`.
         """
         ids, there = self._ids
-        assert self.queries.cameras is not None
-        assert self.gallery.cameras is not None
+        cameras, cameras_there = self._cameras
         result = reid(
             queries,
             ids[sides.queries.numpy()],
-            self.queries.cameras[sides.queries],
+            cameras[sides.queries],
             gallery,
             there[sides.gallery.numpy()],
-            self.gallery.cameras[sides.gallery],
+            cameras_there[sides.gallery],
             ks=sorted({*_KS, *settings.ks}),
             rerank=rerank,
             progress=progress,
@@ -396,31 +357,29 @@ class GallerySearch:
     def describe(self, settings: EvaluateConfig) -> str:
         """What is searched, in a sentence."""
         ids, there = self._ids
-        whole, part = self.plan(settings)
-        strangers = int((~np.isin(there[whole.gallery.numpy()], ids)).sum())
-        parts = [
-            f"re-identification: {len(whole.queries):,} queries of {whole.identities:,} identities "
-            f"in a gallery of {len(whole.gallery):,}, same identity and camera left out",
-            *[f"{strangers:,} distractors in it"] * bool(strangers),
-            *[f"{(there == -1).sum():,} junk images left out"] * bool((there == -1).any()),
-        ]
-        if part is not None:
-            key = f"evaluate.reid_share = {settings.reid_share:g}"
-            parts.append(f"while training, {part.identities:,} of the identities ({key})")
-        return "; ".join(parts)
+        sides = self.sides(settings.max_samples)
+        strangers = int((~np.isin(there[sides.gallery.numpy()], ids)).sum())
+        return (
+            f"re-identification: {len(sides.queries):,} queries of {sides.identities:,} identities "
+            f"in a gallery of {len(sides.gallery):,}, {strangers:,} distractors in it; same "
+            f"identity and camera and {(there == -1).sum():,} junk images left out"
+        )
 
     def matched(self) -> bool:
         """Whether any query has a match under another camera."""
         ids, there = self._ids
+        cameras, cameras_there = (each.numpy() for each in self._cameras)
+        rows = searching_rows(ids)
+        return any(
+            bool(((there == identity) & (cameras_there != camera)).any())
+            for identity, camera in zip(ids[rows], cameras[rows], strict=True)
+        )
+
+    @property
+    def _cameras(self) -> tuple[Tensor, Tensor]:
         assert self.queries.cameras is not None
         assert self.gallery.cameras is not None
-        cameras: dict[int, set[int]] = {}
-        for identity, camera in zip(there.tolist(), self.gallery.cameras.tolist(), strict=True):
-            cameras.setdefault(identity, set()).add(camera)
-        rows = searching_rows(ids)
-        own = self.queries.cameras[torch.from_numpy(rows)].tolist()
-        asked = zip(ids[rows].tolist(), own, strict=True)
-        return any(cameras.get(identity, set()) - {camera} for identity, camera in asked)
+        return self.queries.cameras, self.gallery.cameras
 
     @cached_property
     def _ids(self) -> tuple[Array, Array]:
@@ -445,30 +404,20 @@ def find_searches(
     c, searches, warnings = config.data, {}, []
     info = describe(c.name)
     for split, data in splits.items():
-        if info.aliases.get(split, split) != "query" or data.cameras is None:
+        is_query = info.aliases.get(split, split) == "query" and "gallery" in info.splits
+        if not is_query or data.cameras is None:
             continue
-        if "gallery" not in info.splits:
-            continue
+        why = "no query has a match under another camera of the gallery"
         try:
             list_split(c.name, c.root, "gallery")
+            search = GallerySearch(data, load_eval_data(config, "gallery"))
+            if search.gallery.cameras is not None and search.matched():
+                searches[split] = search
+                continue
         except DataError as error:
-            why = str(error).splitlines()[0]
-            warnings.append(f"{split} is searched in itself: its gallery is not there ({why})")
-            continue
-        search = GallerySearch(data, load_eval_data(config, "gallery"))
-        if search.gallery.cameras is None or not search.matched():
-            why = "no query has a match under another camera of the gallery"
-            warnings.append(f"{split} is searched in itself: {why}")
-            continue
-        searches[split] = search
+            why = f"its gallery is not there ({str(error).splitlines()[0]})"
+        warnings.append(f"{split} is searched in itself: {why}")
     return searches, warnings
-
-
-def _counts(people: Array, ids: Array) -> Array:
-    """How many of the ids each of the people has."""
-    names, counts = np.unique(ids, return_counts=True)
-    nearest = np.searchsorted(names, people).clip(max=len(names) - 1)
-    return np.where(names[nearest] == people, counts[nearest], 0)
 
 
 # Pairs of a split, the same or not: verification, as LFW has it.
@@ -487,11 +436,6 @@ class PairCheck:
     source: str
     listed: int
 
-    @property
-    def needed(self) -> Tensor:
-        """The rows that are in a pair, ascending."""
-        return torch.from_numpy(np.unique(self.rows))
-
     def scores(self, z: Tensor, taken: Tensor) -> dict[str, float]:
         """`verification/eer`, ... of embeddings `z` of the rows `taken`, which are ascending.
 
@@ -509,13 +453,10 @@ class PairCheck:
 
     def describe(self) -> str:
         """What is verified, in a sentence."""
-        many = f"{len(self.rows):,}"
-        if len(self.rows) < self.listed:
-            many += f" of the {self.listed:,}"
-        text = f"verification: {many} pairs of {self.source}, {int(self.same.sum()):,} the same"
-        if self.folds is not None:
-            text += f", in {len(np.unique(self.folds))} folds"
-        return text
+        some = f" of the {self.listed:,}" * (len(self.rows) < self.listed)
+        folds = "" if self.folds is None else f", in {len(np.unique(self.folds))} folds"
+        same = f"{int(self.same.sum()):,} the same"
+        return f"verification: {len(self.rows):,}{some} pairs of {self.source}, {same}{folds}"
 
 
 def find_checks(
@@ -534,13 +475,8 @@ def find_checks(
         return {}, []
     pairs, checks, warnings = read_pairs(source), {}, []
     for split, data in splits.items():
-        if split in (searches or {}):
-            continue
         check = _check_of(pairs, data, source)
-        if not len(check.rows):
-            if c.pairs is not None:
-                why = f"no pair of {source} has both samples there"
-                warnings.append(f"{split} is not verified: {why}")
+        if split in (searches or {}) or (c.pairs is None and not len(check.rows)):
             continue
         try:
             verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)

@@ -6,7 +6,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -86,15 +85,13 @@ def _open_loggers(folder: Path, config: Config) -> list[Logger]:
     `loggers.json` says which run of each service the folder belongs to.
     """
     names = dict.fromkeys(config.train.loggers)
-    if config.train.tensorboard == "auto" and find_spec("tensorboard"):
-        names = {"tensorboard": None, **names}
     file = folder / "loggers.json"
     try:
         known = read_json(file) if file.is_file() else {}
     except DamagedFileError:
         known = {}
     loggers = {name: open_logger(name, folder, run_id=known.get(name)) for name in names}
-    ids = {name: one.run_id for name, one in loggers.items() if one.run_id is not None}
+    ids = {name: logger.run_id for name, logger in loggers.items() if logger.run_id is not None}
     if ids:
         write_json(file, {**known, **ids})
     return list(loggers.values())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from uncollapse._base.arrays import Array, ArrayLike, rows_of_texts
+from uncollapse._base.arrays import Array, rows_of_texts
 from uncollapse._base.files import DamagedFileError
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter, hard_mined_loss
-from uncollapse.health import Health, drift, measure
+from uncollapse.health import Health, RunSettings, drift, measure
 from uncollapse.health.drifts import MODE_NEIGHBOURS, batch_gradient, has_unit_rows, mode_rates
 from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.losses import Loss
@@ -30,9 +31,8 @@ from uncollapse.training import evaluation
 from uncollapse.training import measures as files
 from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data, run_settings
 from uncollapse.training.config import Config
-from uncollapse.training.distributed import ALONE, Ranks
-from uncollapse.training.distributed.shared_batchnorm import SharedBatchNorm
-from uncollapse.training.evaluation import Evaluated, GallerySearch, PairCheck
+from uncollapse.training.distributed import ALONE, Ranks, SharedBatchNorm
+from uncollapse.training.evaluation import Evaluated
 from uncollapse.training.measures import BatchFigures, Measures, Moment, NotMeasuredError, Samples
 from uncollapse.training.run import Run, check_trusted, warn_user
 from uncollapse.training.session import endless, first_network
@@ -59,9 +59,8 @@ def settled_copy(
             layer.ranks = ALONE  # it sees whole batches here
     device = next(network.parameters(), torch.empty(0)).device
     average_statistics(network.train())
-    labels = train.label_index
+    labels, batches = train.label_index, []
     with undisturbed(config.seed, device), torch.no_grad():
-        batches = []
         for rows in itertools.islice(endless(build_sampler(config, train)), _BATCHES):
             z = network(train[rows][0].to(device)).float().cpu()
             batches.append((z, labels[rows], torch.as_tensor(rows)))
@@ -132,16 +131,12 @@ def _figures(
 
 def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> float | None:
     """Mean over the batches that show modes, as `mode_drift` has it; None where none does."""
-    seen = []
+    rates = []
     for z, labels, rows in batches:
-
-        def batch_loss(given: Tensor, y: ArrayLike, ids: Tensor = rows) -> Tensor:
-            value: Tensor = loss(given, y, sample_ids=ids)
-            return value
-
+        batch_loss = partial(loss, sample_ids=rows)
         gradient = batch_gradient(batch_loss, z, labels, loss.normalize or has_unit_rows(z))
-        seen.append(mode_rates(gradient, labels, MODE_NEIGHBOURS)[0])
-    known = [value for value in seen if not math.isnan(value)]
+        rates.append(mode_rates(gradient, labels, MODE_NEIGHBOURS)[0])
+    known = [value for value in rates if not math.isnan(value)]
     return sum(known) / len(known) if known else None
 
 
@@ -158,14 +153,14 @@ _SIDE = 96  # pixels; 42 colour pictures of this size are 1.2 MB
 _TEXT = 2_000  # bytes of a text; a page shows less
 
 
-def choose_samples(data: LabelledImages, labels: Array, embeddings: Tensor) -> Samples | None:
+def choose_samples(data: LabelledImages, embeddings: Tensor) -> Samples | None:
     """Six queries, every class alike and always the same, each with the six rows nearest to it.
 
     `data` holds the rows of `embeddings`, which must be finite; None for fewer than two of them.
     """
     if len(embeddings) < 2:
         return None
-    ids = np.unique(labels, return_inverse=True)[1]
+    ids = _finest_ids(data)
     chosen = balanced_rows(ids, _QUERIES, np.random.default_rng(0))
     queries = torch.from_numpy(chosen[np.argsort(ids[chosen], kind="stable")])
     k = min(_NEIGHBOURS, len(embeddings) - 1)
@@ -210,34 +205,19 @@ class Measurer:
 
     `train` is the training split and `evaluated` the evaluation splits, as they are evaluated;
     `searches` are those that are queries, with their gallery, and `checks` those with pairs to
-    verify. Without an evaluation split, `train` stands in.
+    verify. Without an evaluation split, `train` stands in. `notes` are what a user should know.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        config: Config,
-        train: LabelledImages,
-        evaluated: Mapping[str, LabelledImages],
-        searches: Mapping[str, GallerySearch] | None = None,
-        checks: Mapping[str, PairCheck] | None = None,
-    ) -> None:
-        self.folder, self.config, self.train, self.evaluated = folder, config, train, evaluated
-        self.searches, self.checks = dict(searches or {}), dict(checks or {})
-        self.splits = dict(evaluated) or {config.data.train_split: train}
+    def __init__(self, folder: Path, config: Config, train: LabelledImages) -> None:
+        self.folder, self.config, self.train = folder, config, train
+        self.evaluated = {name: load_eval_data(config, name) for name in config.data.eval_splits}
+        self.searches, unsearched = evaluation.find_searches(config, self.evaluated)
+        self.checks, unchecked = evaluation.find_checks(config, self.evaluated, self.searches)
+        self.notes = [*unsearched, *unchecked]
+        self.splits = self.evaluated or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
 
-    @classmethod
-    def of(cls, folder: Path, config: Config, train: LabelledImages) -> tuple[Measurer, list[str]]:
-        """With the config's evaluation splits; and what a user should know of them."""
-        splits = {name: load_eval_data(config, name) for name in config.data.eval_splits}
-        searches, unsearched = evaluation.find_searches(config, splits)
-        checks, unchecked = evaluation.find_checks(config, splits, searches)
-        return cls(folder, config, train, splits, searches, checks), [*unsearched, *unchecked]
-
-    def evaluate(
-        self, network: nn.Module, *, whole: bool = True, ranks: Ranks = ALONE
-    ) -> Evaluated:
+    def evaluate(self, network: nn.Module, ranks: Ranks = ALONE) -> Evaluated:
         """`evaluate_splits` of the evaluation splits."""
         return evaluation.evaluate_splits(
             network,
@@ -245,15 +225,15 @@ class Measurer:
             self.config.evaluate,
             searches=self.searches,
             checks=self.checks,
-            whole=whole,
             ranks=ranks,
         )
 
     def describe(self) -> list[str]:
         """What is searched and what is verified, in a sentence each."""
         settings = self.config.evaluate
-        searched = [f"{split}: {one.describe(settings)}" for split, one in self.searches.items()]
-        return searched + [f"{split}: {one.describe()}" for split, one in self.checks.items()]
+        searches, checks = self.searches.items(), self.checks.items()
+        searched = [f"{split}: {search.describe(settings)}" for split, search in searches]
+        return searched + [f"{split}: {check.describe()}" for split, check in checks]
 
     def known(self) -> Measures | None:
         """What was measured before this."""
@@ -272,18 +252,14 @@ class Measurer:
             return f"{error}; the measures are taken again"
         return None
 
-    def settled(self, model: nn.Module, loss: Loss) -> tuple[nn.Module, BatchFigures]:
-        """`settled_copy` of a network, with this run's batches."""
-        return settled_copy(model, loss, self.config, self.train)
-
     def take_before(
         self,
         network: nn.Module,
-        loss: Loss,
         batches: BatchFigures,
+        loss: Loss,
         evaluated: Evaluated | None = None,
     ) -> Measures:
-        """Measure the untrained network, which is `settled`; what is known already is kept.
+        """Measure the untrained network, a `settled_copy`; what is known already is kept.
 
         `evaluated` is the evaluation of this network, if it was made already.
         """
@@ -293,17 +269,18 @@ class Measurer:
         moment, rows = self._moment(0, network, batches, evaluated)
         facts = {
             name: files.SplitFacts(
-                data.name,
-                data.shape,
-                len(data),
-                len(self.rows[name]),
-                dict(data.class_names),
-                dict(data.fine_names),
+                data=data.name,
+                shape=data.shape,
+                total=len(data),
+                rows=len(self.rows[name]),
+                class_names=dict(data.class_names),
+                fine_names=dict(data.fine_names),
             )
             for name, data in self.splits.items()
         }
-        taken = Measures(facts, moment, settings=run_settings(self.config, loss))
-        files.write_rows(self.folder, "before", 0, rows)
+        settings = run_settings(self.config).known(RunSettings.of(loss))
+        taken = Measures(facts, moment, settings=settings)
+        files.write_tensors(self.folder / files.ROW_FILES[0], 0, rows)
         files.write_measures(self.folder, taken)
         return taken
 
@@ -313,13 +290,8 @@ class Measurer:
         `shape` is that of a sample as the network sees it.
         """
         loss = build_loss(self.config, self.train)
-        network, batches = self.settled(self.first_network(shape), loss)
-        return self.take_before(network, loss, batches)
-
-    def first_network(self, shape: Sequence[int]) -> nn.Module:
-        """The network before its first step, in training mode, built again from the config."""
-        with undisturbed(self.config.seed, torch.device("cpu")):
-            return first_network(self.config, self.train, shape).train()
+        network = _rebuilt(self.config, self.train, shape)
+        return self.take_before(*settled_copy(network, loss, self.config, self.train), loss)
 
     def take_after(
         self, step: int, model: nn.Module, loss: Loss, evaluated: Evaluated | None = None
@@ -331,17 +303,16 @@ class Measurer:
         known = files.read_measures(self.folder)
         if known.after is not None and known.after.step == step:
             return known
-        batches = self.settled(model, loss)[1]
+        batches = settled_copy(model, loss, self.config, self.train)[1]
         moment, rows = self._moment(step, model, batches, evaluated, known.before)
         samples: dict[str, Samples] = {}
         for name, data in self.splits.items():
             if not math.isfinite(moment.splits[name].health.diameter):
                 continue
-            labels = _finest(data, self.rows[name])
-            chosen = choose_samples(data.subset(self.rows[name]), labels, rows[name].embeddings)
+            chosen = choose_samples(data.subset(self.rows[name]), rows[name].embeddings)
             samples |= {} if chosen is None else {name: chosen}
-        files.write_rows(self.folder, "after", step, rows)
-        files.write_samples(self.folder, step, samples)
+        files.write_tensors(self.folder / files.ROW_FILES[1], step, rows)
+        files.write_tensors(self.folder / files.ROW_FILES[2], step, samples)
         taken = replace(known, after=moment)
         files.write_measures(self.folder, taken)  # last: the other files are there when it says so
         return taken
@@ -404,9 +375,9 @@ def measure_run(
     config = run.config.with_root(data_root)
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    measurer, notes = Measurer.of(run.path, config, train)
+    measurer = Measurer(run.path, config, train)
     chosen = run.choose()
-    for text in filter(None, [*chosen.warnings, *notes, measurer.drop_damaged()]):
+    for text in filter(None, [*chosen.warnings, *measurer.notes, measurer.drop_damaged()]):
         warn(text)
     if measurer.known() is None:
         measurer.rebuild_before(chosen.checkpoint.state["shape"])
@@ -424,19 +395,22 @@ def start_network(run: Run, config: Config | None = None) -> nn.Module:
     config = run.config if config is None else config
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    measurer = Measurer(run.path, config, train, {})
-    network = measurer.first_network(run.sample_shape)
-    return measurer.settled(network, build_loss(config, train))[0]
+    network = _rebuilt(config, train, run.sample_shape)
+    return settled_copy(network, build_loss(config, train), config, train)[0]
+
+
+def _rebuilt(config: Config, train: LabelledImages, shape: Sequence[int]) -> nn.Module:
+    """The network before its first step, in training mode, built again from the config."""
+    with undisturbed(config.seed, torch.device("cpu")):
+        return first_network(config, train, shape).train()
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
     """At most `most` rows, as even over the finest labels as these allow, always the same."""
+    return torch.from_numpy(balanced_rows(_finest_ids(data), most, np.random.default_rng(0)))
+
+
+def _finest_ids(data: LabelledImages) -> Array:
     labels = data.labels if data.fine_labels is None else data.fine_labels
-    ids = torch.unique(labels, return_inverse=True)[1].numpy()
-    return torch.from_numpy(balanced_rows(ids, most, np.random.default_rng(0)))
-
-
-def _finest(data: LabelledImages, rows: Tensor) -> Array:
-    if data.fine_labels is None:
-        return files.name_labels(data.labels[rows], data.class_names)
-    return files.name_labels(data.fine_labels[rows], data.fine_names)
+    ids: Array = torch.unique(labels, return_inverse=True)[1].numpy()
+    return ids

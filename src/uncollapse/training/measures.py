@@ -32,13 +32,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, texts_of_rows
@@ -105,11 +106,6 @@ def read_rows(folder: Path, when: When, split: str) -> SplitRows:
     return SplitRows(**{"fine_labels": None, **tensors})  # type: ignore[arg-type]
 
 
-def write_rows(folder: Path, when: When, step: int, splits: Mapping[str, SplitRows]) -> None:
-    """Write `embeddings-before.safetensors` or `embeddings-after.safetensors`."""
-    _write(folder / f"embeddings-{when}.safetensors", step, splits)
-
-
 def read_samples(folder: Path, split: str) -> Samples:
     """The queries of a split, their neighbours, and their pictures or texts.
 
@@ -119,20 +115,17 @@ def read_samples(folder: Path, split: str) -> Samples:
     return Samples(**_read(folder, "samples.safetensors", split, needed))
 
 
-def write_samples(folder: Path, step: int, splits: Mapping[str, Samples]) -> None:
-    """Write `samples.safetensors`."""
-    _write(folder / "samples.safetensors", step, splits)
-
-
 def _read(folder: Path, name: str, split: str, needed: Sequence[str]) -> dict[str, Tensor]:
     path = folder / name
     if not path.is_file():
         raise NotMeasuredError(folder, name)
     Manifest.read(folder).check(name)
     try:
-        with safe_open(path, framework="pt") as file:
-            keys = [key for key in file.keys() if key.rpartition("/")[0] == split]  # noqa: SIM118
-            tensors = {key.rpartition("/")[2]: file.get_tensor(key) for key in keys}
+        tensors = {
+            key.removeprefix(f"{split}/"): tensor
+            for key, tensor in load_file(path).items()
+            if key.rpartition("/")[0] == split
+        }
     except SafetensorError as error:
         raise DamagedFileError(path, str(error)) from None
     if not tensors:
@@ -143,7 +136,8 @@ def _read(folder: Path, name: str, split: str, needed: Sequence[str]) -> dict[st
     return tensors
 
 
-def _write(path: Path, step: int, splits: Mapping[str, SplitRows | Samples]) -> None:
+def write_tensors(path: Path, step: int, splits: Mapping[str, SplitRows | Samples]) -> None:
+    """Write one of `ROW_FILES`."""
     tensors = {
         f"{split}/{name}": tensor.detach().cpu().contiguous()
         for split, fields in splits.items()
@@ -199,7 +193,7 @@ class SplitFigures:
     that stands in for others.
     """
 
-    health: Health
+    health: Annotated[Health, PlainValidator(Health.from_dict), PlainSerializer(Health.to_dict)]
     scores: Mapping[str, float]
 
 
@@ -259,6 +253,9 @@ class Measures:
         return None if loss is None else diameter_lower_bound(self.before.diameter, loss, c)
 
 
+_MEASURES = TypeAdapter(Measures)
+
+
 def measures_file(folder: Path) -> Path:
     """Where the figures of a run are kept."""
     return folder / "measures.json"
@@ -278,12 +275,10 @@ def read_measures(folder: Path) -> Measures:
     if plain.get("format") != _FORMAT:
         raise DamagedFileError(path, f"format {plain.get('format')!r}, expected {_FORMAT}")
     try:
-        facts = {name: _facts(one) for name, one in plain["splits"].items()}
-        after = _moment(plain["after"]) if "after" in plain else None
-        settings = RunSettings(**plain.get("settings", {}))
-        return Measures(facts, _moment(plain["before"]), after, settings)
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        raise DamagedFileError(path, f"not the measures of a run ({error!r})") from None
+        return _MEASURES.validate_python(plain)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = str(error).splitlines()[0]
+        raise DamagedFileError(path, f"not the measures of a run ({why})") from None
 
 
 def write_measures(folder: Path, measures: Measures) -> None:
@@ -291,11 +286,9 @@ def write_measures(folder: Path, measures: Measures) -> None:
 
     The files of rows that belong to it must be there already: all are recorded in the manifest.
     """
-    plain: dict[str, Any] = {"format": _FORMAT, "settings": asdict(measures.settings)}
-    plain["splits"] = {name: asdict(one) for name, one in measures.splits.items()}
-    plain["before"] = _plain(measures.before)
-    if measures.after is not None:
-        plain["after"] = _plain(measures.after)
+    plain: dict[str, Any] = {"format": _FORMAT, **_MEASURES.dump_python(measures)}
+    if measures.after is None:
+        del plain["after"]
     path = measures_file(folder)
     write_json(path, plain)
     record_files(folder, path.name, *ROW_FILES)
@@ -323,27 +316,3 @@ def name_labels(labels: Tensor, names: Mapping[int, str]) -> Array:
     if not names:
         return labels.numpy()
     return np.array([names.get(value, str(value)) for value in labels.tolist()])
-
-
-def _plain(moment: Moment) -> dict[str, Any]:
-    splits = {
-        name: {"health": one.health.to_dict(), "scores": dict(one.scores)}
-        for name, one in moment.splits.items()
-    }
-    return {"step": moment.step, "batches": asdict(moment.batches), "splits": splits}
-
-
-def _moment(plain: Mapping[str, Any]) -> Moment:
-    splits = {
-        name: SplitFigures(Health.from_dict(one["health"]), one["scores"])
-        for name, one in plain["splits"].items()
-    }
-    return Moment(plain["step"], BatchFigures(**plain["batches"]), splits)
-
-
-def _facts(plain: Mapping[str, Any]) -> SplitFacts:
-    names = {
-        kind: {int(label): name for label, name in plain[kind].items()}
-        for kind in ("class_names", "fine_names")
-    }
-    return SplitFacts(**{**plain, **names, "shape": tuple(plain["shape"])})

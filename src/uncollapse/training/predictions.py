@@ -1,26 +1,33 @@
-"""A forecast asked of a config before training."""
+"""Before training: a forecast for a config, and a race of strategies from its first network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.data import LabelledImages
+from uncollapse.health import RunSettings, strategy
+from uncollapse.health import race as races
+from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
+from uncollapse.health.figures import spread
 from uncollapse.health.forecasts import Forecast, forecast
+from uncollapse.health.race import Race, RaceData, RacePlan
+from uncollapse.health.strategy import Strategy
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
-from uncollapse.training.assemble import build_loss, load_eval_data
+from uncollapse.training.assemble import build_loss, load_data, load_eval_data
 from uncollapse.training.config import Config
-from uncollapse.training.session import first_network
-
-__all__ = ["forecast_run", "save_forecast"]
+from uncollapse.training.session import Session, SessionTrial, first_network
 
 Progress = Callable[[int, int], None]
 
@@ -36,46 +43,22 @@ def forecast_run(
     progress: Progress | None = None,
 ) -> Forecast:
     """Ask `health.forecast` about a config's own data, network and triplet loss."""
+    widths = list(dim or [config.model.dim])
+    if config.loss.identity is not None and len(widths) > 1:
+        raise InputError.conflict(
+            "the classifier of [loss.identity] is as wide as the embedding: forecast one dimension "
+            "at a time"
+        )
     data = load_eval_data(config, config.data.train_split)
     data = replace(data, labels=data.label_index)  # as training numbers them
-    ask = partial(_forecast, config, data, p, k, c=c, probe_steps=probe_steps)
-    widths = list(dim or [config.model.dim])
-    if not config.loss.id_weight:
-        return ask(widths, progress=progress)
-    # A classifier is as wide as the embedding: each width has a loss of its own.
-    forecasts = [
-        ask([width], progress=_part(progress, number, len(widths)))
-        for number, width in enumerate(widths)
-    ]
-    cells = tuple(cell for one in forecasts for cell in one.cells)
-    others = tuple(cell for one in forecasts for cell in one.alternatives)
-    return replace(forecasts[0], cells=cells, alternatives=others)
-
-
-def _forecast(
-    config: Config,
-    data: LabelledImages,
-    p: Sequence[int],
-    k: Sequence[int],
-    widths: Sequence[int],
-    *,
-    c: float,
-    probe_steps: int,
-    progress: Progress | None,
-) -> Forecast:
-    """The forecast of widths that share a loss: that of the first."""
     shape = tuple(replace(data, features=None)[:1][0].shape[1:])
-
-    def of_width(width: int) -> Config:
-        model = config.model.model_copy(update={"dim": width})
-        return config.model_copy(update={"model": model})
-
-    def network(width: int) -> nn.Module:
-        return first_network(of_width(width), data, shape)
-
-    loss = build_loss(of_width(widths[0]), data)
+    loss = build_loss(config.with_changes({"model": {"dim": widths[0]}}), data)
     if not isinstance(innermost(loss), TripletLoss):
         raise InputError("loss.name", repr(config.loss.name), "'triplet'")
+
+    def network(width: int) -> nn.Module:
+        return first_network(config.with_changes({"model": {"dim": width}}), data, shape)
+
     return forecast(
         network,
         data,
@@ -91,13 +74,6 @@ def _forecast(
     )
 
 
-def _part(progress: Progress | None, number: int, parts: int) -> Progress | None:
-    """Progress in one of several equal parts, as progress in the whole."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(number * total + done, parts * total)
-
-
 def save_forecast(result: Forecast, folder: Path) -> list[Path]:
     """The table as CSV, in `folder`."""
     rows = result.to_rows()
@@ -105,3 +81,200 @@ def save_forecast(result: Forecast, folder: Path) -> list[Path]:
     path = folder / "forecast.csv"
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
     return [path]
+
+
+# A race: a run's own strategy and the adviser's, from its untrained network.
+
+_SHARE = 0.1  # of a run's steps that a race may cost
+_BATCHES = 8  # that drift is measured on
+_SURE = 20  # steps before the first judgement, from which on every strategy may race
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A strategy: its drift at the start, its last score (None without a race) and its result.
+
+    `scale` is what was left then of the mean distance of the held-out rows at the start. The result
+    is `wins`, `out`, `shrinks` (and so did not race) or `no room` in the budget.
+    """
+
+    strategy: Strategy
+    drift: float
+    steps: int | None
+    recall: float | None
+    scale: float | None
+    result: str
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """A race from a run's untrained network: its `own` strategy and all entrants, best first.
+
+    Those that did not race come last, by drift. `start` is R@1 of the held-out rows before
+    training.
+    """
+
+    race: Race
+    start: float
+    own: Strategy
+    entrants: tuple[Entrant, ...]
+
+    @property
+    def winner(self) -> Strategy:
+        """The strategy that won."""
+        return self.entrants[0].strategy
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The keys of the config that the winner changes, with its values; empty for the own."""
+        return strategy.changed_keys(self.own, self.winner)
+
+    def __str__(self) -> str:
+        kept = f"{self.own} wins" if self.winner == self.own else f"{self.winner} beats {self.own}"
+        return f"{kept} ({self.race}; untrained {self.start:.1%})"
+
+
+def race_run(
+    config: Config, *, steps: int | None = None, progress: Progress | None = None
+) -> RaceResult:
+    """Let strategies race as a run of this config begins, and say which to train with.
+
+    The run's own strategy and those the adviser ranks (`health.rank_strategies`) whose drift at the
+    start does not shrink train from the run's first weights on batches of its own stream, with its
+    optimiser, warm-up and mining pool; successive halving by R@1 of training samples that are not
+    in these batches (`health.race`). Of what chance could decide, the own strategy wins if its
+    drift does not shrink. `steps` is what all of it may cost, in training steps, a tenth of
+    `train.steps` by default. Nothing is written, and torch's random state stays as it was.
+    """
+    budget = race_budget(config, steps)
+    if config.loss.wants_sample_ids:
+        # Drift is that of a batch by itself: its rows have no β of their own.
+        raise InputError("loss.beta_per", "'sample'", "'class' or 'none', for a race")
+    plain = config.with_changes({"guard": {"action": "off"}})
+    with torch.random.fork_rng(devices=[]):
+        session = Session(plain, load_data(plain, plain.data.train_split))
+        own = strategy.strategy_of(session.loss)
+        modes = strategy.finer_classes(session.data)
+        settings = RunSettings(k=config.batch.per_class, several_modes=modes)
+        ranked = strategy.rank_strategies(own, settings)
+        others = [other for other in ranked if other.lr_factor == 1.0]
+        if not others:
+            given = f"{config.loss.name!r} without mining"
+            raise InputError("loss.name", given, "a loss whose mining or form has alternatives")
+        drifts = _drifts(session, (own, *others))
+        safe = [other for other in others if drifts[other] <= NO_DRIFT]
+        if not safe:
+            given = f"none of {len(others)} alternatives"
+            raise InputError("--race", given, "an alternative that does not shrink the embedding")
+        size = session.batch_size
+        plan = races.plan_race(len(safe) + 1, budget, size, most=len(safe) + 1, fewest=_SURE)
+        if plan is None or plan.strategies <= len(safe):  # no room for all of them to show anything
+            safe = strategy.contenders(own, safe)
+            plan = races.plan_race(len(safe) + 1, budget, size, most=len(safe) + 1)
+        assert plan is not None  # two have room
+        some = safe[: plan.strategies - 1]
+        runners = [own, *some] if drifts[own] <= NO_DRIFT else [*some, own]
+        trial = _FirstSteps(session, plan, progress)
+        apply = partial(strategy.apply_strategy, session.loss)
+        race = races.run_race(trial, runners, apply, plan, size)
+    if race is None:
+        allowed = "a split with 48 samples or more of classes that have several"
+        raise InputError("data.train_split", repr(config.data.train_split), allowed)
+    return RaceResult(race, trial.start, own, _entrants(race, drifts, trial.scales))
+
+
+def race_budget(config: Config, steps: int | None = None) -> int:
+    """The steps that a race may cost; `InputError` where two strategies have no room in them."""
+    budget = int(_SHARE * config.train.steps) if steps is None else check_int("steps", steps)
+    size = config.batch.samples
+    if races.plan_race(2, budget, size) is None:
+        least = next(n for n in itertools.count(1) if races.plan_race(2, n, size))
+        given = f"{budget}{', a tenth of train.steps' if steps is None else ''}"
+        raise InputError("--race-steps", given, f"at least {least}, room for two strategies")
+    return budget
+
+
+def save_race(result: RaceResult, folder: Path) -> list[Path]:
+    """The strategies and their last scores as CSV, in `folder`."""
+    path = folder / "race.csv"
+    fields = ["strategy", "drift", "steps", "recall", "scale", "result"]
+    rows = ([getattr(entrant, field) for field in fields] for entrant in result.entrants)
+    write_csv(path, fields, (["" if cell is None else cell for cell in row] for row in rows))
+    return [path]
+
+
+def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:
+    """The drift of each on the run's first batches; the session's loss stays as it was.
+
+    A memory holds these batches, but for the one that is measured.
+    """
+    batches = [session.take_batch() for _ in range(_BATCHES)]
+    embedded = []
+    with torch.no_grad(), races.eval_except_batch_norm(session.model):
+        for images, rows in batches:
+            z = session.forward(images).float()
+            z = functional.normalize(z, dim=1) if session.loss.normalize else z
+            embedded.append((z, session.class_of[rows].to(z.device)))
+    unit = has_unit_rows(embedded[0][0])
+    drifts = {}
+    with strategy.left_alone(session.loss, strategies[0]), filled_memories(session.loss, embedded):
+        for entrant in strategies:
+            strategy.apply_strategy(session.loss, entrant)
+            drifts[entrant] = drift(session.loss, embedded, normalize=unit).value
+    return drifts
+
+
+class _FirstSteps(SessionTrial):
+    """The first steps of a run, each with the learning rate and pool that the run has there."""
+
+    def __init__(self, session: Session, plan: RacePlan, progress: Progress | None) -> None:
+        super().__init__(session)
+        self.start, self.scales = math.nan, list[float]()
+        self._unit, self._done, self._progress = math.nan, 0, progress
+        sizes = itertools.accumulate(plan.rungs, lambda n, _: -(-n // 2), initial=plan.strategies)
+        self._total = sum(size * steps for size, steps in zip(sizes, plan.rungs, strict=False))
+
+    def race_data(self, steps: int, rows: int) -> RaceData | None:
+        """That of the session, with the number of each batch; the rows are looked at once."""
+        data = super().race_data(steps, rows)
+        if data is None:
+            return None
+        z = super().embed(data.held)
+        ids = torch.as_tensor(data.labels)
+        self.start, self._unit = float(races.nearest_is_own_class(z, ids).mean()), spread(z)
+        return data._replace(batches=list(enumerate(data.batches)))
+
+    def train(self, batch: Any) -> None:
+        """One step, as the run would make it there."""
+        self.session.step, taken = batch
+        self.session.begin_step()
+        super().train(taken)
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def embed(self, held: Tensor) -> Tensor:
+        """The rows as they are judged; what is left of their scale is kept."""
+        z = super().embed(held)
+        self.scales.append(spread(z) / self._unit if self._unit else math.nan)
+        return z
+
+
+def _entrants(
+    race: Race, drifts: Mapping[Strategy, float], scales: Sequence[float]
+) -> tuple[Entrant, ...]:
+    """Best first: by steps and R@1, then those that did not race, by drift."""
+    scale = {score.strategy: left for score, left in zip(race.scores, scales, strict=True)}
+    ran, idle = [], []
+    for entrant, value in drifts.items():
+        score = race.last.get(str(entrant))
+        if score is None:
+            result = "shrinks" if value > NO_DRIFT else "no room"
+            idle.append(Entrant(entrant, value, None, None, None, result))
+        else:
+            result = "wins" if str(entrant) == race.chosen else "out"
+            left = scale[str(entrant)]
+            ran.append(Entrant(entrant, value, score.steps, score.recall, left, result))
+    places = list(race.last)
+    ran.sort(key=lambda runner: (runner.result != "wins", places.index(str(runner.strategy))))
+    return (*ran, *sorted(idle, key=lambda entrant: entrant.drift))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,6 @@ _CONFIG_REMEDY = (
     "put the run's own back, or delete it: uncollapse train CONFIG --resume then writes it again, "
     "if the checkpoints were made with that config"
 )
-_SUMMARY = {"status": str, "step": int, "metrics": dict}
-_SUMMARY_REMEDY = "uncollapse train with --resume writes it again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +97,16 @@ class Run:
     @property
     def config(self) -> Config:
         """The config the run was made with; `DamagedFileError` if it is not a whole one."""
+        path = self.config_file
         try:
-            values = with_new_names(read_toml(self.config_file))
+            values = with_new_names(read_toml(path))
             lost = [name for name in _SECTIONS if name not in values]
             if lost:
-                raise DamagedFileError(self.config_file, f"it has no {lost[0]!r}")
+                raise DamagedFileError(path, f"it has no {lost[0]!r}")
             return parse_config(values)
         except (DamagedFileError, InputError) as error:
-            why = error.why if isinstance(error, DamagedFileError) else error
-            raise DamagedFileError(self.config_file, f"{why}; {_CONFIG_REMEDY}") from None
+            why = getattr(error, "why", error)
+            raise DamagedFileError(path, f"{why}; {_CONFIG_REMEDY}") from None
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -119,11 +117,9 @@ class Run:
         try:
             Manifest.read(self.path).check(path.name)
             values: dict[str, Any] = read_json(path)
-            wrong = [key for key, kind in _SUMMARY.items() if not isinstance(values.get(key), kind)]
-            if wrong:
-                raise DamagedFileError(path, f"its {wrong[0]} is not that of a run")
         except DamagedFileError as error:
-            raise DamagedFileError(path, f"{error.why}; {_SUMMARY_REMEDY}") from None
+            remedy = "uncollapse train with --resume writes it again"
+            raise DamagedFileError(path, f"{error.why}; {remedy}") from None
         return values
 
     @property
@@ -168,31 +164,23 @@ class Run:
         config, store = self.config, self.checkpoints
         check_trusted(self.path, config, trust=self.trust)
         models: dict[int, Embedder] = {}
-        complaint = store.manifest().complaint
-        notes = [complaint] if complaint else []
 
         def accept(checkpoint: Checkpoint) -> None:
-            lines = check_config(checkpoint, config)
+            check_config(checkpoint, config)
             models[checkpoint.step] = self._network(checkpoint)
-            notes.extend(line for line in lines if line not in notes)
 
+        notes = [text for text in [store.manifest().complaint] if text]
         if which == "best":
             step, complaint = store.best()
-            try:
-                if step is not None:
-                    best = store.load(step, accept)
-                    return Chosen(best, models[step], tuple(notes))
-                notes.append(
-                    complaint or f"no checkpoint in {store.folder} is known to be the best"
-                )
-            except CheckpointError as error:
-                notes.append(str(error))
+            if step is None:
+                unknown = f"no checkpoint in {store.folder} is known to be the best"
+                raise CheckpointError(f"{complaint or unknown}; use the last one, without --best")
+            return Chosen(store.load(step, accept), models[step], tuple(notes))
         last, complaints = store.load_last(accept)
         if last is None:
             raise self._none_usable([*notes, *complaints])
-        if complaints or which == "best":
-            notes += [text for text in complaints if text not in notes]
-            notes[-1] += f"; using the checkpoint of step {last.step}"
+        if complaints:
+            notes += [*complaints[:-1], f"{complaints[-1]}; using the one of step {last.step}"]
         return Chosen(last, models[last.step], tuple(notes))
 
     def load_model(self, which: str = "last") -> Embedder:
@@ -205,17 +193,12 @@ class Run:
             warn_user(text)
         return chosen.model
 
-    def build_model(self, shape: Iterable[int]) -> Embedder:
-        """The untrained network; `UntrustedCodeError` if that takes code and `trust` is not set."""
-        check_trusted(self.path, self.config, trust=self.trust)
-        return assemble.build_model(self.config, shape)
-
     def _network(self, checkpoint: Checkpoint) -> Embedder:
         shape = checkpoint.state.get("shape")
         if not isinstance(shape, list | tuple):
             text = f"the checkpoint of step {checkpoint.step} is damaged: its state has no 'shape'"
             raise CheckpointError(text)
-        model = self.build_model(shape)
+        model = assemble.build_model(self.config, shape)
         check_tensors(checkpoint.step, checkpoint.weights, model.state_dict())
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
@@ -235,12 +218,8 @@ def find_damage(run: Run) -> list[str]:
     """
     manifest = Manifest.read(run.path)
     names = [name for name in manifest.files if not name.startswith("checkpoints/")]
-    ended = "summary.json" in manifest.files
-    complaints = [
-        manifest.complaint,
-        *map(manifest.damage, names),
-        manifest.log_damage(run.metrics_file, ended=ended),
-    ]
+    log = manifest.log_damage(run.metrics_file, ended="summary.json" in names)
+    complaints = [manifest.complaint, *map(manifest.damage, names), log]
     return [text for text in complaints if text is not None]
 
 
@@ -282,8 +261,6 @@ def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
 
 # Scores of the network before training beside those of a later one, and where these are lower.
 
-_RECALL = re.compile(r"(?:(?P<split>.+?)/)?(?P<fine>fine/)?recall@(?P<k>\d+)")
-
 
 def start_scores(run: Run) -> dict[str, float]:
     """Scores of the network before training by `split/name`, as they were measured.
@@ -308,24 +285,19 @@ def ends_below(start: Mapping[str, float], end: Mapping[str, float]) -> list[str
     ...            {"test/recall@1": 0.375, "test/recall@5": 0.6})
     ['R@1 on test ends below the network before training: 37.5 % against 49.8 %.']
     """
-    first: dict[tuple[str, str], tuple[int, str]] = {}
-    for key in end:
-        match = _RECALL.fullmatch(key)
-        if match is None or key not in start or (match["split"] or "").endswith("/share"):
-            continue
-        group = (match["split"] or "", match["fine"] or "")
-        first[group] = min(first.get(group, (int(match["k"]), key)), (int(match["k"]), key))
     sentences = []
-    for (split, fine), (k, key) in first.items():
-        if end[key] < start[key]:
-            name = f"R@{k}{' by fine labels' * bool(fine)}{f' on {split}' * bool(split)}"
-            last, before = _apart(100 * end[key], 100 * start[key])
-            message = f"ends below the network before training: {last} % against {before} %."
-            sentences.append(f"{name} {message}")
+    for group in dict.fromkeys(key.rpartition("recall@")[0] for key in end if "recall@" in key):
+        both = [key for key in end if key.startswith(f"{group}recall@") and key in start]
+        k = min((int(key.rpartition("@")[2]) for key in both), default=0)
+        key = f"{group}recall@{k}"
+        if not both or end[key] >= start[key]:
+            continue
+        last, first = 100 * end[key], 100 * start[key]
+        digits = next((d for d in (1, 2, 3) if f"{last:.{d}f}" != f"{first:.{d}f}"), 4)
+        fine = " by fine labels" * group.endswith("fine/")
+        split = f" on {group.removesuffix('fine/')[:-1]}" if group.removesuffix("fine/") else ""
+        sentences.append(
+            f"R@{k}{fine}{split} ends below the network before training: {last:.{digits}f} % "
+            f"against {first:.{digits}f} %."
+        )
     return sentences
-
-
-def _apart(one: float, other: float) -> tuple[str, str]:
-    """Two numbers to a tenth, or as far as tells them apart."""
-    digits = next((d for d in (1, 2, 3) if f"{one:.{d}f}" != f"{other:.{d}f}"), 4)
-    return f"{one:.{digits}f}", f"{other:.{digits}f}"

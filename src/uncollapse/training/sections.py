@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
-import torch
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
@@ -31,7 +29,7 @@ from uncollapse.health.loggers import LOGGERS
 from uncollapse.losses import Loss, TripletLoss, TupleLoss, registry
 from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS
-from uncollapse.losses.memory import REFERENCES, remembers
+from uncollapse.losses.memory import REFERENCES
 from uncollapse.losses.registry import always_normalizes, loss_settings, make_loss
 from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
@@ -55,13 +53,10 @@ class Section(BaseModel):
         """Python takes True for 1; as the word that it is, a number refuses it by its key."""
         if not isinstance(given, Mapping):
             return given
-        wrong = {k for k, v in given.items() if isinstance(v, bool) and cls._is_number(k)}
-        return {k: str(v).lower() if k in wrong else v for k, v in given.items()}
-
-    @classmethod
-    def _is_number(cls, key: str) -> bool:
-        kind = cls.model_fields[key].annotation if key in cls.model_fields else None
-        return bool({int, float} & {kind, *get_args(kind)})
+        kinds = {key: field.annotation for key, field in cls.model_fields.items()}
+        numbers = {key for key, kind in kinds.items() if {int, float} & {kind, *get_args(kind)}}
+        wrong = {key for key, value in given.items() if isinstance(value, bool)} & numbers
+        return {**given, **{key: str(given[key]).lower() for key in wrong}}
 
 
 @dataclass(frozen=True)
@@ -100,8 +95,8 @@ class DataConfig(Section):
     fit: Annotated[str, OneOf(FITS)] | None = None
     middle: float | None = Field(None, gt=0, le=1)
     channels: Literal[1, 3] | None = None
-    mean: list[float] | None = None
-    std: list[float] | None = None
+    mean: list[float] | None = Field(None, min_length=1)
+    std: list[Annotated[float, Field(gt=0)]] | None = Field(None, min_length=1)
     augment: str | list[str] = "none"
     strict: bool = False
     workers: int = Field(0, ge=0)
@@ -114,15 +109,6 @@ class DataConfig(Section):
             return list(value) if isinstance(value, tuple) else value
         raise ValueError("[height, width] or one number for a square, in pixels of at least 1")
 
-    @field_validator("mean", "std")
-    @classmethod
-    def _channels(cls, value: list[float] | None, info: ValidationInfo) -> list[float] | None:
-        small = info.field_name == "std" and value is not None and min(value, default=1.0) <= 0
-        if value is not None and (len(value) not in (1, 3) or small):
-            above = " above 0" if info.field_name == "std" else ""
-            raise ValueError(f"one number{above}, or three: of red, green and blue, in [0, 1]")
-        return value
-
     @field_validator("augment", mode="plain")
     @classmethod
     def _steps(cls, value: Any) -> str | list[str]:
@@ -131,8 +117,7 @@ class DataConfig(Section):
         names = [value] if isinstance(value, str) else value
         if isinstance(names, list) and all(name in AUGMENTATIONS for name in names):
             return names
-        words = ", ".join(map(repr, AUGMENTATIONS))
-        raise ValueError(f"'none', 'paper' or a list of {words}")
+        raise ValueError(f"'none', 'paper' or a list of {', '.join(map(repr, AUGMENTATIONS))}")
 
     @model_validator(mode="before")
     @classmethod
@@ -170,7 +155,7 @@ class BatchConfig(Section):
 
     sampler: Literal["pk", "uniform"] = "pk"
     p: int = Field(8, ge=1)
-    k: int = Field(4, ge=1)
+    k: int = Field(4, ge=2)
     size: int = Field(128, ge=2)
 
     @property
@@ -182,13 +167,6 @@ class BatchConfig(Section):
     def per_class(self) -> int | None:
         """Samples of a class in a batch; None where that is left to chance."""
         return self.k if self.sampler == "pk" else None
-
-    @field_validator("k")
-    @classmethod
-    def _a_pair(cls, value: int, info: ValidationInfo) -> int:
-        if value < 2 and info.data.get("sampler") == "pk":
-            raise ValueError("a whole number of at least 2: a sample needs a positive")
-        return value
 
 
 class FalseNegativesConfig(Section):
@@ -207,36 +185,22 @@ class FalseNegativesConfig(Section):
 
 
 class MiningConfig(Section):
-    """`[mining]`: the settings of `mining.Miner`, and how its pool grows.
+    """`[mining]`: the settings of `mining.Miner`.
 
     With neither named, the triplet loss mines easy positives and semi-hard negatives, and the other
-    losses use all their tuples. With one named, the other is `easy` or `semihard`. The pool
-    grows from `pool_start`, if set, to `pool` (or the whole batch) over `pool_steps`. Without
+    losses use all their tuples. With one named, the other is `easy` or `semihard`. Without
     `margin` it is the loss's, or 0.2 for a loss that has none.
-
-    `scope` matters on several ranks: `global` mines the whole batch as one process
-    would, `rank` each rank's share by itself, and takes the mean of the ranks' losses.
     """
 
     positives: Annotated[str, OneOf(POSITIVES)] | None = None
     negatives: Annotated[str, OneOf(NEGATIVES)] | None = None
     pool: int | None = Field(None, ge=2)
-    pool_start: int | None = Field(None, ge=2)
-    pool_steps: int = Field(1000, ge=1)
     margin: float | None = Field(None, ge=0)
     epsilon: float = Field(0.1, ge=0)
     fallback: Annotated[str, OneOf(FALLBACKS)] = "nearest-outside"
-    cutoffs: list[float] = Field([0.5, 1.4])
+    cutoffs: tuple[float, float] = (0.5, 1.4)
     keep: Annotated[str, OneOf(KEEP)] = "all"
     false_negatives: FalseNegativesConfig = FalseNegativesConfig()
-    scope: Literal["global", "rank"] = "global"
-
-    @field_validator("cutoffs")
-    @classmethod
-    def _in_order(cls, value: list[float]) -> list[float]:
-        if len(value) != 2 or not 0 < value[0] < value[1]:
-            raise ValueError("two numbers, 0 < first < second")
-        return value
 
 
 class GuardConfig(Section):
@@ -273,23 +237,14 @@ class OptimizerConfig(Section):
 class EvaluateConfig(Section):
     """`[evaluate]`: what is measured on each evaluation split.
 
-    Queries that search a gallery with cameras are judged by re-identification: by all identities
-    before and after training, on the way by the share `reid_share` of them.
+    Queries that search a gallery with cameras are judged by re-identification.
     """
 
-    ks: list[int] = Field([1, 2, 4, 8])
+    ks: list[Annotated[int, Field(ge=1)]] = Field([1, 2, 4, 8], min_length=1)
     clustering: bool = False
     multiplier: int = Field(1, ge=1)
     max_samples: int | None = Field(None, ge=2)
-    reid_share: float = Field(0.1, gt=0, le=1)
     batch: int = Field(256, ge=1)
-
-    @field_validator("ks")
-    @classmethod
-    def _counts(cls, value: list[int]) -> list[int]:
-        if not value or min(value) < 1:
-            raise ValueError("one or more whole numbers of at least 1")
-        return value
 
 
 class TrainConfig(Section):
@@ -302,21 +257,7 @@ class TrainConfig(Section):
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = "auto"
     threads: int | None = Field(None, ge=1)
-    keep_memory: bool = True
     loggers: list[Annotated[str, OneOf(LOGGERS)]] = Field([])
-    tensorboard: Literal["auto", "off"] = "off"  # auto: a logger where it is installed
-
-    @field_validator("device")
-    @classmethod
-    def _computes(cls, value: str) -> str:
-        """Whether this machine has it is asked where it is used: the config may be another's."""
-        try:
-            known = value == "auto" or torch.device(value).type != "meta"
-        except RuntimeError:
-            known = False
-        if not known:
-            raise ValueError("'auto', 'cpu', 'cuda', 'cuda:1' or the like, or 'mps'")
-        return value
 
 
 class DistributedConfig(Section):
@@ -346,44 +287,47 @@ class TrainingSize:
     unit: bool = False
 
 
-def _spread(directions: bool, size: TrainingSize) -> Loss:
-    return losses.VarianceCovarianceLoss(normalize=directions)
+class MemoryConfig(Section):
+    """`[loss.memory]`: compare with the newest `size` embeddings, `losses.CrossBatchMemory`.
+
+    `after` is the step from which on.
+    """
+
+    size: int = Field(ge=1)
+    after: int = Field(0, ge=0)
+    references: Annotated[str, OneOf(REFERENCES)] = "moving"
 
 
-def _volume(directions: bool, size: TrainingSize) -> Loss:
-    return losses.CodingRateLoss()  # always of directions, as published
+class IdentityConfig(Section):
+    """`[loss.identity]`: cross-entropy of a classifier over all samples, `losses.IdentityLoss`."""
+
+    weight: float = Field(1.0, gt=0)
+    neck: Annotated[str, OneOf(NECKS)] = "none"
+    label_smoothing: float = Field(0.0, ge=0, le=1)
 
 
-def _gaussian(directions: bool, size: TrainingSize) -> Loss:
-    return losses.SIGRegLoss(normalize=directions, generator=size.generator)
+class RegularizerConfig(Section):
+    """`[loss.regularizer]`: a regulariser beside the loss.
 
+    It sees directions alone where the loss does, or where the network ends in a normalisation.
+    """
 
-# Each made for what the loss beside it sees: rows, or their directions alone.
-REGULARIZERS: Mapping[str, Callable[[bool, TrainingSize], Loss]] = {
-    "variance-covariance": _spread,
-    "coding-rate": _volume,
-    "sigreg": _gaussian,
-}
+    name: Literal["variance-covariance", "coding-rate", "sigreg"]
+    weight: float = Field(0.1, ge=0)
 
-
-# Keys that say something only where another key is not off.
-_NEEDS: dict[str, tuple[str, Any]] = {
-    "memory_after": ("memory", 0),
-    "memory_references": ("memory", 0),
-    "id_neck": ("id_weight", 0),
-    "label_smoothing": ("id_weight", 0),
-    "regularizer_weight": ("regularizer", "none"),
-}
+    def build(self, normalize: bool, size: TrainingSize) -> Loss:
+        """The regulariser, of rows or of their directions."""
+        if self.name == "variance-covariance":
+            return losses.VarianceCovarianceLoss(normalize=normalize)
+        if self.name == "coding-rate":
+            return losses.CodingRateLoss()  # always of directions, as published
+        return losses.SIGRegLoss(normalize=normalize, generator=size.generator)
 
 
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
 
-    `trim_on` says which tuples are trimmed. `memory` is the number of the newest embeddings to
-    compare with, `losses.CrossBatchMemory`, from the step `memory_after` on. `id_weight` is the
-    weight of the cross-entropy of a classifier, `losses.IdentityLoss`, over all samples.
-    `regularizer` adds `regularizer_weight` of one; it sees directions alone where the loss does, or
-    where the network ends in a normalisation.
+    `trim_on` says which tuples are trimmed.
     """
 
     kind: ClassVar[type[TupleLoss]]
@@ -391,37 +335,9 @@ class LossConfig(Section):
     name: str = ""
     trim: float | None = Field(None, gt=0, le=1)
     trim_on: Literal["all", "positives"] = "all"
-    memory: int = Field(0, ge=0)
-    memory_after: int = Field(0, ge=0)
-    memory_references: Annotated[str, OneOf(REFERENCES)] = "moving"
-    id_weight: float = Field(0.0, ge=0)
-    id_neck: Annotated[str, OneOf(NECKS)] = "none"
-    label_smoothing: float = Field(0.0, ge=0, le=1)
-    regularizer: Annotated[str, OneOf(("none", *REGULARIZERS))] = "none"
-    regularizer_weight: float = Field(0.1, ge=0)
-
-    @field_validator(*_NEEDS)
-    @classmethod
-    def _has_what_it_needs(cls, value: Any, info: ValidationInfo) -> Any:
-        default = cls.model_fields[str(info.field_name)].default
-        needed, off = _NEEDS[str(info.field_name)]
-        if value != default and info.data.get(needed) == off:
-            raise ValueError(f"{default!r} where loss.{needed} is {off!r}")
-        return value
-
-    @field_validator("distance", check_fields=False)
-    @classmethod
-    def _scale_free_is_euclidean(cls, value: str, info: ValidationInfo) -> str:
-        if value != "euclidean" and info.data.get("scale_free"):
-            raise ValueError("'euclidean' where loss.scale_free is set")
-        return value
-
-    @field_validator("memory")
-    @classmethod
-    def _compares_rows(cls, value: int) -> int:
-        if value and not remembers(cls.kind):
-            raise ValueError("0: this loss compares no rows with rows")
-        return value
+    memory: MemoryConfig | None = None
+    identity: IdentityConfig | None = None
+    regularizer: RegularizerConfig | None = None
 
     def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
         """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
@@ -437,24 +353,23 @@ class LossConfig(Section):
         if self.trim is not None:
             mined = losses.TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
         loss: Loss = mined
-        if self.memory:
+        if self.memory is not None:
+            after, references = self.memory.after, self.memory.references
             loss = losses.CrossBatchMemory(
-                mined, self.memory, after=self.memory_after, references=self.memory_references
+                mined, self.memory.size, after=after, references=references
             )
-        if self.id_weight > 0:
+        if self.identity is not None:
             loss = losses.IdentityLoss(
                 loss,
                 num_classes=size.classes,
                 dim=size.dim,
-                weight=self.id_weight,
-                label_smoothing=self.label_smoothing,
-                neck=self.id_neck,
                 generator=size.generator,
+                **self.identity.model_dump(),
             )
-        if self.regularizer == "none":
+        if self.regularizer is None:
             return loss
-        more = REGULARIZERS[self.regularizer](self.normalizes or size.unit, size)
-        return losses.MultipleLosses([loss, more], weights=[1.0, self.regularizer_weight])
+        other = self.regularizer.build(self.normalizes or size.unit, size)
+        return losses.MultipleLosses([loss, other], weights=[1.0, self.regularizer.weight])
 
     @property
     def mining_margin(self) -> float:

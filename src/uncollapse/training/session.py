@@ -12,26 +12,28 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from uncollapse._base.arrays import Array
 from uncollapse._base.check import InputError
 from uncollapse.backbones import Embedder
 from uncollapse.backbones.head import pooled
-from uncollapse.data import Compose, LabelledImages
+from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor
+from uncollapse.health import race as races
+from uncollapse.health.figures import balanced_rows
 from uncollapse.health.guard import Guard, GuardEvent
+from uncollapse.health.race import RaceData
 from uncollapse.health.strategy import finer_classes
-from uncollapse.losses.memory import memories, reading
-from uncollapse.mining import Miner
 from uncollapse.samplers.batches import SeededBatches
 from uncollapse.training import assemble, distributed
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, check_config, check_tensors
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks
 from uncollapse.training.evaluation import evenly_spaced
-from uncollapse.training.races import SessionTrial
 
-__all__ = ["BatchStream", "Session", "endless", "first_network"]
+__all__ = ["BatchStream", "Session", "SessionTrial", "endless", "first_network"]
 
 
 class BatchStream:
@@ -50,10 +52,10 @@ class BatchStream:
         place: int = 0,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.data, self.place, self.ranks = data, place, ranks
+        self.place = place
         epoch, done = divmod(place, len(sampler))
         sampler.load_state_dict(sampler.state_dict() | {"epoch": epoch, "done": done})
-        self._batches = self._ahead(sampler, workers) if workers else self._read(sampler)
+        self._batches = self._read(data, sampler, workers, ranks)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return self
@@ -63,19 +65,18 @@ class BatchStream:
         self.place += 1
         return images, torch.as_tensor(rows)
 
-    def _read(self, sampler: SeededBatches) -> Iterator[tuple[Tensor, list[int]]]:
-        for rows in endless(sampler):
-            yield self.data[rows[self.ranks.share(len(rows))]][0], rows
-
-    def _ahead(self, sampler: SeededBatches, workers: int) -> Iterator[tuple[Tensor, list[int]]]:
+    def _read(
+        self, data: LabelledImages, sampler: SeededBatches, workers: int, ranks: Ranks
+    ) -> Iterator[tuple[Tensor, list[int]]]:
         asked: deque[list[int]] = deque()  # batches in the order the loader asks for them
 
         def shares() -> Iterator[list[int]]:
             for rows in endless(sampler):
                 asked.append(rows)
-                yield rows[self.ranks.share(len(rows))]
+                yield rows[ranks.share(len(rows))]
 
-        for images, _ in self.data.loader(shares(), workers=workers):
+        # With a generator of its own the loader leaves torch's random state alone.
+        for images, _ in data.loader(shares(), workers=workers, generator=torch.Generator()):
             yield images, asked.popleft()
 
 
@@ -110,11 +111,6 @@ def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -
 
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-# What a checkpoint must have to go on with.
-_STATE = (
-    *("config", "shape", "loss", "optimizer", "scaler", "augment", "torch", "place"),
-    *("best", "guard", "log_offset", "latest"),
-)
 
 
 class Session:
@@ -126,17 +122,18 @@ class Session:
 
     def __init__(self, config: Config, data: LabelledImages, ranks: Ranks = ALONE) -> None:
         self.config, self.data, self.ranks = config, data, ranks
-        self.apart = config.mining.scope == "rank" and ranks.size > 1
-        _check_shares(config, ranks, self.apart)
+        self.batch_size = config.batch.samples  # on all ranks together
+        if self.batch_size < ranks.size:
+            allowed = f"a batch of at least one sample for each of {ranks.size} ranks"
+            raise InputError("batch", f"{self.batch_size} samples", allowed)
         self.device = assemble.pick_device(config.train.device)
         if config.train.precision == "float16" and self.device.type != "cuda":
             given = f"'float16' on {self.device.type}"
             raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
         self.class_of = data.label_index
-        self.augment = _augment(config)
-        untouched = self.augment.state_dict()
-        self.shape = tuple(self.augment(replace(data, features=None)[:1][0]).shape[1:])
-        self.augment.load_state_dict(untouched)
+        sample = replace(data, features=None)[:1][0]
+        self.shape = tuple(assemble.training_transform(config)(sample).shape[1:])
+        self.augment = assemble.training_transform(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
         self.model = first_network(config, data, self.shape).to(self.device).train()
         distributed.synchronise_batch_norm(self.model, ranks)
@@ -146,8 +143,8 @@ class Session:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.train.precision == "float16"
         )
-        self.guard = _guard(self)
-        self.stream = self._stream(place=0)
+        self.stream = self.batches_from(0)
+        self.guard = None if config.guard.action == "off" else _guard(self)
         self.step = 0
         self.best = float("-inf")
         self.log_offset = 0
@@ -179,35 +176,52 @@ class Session:
         return values
 
     def begin_step(self) -> None:
-        """Learning rate, mining pool and random streams, as they are at the present step."""
-        self._set_learning_rate()
-        self._set_pool()
-        self._set_randomness()
+        """Learning rate and random streams, as they are at the present step."""
+        factor = assemble.learning_rate(self.config, self.step)
+        if self.guard is not None:
+            factor *= self.guard.lr_factor
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        if self.ranks.size == 1:
+            return
+        # On several ranks a stream for each: a function of the step, so that nothing is saved. The
+        # miner of the whole batch keeps its generator, which draws the same on every rank.
+        seeds = np.random.SeedSequence((self.config.seed, self.step, self.ranks.rank))
+        own = int(seeds.generate_state(1, np.uint64)[0] >> 1)
+        torch.default_generator.manual_seed(own)  # torch.manual_seed costs far more
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(own)
+        self.augment.load_state_dict({"generator": torch.Generator().manual_seed(own).get_state()})
 
     def take_batch(self) -> tuple[Tensor, Tensor]:
         """The next batch of the run as it is trained on: this rank's images, and all rows."""
         images, rows = next(self.stream)
         return self.augment(images).to(self.device, non_blocking=True), rows
 
-    def go_to_batch(self, place: int) -> None:
-        """Let the next batch be the one after `place` batches of the run."""
-        self.stream = self._stream(place=place)
+    def batches_from(self, place: int) -> BatchStream:
+        """The batches of the run that come after `place` of them."""
+        sampler, workers = assemble.build_sampler(self.config, self.data), self.config.data.workers
+        return BatchStream(self.data, sampler, workers=workers, place=place, ranks=self.ranks)
 
     def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
-        """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost."""
-        z, loss = self._batch_loss(self.forward(images).float(), self.class_of[rows], rows)
-        return z, math.nan if loss is None else self._descend(loss)
+        """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost.
+
+        There is no loss of embeddings that are not finite, which every rank sees alike.
+        """
+        counts = self.ranks.counts(len(rows))
+        z = self.forward(images).float()
+        z = distributed.gather(z, self.ranks, counts=counts, adjoint="own")
+        if not _finite(z):
+            return z, math.nan
+        labels, own = self.class_of[rows].to(self.device), self.config.loss
+        ids = {"sample_ids": rows.to(self.device)} if own.wants_sample_ids or own.memory else {}
+        return z, self._descend(self.loss(z, labels, **ids))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images through the network, in the run's precision."""
         dtype = _DTYPES.get(self.config.train.precision)
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
             return self.model(images)  # type: ignore[no-any-return]
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of a batch, on all ranks together."""
-        return _mined(self.config, self.ranks, apart=False)
 
     def rescue_lost(self) -> str | None:
         """Roll back a network whose embeddings are not finite; what was done, None if nothing."""
@@ -225,9 +239,9 @@ class Session:
         """Whether all weights are finite."""
         return all(_finite(p) for part in (self.model, self.loss) for p in part.parameters())
 
-    def is_best(self, score: float | None) -> bool:
+    def is_best(self, score: float) -> bool:
         """Whether this score beats all before it; remembers it if so."""
-        if score is None or not score > self.best:
+        if not score > self.best:
             return False
         self.best = score
         return True
@@ -243,91 +257,55 @@ class Session:
 
     def checkpoint(self) -> Checkpoint:
         """The whole state, as it is between two steps: the same whatever the number of ranks."""
-        state = {
+        parts = ("loss", "optimizer", "scaler", "augment")
+        state = {name: getattr(self, name).state_dict() for name in parts} | {
             "config": self.config.flat(),
             "shape": list(self.shape),
-            "loss": self.loss.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "augment": self.augment.state_dict(),
             "torch": torch.get_rng_state(),
             "place": self.stream.place,
             "best": self.best,
             "log_offset": self.log_offset,
             "latest": self.latest,
             "guard": None if self.guard is None else self.guard.state_dict(),
-            "ranks": self.ranks.size,
         }
         if self.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(self.device)
         return Checkpoint(self.step, self.model.state_dict(), state)
 
-    def accept(self, checkpoint: Checkpoint) -> None:
-        """Raise `CheckpointError` for a checkpoint that is not of this run."""
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a saved state; `CheckpointError` for one that is not of this run."""
         check_config(checkpoint, self.config, looking=True)
         check_tensors(checkpoint.step, checkpoint.weights, self.model.state_dict())
-        lost = [key for key in _STATE if key not in checkpoint.state]
-        if lost:
-            raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} cannot be resumed: its state has no "
-                f"{lost[0]!r}. It is damaged, or was written by an earlier version"
-            )
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to a saved state; `CheckpointError` for one of another run."""
         try:
             self._restore(checkpoint)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            lost = f"has no {error}" if isinstance(error, KeyError) else "does not fit"
             raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} is not of this run: its state does not "
-                f"fit ({type(error).__name__})"
+                f"the checkpoint of step {checkpoint.step} cannot be resumed: its state {lost}. It "
+                "is damaged, of another run, or was written by an earlier version"
             ) from error
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.model.load_state_dict(dict(checkpoint.weights))
-        self.loss.load_state_dict(state["loss"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
-        self.augment.load_state_dict(state["augment"])
+        for name in ("loss", "optimizer", "scaler", "augment"):
+            getattr(self, name).load_state_dict(state[name])
         torch.set_rng_state(state["torch"])
         if self.device.type == "cuda" and "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self.device)
-        self.stream = self._stream(place=state["place"])
+        self.stream = self.batches_from(state["place"])
         if self.guard is not None:
             self.guard.load_state_dict(state["guard"])
         self.step, self.best = checkpoint.step, state["best"]
-        self.log_offset = state["log_offset"]
-        self.latest = dict(state["latest"])
-
-    def _batch_loss(self, z: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The embeddings of the whole batch, and the loss: theirs, or that of this rank's share.
-
-        No loss where they are not finite, which every rank sees alike.
-        """
-        counts = self.ranks.counts(len(rows))
-        if not self.apart:
-            whole = distributed.gather(z, self.ranks, counts=counts, adjoint="own")
-            return whole, self._loss_of(whole, labels, rows) if _finite(whole) else None
-        whole = distributed.gather(z.detach(), self.ranks, counts=counts)
-        if not _finite(whole):
-            return whole, None
-        share = self.ranks.share(len(rows))
-        with reading(self.loss):  # each rank remembers the same: the whole batch
-            loss = self._loss_of(z, labels[share], rows[share])
-        for memory in memories(self.loss):
-            memory.enqueue(whole, labels.to(self.device), rows.to(self.device))
-        # The guard looks at the whole, and must draw the same on every rank.
-        self._miner_generator().manual_seed(_mixed(self.config.seed, self.step))
-        return whole, loss
+        self.log_offset, self.latest = state["log_offset"], dict(state["latest"])
 
     def _descend(self, loss: Tensor) -> float:
-        """Follow the gradient of a loss, if it is finite; its value, the ranks' mean if apart."""
+        """Follow the gradient of a loss, if it is finite; its value."""
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self._unite_gradients()
+        distributed.sum_gradients(self.model.parameters(), self.ranks)
+        distributed.share_gradients(self.loss.parameters(), self.ranks)
         value = float(loss.detach())
-        value = self.ranks.mean(value) if self.apart else value
         if not math.isfinite(value):
             return value
         clip = self.config.optimizer.clip
@@ -343,19 +321,6 @@ class Session:
     ) -> Sequence[GuardEvent]:
         return () if self.guard is None else self.guard.after_step(z, labels, loss, self.step)
 
-    def _unite_gradients(self) -> None:
-        distributed.sum_gradients(self.model.parameters(), self.ranks, mean=self.apart)
-        if self.apart:
-            distributed.sum_gradients(self.loss.parameters(), self.ranks, mean=True)
-        else:
-            distributed.share_gradients(self.loss.parameters(), self.ranks)
-
-    def _loss_of(self, z: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
-        labels = labels.to(self.device)
-        if not (self.config.loss.wants_sample_ids or self.config.loss.memory):
-            return self.loss(z, labels)  # type: ignore[no-any-return]
-        return self.loss(z, labels, sample_ids=rows.to(self.device))  # type: ignore[no-any-return]
-
     def _figures(self, z: Tensor) -> dict[str, Any]:
         """What a logged line says beside the loss."""
         figures: dict[str, Any] = {"diameter": diameter(z.detach())}
@@ -367,61 +332,15 @@ class Session:
                 figures["class_diameter_ratio"] = sum(ratios) / len(ratios)
         return figures | {"lr": self.optimizer.param_groups[0]["lr"]}
 
-    def _set_pool(self) -> None:
-        """Let the mining pool grow from `pool_start`: hardness comes slowly (HNM §3.3)."""
-        c = self.config.mining
-        miner = self.loss.miner
-        if c.pool_start is None or not isinstance(miner, Miner) or self.step > c.pool_steps:
-            return
-        end = c.pool or max(_mined(self.config, self.ranks, self.apart), self.config.loss.memory)
-        grown = round(c.pool_start + (end - c.pool_start) * self.step / c.pool_steps)
-        miner.pool = c.pool if self.step == c.pool_steps else min(grown, end)
 
-    def _set_learning_rate(self) -> None:
-        factor = assemble.learning_rate(self.config, self.step)
-        if self.guard is not None:
-            factor *= self.guard.lr_factor
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
-
-    def _set_randomness(self) -> None:
-        """On several ranks, a stream for each: a function of the step, so that nothing is saved.
-
-        The miner of the whole batch keeps its generator, which draws the same on every rank.
-        """
-        if self.ranks.size == 1:
-            return
-        own = _mixed(self.config.seed, self.step, self.ranks.rank)
-        torch.default_generator.manual_seed(own)  # torch.manual_seed costs far more
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(own)
-        self.augment.load_state_dict({"generator": torch.Generator().manual_seed(own).get_state()})
-        if self.apart:
-            self._miner_generator().manual_seed(own)
-
-    def _miner_generator(self) -> torch.Generator:
-        generator = getattr(self.loss.miner, "generator", None)
-        return generator if generator is not None else assemble.seeded(self.config, "miner")
-
-    def _stream(self, place: int) -> BatchStream:
-        sampler = assemble.build_sampler(self.config, self.data)
-        workers = self.config.data.workers
-        return BatchStream(self.data, sampler, workers=workers, place=place, ranks=self.ranks)
-
-
-def _guard(session: Session) -> Guard | None:
+def _guard(session: Session) -> Guard:
     c = session.config.guard
-    if c.action == "off":
-        return None
     if c.action == "rescue" and session.config.loss.wants_sample_ids:
         # Drift is measured on a reservoir, whose rows have no β of their own.
         given = "'rescue' with loss.beta_per = 'sample'"
         raise InputError("guard.action", given, "'warn' or 'stop', or loss.beta_per = 'class'")
-    mined = _mined(session.config, session.ranks, session.apart)
     settings = replace(
-        assemble.run_settings(session.config, session.loss),
-        batch_size=mined,
-        several_modes=finer_classes(session.data),
+        assemble.run_settings(session.config), several_modes=finer_classes(session.data)
     )
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
     return Guard(
@@ -437,33 +356,73 @@ def _guard(session: Session) -> Guard | None:
     )
 
 
-def _mined(config: Config, ranks: Ranks, apart: bool) -> int:
-    """Samples that are mined together: the batch, or a rank's share of it."""
-    size = config.batch.samples
-    return size // ranks.size if apart else size
-
-
-def _check_shares(config: Config, ranks: Ranks, apart: bool) -> None:
-    c = config.batch
-    name, given = ("batch.p", c.p) if c.sampler == "pk" else ("batch.size", c.size)
-    if apart and given % ranks.size:
-        allowed = f"a multiple of the {ranks.size} ranks with mining.scope = 'rank'"
-        raise InputError(name, given, allowed)
-    if _mined(config, ranks, apart=False) < ranks.size:
-        raise InputError(name, given, f"a batch of at least one sample for each of {ranks.size}")
-
-
 def _finite(z: Tensor) -> bool:
     return bool(torch.isfinite(z.detach()).all())
 
 
-def _mixed(*numbers: int) -> int:
-    """One seed of several numbers, far from that of their neighbours."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+# Races of strategies inside a run: the session's own steps, on batches of its own stream.
+
+_PER_CLASS = 4  # held-out rows of a class, where there are classes enough
+_FEWEST = 48
+_BYTES = 2**30  # of batches that are kept; a longer race goes over them again
 
 
-def _augment(config: Config) -> Compose:
-    seed = assemble.seeded(config, "augment").initial_seed()
-    if assemble.uses_features(config):  # made of samples that are transformed already
-        return Compose([], seed=seed)
-    return assemble.training_transform(config.data, seed)
+class SessionTrial(races.Trial):
+    """A session as a race sees it; on several ranks each trains its share and judges the whole."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.model, session.optimizer, session.loss)
+        self.session = session
+
+    def batches_taken(self) -> int:
+        """How many batches the run has taken."""
+        return self.session.stream.place
+
+    def rewind(self, batches_taken: int) -> None:
+        """Take those batches again that the restored weights have not seen."""
+        self.session.stream = self.session.batches_from(batches_taken)
+
+    def race_data(self, steps: int, rows: int) -> RaceData | None:
+        """The next batches of the run, and rows of its training data that are not in them."""
+        s = self.session
+        batches = [s.take_batch()]
+        most = max(1, _BYTES // batches[0][0].nbytes)
+        batches += [s.take_batch() for _ in range(min(steps, most) - 1)]
+        seen = torch.cat([batch for _, batch in batches]).numpy()
+        rng = np.random.default_rng((s.config.seed, s.step))
+        held = held_out(s.class_of.numpy(), seen, rows, rng)
+        if len(held) < _FEWEST:
+            return None
+        chosen = torch.from_numpy(held)
+        images, _ = assemble.as_evaluated(s.data, s.config)[chosen]
+        return RaceData(batches, images.to(s.device), s.class_of[chosen])
+
+    def train(self, batch: tuple[Tensor, Tensor]) -> None:
+        """One step, as the run makes it."""
+        self.session.train_on(*batch)
+
+    @torch.no_grad()
+    def embed(self, held: Tensor) -> Tensor:
+        """Held-out rows through the network, in blocks as large as a batch."""
+        s = self.session
+        with races.eval_except_batch_norm(s.model):
+            parts = [s.forward(part).float().cpu() for part in torch.split(held, s.batch_size)]
+        z = torch.cat(parts)
+        return functional.normalize(z, dim=1) if s.loss.normalize else z
+
+
+def held_out(ids: Array, seen: Array, most: int, rng: np.random.Generator) -> Array:
+    """At most `most` rows to judge by, several of a class, unseen ones where there are enough.
+
+    >>> rows = held_out(np.arange(40) % 8, np.arange(8), 12, np.random.default_rng(0))
+    >>> len(rows), min(rows.tolist()) >= 8, np.unique(rows % 8, return_counts=True)[1].tolist()
+    (12, True, [4, 4, 4])
+    """
+    unseen = np.setdiff1d(np.arange(len(ids)), seen)
+    counts = np.bincount(ids[unseen], minlength=int(ids.max()) + 1)
+    if counts[counts > 1].sum() < min(_FEWEST, most):  # every sample is in some batch
+        unseen = np.arange(len(ids))
+        counts = np.bincount(ids)
+    several = rng.permutation(np.flatnonzero(counts > 1))[: max(2, most // _PER_CLASS)]
+    pool = unseen[np.isin(ids[unseen], several)]
+    return pool[balanced_rows(np.unique(ids[pool], return_inverse=True)[1], most, rng)]

@@ -1,0 +1,369 @@
+"""One run in several processes: `torchrun --nproc-per-node N -m uncollapse train run.toml`.
+
+N ranks that hold a share of the batch each give the loss and gradients of one process that holds
+it whole; `docs/scaling.md` lists what is not exact.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from uncollapse._base.check import InputError, check_choice
+from uncollapse.metrics import RetrievalResult, retrieval
+
+__all__ = ["ALONE", "FirstRankError", "LostRankError", "Ranks", "gather", "join", "sum_gradients"]
+
+T = TypeVar("T")
+_ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
+
+
+class LostRankError(RuntimeError):
+    """Another process of the run has ended or cannot be reached."""
+
+
+class FirstRankError(RuntimeError):
+    """Rank 0 failed at what it does for all; it says why itself."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's `rank` of `size`.
+
+    Alone, every method is what it says for one process and costs nothing.
+
+    >>> ranks = Ranks(rank=1, size=3)
+    >>> ranks.counts(8), ranks.share(8)
+    ([3, 3, 2], slice(3, 6, None))
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, which writes and speaks for all."""
+        return self.rank == 0
+
+    def counts(self, rows: int) -> list[int]:
+        """How many of `rows` each rank has: shares in order that differ by at most one."""
+        least, more = divmod(rows, self.size)
+        return [least + (rank < more) for rank in range(self.size)]
+
+    def share(self, rows: int) -> slice:
+        """Which of `rows` are this rank's."""
+        counts = self.counts(rows)
+        start = sum(counts[: self.rank])
+        return slice(start, start + counts[self.rank])
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on any rank."""
+        if self.size == 1:
+            return flag
+        total = torch.tensor([float(flag)], dtype=torch.float64)
+        with together(self):
+            distributed.all_reduce(total)
+        return float(total) > 0
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        """What `work` gives on rank 0, on every rank; a failure there is one everywhere."""
+        if self.size == 1:
+            return work()
+        outcome: list[Any] = [None, None]
+        failure: Exception | None = None
+        if self.first:
+            try:
+                outcome[0] = work()
+            except Exception as error:
+                failure, outcome[1] = error, str(error)
+        with together(self):
+            distributed.broadcast_object_list(outcome, src=0)
+        if failure is not None:
+            raise failure
+        if outcome[1] is not None:
+            raise FirstRankError(f"rank 0 failed: {outcome[1]}")
+        return outcome[0]  # type: ignore[no-any-return]
+
+    def agree(self, what: str, value: int) -> None:
+        """Raise if `value`, a checksum say, is not the same on all ranks."""
+        if self.size == 1:
+            return
+        bounds = torch.tensor([value, -value], dtype=torch.int64)
+        with together(self):
+            distributed.all_reduce(bounds, distributed.ReduceOp.MAX)
+        if int(bounds[0]) != -int(bounds[1]):
+            raise LostRankError(f"the ranks have drifted apart: their {what} differ")
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def join(device: torch.device, timeout: float = 1800.0) -> Iterator[Ranks]:
+    """The ranks of the torchrun this process was started by; `ALONE` where it was not.
+
+    A process group that exists already is used, and left as it is. Otherwise one is made, gloo for
+    tensors on the CPU and nccl for CUDA, and ended at the end. `timeout` is how many seconds a rank
+    waits for one that hangs; one that dies is noticed at once.
+    """
+    if not distributed.is_available() or not (
+        distributed.is_initialized() or _started_by_torchrun()
+    ):
+        yield ALONE
+        return
+    made = not distributed.is_initialized()
+    if str(device) not in ("cpu", "cuda"):
+        raise InputError("train.device", repr(str(device)), "cpu or cuda for several ranks")
+    if device.type == "cuda":  # each rank of a machine its own
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if made:
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        yield Ranks(distributed.get_rank(), distributed.get_world_size())
+    finally:
+        if made:
+            distributed.destroy_process_group()
+
+
+def is_first() -> bool:
+    """Whether this process is rank 0, or alone, also before and after the run.
+
+    >>> is_first()
+    True
+    """
+    return not _started_by_torchrun() or os.environ["RANK"] == "0"
+
+
+@contextmanager
+def together(ranks: Ranks) -> Iterator[None]:
+    """Around a collective: what goes wrong in it is another rank's end."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = re.sub(r"^\[[^]]*\] *", "", str(error)).split(". ")[0]  # gloo's file and line
+        raise LostRankError(
+            f"rank {ranks.rank} of {ranks.size} cannot reach another rank, which has ended or "
+            f"hangs ({' '.join(reason.split())})"
+        ) from error
+
+
+def _started_by_torchrun() -> bool:
+    complete = all(name in os.environ for name in _ENVIRONMENT)
+    return complete and int(os.environ["WORLD_SIZE"]) > 1
+
+
+# Rows of all ranks on every rank, with gradients: mining and losses see the whole batch.
+
+
+def gather(
+    x: Tensor, ranks: Ranks = ALONE, *, counts: Sequence[int] | None = None, adjoint: str = "sum"
+) -> Tensor:
+    """The rows of all ranks in order of rank, `[Σ counts, ...]`, the same on each.
+
+    Shares may differ in length; `counts` saves asking for the lengths where they are known.
+
+    `adjoint` says what goes back to a rank's rows. `"sum"`: the gradients that all ranks have for
+    them, added up: right whatever the ranks do with the rows, and what
+    `DistributedDataParallel`, which averages, needs where each rank computes the same loss of the
+    whole. `"own"`: this rank's gradient for them alone: the same thing, without any traffic, where
+    every rank computes the same loss and parameter gradients are added up (`sum_gradients`).
+
+    >>> gather(torch.tensor([[1.0], [2.0]])).tolist()
+    [[1.0], [2.0]]
+    """
+    check_choice("adjoint", adjoint, ("sum", "own"))
+    if ranks.size == 1:
+        return x
+    if counts is None:
+        counts = _all_gather(torch.tensor([len(x)]), [1] * ranks.size, ranks).tolist()
+    return _Gather.apply(x, list(counts), ranks, adjoint)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _all_gather(x: Tensor, counts: list[int], ranks: Ranks) -> Tensor:
+    """Shares are padded to the longest: not every backend takes shares of different lengths."""
+    longest = max(counts)
+    padded = x.contiguous()
+    if len(x) < longest:
+        padded = torch.cat([x, x.new_zeros(longest - len(x), *x.shape[1:])])
+    parts = [torch.empty_like(padded) for _ in counts]
+    with together(ranks):
+        distributed.all_gather(parts, padded)
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, counts: list[int], ranks: Ranks, adjoint: str) -> Tensor:
+        start = sum(counts[: ranks.rank])
+        ctx.own, ctx.ranks, ctx.adjoint = slice(start, start + len(x)), ranks, adjoint
+        return _all_gather(x.detach(), counts, ranks)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        if ctx.adjoint == "sum":
+            gradient = gradient.contiguous().clone()
+            with together(ctx.ranks):
+                distributed.all_reduce(gradient)
+        return gradient[ctx.own], None, None, None
+
+
+# Gradients of all ranks made one, in a few large messages, after the backward pass.
+
+_BUCKET = 1 << 23  # elements in one message: 32 MB of float32
+
+
+def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) -> None:
+    """Replace each gradient by its sum over the ranks.
+
+    Ranks must agree on which parameters have a gradient, as they do when they run one network.
+
+    >>> weight = nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.ones(2)
+    >>> sum_gradients([weight])
+    >>> weight.grad
+    tensor([1., 1.])
+    """
+    _exchange(parameters, ranks, distributed.all_reduce)
+
+
+def share_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) -> None:
+    """Replace each gradient by rank 0's.
+
+    For parameters of a loss of the whole batch (proxies, β), whose gradient every rank has: it is
+    the same up to the order in which a GPU adds, and must stay so.
+    """
+    _exchange(parameters, ranks, partial(distributed.broadcast, src=0))
+
+
+def _exchange(
+    parameters: Iterable[nn.Parameter], ranks: Ranks, collective: Callable[[Tensor], object]
+) -> None:
+    gradients = [p.grad for p in parameters if p.grad is not None] if ranks.size > 1 else []
+    buckets: list[list[Tensor]] = []
+    for gradient in gradients:
+        size = sum(g.numel() for g in buckets[-1]) + gradient.numel() if buckets else _BUCKET + 1
+        if size > _BUCKET or gradient.dtype != buckets[-1][0].dtype:
+            buckets.append([])
+        buckets[-1].append(gradient)
+    for bucket in buckets:
+        flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+        with together(ranks):
+            collective(flat)
+        parts = torch.split(flat, [gradient.numel() for gradient in bucket])
+        for gradient, values in zip(bucket, parts, strict=True):
+            gradient.copy_(values.view_as(gradient))
+
+
+# Retrieval over all ranks: each ranks the whole gallery for its share of the queries.
+
+
+def shared_retrieval(
+    points: Tensor, labels: Tensor, ranks: Ranks = ALONE, *, ks: Sequence[int] = (1, 2, 4, 8)
+) -> RetrievalResult:
+    """`retrieval(points, labels, ks=ks)`, every number the same, with the queries shared out.
+
+    Each rank holds all `points`. In one process tiles serve both sides, half the products; a share
+    cannot, so N ranks take 2/N of one process's time.
+
+    >>> shared_retrieval(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([0, 0, 1])).recall[1]
+    1.0
+    """
+    if ranks.size == 1 or len(points) < ranks.size:
+        return retrieval(points, labels, ks=ks, progress=False)
+    share = np.arange(len(points))[ranks.share(len(points))]
+    part = retrieval(points, labels, ks=ks, progress=False, rows=share)
+    table = torch.from_numpy(np.stack(list(part.per_query.values()), axis=1))
+    whole = gather(table, ranks, counts=ranks.counts(len(points))).numpy()
+    columns = (np.ascontiguousarray(column) for column in whole.T)
+    terms = dict(zip(part.per_query, columns, strict=True))
+    return RetrievalResult.of_terms(
+        terms, labels=labels.cpu().numpy(), gallery_size=part.gallery_size, ties=part.ties
+    )
+
+
+# Batch normalisation by the statistics of the whole batch, which lies on several ranks.
+
+_PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class SharedBatchNorm(_BatchNorm):
+    """`nn.BatchNorm` whose mean and variance are those of all ranks' samples, gradients included.
+
+    Works on the CPU and on CUDA alike (`nn.SyncBatchNorm` needs CUDA), with shares of any length.
+    One exchange of 2·C + 1 numbers forward, and one backward.
+    """
+
+    ranks: Ranks = ALONE
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any number of dimensions: it stands for 1-, 2- and 3-dimensional layers."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise by the batch while training, by the running statistics otherwise."""
+        if not self.training or self.ranks.size == 1:
+            return super().forward(input)
+        x = input.float()
+        spread, own = torch.var_mean(x, [d for d in range(x.ndim) if d != 1], correction=0)
+        count = own.new_full((1,), x.numel() / len(own))
+        sums = torch.cat([own, spread * count, count])[None]
+        every = gather(sums, self.ranks, counts=[1] * self.ranks.size)
+        means, spreads, counts = torch.split(every, [len(own), len(own), 1], dim=1)
+        # Sums of squares about the common mean, from those about each rank's own (Chan et al.).
+        total = counts.sum()
+        mean = (means * counts).sum(0) / total
+        squares = (spreads + counts * (means - mean).square()).sum(0)
+        self._remember(mean.detach(), squares.detach() / (total.detach() - 1).clamp(min=1))
+        scale = torch.rsqrt(squares / total + self.eps)
+        if self.affine:
+            scale = scale * self.weight
+        shift = (self.bias if self.affine else 0.0) - mean * scale
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(input.dtype)
+
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None  # kept where the others are
+        self.num_batches_tracked.add_(1)
+        count = float(self.num_batches_tracked)
+        factor = 1.0 / count if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean), factor)
+        self.running_var.lerp_(variance.to(self.running_var), factor)
+
+
+def synchronise_batch_norm(module: nn.Module, ranks: Ranks = ALONE) -> nn.Module:
+    """Let every batch-norm layer of `module` see all ranks, in place; names and values stay.
+
+    `module` is in training mode; layers that are not (frozen ones) take no statistics and are left.
+
+    >>> net = synchronise_batch_norm(nn.Sequential(nn.BatchNorm1d(2)), Ranks(0, 2))
+    >>> type(net[0]).__name__, sorted(net.state_dict())[:2]
+    ('SharedBatchNorm', ['0.bias', '0.num_batches_tracked'])
+    """
+    if ranks.size == 1:
+        return module
+    for layer in module.modules():
+        if not isinstance(layer, _BatchNorm) or not layer.training:
+            continue
+        if type(layer) not in _PLAIN:
+            kind = type(layer).__name__
+            raise InputError(
+                "model.backbone",
+                f"a network with {kind} layers on several ranks",
+                "one whose batch norm is torch's own, or model.freeze_bn = true",
+            )
+        layer.__class__ = SharedBatchNorm
+        cast(SharedBatchNorm, layer).ranks = ranks
+    return module
