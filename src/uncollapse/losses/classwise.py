@@ -33,7 +33,6 @@ from uncollapse.distances.tiles import (
     pull_apart,
     take_apart,
 )
-from uncollapse.losses.on_graph import SMALLEST
 
 # The rows' losses `[b, 1]`, and their derivatives by both arguments, 0 by what is not there, of the
 # logits of the positives `[b, K]`, `NONE` where there is none, and of log Σ exp of those of the
@@ -41,6 +40,7 @@ from uncollapse.losses.on_graph import SMALLEST
 Charge = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 NONE = -1e30  # exponent of what is not there
+SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 FAR = 1e18  # stands for the distance of what is not a negative
 _TINY = 1e-36  # square roots of exact zeros are slow
 _SMALL = 32  # classes up to this size by differences, larger ones by products

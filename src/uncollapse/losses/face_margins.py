@@ -61,7 +61,8 @@ class MarginSoftmax(ProxyLoss):
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per sample; `pull` is minus its cosine with its nearest sub-centre."""
         compared = self.compared(batch, tuples)
-        cosine, own_column = compared.cosine.amax(1), compared.own[:, None]  # Deng et al. 2020
+        every, own_column = compared.cosine, compared.own[:, None]
+        cosine = every[:, 0] if every.shape[1] == 1 else every.amax(1)  # Deng et al. 2020
         near = cosine.gather(1, own_column)[:, 0]
         logit = self.scale * self.with_margin(near, compared)
         loss = softmax_loss(cosine, own_column, logit, self.scale)

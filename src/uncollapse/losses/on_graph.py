@@ -8,8 +8,7 @@ from uncollapse.distances.frame import Batch, difference_norms, known_distances,
 from uncollapse.mining.miner import Miner
 
 _NONE = -1e30  # exponent of what is not there
-_TINY = 1e-300
-SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
+_TINY = 1e-30  # less than the sum of any row with an entry
 
 HARDEST = "hardest-negative"
 _NEAREST = Miner("easy", "hard")  # each anchor once, with its hardest negative
@@ -95,7 +94,7 @@ def log_sum(exponent: Tensor) -> Tensor:
     if exponent.numel() == 0:
         return exponent.sum(1)
     shift = exponent.detach().amax(1, keepdim=True).clamp(min=_NONE)
-    return (exponent - shift).clamp(min=SMALLEST).exp().sum(1).log() + shift[:, 0]
+    return (exponent - shift).exp().sum(1).clamp(min=_TINY).log() + shift[:, 0]
 
 
 def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int
@@ -168,10 +169,13 @@ def softmax_loss(
     >>> softmax_loss(torch.zeros(1, 3), torch.tensor([[0]]), torch.zeros(1), 1.0)  # log 3
     tensor([1.0986])
     """
-    logits = (scale * cosine).scatter_(1, own, -torch.inf)
-    if among:
-        logits.scatter_(1, own[:, :1], logit[:, None])
-    return log_sum(logits) - logit
+    logits = scale * cosine
+    if own.shape[1] > 1 or not among:
+        logits.scatter_(1, own, -torch.inf)
+    if not among:
+        return log_sum(logits) - logit
+    logits.scatter_(1, own[:, :1], logit[:, None])
+    return functional.cross_entropy(logits, own[:, 0], reduction="none")
 
 
 class NamedClasses(nn.Module):
