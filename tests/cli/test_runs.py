@@ -81,6 +81,7 @@ def test_what_stands_in_for_a_damaged_checkpoint_is_said_with_its_step(trained, 
         "evaluate": ["evaluate", place],
         "embed": ["embed", place, "--out", str(tmp_path / "z.npz")],
         "search": ["search", place, "0"],
+        "export": ["export", place, "--out", str(tmp_path / "model.onnx")],
     }
     for command in words.values():
         assert run(app, command) == 0
@@ -193,6 +194,14 @@ def test_a_file_name_neither_colours_the_terminal_nor_moves_its_cursor(
         assert name in shown
     assert run(app, ["search", str(trained), str(tmp_path / f"{names[2]}none.png")]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_export_writes_an_onnx_file_that_computes_the_same(trained, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "model.onnx"
+    assert run(app, ["export", str(trained), "--out", str(out)]) == 0
+    assert "differ from torch's by" in capsys.readouterr().out
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 
 
 def test_forecast_shows_risks_and_a_recommendation(trained, tmp_path, capsys):

@@ -78,6 +78,8 @@ def test_a_frozen_transformer_gives_features_and_is_searched_with_texts(
     (row,) = json.loads(out.read_text())
     assert row["neighbour"] == "freeze the account"
     assert row["distance"] == pytest.approx(0.0, abs=1e-5)
+    words = ["export", str(tmp_path / "run"), "--out", str(tmp_path / "model.onnx")]
+    assert run(app, words) == 2
 
 
 def test_a_backbone_as_it_comes_embeds_and_searches_files(folder, tmp_path, capsys):

@@ -41,6 +41,7 @@ print(code, *(name for name in {SLOW} if name in sys.modules), file=sys.stderr)
         ("verify none.npz --pairs none.txt", 2),
         ("search none.npz 3", 2),
         ("embed none --out z.npz", 2),
+        ("export none", 2),
         ("train none.toml", 2),
         ("forecast none.toml", 2),
         ("sweep none.toml", 2),

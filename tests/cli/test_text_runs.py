@@ -120,6 +120,7 @@ def test_a_text_neither_colours_the_terminal_nor_moves_its_cursor(trained, capsy
         (["search", "RUN", "none.txt"], "no file none.txt"),
         (["search", "RUN"], "image files, texts, or row numbers"),
         (["embed", "RUN", "--texts", "mnist", "--out", "z.npz"], "a dataset of texts, got mnist"),
+        (["export", "RUN"], "only networks for images are exported"),
         (["embed", "sentence:x", "--out", "z.npz"], "--texts: expected a file or dataset of texts"),
         (
             ["embed", "sentence:x", "--texts", "a.txt", "--best", "--out", "z.npz"],

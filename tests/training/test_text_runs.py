@@ -9,6 +9,7 @@ from uncollapse.data.types import LabelledImages
 from uncollapse.report import run_report
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.assemble import build_model, check_samples, load_data, trains_on_texts
+from uncollapse.training.export import ExportError, export_onnx
 from uncollapse.training.measurer import choose_samples
 from uncollapse.training.measures import Samples
 
@@ -104,6 +105,14 @@ def test_samples_of_long_texts_are_cut():
 
 def test_samples_without_texts_have_none():
     assert Samples(*(torch.zeros(1),) * 3).texts_by_place() is None
+
+
+def test_a_network_for_texts_is_not_exported(tmp_path):
+    model = torch.nn.Module()
+    model.trunk = torch.nn.Module()
+    model.trunk.reads_texts = True
+    with pytest.raises(ExportError, match="this one reads texts"):
+        export_onnx(model, (20,), tmp_path / "model.onnx")
 
 
 def test_fine_labels_of_texts_can_be_trained_on(tmp_path):

@@ -87,6 +87,7 @@ COMMANDS = {
     "measure": ["evaluate", "{run}", "--measure"],
     "embed": ["embed", "{run}", "--split", "test", "--out", "{home}/z.npz"],
     "search": ["search", "{run}", "0", "--split", "test"],
+    "export": ["export", "{run}", "--out", "{home}/m.onnx"],
     "resume": ["train", "{run}/config.toml", "--out", "{run}", "--resume"],
     "train": ["train", "{run}/config.toml", "--out", "{home}/again"],
     "forecast": ["forecast", "{run}/config.toml", "--p", "2", "--k", "2"],

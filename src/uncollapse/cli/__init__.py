@@ -35,6 +35,7 @@ for _panel, _names in _PANELS.items():
     for _name in _names.split():
         _module = import_module(f"uncollapse.cli.{_name}")
         app.command(_name, rich_help_panel=_panel)(_module.command)
+app.command("export", rich_help_panel=_panel)(import_module("uncollapse.cli.embed").export_command)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`uncollapse embed`: a trained run put to use."""
+"""`uncollapse embed` and `uncollapse export`: a trained run put to use."""
 
 from __future__ import annotations
 
@@ -64,6 +64,20 @@ def command(
     start = None if source.origin is None else source.origin.start
     scale = "" if start is None else f"; reference: {start}"
     say(f"wrote {len(source):,} embeddings to {path}: {network.about}{scale}")
+
+
+def export_command(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    out: Annotated[Path, typer.Option(help="The ONNX file.")] = Path("model.onnx"),
+    best: Annotated[bool, typer.Option("--best", help="Use the best checkpoint.")] = False,
+    trust: options.TrustOption = False,
+) -> None:
+    """Export the network to ONNX, and check that it computes the same."""
+    network = open_network(run, options.RunOptions(best=best, trust=trust))
+    from uncollapse.training.export import export_onnx
+
+    difference = export_onnx(network.model, network.shape, out)
+    say(f"wrote {out}: {network.about}; its outputs differ from torch's by {difference:.1e}")
 
 
 def is_backbone(name: Path) -> bool:
