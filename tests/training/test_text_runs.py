@@ -53,7 +53,7 @@ def test_a_run_on_texts_trains_and_its_page_shows_them_without_the_dataset(tmp_p
     assert "&lt;script&gt;owned=1&lt;/script&gt; [U+202E]{{ 7*7 }}" in page
     assert "<script>owned" not in page
     assert "\u202e" not in page
-    assert "are not pictures" not in page
+    assert "neither pictures nor texts" not in page
 
 
 def test_a_run_on_texts_resumes_as_if_never_interrupted(tmp_path, config):

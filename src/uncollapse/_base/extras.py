@@ -19,10 +19,10 @@ class MissingExtraError(ImportError):
 def import_extra(module: str, extra: str) -> ModuleType:
     """Import an optional package, or raise an error that names the extra to install.
 
-    >>> import_extra("no_such_package", extra="faiss")
+    >>> import_extra("no_such_package", extra="frames")
     Traceback (most recent call last):
     uncollapse._base.extras.MissingExtraError: this needs the package 'no_such_package'; install
-    it with: pip install 'uncollapse[faiss]'
+    it with: pip install 'uncollapse[frames]'
     """
     try:
         return importlib.import_module(module)

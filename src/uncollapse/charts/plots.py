@@ -75,7 +75,8 @@ def curves(
     """Lines told apart by colour, dash and marker. `log=None`: logarithmic if the range is wide.
 
     `x_ticks` are value and text; round values if none are given. With `percent` y is a share of
-    one, written in per cent; with `zero` values that are none of them negative start at 0.
+    one, written in per cent; with `zero` values that are none of them negative start at 0, and
+    shares reach to 1.
 
     >>> chart = curves("loss", [Series("a", [0, 10, 20], [1.0, 0.5, 0.25])])
     >>> chart.description
@@ -83,12 +84,12 @@ def curves(
     """
     kept = [_kept(one) for one in series]
     values = [v for one in kept for v in (*one.y, *finite(one.low), *finite(one.high))]
-    steps = [v for one in kept for v in one.x] + [e.x for e in events if math.isfinite(e.x)]
+    steps = [v for one in kept for v in one.x] + finite(e.x for e in events) + [*(x_ticks or ())]
     if not values:
         return empty(title, "There are no finite values to draw.", note=note)
     across, up = area(width, height, y_label=bool(y_label))
     x = Scale(min(steps), max(max(steps), min(steps) + 1e-9), *across)
-    if percent:
+    if percent and zero:
         y = Scale(0.0, max(1.0, max(values)), *up)
     else:
         y = Scale.around(values, *up, log=log, zero=zero and min(values) >= 0)

@@ -76,9 +76,9 @@ def _pieces(words: list[str], room: float, size: float, bold: bool) -> list[str]
 
 
 def _advance(character: str) -> float:
-    place = 2 * (ord(character) - 32)
-    if 0 <= place < len(_ADVANCES):
-        return int(_ADVANCES[place : place + 2]) / 100
+    start = 2 * (ord(character) - 32)
+    if 0 <= start < len(_ADVANCES):
+        return int(_ADVANCES[start : start + 2]) / 100
     if unicodedata.combining(character):
         return 0.0
     return 1.0 if unicodedata.east_asian_width(character) in "WF" else _OTHER

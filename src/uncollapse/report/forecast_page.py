@@ -13,7 +13,7 @@ from uncollapse.charts.plots import Tile, tiles
 from uncollapse.health.drifts import NO_DRIFT
 from uncollapse.health.forecasts import DANGEROUS, Forecast, ForecastCell
 from uncollapse.report.page import Page
-from uncollapse.report.parts import RECALL, RESULTS, race_chart, share_cell
+from uncollapse.report.parts import RECALL, race_chart, result_cell, share_cell
 from uncollapse.training.predictions import RaceResult
 
 __all__ = ["make_forecast_page"]
@@ -167,7 +167,7 @@ def _race(result: RaceResult) -> dict[str, Any]:
             Cell(_signed(entrant.drift), entrant.drift),
             entrant.steps,
             *map(share_cell, (entrant.recall, entrant.scale)),
-            Cell(RESULTS[entrant.result], style="whole"),
+            result_cell(entrant.result),
         ]
         for entrant in result.entrants
     ]

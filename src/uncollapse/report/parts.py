@@ -155,8 +155,6 @@ def _principal(rows: Array) -> Array:
 # Races of strategies: R@1 of held-out rows over the steps of the race.
 
 RECALL = "R@1 on train"  # of samples that are not trained on
-# How a strategy ended, as tables say it.
-RESULTS = {"wins": "✓ chosen", "out": "out", "shrinks": "shrinks", "no room": "no room"}
 
 
 def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
@@ -169,16 +167,27 @@ def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
         Series(f"{name} (chosen)" if name == race.chosen else name, *zip(*scores, strict=True))
         for name, scores in lines.items()
     ]
-    rounds = {float(step): f"{step:,}" for steps in series for step in steps.x}
-    note = f"R@1 of {race.rows:,} held-out training samples; chosen: {race.chosen}"
-    label = "steps of the race"
-    return curves(title, series, x_label=label, x_ticks=rounds, percent=True, note=note)
+    return curves(
+        title,
+        series,
+        x_label="steps of the race",
+        x_ticks={0.0: "0"} | {float(score.steps): f"{score.steps:,}" for score in race.scores},
+        note=f"R@1 of {race.rows:,} held-out training samples; chosen: {race.chosen}",
+        log=False,
+        percent=True,
+        zero=False,
+    )
+
+
+def result_cell(result: str) -> Cell:
+    """How a strategy ended: it wins, is out, shrinks, or there was no room for it."""
+    return Cell("✓ chosen" if result == "wins" else result, style="whole")
 
 
 def race_table(race: Race) -> Table:
     """The last score of each strategy, the chosen one first."""
     rows = []
     for name, score in sorted(race.last.items(), key=lambda item: item[0] != race.chosen):
-        result = Cell(RESULTS["wins" if name == race.chosen else "out"], style="whole")
+        result = result_cell("wins" if name == race.chosen else "out")
         rows.append([name, score.steps, share_cell(score.recall), result])
     return Table(["strategy", "steps", RECALL, "result"], rows, first=15)

@@ -580,8 +580,7 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
         elif texts is not None:
             content["lists"].append(word_lists(near, texts, labels, **named))
         else:
-            data = view.config.data.name
-            content["missing"].append(f"{view.name}: the samples of {data} are not pictures.")
+            content["missing"].append(f"{view.name}: its samples are neither pictures nor texts.")
     return content
 
 

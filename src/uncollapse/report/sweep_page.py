@@ -299,8 +299,8 @@ def _markers(axes: Axes, points: Sequence[Point]) -> list[Points]:
         tip = f"{point.group}: " * bool(point.group) + f"diameter {number(size)}"
         if point.row["collapsed"]:
             kind, colour, tip = "cross", "bad", f"{tip}, collapsed"
-        place = axes.at(point.x, max(size, _LEAST))
-        marks.append(Points((place,), kind, colour, _ZOOM, tips=(tip,)))
+        at = (axes.at(point.x, max(size, _LEAST)),)
+        marks.append(Points(at, kind, colour, _ZOOM, tips=(tip,)))
     return marks
 
 
