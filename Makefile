@@ -45,8 +45,8 @@ test-all: lint browser test-oldest kills ## what rarely breaks as well, with man
 
 test-oldest:    ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,faiss,fast,frames,geometry,parquet,pml]" \
-	  pytest pytest-xdist hypothesis pyyaml
+	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,frames,geometry,parquet,pml]" \
+	  faiss-cpu pytest pytest-xdist hypothesis pyyaml
 	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) \
 	  -m "not slow and not night" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from uncollapse.metrics.collapse_figures import lidar
+from uncollapse.metrics.collapse import lidar
 
 Array = np.ndarray
 _GROUP = 10  # rows that the LiDAR callback takes for views of one sample

@@ -33,7 +33,7 @@ from uncollapse._base.files import read_json, write_json
 from uncollapse._base.progress import progress_reporter
 from uncollapse.health import Health, Thresholds, measure
 from uncollapse.metrics import cdnv, nc1, retrieval
-from uncollapse.metrics.collapse_figures import (
+from uncollapse.metrics.collapse import (
     alpha_req,
     anisotropy,
     lidar,

@@ -239,7 +239,7 @@ def study_suspects(done: dict[str, Any]) -> None:
                         "flagged": len(found.rows), "expected": found.expected,
                     }  # fmt: skip
                     save(done)
-        except (DataError, ImportError, uc.data.types.DataError) as error:
+        except (DataError, ImportError) as error:
             print(f"left out {source.__name__}: {error}")
 
 

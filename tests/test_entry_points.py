@@ -113,7 +113,8 @@ def _measured(x: Any, y: Any) -> list[Any]:
 
 def _diagnosed(x: Any, y: Any) -> list[Any]:
     found = uc.diagnose(x, y)
-    return [found.verdict, found.health.diameter, [s.values for s in found.scores], found.plane]
+    scores = [[*values.values()] for values in found.scores.values()]
+    return [found.verdict, found.health.diameter, scores]
 
 
 def _reid(first: bool) -> Entry:
@@ -174,7 +175,7 @@ BOTH: dict[str, Entry] = {
     "Miner, references": lambda x, y: uc.Miner("hard", "hard")(OTHER, CLASSES, x, y),
     "hardest_triplet": hardest_triplet,
     "clustering": lambda x, y: uc.clustering(x, y).to_dict(),
-    "fine_evaluation": lambda x, y: uc.metrics.fine_evaluation(x, y, FINE).to_dict(),
+    "modes_per_class, fine": lambda x, y: uc.metrics.modes_per_class(x, y, FINE).modes,
     "modes_per_class": lambda x, y: uc.metrics.modes_per_class(x, y).modes,
     "retrieval": lambda x, y: uc.retrieval(x, y).to_dict(),
     "retrieval, gallery": lambda x, y: uc.retrieval(OTHER, CLASSES, x, y).to_dict(),
@@ -373,7 +374,7 @@ class Flat:
 @pytest.mark.parametrize("name", [*BOTH, *POINTS])
 def test_embeddings_that_nobody_can_use_are_refused_in_a_sentence(name: str):
     forms = dict(BAD_EMBEDDINGS)
-    if name.endswith(("references", "gallery", "end", "distances, second")):
+    if name.endswith(("references", "gallery", "end", "distances, second", "kmeans, init")):
         del forms["None"]  # is the default there
     if not name.startswith(TELL):
         forms |= NOT_FINITE

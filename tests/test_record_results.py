@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from uncollapse.papers._item import Trace, Used, read_recorded, write_made
+from uncollapse.papers import Made, Request, read_recorded
+from uncollapse.papers.items import Used, write_made
 
 TOOL = Path(__file__).parents[1] / "tools" / "record_results.py"
 CARS = Used("cars196", "Cars196: ...", True, "a trunk, 20 steps", [0, 1], {"cars196/a-s0": 65.0})
@@ -26,10 +27,8 @@ def make(out, item, scale, *used, private=()):
     files = [folder / f"{item}.{kind}" for kind in ("md", "csv", "png", "svg")]
     for file in files:
         file.write_text(f"![A title]({item}.png)\n{scale}\n")
-    command = f"uncollapse reproduce {item} --scale {scale}"
     hidden = [file for file in files if file.suffix in private]
-    facts = {"item": item, "scale": scale, "command": command, "seconds": 1.0}
-    write_made(folder / "made.json", Trace([*used]), files, hidden, **facts)
+    write_made(Request(item, out, scale, used=[*used]), Made(files, private=hidden), 1.0)
 
 
 def recorded(tool, tmp_path, *words):

@@ -14,20 +14,65 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from uncollapse._base.files import write_csv, write_text
-from uncollapse.papers import ITEMS, SCALES
-from uncollapse.papers._item import (
-    RECORDED,
-    MadeFile,
-    Recorded,
-    read_made,
-    read_recorded,
-    short_title,
-)
+from uncollapse._base.files import DamagedFileError, read_json, write_csv, write_text
+from uncollapse.data import describe
+from uncollapse.papers import CATALOGUE, SCALES, Recorded, read_recorded
+from uncollapse.papers.items import RECORDED
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 KINDS = (".md", ".csv", ".png")  # pictures are shown as PNG
+
+
+class MadeFile(NamedTuple):
+    """What `made.json` says: see `uncollapse.papers.items.write_made`.
+
+    `private` files (among `files`) are not to be published.
+    """
+
+    item: str
+    scale: str
+    command: str
+    date: str
+    seconds: float
+    training_seconds: float
+    used: Sequence[Mapping[str, Any]]
+    missing: Sequence[str]
+    files: Sequence[str]
+    private: Sequence[str]
+
+    @property
+    def time(self) -> float:
+        """Seconds of training or, where nothing is trained, of making it."""
+        return self.training_seconds if self.used else self.seconds
+
+    @property
+    def real(self) -> bool | None:
+        """Whether all data is the paper's own, and all of it was there; None without data."""
+        if not self.used:
+            return None
+        return not self.missing and all(study["real"] for study in self.used)
+
+
+def read_made(path: Path) -> MadeFile:
+    """Read `made.json`; `DamagedFileError` for a file that is something else."""
+    try:
+        return MadeFile(**read_json(path))
+    except TypeError as error:
+        raise DamagedFileError(path, f"not the record of an item ({error})") from None
+
+
+def short_title(data: str) -> str:
+    """A dataset's title without what explains it.
+
+    >>> short_title("market1501"), short_title("mnist-parity")
+    ('Market-1501', 'MNIST')
+    """
+    title = describe(data).title
+    for mark in (":", " (", ",", " by "):
+        title = title.partition(mark)[0]
+    return title
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -69,7 +114,7 @@ def take(
         copied = [] if source is None else publish(source, results / item)
         more = f"; {', '.join(copied)}" if copied else ""
         lines.append(f"{item}: {row.scale}, {row.time}, {row.data or 'no data'}{more}")
-    write_recorded({name: known[name] for name in ITEMS if name in known}, table)
+    write_recorded({name: known[name] for name in CATALOGUE if name in known}, table)
     return lines
 
 
@@ -78,24 +123,26 @@ def made_items(out: Path) -> dict[str, tuple[Recorded, Path | None]]:
     found: dict[str, tuple[MadeFile, Path]] = {}
     for path in [*sorted(out.glob("*-made.json")), *sorted(out.glob("*/*/made.json"))]:
         made = read_made(path)
-        if made.item not in ITEMS:
+        if made.item not in CATALOGUE:
             raise SystemExit(f"{path} is of {made.item!r}, which is no item of reproduce")
         other = found.get(made.item)
         if other is None or SCALES.index(made.scale) > SCALES.index(other[0].scale):
             found[made.item] = made, path
-    ordered = [name for name in ITEMS if name in found]
+    ordered = [name for name in CATALOGUE if name in found]
     return {name: (record(found[name][0]), found[name][1]) for name in ordered}
 
 
 def publish(source: Path, folder: Path) -> list[str]:
-    """Copy what may be published of an item; a page does not show what stays behind."""
+    """Copy what may be published of an item; pictures only if one of its pages shows them."""
     made = read_made(source)
-    folder.mkdir(parents=True, exist_ok=True)
+    pages = [(source.parent / name).read_text("utf-8") for name in made.files if name[-3:] == ".md"]
     copied = []
     for name in made.files:
         file = source.parent / name
-        if file.suffix not in KINDS or name in made.private:
+        shown = file.suffix != ".png" or any(f"]({name})" in page for page in pages)
+        if file.suffix not in KINDS or name in made.private or not shown:
             continue
+        folder.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".md":
             write_text(folder / name, without_pictures(file.read_text("utf-8"), made))
         else:
@@ -116,7 +163,7 @@ def without_pictures(text: str, made: MadeFile) -> str:
 def pages(out: Path) -> dict[str, tuple[Recorded, Path | None]]:
     """Records read from the heads of pages (`out/ITEM/ITEM.md`) that have no `made.json`."""
     found: dict[str, tuple[Recorded, Path | None]] = {}
-    for name, item in ITEMS.items():
+    for name, item in CATALOGUE.items():
         page = out / name / f"{name}.md"
         if not page.is_file():
             continue

@@ -4,8 +4,9 @@ import io
 
 from rich.console import Console
 
+from uncollapse._base.table import Table
 from uncollapse.cli.reproduce import listing_table, show_page
-from uncollapse.papers import ITEMS, Page, Recorded, Table, get_item, read_recorded
+from uncollapse.papers import CATALOGUE, Page, Recorded, get_item, read_recorded
 
 
 def printed(page, **options):
@@ -40,7 +41,7 @@ def listed(width):
 
 
 def test_a_wide_listing_says_what_each_scale_takes():
-    assert get_item("table3").time_at("smoke") == "seconds"
+    assert get_item("table3").time["smoke"] == "seconds"
     line = next(x for x in listed(200) if x.startswith("table3"))
     assert "seconds" in line
     assert "hours, GPU" in line
@@ -69,7 +70,7 @@ def test_no_word_of_the_listing_is_cut_at_80_columns():
     lines = listed(80)
     words = {word for line in lines for word in line.split()}
     recorded = [one.data for one in read_recorded().values()]
-    for item in ITEMS.values():
+    for item in CATALOGUE.values():
         assert {item.name, *item.summary.split(), *item.needs.split()} <= words
     assert {word for text in recorded for word in text.split()} <= words
 

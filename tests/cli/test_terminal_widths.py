@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from uncollapse._base.table import Table
 from uncollapse.cli.datasets import survey_table
 from uncollapse.cli.forecast import forecast_tables, race_table
 from uncollapse.cli.printing import ScoreLine, line_table, say, split_tables
@@ -17,8 +18,8 @@ from uncollapse.data import survey
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
 from uncollapse.metrics import Interval
-from uncollapse.papers import Page, Table
-from uncollapse.papers._compare import Claim, Comparison, Score
+from uncollapse.papers import Page
+from uncollapse.papers.comparison import Claim, Comparison, Score
 from uncollapse.sweep.grid import Plan
 from uncollapse.training import parse_config
 from uncollapse.training.predictions import Entrant, RaceResult, forecast_run

@@ -68,7 +68,7 @@ def test_the_list_of_lfw_is_read_with_its_folds(people, capsys, file):
     options = {"pairs": pairs, "same": same, "folds": np.repeat([0, 1], 6), "normalize": True}
     expected = uc.verification(x, far=[0.5], **options)
     assert found["auc"] == expected.auc
-    assert found["folds"] == list(expected.fold_accuracy)
+    assert found["folds"] == list(expected.folds)
     said = capsys.readouterr()
     assert ("no names" in said.err) == (file == "labelled.npz")
     assert "2 folds" in said.out

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from uncollapse._base.check import InputError
-from uncollapse.data import (
+from uncollapse.data import LabelledImages, TensorSource, paper_transform
+from uncollapse.data.augment import (
     Compose,
-    LabelledImages,
-    TensorSource,
     center_crop,
     horizontal_flip,
-    paper_transform,
     per_image,
     random_erasing,
     random_resized_crop,

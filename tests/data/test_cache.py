@@ -72,9 +72,9 @@ def test_a_map_that_is_open_survives_a_rebuild(files, paint):
 
 
 def test_each_size_and_place_has_its_own_cache(files, cache_of_its_own):
-    small = cached(source_of(files), "x", place="here")
-    large = cached(source_of(files, (9, 9)), "x", place="here")
-    there = cached(source_of(files), "x", place="there")
+    small = cached(source_of(files), "x", origin="here")
+    large = cached(source_of(files, (9, 9)), "x", origin="here")
+    there = cached(source_of(files), "x", origin="there")
     assert small.source.shape == (3, 6, 6)
     assert large.source.shape == (3, 9, 9)
     assert len({small.source.path, large.source.path, there.source.path}) == 3
@@ -88,8 +88,8 @@ def test_unreadable_images_are_left_out_and_remembered(files, truncate, paint):
         found = cached(source_of(files), "x")
         assert found.rows == (0, 2, 3, 4)
         assert len(found.source) == 4
-        assert [name.split(" ")[0] for name in found.unreadable] == ["images/1.png"]
-        assert found.converted == {"grey": ("images/3.png",)}
+        assert [name.split(" ")[0] for name in found.report.unreadable] == ["images/1.png"]
+        assert found.report.converted == {"grey": ("images/3.png",)}
 
 
 @pytest.mark.parametrize("damage", ["truncated pixels", "no pixels", "broken json", "other json"])

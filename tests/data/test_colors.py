@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from uncollapse._base.check import InputError
-from uncollapse.data import color_jitter, random_crop, standardize
+from uncollapse.data.augment import color_jitter, random_crop, standardize
 
 
 def generator(seed):

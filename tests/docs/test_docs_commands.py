@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from docs.pages import ROOT, WRITTEN, Block, blocks, prose
 from uncollapse.cli import app
-from uncollapse.papers import ITEMS
+from uncollapse.papers import CATALOGUE
 from uncollapse.sweep import parse_sweep
 from uncollapse.training.config import apply_overrides, parse_config
 
@@ -101,4 +101,4 @@ def _check_uncollapse(words: list[str]) -> None:
     if changes:
         parse_config(apply_overrides({}, changes))
     if name == "reproduce" and context.params["item"] is not None:
-        assert context.params["item"] in ITEMS
+        assert context.params["item"] in CATALOGUE

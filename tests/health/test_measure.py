@@ -17,7 +17,7 @@ from uncollapse.geometry import thickness
 from uncollapse.health import Health, Reference, Thresholds, judge, measure
 from uncollapse.health.figures import balanced_rows, thickness_bracket
 from uncollapse.metrics import effective_rank, principal_axes
-from uncollapse.metrics.collapse_figures import spectrum
+from uncollapse.metrics.collapse import spectrum
 
 DIMS = (2, 3, 16, 128, 1024)
 SCALES = (1e-6, 1.0, 1e6)

@@ -81,7 +81,7 @@ def test_nc2_of_means_on_a_cross_is_known():
 def test_nc2_of_many_classes_is_the_same_in_blocks(monkeypatch):
     x, labels = labelled(1, count=30, dim=12)
     whole = nc2(x, labels)
-    monkeypatch.setattr("uncollapse.metrics.collapse_figures._TABLE", 70)
+    monkeypatch.setattr("uncollapse.metrics.collapse._TABLE", 70)
     parts = nc2(x, labels)
     assert parts.maximal_angle == pytest.approx(whole.maximal_angle, rel=1e-12)
     assert parts.equiangular == pytest.approx(whole.equiangular, rel=1e-12)
@@ -105,7 +105,7 @@ def test_nc4_counts_rows_whose_nearest_mean_is_another(monkeypatch):
         for row, said in zip(x, predictions, strict=True)
     )
     assert nc4(x, labels, predictions) == pytest.approx(wrong / len(x))
-    monkeypatch.setattr("uncollapse.metrics.collapse_figures._TABLE", 20)
+    monkeypatch.setattr("uncollapse.metrics.collapse._TABLE", 20)
     assert nc4(x, labels, predictions) == pytest.approx(wrong / len(x))
 
 
@@ -113,7 +113,7 @@ def test_nc4_knows_predictions_by_their_label():
     x = [[0.0], [1.0], [4.0], [5.0]]
     assert nc4(x, list("aabb"), list("aaba")) == 0.25
     assert nc4(x, list("aabb"), list("aabz")) == 0.25  # z has no mean
-    with pytest.raises(InputError, match="predictions: expected labels of the same kind"):
+    with pytest.raises(InputError, match="predictions: expected labels of one kind"):
         nc4(x, list("aabb"), [0, 0, 1, 1])
     with pytest.raises(InputError, match="predictions: expected 4"):
         nc4(x, list("aabb"), ["a"])

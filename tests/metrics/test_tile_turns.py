@@ -41,57 +41,56 @@ def test_every_tile_is_done_once_and_no_two_count_for_the_same_queries(both, thr
     lock, busy, clashes, done, ticks = threading.Lock(), [], [], [], []
     met = threading.Barrier(threads)
 
-    def start_row(a):
-        if a < rows[threads]:
-            met.wait(timeout=60)  # all are at work before the first tile is done
+    def worker():
+        waited = []
 
-        def do_tile(c):
-            queries = {a, c} if both else {a}
-            with lock:
-                clashes.extend(queries & other for other in busy if queries & other)
-                busy.append(queries)
-            np.linalg.svd(np.ones((60, 60)))  # gives others the chance to run
-            with lock:
-                busy.remove(queries)
-                done.append((a, c))
+        def do_tiles(a, some):
+            if not waited:
+                waited.append(met.wait(timeout=60))  # all are at work before the first is done
+            for c in some:
+                queries = {a, c} if both else {a}
+                with lock:
+                    clashes.extend(queries & other for other in busy if queries & other)
+                    busy.append(queries)
+                np.linalg.svd(np.ones((60, 60)))  # gives others the chance to run
+                with lock:
+                    busy.remove(queries)
+                    done.append((a, c))
 
-        return do_tile
+        return do_tiles
 
     options = {"both": both, "threads": threads}
-    each_tile(start_row, rows, columns, **options, tick=lambda: ticks.append(len(done)))
+    each_tile(worker, rows, columns, **options, tick=lambda: ticks.append(len(done)))
     assert len(ticks) == len(done)
     assert clashes == []
     assert sorted(done) == [(a, c) for a in rows for c in columns if c >= a or not both]
 
 
 def test_an_error_in_a_thread_reaches_the_caller_and_torch_keeps_its_threads():
-    def start_row(a):
-        def do_tile(c):
-            if (a, c) == (2, 3):
-                raise ValueError("tile (2, 3)")
-
-        return do_tile
+    def do_tiles(a, some):
+        if a == 2 and 3 in some:
+            raise ValueError("tile (2, 3)")
 
     with torch_threads(2):
         with pytest.raises(ValueError, match=r"tile \(2, 3\)"):
-            each_tile(start_row, range(6), range(6), both=True, threads=2, tick=lambda: None)
+            each_tile(lambda: do_tiles, range(6), range(6), both=True, threads=2, tick=lambda: None)
         assert torch.get_num_threads() == 2
 
 
 def test_an_error_in_the_caller_stops_the_threads():
-    rows_done = []
+    done = []
     at_work = threading.active_count()
 
-    def start_row(a):
-        rows_done.append(a)
-        return lambda c: np.linalg.svd(np.ones((60, 60)))
+    def do_tiles(a, some):
+        done.append(a)
+        np.linalg.svd(np.ones((60, 60)))
 
     def refuse():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        each_tile(start_row, range(500), range(500), both=True, threads=2, tick=refuse)
-    assert len(rows_done) < 500
+        each_tile(lambda: do_tiles, range(500), range(500), both=True, threads=2, tick=refuse)
+    assert len(done) < 500
     assert threading.active_count() == at_work
 
 

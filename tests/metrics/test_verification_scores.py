@@ -101,7 +101,7 @@ def test_scores_that_are_all_equal_are_chance():
     found = verification(scores=[1.0] * 20, same=[True, False] * 10, far=[0.1])
     assert (found.auc, found.eer, found.accuracy) == (0.5, 0.5, 0.5)
     assert (found.tar[0.1], found.thresholds[0.1]) == (0.0, math.inf)
-    assert len(found.roc) == 2
+    assert len(found.roc.far) == 2
 
 
 @pytest.mark.parametrize("normalize", [False, True], ids=["euclidean", "cosine"])
@@ -173,17 +173,17 @@ def test_the_accuracy_of_a_fold_is_that_of_the_others_threshold():
     same = np.array([1, 1, 0, 0, 1, 1, 0, 0], bool)
     found = verification(scores=scores, same=same, folds=[0, 0, 0, 0, 1, 1, 1, 1])
     # Fold 0 is judged at 8.0 (best on fold 1): both same pairs lost. Fold 1 at 2.0: both accepted.
-    assert found.fold_accuracy == (0.5, 0.5)
-    assert found.mean_fold_accuracy == 0.5
-    assert verification(scores=scores, same=same, folds=2).fold_accuracy == (0.5, 0.5)
+    assert found.folds == (0.5, 0.5)
+    assert found.fold_accuracy == 0.5
+    assert verification(scores=scores, same=same, folds=2).folds == (0.5, 0.5)
     rng = np.random.default_rng(0)
     same = np.tile([True, False], 300)
     scores = rng.normal(size=600) + same
     ten = verification(scores=scores, same=same, folds=10)
-    assert len(ten.fold_accuracy) == 10
-    expected = np.std(ten.fold_accuracy, ddof=1) / np.sqrt(10)
+    assert len(ten.folds) == 10
+    expected = np.std(ten.folds, ddof=1) / np.sqrt(10)
     assert ten.fold_standard_error == pytest.approx(expected)
-    assert ten.mean_fold_accuracy <= ten.accuracy
+    assert ten.fold_accuracy <= ten.accuracy
 
 
 def test_intervals_hold_their_values_and_delong_agrees_with_its_definition():
@@ -224,17 +224,17 @@ def test_the_intervals_of_all_pairs_are_over_classes():
         (lambda: verification(scores=[1.0, 2.0], same=[1, 1]), "same: expected at least one of"),
         (lambda: verification(scores=[1.0, np.nan], same=[1, 0]), "scores: .*nan in row 1"),
         (lambda: verification(scores=[1.0, 2.0], same=[3, 0]), "same: expected 2 truth values"),
-        (lambda: verification(np.eye(3), scores=[1.0, 2.0], same=[1, 0]), "embeddings: expected"),
+        (lambda: verification(np.eye(3), scores=[1.0, 2.0], same=[1, 0]), "scores and same alone"),
         (
             lambda: verification(np.eye(3), pairs=[[0, 1]]),
-            "same: expected one truth value per",
+            "same: expected 1 truth values",
         ),
         (lambda: verification(np.eye(3), pairs=[[0, 3]], same=[1]), "pairs: .*from 0 to 2"),
         (lambda: verification(np.eye(3), pairs=[[1, 1]], same=[1]), "row 1 with itself"),
-        (lambda: verification(np.eye(3), pairs=[0, 1], same=[1]), r"shape \[P, 2\]"),
+        (lambda: verification(np.eye(3), pairs=[0, 1], same=[1]), r"shape \[N, 2\]"),
         (lambda: verification(np.eye(3), [0, 1, 2]), "a class of two rows"),
         (lambda: verification(np.eye(3), [0, 0, 0]), "at least 2 classes"),
-        (lambda: verification(np.eye(3), [0, 0, 1], folds=3), "folds: expected pairs beside it"),
+        (lambda: verification(np.eye(3), [0, 0, 1], folds=3), "same and folds are of listed pairs"),
         (
             lambda: verification(scores=[1.0, 2.0], same=[1, 0], folds=2),
             "expected two folds",

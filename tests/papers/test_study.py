@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from uncollapse._base.check import InputError
-from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._study import Setup, Study, Trained
+from uncollapse.papers.items import Request
+from uncollapse.papers.study import Setup, Study, Trained, about
 from uncollapse.training import TrainingError
 
 SETUP = Setup(
@@ -23,7 +23,7 @@ def test_the_command_names_what_was_asked_for(tmp_path):
     request = Request(
         "table1", tmp_path, "laptop", seed=2, seeds=5, weights=tmp_path / "weights.pth"
     )
-    lines = Trained({}, [2, 3], 130.0, "digits", SETUP).about(request)
+    lines = about([Trained({}, [2, 3], 130.0, "digits", SETUP)], request)
     command = "uncollapse reproduce table1 --scale laptop --seed 2 --seeds 5 --weights weights.pth"
     assert lines["command"] == f"`{command}`"
     assert lines["seeds"] == "2, 3"
@@ -54,7 +54,7 @@ def test_a_failed_run_ends_a_table_and_is_missing_from_a_figure(partial, tmp_pat
         found[0].status, found[0].error = "failed", "no memory"
         return found
 
-    monkeypatch.setattr("uncollapse.papers._study.run_jobs", run_jobs)
+    monkeypatch.setattr("uncollapse.papers.study.run_jobs", run_jobs)
     study = Study("some", {"smoke": [SETUP]}, partial=partial)
     request = Request("x", tmp_path, "smoke")
     if not partial:
@@ -72,9 +72,3 @@ def test_a_failed_run_ends_a_table_and_is_missing_from_a_figure(partial, tmp_pat
 def test_weights_are_asked_for_by_a_protocol_that_starts_from_them(tmp_path):
     with pytest.raises(InputError, match="--weights: expected a file of ImageNet weights for mlp"):
         replace(SETUP, pretrained=True).jobs(CELLS, Request("x", tmp_path, "smoke"))
-
-
-def test_an_item_says_what_each_scale_takes():
-    item = Item("x", "y", "z", {"smoke": "now"}, ("smoke",), make=lambda request: Made([]))
-    assert item.time_at("smoke") == "now"
-    assert Item("x", "y", "z", "now", make=lambda request: Made([])).time_at("paper") == ""

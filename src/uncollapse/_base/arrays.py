@@ -17,7 +17,6 @@ from uncollapse._base.check import InputError
 Array = np.ndarray[Any, Any]
 ArrayLike = Tensor | Array | Sequence[Any]
 _F = TypeVar("_F", bound=Callable[..., Any])
-_T = TypeVar("_T")
 
 
 def eager(function: _F) -> _F:
@@ -93,11 +92,6 @@ def scalar(value: Any, name: str) -> float:
         shape = tuple(getattr(value, "shape", ()))
         given = f"shape {shape} (its mean()?)" if shape else type(value).__name__
         raise InputError(name, given, "one number") from None
-
-
-def off_graph(x: _T) -> _T:
-    """The same without its graph, whatever it is."""
-    return x.detach() if isinstance(x, Tensor) else x  # type: ignore[return-value]
 
 
 def class_ids(

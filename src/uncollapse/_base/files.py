@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 
 class DamagedFileError(ValueError):
@@ -59,6 +59,13 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
         else:
             aside.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def streamed_aside(path: Path) -> Iterator[BinaryIO]:
+    """Yield a binary file to write to, as `written_aside` does: for what is made piece by piece."""
+    with written_aside(path) as aside, aside.open("wb") as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:

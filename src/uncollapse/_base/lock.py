@@ -17,7 +17,6 @@ from typing import Self
 from filelock import SoftFileLease, Timeout
 
 _STALE = 60.0  # seconds without a sign of life; a holder refreshes its lock six times in them
-_POLL = 0.1  # seconds between two looks at a lock that is held
 
 
 class InUseError(RuntimeError):
@@ -80,7 +79,7 @@ class FileLock:
                     f"{self.path.parent} is being written by {holder}: wait for it to end, "
                     f"or give another folder; if that process is gone, delete {self.path}"
                 )
-            time.sleep(_POLL)
+            time.sleep(0.1)  # until the next look
 
     def __exit__(self, *_: object) -> None:
         self._lease.release(force=True)

@@ -51,8 +51,8 @@ def survey_table(copies: Iterable[uc.data.Survey]) -> Table:
         lines = "\n".join(_count(copy, split) for split in copy.found)
         wrong = any(map(copy.official, copy.found))
         where = copy.origin or Cell("not found", style="dim")
-        found = Cell(lines, style="red" if wrong else "")
-        table.add(copy.info.name, copy.info.title, found, where)
+        counts = Cell(lines, style="red" if wrong else "")
+        table.add(copy.info.name, copy.info.title, counts, where)
     return table
 
 

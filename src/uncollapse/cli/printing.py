@@ -95,7 +95,8 @@ def line_table(lines: Sequence[ScoreLine], threshold: str = "") -> Table:
     heads = [*["by"] * several, "figure", "%", "95% interval", *[threshold] * bool(threshold)]
     table = Table([*heads, "over"], keys=1 + several)
     for line in sorted(lines, key=lambda line: kinds.index(line.by)):
-        cells = [*[line.by] * several, *line.cells(), *[line.note] * bool(threshold), line.over]
+        notes = [line.note or "–"] * bool(threshold)
+        cells = [*[line.by] * several, *line.cells(), *notes, line.over]
         table.add(*map(visible, cells))
     return table
 

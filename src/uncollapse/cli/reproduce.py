@@ -90,7 +90,7 @@ def listing_table() -> Table:
         facts = ["–"] * 4
         if last is not None:
             facts = [last.scale, last.time, last.data or "none", last.real or "–"]
-        times = [item.time_at(scale) or "–" for scale in scales]
+        times = [item.time.get(scale, "–") for scale in scales]
         table.add(item.name, item.summary, item.needs, *facts, *times)
     return table
 

@@ -136,9 +136,9 @@ def _lines(result: uc.metrics.VerificationResult) -> list[ScoreLine]:
         line("eer", "EER", result.eer, pairs, result.eer_threshold),
         line("accuracy", "best accuracy", result.accuracy, pairs, result.accuracy_threshold),
     ]
-    if result.fold_accuracy:
-        over = f"{len(result.fold_accuracy)} folds, ± {100 * result.fold_standard_error:.2f}"
-        lines.append(line("", "fold accuracy", result.mean_fold_accuracy, over, None))
+    if result.folds:
+        over = f"{len(result.folds)} folds, ± {100 * (result.fold_standard_error or 0.0):.2f}"
+        lines.append(line("", "fold accuracy", result.fold_accuracy, over, None))
     for rate, tar in result.tar.items():
         over = f"only {result.different:,} different" if tar is None else f"{result.same:,} same"
         title = f"TAR at FAR {rate:.0e}".replace("e-0", "e-")
@@ -161,7 +161,7 @@ def _as_json(result: uc.metrics.VerificationResult) -> dict[str, Any]:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in result.to_dict().items()
     }
-    folds = {"folds": list(result.fold_accuracy)} if result.fold_accuracy else {}
+    folds = {"folds": list(result.folds)} if result.folds else {}
     intervals = {name: interval.to_dict() for name, interval in result.intervals.items()}
     return figures | folds | {"intervals": intervals}
 

@@ -55,8 +55,8 @@ def random_resized_crop(
     """
     count, _, height, width = images.shape
     wide, tall = _boxes(count, (height, width), scale, ratio, generator)
-    place = torch.rand(2, count, generator=generator)
-    left, top = (width - wide) * place[0], (height - tall) * place[1]
+    draws = torch.rand(2, count, generator=generator)
+    left, top = (width - wide) * draws[0], (height - tall) * draws[1]
     # affine_grid maps the output's [-1, 1] square onto the box, in the input's [-1, 1] square.
     affine = torch.zeros(count, 2, 3)
     affine[:, 0, 0], affine[:, 1, 1] = wide / width, tall / height
@@ -166,9 +166,9 @@ class Compose:
 
     def __init__(self, steps: Sequence[Callable[..., Tensor]], seed: int = 0) -> None:
         self.steps = list(steps)
-        for place, step in enumerate(self.steps):
+        for number, step in enumerate(self.steps):
             if not callable(step):
-                raise InputError(f"steps[{place}]", repr(step), "a callable on batches")
+                raise InputError(f"steps[{number}]", repr(step), "a callable on batches")
         self._random = [_takes_generator(step) for step in self.steps]
         self._generator = torch.Generator().manual_seed(seed)
         self._worker: int | None = None

@@ -21,16 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.files import read_json, write_json, written_aside
+from uncollapse._base.files import read_json, streamed_aside, write_json
 from uncollapse._base.lock import FileLock
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.data.images import FileSource, decode_all
-from uncollapse.data.listing import DataError
+from uncollapse.data.listing import DataError, LoadReport
 from uncollapse.data.types import ImageSource, LabelledImages, SubsetSource
 
-__all__ = ["CacheError", "Cached", "MappedSource", "cache_folder", "cached", "with_features"]
-
-_FORMAT = 1
 _BATCH = 64  # samples that a frozen network takes at a time
 
 # Writes the values to a file, calling a report now and then; returns what the manifest says of it.
@@ -72,8 +69,7 @@ class Cached:
 
     source: MappedSource
     rows: tuple[int, ...]
-    unreadable: tuple[str, ...] = ()
-    converted: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    report: LoadReport
 
 
 def cache_folder() -> Path:
@@ -89,14 +85,13 @@ def cached(
     source: FileSource,
     name: str,
     *,
-    place: str = "",
+    origin: str = "",
     folder: Path | None = None,
     progress: ProgressOption = None,
-    workers: int | None = None,
 ) -> Cached:
     """The images of `source` from a cache called `name`, which is built if there is none that fits.
 
-    One cache is kept for each name, place and decoding. It fits when format, decoding and every
+    One cache is kept for each name, origin and decoding. It fits when the decoding and every
     file's path, size and modification time are those it was built from. Safe with several
     processes: one builds, the others wait and read. Images that cannot be decoded are left out and
     named. `progress(done, total)` is told while building; by default a bar is drawn when standard
@@ -123,7 +118,7 @@ def cached(
             file.write(pixels.tobytes())
             rows.append(row)
 
-        odd = decode_all(source, keep, report, workers)
+        odd = decode_all(source, keep, report)
         return {
             "shape": [len(rows), *source.shape],
             "rows": rows,
@@ -133,7 +128,7 @@ def cached(
         }
 
     folder = cache_folder() if folder is None else folder
-    identity = hashlib.sha256(repr((name, place, source.how)).encode()).hexdigest()[:16]
+    identity = hashlib.sha256(repr((name, origin, source.how)).encode()).hexdigest()[:16]
     manifest = folder / f"{name}-{identity}.json"
     need = len(source) * int(np.prod(source.shape))
     return _find_or_build("image", manifest, _fingerprint(source), build, progress, need)
@@ -215,7 +210,7 @@ def _write(manifest: Path, fingerprint: str, build: _Build, report: Report) -> N
     """Build into a new file, name it in the manifest, and remove what nobody names any more."""
     values = manifest.with_name(f"{manifest.stem}-{uuid.uuid4().hex[:12]}.bin")
     try:
-        with written_aside(values) as aside, aside.open("wb") as file:
+        with streamed_aside(values) as file:
             entry = build(file, report)
         write_json(manifest, entry | {"fingerprint": fingerprint, "values": values.name})
     except BaseException:
@@ -244,14 +239,15 @@ def _open(manifest: Path, fingerprint: str) -> Cached | None:
         if rows:
             source.read(torch.arange(1))  # open now: another process may rebuild and remove it
         converted = {str(mode): tuple(n) for mode, n in entry.get("converted", {}).items()}
-        return Cached(source, rows, tuple(map(str, entry.get("unreadable", ()))), converted)
+        unreadable = tuple(map(str, entry.get("unreadable", ())))
+        return Cached(source, rows, LoadReport(unreadable=unreadable, converted=converted))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _fingerprint(source: FileSource) -> str:
-    """Digest of the format, the decoding, and each file's path, size and modification time."""
-    digest = hashlib.sha256(repr((_FORMAT, source.how)).encode())
+    """Digest of the decoding, and of each file's path, size and modification time."""
+    digest = hashlib.sha256(repr(source.how).encode())
     seen: dict[Path, str] = {}
     for image in source.images:
         if image.path not in seen:

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.data.listing import DataError, Listing, Row, dataset_info, find_root
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, find_root
 from uncollapse.data.readers import read_lines
 
-__all__ = ["INFO", "listing"]
 
-INFO = dataset_info("cub200")
-_CLASSES = {
-    "train": range(1, 101),
-    "fit": range(1, 81),
-    "val": range(81, 101),
-    "test": range(101, 201),
-    "all": range(1, 201),
-}
-
-
-def listing(root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """`train`: classes 1-100, `test`: classes 101-200, or `all`; label = class number.
 
     To choose settings without the test classes, `fit` is classes 1-80 and `val` classes 81-100.
     """
-    base = find_root(INFO, root, ["images.txt"])
+    base = find_root(info, root, ["images.txt"])
     paths = _table(base / "images.txt")
     labels = {
         key: _number(base, key, text)
@@ -34,18 +23,12 @@ def listing(root: Path | None, split: str) -> Listing:
     unlabelled = [key for key in paths if key not in labels]
     if unlabelled:
         raise DataError(f"cub200 in {base}: no label for image id {unlabelled[0]}")
-    wanted = _CLASSES[split]
-    rows = [
-        Row(base / "images" / path, labels[key])
-        for key, path in paths.items()
-        if labels[key] in wanted
-    ]
-    names = {number: name for number, name in names.items() if number in wanted}
-    return Listing.of_rows(rows, class_names=names, origin=str(base))
+    images = {base / "images" / path: labels[key] for key, path in paths.items()}
+    return Listing.of_classes(images, names, info.classes_of(split), base)
 
 
 def _table(path: Path) -> dict[str, str]:
-    lines = read_lines(path, INFO.name)
+    lines = read_lines(path, "cub200")
     pairs = (line.split(maxsplit=1) for line in lines if line.strip())
     return {pair[0]: pair[-1].strip() for pair in pairs}
 

@@ -23,30 +23,20 @@ from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.progress import Report
 from uncollapse.data.listing import DataError, ImageRef, LoadReport
 
-__all__ = ["FITS", "Decoding", "FileSource", "UnreadableImageError", "decode", "decode_all"]
-
 FITS = ("cover", "contain", "stretch")
 _AHEAD = 64  # images decoded at a time
 _ALPHA = {"RGBA", "LA", "PA", "RGBa", "La"}
 _GREY = {"1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
-_BROKEN = (
-    OSError,
-    SyntaxError,  # Pillow's word for a broken PNG
-    ValueError,
-    EOFError,
-    IndexError,
-    struct.error,
-    zlib.error,
-    zipfile.BadZipFile,
-    Image.DecompressionBombError,
-)
+_BROKEN_FILE = (OSError, EOFError, struct.error, zlib.error, zipfile.BadZipFile)
+# A SyntaxError is Pillow's word for a broken PNG.
+_BROKEN = (*_BROKEN_FILE, SyntaxError, ValueError, IndexError, Image.DecompressionBombError)
 
 
 class UnreadableImageError(DataError):
     """A file that is there but cannot be decoded."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Decoding:
     """How images are decoded: to `size` (height, width), `channels` 1 or 3.
 
@@ -69,12 +59,6 @@ class Decoding:
         check_choice("fit", self.fit, FITS)
         if not 0 < self.middle <= 1:
             raise InputError("middle", self.middle, "a share above 0, at most 1")
-
-    def __repr__(self) -> str:
-        """Its fields; `middle` only where it cuts: caches of earlier versions are known by this."""
-        shown = {name: value for name, value in vars(self).items() if name != "middle"}
-        shown |= {"middle": self.middle} if self.middle < 1 else {}
-        return f"Decoding({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def decode(data: bytes | Path, how: Decoding) -> tuple[Array, str | None]:
@@ -133,8 +117,8 @@ class FileSource:
     def read(self, rows: Tensor) -> Tensor:
         """Decode these images, `[B, C, H, W]`; an unreadable one is an error that names it."""
         batch = torch.empty((len(rows), *self.shape), dtype=torch.uint8)
-        for place, row in enumerate(rows.tolist()):
-            batch[place] = torch.from_numpy(self.decode(row)[0])
+        for i, row in enumerate(rows.tolist()):
+            batch[i] = torch.from_numpy(self.decode(row)[0])
         return batch
 
     def _bytes(self, image: ImageRef) -> bytes:
@@ -146,10 +130,7 @@ class FileSource:
 
 
 def decode_all(
-    source: FileSource,
-    keep: Callable[[int, Array], None],
-    report: Report,
-    workers: int | None = None,
+    source: FileSource, keep: Callable[[int, Array], None], report: Report
 ) -> LoadReport:
     """Decode every image and `keep(row, pixels)` the readable ones, in order, few held at a time.
 
@@ -168,7 +149,7 @@ def decode_all(
         except UnreadableImageError as error:
             return error
 
-    with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(source), _AHEAD):
             rows = range(start, min(start + _AHEAD, len(source)))
             for row, decoded in zip(rows, pool.map(attempt, rows), strict=True):

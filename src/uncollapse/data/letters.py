@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
 
-from uncollapse.data.listing import Listing, dataset_info
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-__all__ = ["INFO", "SIDE", "draw_letters", "letter_shapes", "listing"]
+from uncollapse.data.listing import DatasetInfo, Listing
 
 SIDE = 20  # pixels
 _STROKES, _JOINTS = 3, 3  # three strokes of two lines each
@@ -19,16 +14,12 @@ _ALPHABETS = {"train": 10, "val": 10, "test": 4}
 _DRAWINGS = {"train": 20, "val": 8, "test": 12}
 _SPLITS = tuple(_ALPHABETS)
 
-INFO = dataset_info("letters")
 
-
-def listing(root: object, split: str) -> Listing:
+def listing(info: DatasetInfo, root: object, split: str) -> Listing:
     """Label = alphabet, fine label = letter, of which an alphabet has twelve.
 
     `train`, and other drawings of the same letters (`val`); `test`: alphabets of other letters.
     """
-    import torch  # here: a list of the datasets needs none
-
     new, alphabets = split == "test", _ALPHABETS[split]
     shapes = letter_shapes(alphabets * _LETTERS, _seeded(100 + new))
     images = draw_letters(shapes, _DRAWINGS[split], _seeded(_SPLITS.index(split)))
@@ -41,14 +32,12 @@ def listing(root: object, split: str) -> Listing:
         fine_labels=fine.numpy(),
         class_names={i: _name(i) for i in range(first, first + alphabets)},
         fine_names={i: f"{_name(i // _LETTERS)}{i % _LETTERS + 1}" for i in letters.tolist()},
-        origin=INFO.comes_with,
+        origin=info.comes_with,
     )
 
 
 def letter_shapes(count: int, generator: torch.Generator) -> Tensor:
     """Joints of the strokes of new letters, `[count, strokes, joints, 2]` in [-0.7, 0.7]."""
-    import torch
-
     return 1.4 * torch.rand(count, _STROKES, _JOINTS, 2, generator=generator) - 0.7
 
 
@@ -57,8 +46,6 @@ def draw_letters(shapes: Tensor, drawings: int, generator: torch.Generator) -> T
 
     Each drawing moves the joints of the strokes, then turns, scales and shifts the letter.
     """
-    import torch
-
     g, count = generator, len(shapes)
     points = shapes[:, None] + 0.09 * torch.randn(count, drawings, *shapes.shape[1:], generator=g)
     angle, size = torch.randn(2, count, drawings, generator=g) * torch.tensor([[[0.25]], [[0.12]]])
@@ -73,21 +60,17 @@ def draw_letters(shapes: Tensor, drawings: int, generator: torch.Generator) -> T
 
 def _ink(start: Tensor, end: Tensor) -> Tensor:
     """Darkness of each pixel, `[drawings, pixels]`: how near it is to the nearest line."""
-    import torch
-
     axis = torch.linspace(-1, 1, SIDE)
     pixels = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1).view(-1, 2)
     along = (end - start)[:, :, None]
     offset = pixels - start[:, :, None]
-    place = (offset * along).sum(-1) / along.square().sum(-1).clamp(min=1e-6)
-    distance = torch.linalg.vector_norm(offset - place.clamp(0, 1)[..., None] * along, dim=-1)
+    share = (offset * along).sum(-1) / along.square().sum(-1).clamp(min=1e-6)
+    distance = torch.linalg.vector_norm(offset - share.clamp(0, 1)[..., None] * along, dim=-1)
     ink: Tensor = 1.5 - distance.amin(1) * SIDE / 2.5
     return ink.clamp(0, 1)
 
 
 def _seeded(seed: int) -> torch.Generator:
-    import torch
-
     return torch.Generator().manual_seed(seed)
 
 

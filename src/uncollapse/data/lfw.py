@@ -6,52 +6,36 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uncollapse.data.listing import DataError, Listing, Row, dataset_info, is_image, no_folder
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, Row, is_image, no_folder
 from uncollapse.data.pair_lists import PairList, read_pairs
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = ["INFO", "find_pairs", "listing"]
-
-# What the archives unpack to, and what people call it.
-_IMAGES = (
-    "images_deepfunneled",
-    "lfw-deepfunneled",
-    "lfw_funneled",
-    "images_funneled",
-    "lfw-funneled",
-    "lfw-a",
-    "lfw2",
-    "lfw",
-    "images",
-)
 _ENDINGS = (".jpg", ".png", ".jpeg", ".bmp")
 
-INFO = dataset_info("lfw")
 
-
-def listing(root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """`train`, `test` or `all`; label = person, numbered by name.
 
     `test` has the people of the second half of the folds (6 to 10), whose pairs it is judged by;
     `train` everyone else: nobody is in both. `all` needs no pairs.txt.
     """
-    images = _find_images(root)
+    images = _find_images(info, root)
     people = {path.name: path for path in sorted(images.iterdir()) if path.is_dir()}
-    source = find_pairs(root)
+    source = find_pairs(info, root)
     pairs = None if source is None else read_pairs(source)
     named: set[tuple[str, int]] = set()
     if pairs is not None:
         both = itertools.chain(pairs.first, pairs.second)
         named = {name for name in both if isinstance(name, tuple)}
-    numbers = {name: place for place, name in enumerate(sorted({*people, *(n for n, _ in named)}))}
+    numbers = {name: i for i, name in enumerate(sorted({*people, *(n for n, _ in named)}))}
     kept = set(numbers)
     if split != "all":
         if source is None or pairs is None:
             places = " or ".join(map(str, _places(images)))
             why = f"lfw: no pairs.txt in {places}, by which people are split into train and test"
-            raise DataError(f"{why}; split 'all' needs none. Get it from {INFO.home}")
+            raise DataError(f"{why}; split 'all' needs none. Get it from {info.home}")
         tested = _tested(pairs, source)
         kept = tested if split == "test" else kept - tested
     rows, ignored, there = [], [], set()
@@ -70,9 +54,9 @@ def listing(root: Path | None, split: str) -> Listing:
     return Listing.of_rows(rows, class_names=names, ignored=tuple(ignored), origin=str(images))
 
 
-def find_pairs(root: Path | None) -> Path | None:
+def find_pairs(info: DatasetInfo, root: Path | None) -> Path | None:
     """The list of pairs of a copy; None where there is none."""
-    places = [place / "pairs.txt" for place in _places(_find_images(root))]
+    places = [folder / "pairs.txt" for folder in _places(_find_images(info, root))]
     return next((path for path in places if path.is_file()), None)
 
 
@@ -81,14 +65,15 @@ def _places(images: Path) -> tuple[Path, ...]:
     return images.parent, images, images.parent.parent
 
 
-def _find_images(root: Path | None) -> Path:
+def _find_images(info: DatasetInfo, root: Path | None) -> Path:
     """The folder of people: `root`, a usual folder below it, or the images' folder in one."""
+    names = (*info.folders, "images")  # what the archives unpack to, and what people call it
     if root is not None:
-        for base in (root, *(root / name for name in INFO.folders)):
-            for folder in (base, *(base / name for name in _IMAGES)):
+        for base in (root, *(root / name for name in info.folders)):
+            for folder in (base, *(base / name for name in names)):
                 if folder.is_dir() and any(map(_is_person, folder.iterdir())):
                     return folder
-    raise no_folder(INFO, root, _IMAGES)
+    raise no_folder(info, root, names)
 
 
 def _is_person(folder: Path) -> bool:
@@ -101,5 +86,5 @@ def _tested(pairs: PairList, source: Path) -> set[str]:
     if folds is None:
         raise DataError(f"{source}: one fold of pairs; people are split by folds, two at least")
     first = (int(folds.max()) + 1) // 2
-    later = [place for place, fold in enumerate(folds) if fold >= first]
-    return {str(side[place][0]) for side in (pairs.first, pairs.second) for place in later}
+    later = [pair for pair, fold in enumerate(folds) if fold >= first]
+    return {str(side[pair][0]) for side in (pairs.first, pairs.second) for pair in later}

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uncollapse._base.files import read_toml
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from uncollapse._base.arrays import Array
-
-__all__ = [
-    "Counts",
-    "DataError",
-    "DatasetInfo",
-    "ImageRef",
-    "Listing",
-    "LoadReport",
-    "Row",
-    "TextSource",
-    "dataset_info",
-    "find_root",
-    "is_image",
-    "no_folder",
-]
 
 
 class DataError(ValueError):
@@ -68,7 +55,7 @@ class LoadReport:
         """
         ignored = tuple(name for name in self.ignored if not _is_litter(name))
         kinds = {"missing": self.missing, "unreadable": self.unreadable, "ignored": ignored}
-        return {kind: found for kind, found in kinds.items() if found}
+        return {kind: names for kind, names in kinds.items() if names}
 
     def skipped_summary(self, names: int = 3) -> str:
         """One line about what was skipped: counts and the first names; empty if nothing was."""
@@ -77,16 +64,16 @@ class LoadReport:
     def summary(self, names: int = 3) -> str:
         """One line: counts, and the first few names of each kind."""
         kinds = {kind: getattr(self, kind) for kind in ("missing", "unreadable", "ignored")}
-        kinds |= {f"converted from {mode}": found for mode, found in self.converted.items()}
+        kinds |= {f"converted from {mode}": files for mode, files in self.converted.items()}
         return _summary(kinds, names) or "nothing left out or changed"
 
 
 def _summary(kinds: Mapping[str, Sequence[str]], names: int) -> str:
     parts = []
-    for kind, found in kinds.items():
-        if found:
-            more = ", ..." if len(found) > names else ""
-            parts.append(f"{len(found)} {kind} ({', '.join(found[:names])}{more})")
+    for kind, files in kinds.items():
+        if files:
+            more = ", ..." if len(files) > names else ""
+            parts.append(f"{len(files)} {kind} ({', '.join(files[:names])}{more})")
     return "; ".join(parts)
 
 
@@ -190,16 +177,27 @@ class Listing:
                 kept.append(row)
             else:
                 missing.append(image.name)
-        fine = [row.fine for row in kept if row.fine is not None]
-        cameras = [row.camera for row in kept if row.camera is not None]
+        labels, fine, cameras = (
+            np.array([getattr(row, kind) for row in kept if getattr(row, kind) is not None], int)
+            for kind in ("label", "fine", "camera")
+        )
         return cls(
             images=tuple(images),
-            labels=np.array([row.label for row in kept], np.int64),
-            fine_labels=np.array(fine, np.int64) if fine else None,
-            cameras=np.array(cameras, np.int64) if cameras else None,
+            labels=labels,
+            fine_labels=fine if len(fine) else None,
+            cameras=cameras if len(cameras) else None,
             missing=tuple(missing),
             **known,
         )
+
+    @classmethod
+    def of_classes(
+        cls, images: Mapping[Path, int], names: Mapping[int, str], wanted: range, origin: Path
+    ) -> Listing:
+        """The images, by path, whose class is one of those wanted."""
+        rows = [Row(path, label) for path, label in images.items() if label in wanted]
+        kept = {number: name for number, name in names.items() if number in wanted}
+        return cls.of_rows(rows, class_names=kept, origin=str(origin))
 
     def select(self, rows: Sequence[int]) -> Listing:
         """These rows only."""
@@ -248,9 +246,12 @@ class DatasetInfo:
     `size`, `fit`, `middle`, `channels` and `invert` say how its images are decoded unless the user
     says otherwise; `crop` is the network's input cut from them. `texts` says that there are none,
     and that samples are texts. `comes_with` names the package that always has the dataset.
+    `lister` is the function that lists a split, as `module:name`; `classes` are the first and the
+    last class of each split, where it is by class.
     """
 
     name: str
+    lister: str
     title: str
     home: str
     licence: str
@@ -267,20 +268,42 @@ class DatasetInfo:
     texts: bool = False
     comes_with: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+
+    def classes_of(self, split: str) -> range:
+        """The classes of a split."""
+        first, last = self.classes[split]
+        return range(first, last + 1)
 
 
-@cache
-def dataset_info(name: str) -> DatasetInfo:
-    """What `datasets.toml` says of a dataset."""
-    every = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text("utf-8"))
-    plain = every.get(every[name].pop("like", ""), {}) | every[name]
-    kind = "texts" if plain.get("texts") else "images"
-    official = {
-        split: Counts(counts[0], counts[1], counts[2] if counts[2:] else None, kind)
-        for split, counts in plain.pop("official", {}).items()
-    }
-    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
-    return DatasetInfo(name, official=official, **known)
+def _read_infos() -> dict[str, DatasetInfo]:
+    """What `datasets.toml` says of each dataset."""
+    every = read_toml(Path(__file__).with_name("datasets.toml"))
+    infos = {}
+    for name, own in every.items():
+        plain = every.get(own.pop("like", ""), {}) | own
+        kind = "texts" if plain.get("texts") else "images"
+        official = {
+            split: Counts(counts[0], counts[1], counts[2] if counts[2:] else None, kind)
+            for split, counts in plain.get("official", {}).items()
+        }
+        values = {key: tuple(v) if isinstance(v, list) else v for key, v in plain.items()}
+        infos[name] = DatasetInfo(name, **(values | {"official": official}))
+    return infos
+
+
+INFOS = _read_infos()
+
+
+def packaged_file(package: str, *parts: str) -> Path | None:
+    """A file inside an installed package, found without importing it; None where there is none."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder, *parts)
+        if path.is_file():
+            return path
+    return None
 
 
 def is_image(name: str) -> bool:

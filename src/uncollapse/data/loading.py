@@ -15,11 +15,9 @@ from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.data.augment import Compose, center_crop, horizontal_flip, random_resized_crop
 from uncollapse.data.cache import cached
 from uncollapse.data.images import Decoding, FileSource, decode_all
-from uncollapse.data.listing import DataError, DatasetInfo, LoadReport, TextSource
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, LoadReport, TextSource
 from uncollapse.data.registry import describe, list_split
 from uncollapse.data.types import ImageSource, LabelledImages, TensorSource, Transform
-
-__all__ = ["load", "paper_transform"]
 
 
 def load(
@@ -52,25 +50,17 @@ def load(
     """
     info = describe(name)
     listing = list_split(name, root, split)
-    report = LoadReport(missing=listing.missing, ignored=listing.ignored)
-    source: ImageSource
     if isinstance(listing.images, tuple):
-        files = FileSource(listing.images, _decoding(info, size, channels, fit, middle))
-        source = files
-        if cache and len(files):
-            place = f"{listing.origin} {listing.split}"
-            images = cached(files, f"{name}-{listing.split}", place=place, progress=progress)
-            source, listing = images.source, listing.select(images.rows)
-            report = replace(report, unreadable=images.unreadable, converted=images.converted)
-        elif strict:
-            with progress_reporter(progress, "decoding images") as show:
-                odd = decode_all(files, lambda row, pixels: None, show)
-            report = replace(report, unreadable=odd.unreadable, converted=odd.converted)
+        how = _decoding(info, size, channels, fit, middle)
+        source, listing, odd = _decoded(listing, name, how, cache, strict, progress)
     else:
         _check_undecoded(name, size=size, channels=channels, fit=fit, middle=middle)
-        source = _in_memory(listing.images)
-        if isinstance(source, TextSource):
-            report = replace(report, converted=source.shortened())
+        odd = LoadReport()
+        if isinstance(listing.images, TextSource):
+            source, odd = listing.images, LoadReport(converted=listing.images.shortened())
+        else:
+            source = TensorSource(torch.from_numpy(listing.images))
+    report = replace(odd, missing=listing.missing, ignored=listing.ignored)
     if strict and not report.clean:
         raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
     if len(source) == 0:
@@ -113,15 +103,32 @@ def paper_transform(name: str, *, train: bool, seed: int = 0) -> Compose:
     return Compose([horizontal_flip] if train and name == "market1501" else [], seed=seed)
 
 
+def _decoded(
+    listing: Listing,
+    name: str,
+    how: Decoding,
+    cache: bool,
+    strict: bool,
+    progress: ProgressOption,
+) -> tuple[ImageSource, Listing, LoadReport]:
+    """The images of files, those of them that can be read, and what decoding met."""
+    assert isinstance(listing.images, tuple)
+    files = FileSource(listing.images, how)
+    if cache and len(files):
+        origin = f"{listing.origin} {listing.split}"
+        images = cached(files, f"{name}-{listing.split}", origin=origin, progress=progress)
+        return images.source, listing.select(images.rows), images.report
+    if not strict:
+        return files, listing, LoadReport()
+    with progress_reporter(progress, "decoding images") as show:
+        return files, listing, decode_all(files, lambda row, pixels: None, show)
+
+
 def _check_undecoded(name: str, **options: object) -> None:
     for option, value in options.items():
         if value is not None:
             why = f"{name} is not decoded from image files"
             raise InputError.conflict(f"{option} = {value} has no meaning: {why}")
-
-
-def _in_memory(samples: Array | TextSource) -> TensorSource | TextSource:
-    return samples if isinstance(samples, TextSource) else TensorSource(torch.from_numpy(samples))
 
 
 def _tensor(numbers: Array | None) -> Tensor | None:

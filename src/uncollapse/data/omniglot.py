@@ -7,25 +7,22 @@ from pathlib import Path, PurePosixPath
 
 from uncollapse.data.listing import (
     DataError,
+    DatasetInfo,
     ImageRef,
     Listing,
     Row,
-    dataset_info,
     find_root,
     is_image,
 )
 
-__all__ = ["INFO", "listing"]
-
-INFO = dataset_info("omniglot")
 # Folder, first alphabet number, first letter number: labels do not clash between the splits.
 _PARTS = {"train": ("images_background", 0, 0), "test": ("images_evaluation", 30, 964)}
 
 
-def listing(root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """`train`: the 30 background alphabets; `test`: the 20 evaluation alphabets; or `all`."""
     markers = [f"{folder}{end}" for folder, _, _ in _PARTS.values() for end in ("", ".zip")]
-    base = find_root(INFO, root, markers)
+    base = find_root(info, root, markers)
     rows: list[Row] = []
     ignored: list[str] = []
     alphabets: dict[int, str] = {}
@@ -37,9 +34,9 @@ def listing(root: Path | None, split: str) -> Listing:
         # <alphabet>/<character>/<image>: the last three parts, whatever stands before them.
         letter_of = {image: "/".join(path.parts[-3:-1]) for path, image in files}
         names = sorted(set(letter_of.values()))
-        numbers = {name: first_letter + place for place, name in enumerate(names)}
+        numbers = {name: first_letter + i for i, name in enumerate(names)}
         groups = sorted({name.split("/")[0] for name in names})
-        group_of = {name: first_alphabet + place for place, name in enumerate(groups)}
+        group_of = {name: first_alphabet + i for i, name in enumerate(groups)}
         alphabets |= {number: name for name, number in group_of.items()}
         letters |= {number: name for name, number in numbers.items()}
         for image, letter in letter_of.items():
@@ -51,19 +48,19 @@ def listing(root: Path | None, split: str) -> Listing:
 
 def _files(base: Path, folder: str) -> tuple[list[tuple[PurePosixPath, ImageRef]], list[str]]:
     """Image files of a folder or zip in order, and the names of files that are not images."""
-    found: list[tuple[PurePosixPath, ImageRef]] = []
+    files: list[tuple[PurePosixPath, ImageRef]] = []
     if (base / folder).is_dir():
         for path in sorted(p for p in (base / folder).rglob("*") if p.is_file()):
-            found.append((PurePosixPath(path.relative_to(base).as_posix()), ImageRef(path)))
+            files.append((PurePosixPath(path.relative_to(base).as_posix()), ImageRef(path)))
     elif (archive := base / f"{folder}.zip").is_file():
         try:
             with zipfile.ZipFile(archive) as zipped:
                 members = sorted(m for m in zipped.namelist() if not m.endswith("/"))
         except (OSError, zipfile.BadZipFile) as error:
             raise DataError(f"{archive}: damaged zip file ({error})") from None
-        found = [(PurePosixPath(member), ImageRef(archive, member)) for member in members]
+        files = [(PurePosixPath(member), ImageRef(archive, member)) for member in members]
     else:
         raise DataError(f"omniglot: neither {folder} nor {folder}.zip in {base}")
-    images = [(path, ref) for path, ref in found if is_image(str(path)) and len(path.parts) >= 3]
+    images = [(path, ref) for path, ref in files if is_image(str(path)) and len(path.parts) >= 3]
     kept = {ref for _, ref in images}
-    return images, [ref.name for _, ref in found if ref not in kept]
+    return images, [ref.name for _, ref in files if ref not in kept]

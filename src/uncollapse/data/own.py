@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncollapse.data.listing import DataError, Listing, Row, TextSource, dataset_info, is_image
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, Row, TextSource, is_image
 from uncollapse.data.readers import ARRAY_FILES, read_arrays, read_lines, read_table
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
-
-__all__ = ["TEXT_TABLES", "list_arrays", "list_folder", "list_manifest", "list_texts", "read_texts"]
 
 TEXT_TABLES = (".csv", ".jsonl", ".parquet")
 _SPLITS = ("train", "val", "test", "query", "gallery")
 _SAMPLES = ("features", "embeddings", "x", "X", "images")
 
 
-def list_folder(root: Path | None, split: str | None) -> Listing:
+def list_folder(info: DatasetInfo, root: Path | None, split: str | None) -> Listing:
     """Images below `root`; classes are numbered by name over all splits together.
 
     Without split folders there is only `all`. `split=None` is `train` where there is one.
@@ -44,8 +42,8 @@ def list_folder(root: Path | None, split: str | None) -> Listing:
             else:
                 images.append((path, part, names[0], "/".join(names[:-1])))
     if not images:
-        layout = dataset_info("folder").layout
-        raise DataError(f"folder: no images in class folders below {root}; expected\n{layout}")
+        why = f"no images in class folders below {root}"
+        raise DataError(f"folder: {why}; expected\n{info.layout}")
     classes = {name: i for i, name in enumerate(sorted({image[2] for image in images}))}
     fines = {name: i for i, name in enumerate(sorted({image[3] for image in images}))}
     nested = len(fines) > len(classes)
@@ -63,48 +61,38 @@ def list_folder(root: Path | None, split: str | None) -> Listing:
     )
 
 
-def list_manifest(root: Path | None, split: str | None) -> Listing:
+def list_manifest(info: DatasetInfo, root: Path | None, split: str | None) -> Listing:
     """The rows of the file whose `split` is the one asked for; without that column all of them.
 
     Labels that are all whole numbers are kept; words are numbered by name over the whole file.
     """
-    table = _read_labelled("manifest", root, split, "path", (".csv", ".parquet"))
-    path, paths = table.path, table.columns["path"]
-    cameras = _cameras(path, table.columns["camera"]) if "camera" in table.columns else None
-    rows = [
-        Row(
-            path.parent / _cell(path, "path", row, paths[row]),
-            table.labels[row],
-            None if table.fine_labels is None else table.fine_labels[row],
-            None if cameras is None else cameras[row],
-        )
-        for row in table.rows
-    ]
+    path, table = _read_table("manifest", root, "path", (".csv", ".parquet"))
+    rows, known = _labelled(path, table, split)
+    labels, fine = known.pop("labels"), known.pop("fine_labels")
+    cameras = _cameras(path, table["camera"]) if "camera" in table else None
     return Listing.of_rows(
-        rows,
-        class_names=table.class_names,
-        fine_names=table.fine_names,
-        origin=str(path),
-        split=table.split,
+        [
+            Row(
+                path.parent / _cell(path, "path", row, table["path"][row]),
+                labels[row],
+                None if fine is None else fine[row],
+                None if cameras is None else cameras[row],
+            )
+            for row in rows
+        ],
+        **known,
     )
 
 
-def list_texts(root: Path | None, split: str | None) -> Listing:
+def list_texts(info: DatasetInfo, root: Path | None, split: str | None) -> Listing:
     """The rows of the file whose `split` is the one asked for; without that column all of them.
 
     Labels that are all whole numbers are kept; words are numbered by name over the whole file.
     """
-    table = _read_labelled("texts", root, split, "text", TEXT_TABLES)
-    texts, fines = _texts(table.path, table.columns["text"]), table.fine_labels
-    return Listing(
-        images=TextSource(tuple(texts[row] for row in table.rows)),
-        labels=np.array([table.labels[row] for row in table.rows], np.int64),
-        fine_labels=None if fines is None else np.array([fines[row] for row in table.rows]),
-        class_names=table.class_names,
-        fine_names=table.fine_names,
-        origin=str(table.path),
-        split=table.split,
-    )
+    path, table = _read_table("texts", root, "text", TEXT_TABLES)
+    rows, known = _labelled(path, table, split)
+    texts = _texts(path, table["text"])
+    return Listing(images=TextSource(tuple(texts)), **known).select(rows)
 
 
 def read_texts(path: Path) -> list[str]:
@@ -126,7 +114,7 @@ def read_texts(path: Path) -> list[str]:
     return texts
 
 
-def list_arrays(root: Path | None, split: str | None) -> Listing:
+def list_arrays(info: DatasetInfo, root: Path | None, split: str | None) -> Listing:
     """The rows whose `split` is the one asked for, or the file of that split in a folder."""
     if root is None or not root.exists():
         raise DataError(f"arrays: root must be a file or folder of arrays, got {root}")
@@ -201,37 +189,24 @@ def _array_labels(path: Path, name: str, values: Array, count: int) -> tuple[Arr
         raise DataError(f"{path}: {name} is {given}; expected {count} whole numbers or words")
     if values.dtype == np.uint64 and values.max(initial=0) > np.iinfo(np.int64).max:
         values = values.astype(str)  # beyond torch's numbers: names
+    return _named(values)
+
+
+def _named(values: Array) -> tuple[Array, dict[int, str]]:
+    """Labels as numbers, and the name of each: words are numbered by name."""
+    names, numbers = np.unique(values, return_inverse=True)
     if values.dtype.kind in "US":
-        words, numbers = np.unique(values, return_inverse=True)
-        return numbers.astype(np.int64), dict(enumerate(map(str, words)))
-    numbers = values.astype(np.int64)
-    return numbers, {int(number): str(number) for number in np.unique(numbers)}
+        return numbers.astype(np.int64), dict(enumerate(map(str, names)))
+    return values.astype(np.int64), {int(name): str(int(name)) for name in names}
 
 
 # Tables: a column with each sample, its label, and a split.
 
 
-@dataclass(frozen=True)
-class _LabelledTable:
-    """A split of a table: `rows` are those of the split; columns and labels are of all rows."""
-
-    path: Path
-    columns: dict[str, list[Any]]
-    split: str
-    rows: list[int]
-    labels: list[int]
-    class_names: dict[int, str]
-    fine_labels: list[int] | None
-    fine_names: dict[int, str]
-
-
-def _read_labelled(
-    name: str, root: Path | None, split: str | None, sample: str, endings: Sequence[str]
-) -> _LabelledTable:
-    """Read the file of the dataset `name`, which has the columns `sample` and `label`.
-
-    `split` is by default `train` where there is such a split, else `all`.
-    """
+def _read_table(
+    name: str, root: Path | None, sample: str, endings: Sequence[str]
+) -> tuple[Path, dict[str, list[Any]]]:
+    """The file of the dataset `name`, and its columns, among which are `sample` and `label`."""
     kinds = f"{', '.join(endings[:-1])} or {endings[-1]}"
     if root is None or not root.is_file():
         raise DataError(f"{name}: root must be a {kinds} file, got {root}")
@@ -242,14 +217,34 @@ def _read_labelled(
         if column not in table:
             there = ", ".join(table) or "none"
             raise DataError(f"{root}: no column {column!r}; its columns are {there}")
+    return root, table
+
+
+def _labelled(
+    path: Path, table: dict[str, list[Any]], split: str | None
+) -> tuple[list[int], dict[str, Any]]:
+    """The rows of a split, and what a `Listing` of all rows knows of them.
+
+    `split` is by default `train` where there is such a split, else `all`.
+    """
     splits = list(map(str, table.get("split", [])))
     split = split or ("train" if "train" in splits else "all")
-    rows = _rows_of_split(root, splits, split, len(table["label"]))
-    labels, names = _numbered(root, "label", table["label"])
-    fine: tuple[list[int] | None, dict[int, str]] = (None, {})
+    rows = _rows_of_split(path, splits, split, len(table["label"]))
+    known: dict[str, Any] = {"fine_labels": None, "origin": str(path), "split": split}
+    known["labels"], known["class_names"] = _table_labels(path, table, "label")
     if "fine_label" in table:
-        fine = _numbered(root, "fine_label", table["fine_label"])
-    return _LabelledTable(root, table, split, rows, labels, names, *fine)
+        known["fine_labels"], known["fine_names"] = _table_labels(path, table, "fine_label")
+    return rows, known
+
+
+def _table_labels(
+    path: Path, table: dict[str, list[Any]], column: str
+) -> tuple[Array, dict[int, str]]:
+    """Labels as numbers, and the name of each number."""
+    texts = [_cell(path, column, row, value) for row, value in enumerate(table[column])]
+    if all(map(_is_whole, texts)):
+        return np.array(list(map(int, texts)), np.int64), {int(text): text for text in texts}
+    return _named(np.array(texts))
 
 
 def _rows_of_split(path: Path, splits: Sequence[str], split: str, count: int) -> list[int]:
@@ -277,16 +272,7 @@ def _cameras(path: Path, values: list[Any]) -> list[int]:
     if wrong is not None:
         allowed = "whole numbers of at most 18 digits"
         raise DataError(f"{path}: column 'camera' holds {wrong!r}; expected {allowed}")
-    return [int(text) for text in texts]
-
-
-def _numbered(path: Path, column: str, values: list[Any]) -> tuple[list[int], dict[int, str]]:
-    """Labels as numbers, and the name of each number."""
-    texts = [_cell(path, column, row, value) for row, value in enumerate(values)]
-    if all(map(_is_whole, texts)):
-        return [int(text) for text in texts], {int(text): text for text in texts}
-    numbers = {text: number for number, text in enumerate(sorted(set(texts)))}
-    return [numbers[text] for text in texts], {number: text for text, number in numbers.items()}
+    return list(map(int, texts))
 
 
 def _is_whole(text: str) -> bool:

@@ -18,8 +18,6 @@ from uncollapse.data.sources import Source
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = ["PairList", "match_pairs", "read_pairs", "read_scored_pairs"]
-
 _FIRST = ("first", "a", "left", "name1", "id1", "path1", "file1", "image1", "row1", "i")
 _SECOND = ("second", "b", "right", "name2", "id2", "path2", "file2", "image2", "row2", "j")
 _SAME = ("same", "issame", "is_same", "match", "target")
@@ -113,14 +111,14 @@ def match_pairs(
         known = {str(row): row for row in range(len(source))}
     rows = np.full((len(pairs), 2), -1)
     for side, names in enumerate((pairs.first, pairs.second)):
-        for place, name in enumerate(names):
+        for pair, name in enumerate(names):
             word = _written(name)
             row = known.get(word, -1)
             if row == -1 and not (folders and "/" in word):
                 row = known.get(_stem(word), -1)
             if row == -2:
                 raise DataError(f"{path}: several rows are named {_written(name)!r}")
-            rows[place, side] = row
+            rows[pair, side] = row
     there: Array = np.asarray((rows >= 0).all(axis=1))
     rows[~there] = -1
     return rows, there
@@ -136,9 +134,9 @@ def _lfw(lines: Sequence[str]) -> PairList:
     if len(body) != 2 * folds * each:
         raise DataError(f"has {len(body)} pairs; its first line says {2 * folds * each}")
     first, second, same = [], [], []
-    for place, words in enumerate(body):
+    for number, words in enumerate(body, 2):
         if len(words) not in (3, 4) or not words[1].isdecimal() or not words[-1].isdecimal():
-            given = f"line {place + 2} is {' '.join(words)[:60]!r}"
+            given = f"line {number} is {' '.join(words)[:60]!r}"
             raise DataError(f"{given}, expected: name number number, or name number name number")
         first.append((words[0], int(words[1])))
         second.append((words[0] if len(words) == 3 else words[2], int(words[-1])))
@@ -152,9 +150,9 @@ def _truth_and_folds(columns: Mapping[str, Sequence[object]]) -> tuple[Array | N
     same = None
     if name is not None:
         words = [str(value).strip().lower().removesuffix(".0") for value in columns[name]]
-        for place, word in enumerate(words):
+        for row, word in enumerate(words):
             if word not in (*_TRUE, *_FALSE):
-                given = f"column {name!r} holds {columns[name][place]!r} in row {place + 1}"
+                given = f"column {name!r} holds {columns[name][row]!r} in row {row + 1}"
                 raise DataError(f"{given}; expected 1 or 0, true or false")
         same = np.array([word in _TRUE for word in words])
     folds = None if fold is None else np.array([str(value) for value in columns[fold]])

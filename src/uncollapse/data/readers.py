@@ -16,28 +16,10 @@ from uncollapse.data.listing import DataError
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = [
-    "ARRAY_FILES",
-    "NOTE",
-    "TABLE_FILES",
-    "named_errors",
-    "read_arrays",
-    "read_lines",
-    "read_note",
-    "read_table",
-]
-
 NOTE = "uncollapse"  # the key under which a file says where its rows come from
 ARRAY_FILES = (".npz", ".npy", ".safetensors")
 TABLE_FILES = (".parquet", ".csv")
-_KINDS = {
-    ".npz": " without unpickling",
-    ".npy": " without unpickling",
-    ".safetensors": "",
-    ".parquet": ": not a Parquet file",
-    ".csv": ": not a CSV file in UTF-8",
-    ".jsonl": ": not JSON lines",
-}
+_KINDS = {".npz": " without unpickling", ".npy": " without unpickling"}
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
@@ -127,7 +109,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: cannot be read: {why}") from None
     except Exception as error:  # each format has errors of its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path}: cannot be read{_KINDS[path.suffix]} ({reason})") from None
+        raise DataError(f"{path}: cannot be read{_KINDS.get(path.suffix, '')} ({reason})") from None
 
 
 def _csv(path: Path, fill: bool) -> dict[str, list[Any]]:

@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from uncollapse._base.check import check_choice
-from uncollapse.data import (
-    cars196,
-    clinc150,
-    cub200,
-    digits,
-    letters,
-    lfw,
-    market1501,
-    mnist,
-    omniglot,
-    own,
-    sop,
-)
-from uncollapse.data.listing import Counts, DataError, DatasetInfo, Listing, dataset_info
+from uncollapse.data.listing import INFOS, Counts, DataError, DatasetInfo, Listing
 
-__all__ = ["DATASETS", "OWN", "Survey", "check", "describe", "find_pairs", "list_split", "survey"]
-
-# Typed loosely: only your own datasets take None for "the usual split".
-_LISTERS: dict[str, Callable[..., Listing]] = {
-    "digits": digits.listing,
-    "letters": letters.listing,
-    "mnist-parity": mnist.parity,
-    "mnist": partial(mnist.listing, "mnist"),
-    "fashion-mnist": partial(mnist.listing, "fashion-mnist"),
-    "omniglot": omniglot.listing,
-    "market1501": market1501.listing,
-    "cub200": cub200.listing,
-    "cars196": cars196.listing,
-    "cars196-makes": cars196.makes,
-    "sop": sop.listing,
-    "lfw": lfw.listing,
-    "clinc150": clinc150.listing,
-}
-_OWN: dict[str, Callable[..., Listing]] = {
-    "folder": own.list_folder,
-    "manifest": own.list_manifest,
-    "arrays": own.list_arrays,
-    "texts": own.list_texts,
-}
-
-DATASETS = tuple(_LISTERS)
-OWN = tuple(_OWN)
+OWN = tuple(name for name, info in INFOS.items() if info.lister.startswith("own:"))
+DATASETS = tuple(name for name in INFOS if name not in OWN)
 
 
 @dataclass(frozen=True)
@@ -81,7 +43,7 @@ def describe(name: str) -> DatasetInfo:
     5,864 images, 100 classes
     """
     check_choice("name", name, (*DATASETS, *OWN))
-    return dataset_info(name)
+    return INFOS[name]
 
 
 def list_split(name: str, root: str | Path | None = None, split: str | None = None) -> Listing:
@@ -94,9 +56,11 @@ def list_split(name: str, root: str | Path | None = None, split: str | None = No
     split = info.aliases.get(split, split) if split is not None else None
     if split is not None:
         check_choice("split", split, info.splits)
-    elif name in _LISTERS:
+    elif name in DATASETS:
         split = "train"
-    listing = (_LISTERS | _OWN)[name](_resolve(info, root), split)
+    module, _, function = info.lister.partition(":")
+    lister = getattr(import_module(f"uncollapse.data.{module}"), function)
+    listing: Listing = lister(info, _resolve(info, root), split)
     return listing if listing.split else replace(listing, split=split or "all")
 
 
@@ -106,7 +70,10 @@ def find_pairs(name: str, root: str | Path | None = None) -> Path | None:
     >>> find_pairs("digits") is None
     True
     """
-    return lfw.find_pairs(_resolve(describe(name), root)) if name == "lfw" else None
+    from uncollapse.data import lfw
+
+    info = describe(name)
+    return lfw.find_pairs(info, _resolve(info, root)) if name == "lfw" else None
 
 
 def survey(root: str | Path | None = None) -> tuple[Survey, ...]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.data.listing import DataError, Listing, Row, dataset_info, find_root
+from uncollapse.data.listing import DataError, DatasetInfo, Listing, Row, find_root
 from uncollapse.data.readers import read_lines
 
-__all__ = ["INFO", "listing"]
-
-INFO = dataset_info("sop")
 _LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
 
 
-def listing(root: Path | None, split: str) -> Listing:
+def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """`train`: Ebay_train.txt, `test`: Ebay_test.txt, or `all`; label = product."""
-    base = find_root(INFO, root, _LISTS.values())
+    base = find_root(info, root, _LISTS.values())
     rows: list[Row] = []
     names: dict[int, str] = {}
     for part in _LISTS if split == "all" else (split,):
@@ -28,9 +25,8 @@ def listing(root: Path | None, split: str) -> Listing:
 
 def _table(path: Path) -> list[tuple[int, str]]:
     pairs = []
-    for number, line in enumerate(
-        read_lines(path, INFO.name)[1:], start=2
-    ):  # the first line is a heading
+    lines = read_lines(path, "sop")[1:]  # the first line is a heading
+    for number, line in enumerate(lines, start=2):
         fields = line.split(maxsplit=3)
         if not fields:
             continue

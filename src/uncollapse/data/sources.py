@@ -71,9 +71,8 @@ class StartScale:
     fine_chance: _Share | None = None
 
     def __str__(self) -> str:
-        return (
-            f"diameter {self.diameter:.3g} before training, of {self.rows:,} rows of {self.split}"
-        )
+        where = f"of {self.rows:,} rows of {self.split}"
+        return f"diameter {self.diameter:.3g} before training, {where}"
 
 
 @dataclass(frozen=True)
@@ -129,19 +128,10 @@ class Source:
 
     def select(self, rows: Array) -> Source:
         """These rows only."""
-        labels, fine_labels, names = (
-            None if values is None else values[rows]
-            for values in (self.labels, self.fine_labels, self.names)
-        )
+        known = {name: getattr(self, name) for name in ("labels", "fine_labels", "names")}
+        kept: dict[str, Any] = {n: None if v is None else v[rows] for n, v in known.items()}
         columns = {name: values[rows] for name, values in self.columns.items()}
-        return replace(
-            self,
-            points=self.points[rows],
-            labels=labels,
-            fine_labels=fine_labels,
-            names=names,
-            columns=columns,
-        )
+        return replace(self, points=self.points[rows], columns=columns, **kept)
 
     def need_labels(self, *, fine: bool = False) -> Array:
         """The labels, or the fine ones; `InputError` says how to name them where there are none."""
@@ -297,7 +287,7 @@ def label_values(values: Sequence[Any], name: str) -> Array:
     for row, value in enumerate(values, 1):
         if value is None or value == "" or value != value:
             raise DataError(f"column {name!r} is empty in row {row}; each row needs a label")
-        if isinstance(value, float) and not value.is_integer():
+        if isinstance(value, list | dict) or (isinstance(value, float) and value % 1):
             allowed = "labels are whole numbers or words"
             raise DataError(f"column {name!r} holds {value} in row {row}; {allowed}")
     texts = [str(int(v)) if isinstance(v, float) else str(v) for v in values]
@@ -312,7 +302,7 @@ _HEADER = 64 << 20  # bytes of words in the header of a .safetensors file, which
 
 
 def _write_npz(path: Path, points: Array, columns: dict[str, Array], note: _Note) -> None:
-    notes = {NOTE: np.array(_note_text(note))} if note.origin else {}
+    notes = {NOTE: np.array(json.dumps(asdict(note)))} if note.origin else {}
     np.savez(path, embeddings=points, **columns, **notes)  # type: ignore[arg-type]
 
 
@@ -321,7 +311,7 @@ def _write_safetensors(path: Path, points: Array, columns: dict[str, Array], not
 
     numbers = {name: values for name, values in columns.items() if values.dtype.kind in "iub"}
     texts = {n: list(map(str, v.tolist())) for n, v in columns.items() if n not in numbers}
-    text = _note_text(replace(note, texts=texts))
+    text = json.dumps(asdict(replace(note, texts=texts)))
     if len(text) > _HEADER:
         given = f"{len(text):,} bytes of {', '.join(texts)}"
         raise InputError("path", given, "at most 64 MB in .safetensors; write .npz or .parquet")
@@ -333,12 +323,8 @@ def _write_parquet(path: Path, points: Array, columns: dict[str, Array], note: _
     arrow, parquet = (import_extra(m, extra="parquet") for m in ("pyarrow", "pyarrow.parquet"))
     vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(points.ravel()), points.shape[1])
     data = {"embeddings": vectors} | {name: arrow.array(v.tolist()) for name, v in columns.items()}
-    metadata = {NOTE: _note_text(note)} if note.origin else None
+    metadata = {NOTE: json.dumps(asdict(note))} if note.origin else None
     parquet.write_table(arrow.table(data, metadata=metadata), path)
-
-
-def _note_text(note: _Note) -> str:
-    return json.dumps(asdict(note))
 
 
 def _read_note(path: Path) -> tuple[_Note, str]:
@@ -540,7 +526,9 @@ def _doubtful(
 
 def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """The names that are one of the patterns, or match one, in their own order."""
-    return [n for n in names if any(n == one or fnmatchcase(n, one) for one in patterns)]
+    return [
+        n for n in names if any(n == pattern or fnmatchcase(n, pattern) for pattern in patterns)
+    ]
 
 
 def _is_whole(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -14,15 +14,6 @@ from torch.utils.data import DataLoader, Dataset
 from uncollapse._base.arrays import ArrayLike, texts_of_rows
 from uncollapse._base.check import InputError
 from uncollapse.data.listing import DataError, LoadReport, TextSource
-
-__all__ = [
-    "DataError",
-    "ImageSource",
-    "LabelledImages",
-    "LoadReport",
-    "SubsetSource",
-    "TensorSource",
-]
 
 Batch = tuple[Tensor, Tensor]
 Transform = Callable[[Tensor], Tensor]
@@ -237,9 +228,6 @@ class LabelledImages(Dataset[Batch]):
         """What a `DataLoader` with a batch sampler asks for; it stacks them again."""
         images, labels = self[list(indices)]
         return list(zip(images, labels, strict=True))
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
 
     def _rows(self, indices: Any) -> Tensor:
         """Indices of any kind (slice, list, array, tensor, mask) as row numbers."""

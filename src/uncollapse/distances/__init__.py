@@ -12,6 +12,7 @@ from uncollapse.distances.frame import (
     screen_dtype,
     short_squares,
     squared_norms,
+    unit_rows,
     working_dtype,
 )
 from uncollapse.distances.tiles import exact_squares
@@ -29,5 +30,6 @@ __all__ = [
     "screen_dtype",
     "short_squares",
     "squared_norms",
+    "unit_rows",
     "working_dtype",
 ]

@@ -307,7 +307,7 @@ def prepare(
     reach = torch.stack(largest_parts).amax()
     # Rows of length 1 that differ by no more than their rounding are one point.
     one_point = 4 * torch.finfo(work).eps if normalize else 0.0
-    if normalize and not on_host(sets[0]):  # whoever builds without reading the reach gets zeros
+    if normalize and not on_host(sets[0]):  # building without reading the reach gives zeros
         spread = (reach > one_point).to(work)
         factors, centre = [factor * spread for factor in factors], centre * spread
 
@@ -317,10 +317,10 @@ def prepare(
         whole = zoom if normalize else zoom * before
         norms = torch.empty(0, dtype=dtype, device=centre.device)
         coordinates = (centre * zoom, whole, 1 / whole, None, norms, collapsed)
-        places: Sequence[Tensor | None] = orders or [None] * len(sets)
+        row_orders: Sequence[Tensor | None] = orders or [None] * len(sets)
         return [
             _filled(Frame(x, factor * zoom, *coordinates, order), resident)
-            for x, factor, order in zip(sets, factors, places, strict=True)
+            for x, factor, order in zip(sets, factors, row_orders, strict=True)
         ]
 
     return reach, build
@@ -481,16 +481,16 @@ class Classes:
         """
         order, device, last = self.order, self.order.device, len(self.order) - 1
         column = torch.arange(max(self.most, 1), device=device)
-        place = self.low[:, None] + column
+        position = self.low[:, None] + column
         if self.apart:
             padding = order[self.low.clamp(max=last)]
         else:
             padding = torch.arange(len(self.low), device=device)
             rank = torch.empty_like(order)  # of each candidate in `order`
             rank[order] = torch.arange(len(order), device=device)
-            place += place >= rank[: len(self.low), None]
+            position += position >= rank[: len(self.low), None]
         real = column < self.counts[:, None]
-        return torch.where(real, order[place.clamp(max=last)], padding[:, None]), real
+        return torch.where(real, order[position.clamp(max=last)], padding[:, None]), real
 
 
 @dataclass(frozen=True, eq=False)
@@ -727,10 +727,23 @@ def difference_norms(difference: Tensor, *, squared: bool = False) -> Tensor:
     """Lengths of rows, or their squares, with as many derivatives as asked; 0 at 0."""
     if squared:
         return difference.square().sum(dim=1)
-    # vector_norm is scaled against under- and overflow, but has no second derivative at 0.
+    # vector_norm has no second derivative at 0.
     apart = (difference != 0).any(dim=1, keepdim=True)
     norm: Tensor = torch.linalg.vector_norm(difference.masked_fill(~apart, 1.0), dim=1)
     return norm * apart[:, 0]
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Rows over their norms, on the graph; a row of zeros, which has no direction, stays 0.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    whole = (rows != 0).any(1, keepdim=True)
+    # A zero row's norm has no second derivative: it is kept out of the norms, not of their result.
+    norm = torch.linalg.vector_norm(rows.masked_fill(~whole, 1.0), dim=1, keepdim=True)
+    unit: Tensor = rows / norm * whole
+    return unit
 
 
 def centre(x: Tensor) -> Tensor:

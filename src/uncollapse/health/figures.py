@@ -26,7 +26,7 @@ from uncollapse.health.verdict import (
     Thresholds,
     judge,
 )
-from uncollapse.metrics.collapse_figures import Spectrum, spectrum
+from uncollapse.metrics.collapse import Spectrum, spectrum
 
 __all__ = ["balanced_rows", "measure", "spread"]
 

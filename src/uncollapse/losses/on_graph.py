@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncollapse.distances.frame import Batch, difference_norms, known_distances, working_dtype
+from uncollapse.distances import unit_rows, working_dtype
+from uncollapse.distances.frame import Batch, difference_norms, known_distances
 from uncollapse.mining.miner import Miner
 
 _NONE = -1e30  # exponent of what is not there
@@ -18,15 +19,6 @@ def graph_rows(batch: Batch, normalize: bool) -> Tensor:
     """The rows in the working dtype, on the graph, of length 1 if asked; a zero row stays 0."""
     wide = batch.rows.to(working_dtype(batch.rows))
     return unit_rows(wide) if normalize else wide
-
-
-def unit_rows(wide: Tensor) -> Tensor:
-    """Rows over their norms, on the graph; a zero row stays 0."""
-    whole = (wide != 0).any(1, keepdim=True)
-    # A zero row's norm has no second derivative: it is kept out of the norms, not of their result.
-    norm = torch.linalg.vector_norm(wide.masked_fill(~whole, 1.0), dim=1, keepdim=True)
-    unit: Tensor = wide / norm * whole
-    return unit
 
 
 def pair_distances(

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.frame import squared_norms, working_dtype
+from uncollapse.distances import squared_norms, unit_rows, working_dtype
 from uncollapse.losses.base import Batch, Named, TupleLoss
-from uncollapse.losses.on_graph import log_sum, unit_rows
+from uncollapse.losses.on_graph import log_sum
 from uncollapse.mining.tuples import as_pairs
 
 _CLOSE = 0.04  # squared distances below it are measured by differences

@@ -1,13 +1,14 @@
 """How good an embedding is: retrieval, clustering, re-ID, verification, modes, confidence."""
 
-from uncollapse.metrics.centroids import KMeansResult, kmeans
-from uncollapse.metrics.cluster_scores import (
+from uncollapse.metrics.clusters import (
     ClusteringResult,
+    KMeansResult,
     clustering,
+    kmeans,
     normalized_mutual_information,
     pairwise_f1,
 )
-from uncollapse.metrics.collapse_figures import (
+from uncollapse.metrics.collapse import (
     NC2,
     Anisotropy,
     ModesResult,
@@ -31,7 +32,6 @@ from uncollapse.metrics.collapse_figures import (
     rho_spectrum,
     uniformity,
 )
-from uncollapse.metrics.fine import FineResult, fine_evaluation
 from uncollapse.metrics.intervals import (
     Interval,
     SeedComparison,
@@ -41,7 +41,7 @@ from uncollapse.metrics.intervals import (
     over_seeds,
 )
 from uncollapse.metrics.re_identification import ReidResult, reid
-from uncollapse.metrics.re_ranking import ReRanked, ReRanking, rerank
+from uncollapse.metrics.reranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
 from uncollapse.metrics.verification_scores import RocCurve, VerificationResult, verification
@@ -50,7 +50,6 @@ __all__ = [
     "NC2",
     "Anisotropy",
     "ClusteringResult",
-    "FineResult",
     "Interval",
     "KMeansResult",
     "ModesResult",
@@ -73,7 +72,6 @@ __all__ = [
     "confidence",
     "effective_rank",
     "field_figures",
-    "fine_evaluation",
     "kmeans",
     "lidar",
     "modes_per_class",

@@ -11,8 +11,9 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, numbers64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.table import percent
 from uncollapse.metrics.re_identification import ReidResult
-from uncollapse.metrics.result_table import Result
+from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import RetrievalResult
 
 _HINT = " (embeddings? uc.confidence(uc.retrieval(x, labels), 'recall@1'))"
@@ -33,7 +34,7 @@ class Interval(Result):
 
     def __str__(self) -> str:
         bounds = f"[{self.low:.4f}, {self.high:.4f}]"
-        return f"{self.value:.4f} {bounds} ({self.level:.0%} {self.method})"
+        return f"{self.value:.4f} {bounds} ({percent(self.level)} {self.method})"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ def confidence(
     *,
     groups: ArrayLike | None = None,
     level: float = 0.95,
-    method: str = "percentile",
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
@@ -81,15 +81,14 @@ def confidence(
 
     `values` is a result with the name of its `metric` ("recall@1", "map@r", "mAP", ...; queries
     without a match are left out), or one number per query. Queries of a class are not independent:
-    `groups` (their labels) draws whole classes instead. `method` is `"percentile"` or `"bca"`
-    (bias-corrected and accelerated).
+    `groups` (their labels) draws whole classes instead. The interval holds the middle `level` of
+    the means of `resamples` draws.
 
     >>> interval = confidence([0.0, 1.0] * 50)
     >>> interval.value, 0.38 < interval.low < 0.45, 0.55 < interval.high < 0.62
     (0.5, True, True)
     """
     check_number("level", level, 0.0, 1.0)
-    check_choice("method", method, ("percentile", "bca"))
     check_int("resamples", resamples, 100)
     numbers = _values(values, metric)
     ids = np.arange(len(numbers))
@@ -101,17 +100,11 @@ def confidence(
     _, unit = np.unique(ids[kept], return_inverse=True)
     sums = np.bincount(unit, numbers[kept])
     sizes = np.bincount(unit).astype(float)
-    return bootstrap(sums, sizes, level=level, method=method, resamples=resamples, seed=seed)
+    return bootstrap(sums, sizes, level=level, resamples=resamples, seed=seed)
 
 
 def bootstrap(
-    sums: Array,
-    sizes: Array,
-    *,
-    level: float = 0.95,
-    method: str = "percentile",
-    resamples: int = 1000,
-    seed: int = 0,
+    sums: Array, sizes: Array, *, level: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> Interval:
     """The interval of Σ sums / Σ sizes when whole units, one per entry, are drawn again.
 
@@ -124,18 +117,15 @@ def bootstrap(
     for i in range(resamples):
         times = np.bincount(generator.integers(len(sums), size=len(sums)), minlength=len(sums))
         drawn[i] = (times @ sums) / (times @ sizes)
-    tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    if method == "bca":
-        tails = _accelerated(tails, drawn, value, sums, sizes)
-    low, high = np.quantile(drawn, tails)
-    return Interval(value, float(low), float(high), level, resamples, len(sums), method)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return Interval(value, low, high, level, resamples, len(sums), "percentile")
 
 
 def wilson_interval(share: float, trials: float, level: float = 0.95) -> Interval:
     """Wilson's score interval of a share of `trials`: sensible for few, and for 0 or all.
 
     >>> print(wilson_interval(1.0, 3))
-    1.0000 [0.4385, 1.0000] (95% wilson)
+    1.0000 [0.4385, 1.0000] (95\N{NO-BREAK SPACE}% wilson)
     """
     z = NormalDist().inv_cdf((1 + level) / 2)
     square = z * z / trials
@@ -153,7 +143,7 @@ def over_seeds(values: ArrayLike) -> SeedSummary:
     >>> print(over_seeds([0.70, 0.72, 0.74]))
     0.7200 ± 0.0200 (3 seeds)
     """
-    numbers = _per_seed(values, "values")
+    numbers = finite_numbers(values, "values", least=2)
     return SeedSummary(float(numbers.mean()), float(numbers.std(ddof=1)), len(numbers))
 
 
@@ -171,7 +161,10 @@ def compare_seeds(first: ArrayLike, second: ArrayLike) -> SeedComparison:
     """
     from scipy import stats
 
-    a, b = _per_seed(first, "first"), _per_seed(second, "second")
+    a, b = (
+        finite_numbers(values, name, least=2)
+        for name, values in (("first", first), ("second", second))
+    )
     if len(a) != len(b):
         raise InputError("second", f"{len(b)} seeds", f"{len(a)}, the same seeds as first")
     difference = a - b
@@ -201,24 +194,10 @@ def _values(values: ArrayLike | RetrievalResult | ReidResult, metric: str | None
     return numbers64(values, "values")
 
 
-def _per_seed(values: ArrayLike, name: str) -> Array:
-    numbers = numbers64(values, name, least=2)
-    if not np.isfinite(numbers).all():
-        raise InputError(name, "NaN or infinity", "finite numbers, one per seed")
+def finite_numbers(values: ArrayLike, name: str, *, least: int) -> Array:
+    """Return a list of at least `least` finite numbers as a float64 array."""
+    numbers = numbers64(values, name, least=least)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise InputError(name, f"{numbers[bad[0]]} in row {bad[0]}", "finite numbers")
     return numbers
-
-
-def _accelerated(tails: Array, drawn: Array, value: float, sums: Array, sizes: Array) -> Array:
-    """The BCa tails: Efron's bias correction and, from leaving out each unit, acceleration."""
-    from scipy import stats
-
-    below = ((drawn < value).sum() + 0.5 * (drawn == value).sum()) / len(drawn)
-    if not 0 < below < 1 or len(sums) < 2:
-        return tails
-    bias = stats.norm.ppf(below)
-    left_out = (sums.sum() - sums) / (sizes.sum() - sizes)
-    away = left_out.mean() - left_out
-    spread = float((away**2).sum())
-    acceleration = float((away**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
-    z = bias + stats.norm.ppf(tails)
-    return np.asarray(stats.norm.cdf(bias + z / (1 - acceleration * z)))

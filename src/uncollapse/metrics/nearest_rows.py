@@ -21,7 +21,7 @@ _BLOCK = 256
 _SORTED_BELOW = 64  # gallery rows up to which sorting them all is as quick as choosing
 _GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
 _TILE = 256  # rows converted at a time where no copy is kept, at least
-_VALUES = 1 << 20  # values of them: 8 MB
+_VALUES = 1 << 20  # of their values, at most: 8 MB
 _PAIRS = 1 << 20  # pairs sorted together
 
 
@@ -68,7 +68,7 @@ def first_columns(block: Tensor, k: int) -> Tensor:
         return torch.argsort(block, dim=1, stable=True)[:, :k]
     columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
     columns = columns.gather(1, torch.argsort(block.gather(1, columns), dim=1, stable=True))
-    # Where others equal the last one, which of them was chosen is chance.
+    # Where others equal the last one, topk may have chosen any of them.
     last = block.gather(1, columns[:, -1:])
     tied = ((block <= last).sum(dim=1) > k).nonzero().flatten()
     if len(tied):
@@ -76,38 +76,30 @@ def first_columns(block: Tensor, k: int) -> Tensor:
     return columns
 
 
-@dataclass(frozen=True, eq=False)
-class NearLists:
-    """`rows[i]` are the rows nearest to row i, itself first; row `farthest[i]` is the farthest.
+def near_lists(
+    x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report
+) -> tuple[Array, Array]:
+    """The k nearest rows of each row, which comes first in its own list, and the farthest row.
 
-    Ties go to the lower row.
-    """
-
-    rows: Array
-    farthest: Array
-
-
-def near_lists(x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report) -> NearLists:
-    """The k nearest rows of each row, which comes first in its own list; k is at most their number.
-
-    Equal rows are compared once, so that a collapsed set costs no more than another.
+    Ties go to the lower row; k is at most the number of rows. Equal rows are compared once, so that
+    a collapsed set costs no more than another.
     """
     _, first, group = np.unique(equal_rows(x)[0], return_index=True, return_inverse=True)
     if len(first) == len(x):
-        return _of_different(x, k, normalize, max_memory, report)[0]
+        return _of_different(x, k, normalize, max_memory, report)[:2]
     # In the order of their first rows, so that among groups too ties go to the lower row.
     order = np.argsort(first)
     first, group = first[order], np.argsort(order)[group]
     some = x[torch.from_numpy(first).to(x.device)]
-    near, squares = _of_different(some, min(k, len(some)), normalize, max_memory, report)
-    lists = _with_copies(near.rows, squares, group, k)
-    return NearLists(_itself_first(lists[group]), first[near.farthest[group]])
+    lists, farthest, squares = _of_different(some, min(k, len(some)), normalize, max_memory, report)
+    lists = _with_copies(lists, squares, group, k)
+    return _itself_first(lists[group]), first[farthest[group]]
 
 
 def _of_different(
     x: Tensor, k: int, normalize: bool, max_memory: int, report: Report
-) -> tuple[NearLists, Array]:
-    """The lists, and the squared distances in them."""
+) -> tuple[Array, Array, Array]:
+    """The lists, the farthest rows, and the squared distances in the lists."""
     n, width = x.shape
     dtype = screen_dtype()
     item = torch.finfo(dtype).bits // 8
@@ -147,7 +139,7 @@ def _of_different(
             last = np.searchsorted(i, np.arange(here.start, here.stop), side="right") - 1
             farthest[here] = j[order[last]]
         report(high, n)
-    return NearLists(rows, farthest), squares
+    return rows, farthest, squares
 
 
 def _marked(mask: Array, low: int) -> Iterator[tuple[slice, Array, Array]]:

@@ -6,13 +6,13 @@ settled by float64 differences. In torch on any device, compiled on a CPU where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, pairwise
-from threading import Lock
+from threading import local
 from types import ModuleType
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
+from uncollapse._base.progress import Report
 from uncollapse.distances import Frame, exact_squares, on_host, screen_dtype, short_squares
 
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
@@ -33,18 +34,18 @@ TILE = 640  # rows and columns: one float32 tile stays near the cores
 _TIE = 1e-12
 # Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
 _UNIT_TIE = 4e-15
-_SAMPLE = 256  # gallery rows from which it is guessed where the limit lies
+_SAMPLE = 256  # gallery rows from which the place of the limit is guessed
 _SAFETY = 3.0  # standard deviations
 _MANY = 16  # positives from which the guess pays
 _GUESS_ROWS = 1024
-_PAYS = 0.25  # share of queries for which the guess has to spare something
+_PAYS = 0.25  # share of queries for which the guess must save something
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
 _BYTES = TypeAdapter(ByteSize)
 
-StartRow = Callable[[int], Callable[[int], None]]  # given a row of tiles, what does one of them
+Worker = Callable[[int, range], None]  # does the tiles of a row and some columns
 Tick = Callable[[], object]
 RankBlock = tuple[int, int, Array, Array]  # low, high, start, ranks: see `positive_ranks`
 # Compares the rows, the first of which is query a, with these columns of the gallery and counts for
@@ -126,6 +127,20 @@ def ranked_points(x: ArrayLike, name: str) -> Tensor:
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).contiguous()
 
 
+def row_numbers(values: ArrayLike, name: str, size: int, columns: int | None = None) -> Array:
+    """Row numbers below `size`, `[N]` or `[N, columns]`, as int64; an `InputError` if not."""
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    shape = (len(array),) if columns is None else (len(array), columns)
+    if not array.size or array.shape != shape or array.dtype.kind not in "iu":
+        letters = "[N]" if columns is None else f"[N, {columns}]"
+        given = f"{array.dtype} of shape {array.shape}"
+        raise InputError(name, given, f"row numbers, at least one, of shape {letters}")
+    if array.min() < 0 or array.max() >= size:
+        given = f"{array.min()} to {array.max()}"
+        raise InputError(name, given, f"row numbers from 0 to {size - 1}")
+    return array.astype(np.int64)
+
+
 def joint_ids(
     first: ArrayLike, n: int, second: ArrayLike, m: int, names: tuple[str, str]
 ) -> tuple[Array, Array]:
@@ -167,13 +182,11 @@ def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[Ra
 
     `resident` keeps the narrow copy of all points; otherwise tiles are converted as needed.
     """
-    names, rows, orders = ["queries"], [task.queries], [task.query_order]
+    rows, orders = [task.queries], [task.query_order]
     if task.gallery is not None:
-        names, rows = [*names, "gallery"], [*rows, task.gallery]
-        orders = [*orders, task.gallery_order]
+        rows, orders = [*rows, task.gallery], [*orders, task.gallery_order]
     if normalize:
-        for name, values in zip(names, rows, strict=True):
-            check_directions(values, name)
+        check_directions(*rows)
     device = task.queries.device
     placed = [torch.from_numpy(order).to(device) for order in orders]
     frames = Frame.of_sets(
@@ -185,12 +198,13 @@ def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[Ra
     ]
 
 
-def check_directions(rows: Tensor, name: str) -> None:
+def check_directions(*sets: Tensor, names: Sequence[str] = ("queries", "gallery")) -> None:
     """Raise `InputError` for the first row of zeros, which has no direction."""
-    has_direction = rows.any(dim=1)
-    if not bool(has_direction.all()):
-        row = int(has_direction.int().argmin())
-        raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
+    for rows, name in zip(sets, names, strict=False):
+        has_direction = rows.any(dim=1)
+        if not bool(has_direction.all()):
+            row = int(has_direction.int().argmin())
+            raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
 
 
 def equal_rows(*sets: Tensor) -> list[Array]:
@@ -502,7 +516,7 @@ class CompiledScan:
         known = self._kernels.CountArrays(*(getattr(counts, name).numpy() for name in names))
         frame = self.y.frame
         buffer = torch.empty(TILE * TILE, dtype=frame.norms.dtype)
-        pairs, grouped = (np.empty(TILE * TILE + 1, np.int32) for _ in range(2))
+        scratch = [np.empty(TILE * TILE + 1, np.int32) for _ in range(2)]
         own = self._task.own_low, self._task.own_high
 
         def count_tile(left: Frame, a: int, columns: slice, both: bool) -> None:
@@ -511,16 +525,7 @@ class CompiledScan:
             # Without the norms: adding them is another pass over the tile.
             torch.addmm(norms, left.block(slice(None)), right.T, beta=0.0, alpha=-2.0, out=tile)
             self._kernels.count_tile(
-                tile.numpy(),
-                a,
-                columns.start,
-                *self._points,
-                *own,
-                low,
-                known,
-                both,
-                pairs,
-                grouped,
+                tile.numpy(), a, columns.start, *self._points, *own, low, known, both, *scratch
             )
 
         return count_tile
@@ -563,7 +568,7 @@ def positive_ranks(
     normalize: bool,
     ties: str,
     max_memory: int,
-    report: Callable[[int, int], object] = lambda done, total: None,
+    report: Report,
 ) -> Iterator[RankBlock]:
     """Yield `(low, high, start, ranks)`: 0-based ranks of the positives of query positions.
 
@@ -601,56 +606,66 @@ def _count_all(
 ) -> None:
     """Compare the queries [low, high) with the gallery, a tile at a time."""
 
-    def start_row(a: int) -> Callable[[int], None]:
+    def worker() -> Worker:
         count_tile = scan.counter(counts, low)
-        left = scan.x.frame.at(slice(a, min(a + TILE, high))).kept()
-        return lambda c: count_tile(
-            left, a, slice(c, min(c + TILE, len(scan.y))), plan.both and c > a
-        )
+
+        def count_tiles(a: int, columns: range) -> None:
+            left = scan.x.frame.at(slice(a, min(a + TILE, high))).kept()
+            for c in columns:
+                count_tile(left, a, slice(c, min(c + TILE, len(scan.y))), plan.both and c > a)
+
+        return count_tiles
 
     rows, columns = range(low, high, TILE), range(0, len(scan.y), TILE)
     most = -(-len(rows) // 2) if plan.both else len(rows)
     threads = min(plan.threads, most) if scan.uses_threads else 1
-    each_tile(start_row, rows, columns, both=plan.both, threads=threads, tick=tick)
+    each_tile(worker, rows, columns, both=plan.both, threads=threads, tick=tick)
 
 
 def each_tile(
-    start_row: StartRow, rows: range, columns: range, *, both: bool, threads: int, tick: Tick
-) -> None:
-    """Do every tile once, each row of tiles in one of the threads; `tick` is called for each.
+    worker: Callable[[], Worker], rows: range, columns: range, *, both: bool, threads: int,
+    tick: Tick,
+) -> None:  # fmt: skip
+    """Do every tile once, shared between threads; `tick` is called for each.
 
-    `start_row(a)` returns what does tile (a, c). With `both` a tile counts for the queries of its
-    rows and of its columns, and the columns begin at the row's own. No two threads count for the
-    same queries at a time. The threads divide torch's own among them.
+    `worker()` returns what does the tiles of row a and some columns; each thread has its own. With
+    `both` a tile counts for the queries of its rows and of its columns, and the columns begin at
+    the row's own. No two threads count for the same queries at a time. The threads divide torch's
+    own among them.
     """
-    locks = {a: Lock() for a in rows}
+    n = len(rows)
+    rounds = [[(a, columns[columns.index(a) :] if both else columns) for a in rows]]
+    if both and threads > 1:
+        # In round r, row i of tiles meets column r - i, modulo n, alone: no two tiles share any.
+        rounds = [
+            [(rows[i], columns[j : j + 1]) for i in range(n) if (j := (r - i) % n) >= i]
+            for r in range(n)
+        ]
+    made = local()  # in each thread
 
-    def tiles_of(a: int) -> Iterator[None]:
-        do_tile = start_row(a)
-        for c in columns[columns.index(a) :] if both else columns:
-            with locks[a], locks[c] if both and c > a else nullcontext():  # ascending: no deadlock
-                do_tile(c)
-            yield
+    def do_tiles(a: int, some: range) -> int:
+        if not hasattr(made, "worker"):
+            made.worker = worker()
+        made.worker(a, some)
+        return len(some)
 
-    if threads == 1:
-        for a in rows:
-            for _ in tiles_of(a):
-                tick()
-        return
     before = torch.get_num_threads()
-    own = (max(before // threads, 1),)
-    pool = ThreadPoolExecutor(threads, "uncollapse-tiles", torch.set_num_threads, own)
-    try:
-        for done in pool.map(lambda a: sum(1 for _ in tiles_of(a)), rows):
-            for _ in range(done):
-                tick()
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # for threads that are yet to begin
+    share = (max(before // threads, 1),)
+    with ExitStack() as stack:
+        run: Callable[..., Iterable[int]] = map
+        if threads > 1:
+            pool = ThreadPoolExecutor(threads, "uncollapse-tiles", torch.set_num_threads, share)
+            stack.callback(torch.set_num_threads, before)  # for threads that are yet to begin
+            stack.callback(pool.shutdown, cancel_futures=True)
+            run = pool.map
+        for parts in rounds:
+            for done in run(do_tiles, *zip(*parts, strict=True)):
+                for _ in range(done):
+                    tick()
 
 
 def _plan(task: Comparison, max_memory: int) -> _Plan:
-    """Fit the work into the memory, or say what it would take."""
+    """Fit the work into the memory, or raise an error that says how much it needs."""
     queries, width = task.queries.shape
     points = queries + (0 if task.gallery is None else len(task.gallery))
     item = torch.finfo(screen_dtype()).bits // 8

@@ -23,8 +23,8 @@ from uncollapse.metrics.ranking import (
     positive_ranks,
     two_sets,
 )
-from uncollapse.metrics.re_ranking import ReRanking, reranked_ranks
-from uncollapse.metrics.result_table import Result
+from uncollapse.metrics.reranking import ReRanking, reranked_ranks
+from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import check_ks, means, query_terms
 
 __all__ = ["ReidResult", "reid", "searching_rows"]
@@ -59,7 +59,6 @@ def reid(
     gallery_cams: ArrayLike,
     *,
     ks: Sequence[int] = (1, 5, 10),
-    average: str = "hits",
     normalize: bool = False,
     ties: str = "pessimistic",
     rerank: ReRanking | None = None,
@@ -71,9 +70,8 @@ def reid(
     A gallery item with the query's id and the query's camera is taken out of its ranking; items of
     id -1 (junk) are taken out of all; items of id 0 (distractors) stay, and are wrong for everyone.
 
-    `average="hits"` takes the precision at each match, as today's toolboxes do;
-    `average="trapezoid"` the area under the interpolated curve, as the data set's first evaluation
-    script did. Ties and exactness are those of `retrieval`.
+    Average precision is the mean of the precision at each match. Ties and exactness are those of
+    `retrieval`.
 
     With `rerank=ReRanking()` the gallery, without its junk, is ordered by the re-ranked distances
     of `metrics.rerank`; those that differ by less than 1e-12 are ties.
@@ -83,7 +81,6 @@ def reid(
     (0.5, 0.0, 1.0, 0.5)
     """
     check_choice("ties", ties, TIES)
-    check_choice("average", average, ("hits", "trapezoid"))
     if rerank is not None and not isinstance(rerank, ReRanking):
         raise InputError("rerank", repr(rerank), "ReRanking(k1, k2, lambda_value) or None")
     budget, ks = parse_bytes(max_memory), check_ks(ks)
@@ -96,7 +93,7 @@ def reid(
         else:
             blocks = reranked_ranks(task, rerank, **options, progress=progress)
         names = ["mAP", *(f"cmc@{k}" for k in ks), "mINP"]
-        terms = query_terms(task, names, blocks, partial(_terms, ks=ks, average=average))
+        terms = query_terms(task, names, blocks, partial(_terms, ks=ks))
     kept = ~np.isnan(terms["mAP"])
     mean = means(terms, kept)
     return ReidResult(
@@ -130,16 +127,9 @@ def _compared(
     return task, int((~keep).sum())
 
 
-def _terms(
-    ranks: Array, first: Array, counts: Array, *, ks: Sequence[int], average: str
-) -> dict[str, Array]:
+def _terms(ranks: Array, first: Array, counts: Array, *, ks: Sequence[int]) -> dict[str, Array]:
     """The formulas of `ReidResult`."""
-    matches_before = np.arange(len(ranks)) - np.repeat(first, counts)
-    precision = (matches_before + 1) / (ranks + 1.0)
-    if average == "trapezoid":
-        # Precision just before the match: 1 at the top of the list.
-        before = np.where(ranks > 0, matches_before / np.maximum(ranks, 1), 1.0)
-        precision = (precision + before) / 2
+    precision = (np.arange(len(ranks)) - np.repeat(first, counts) + 1) / (ranks + 1.0)
     terms: dict[str, Array] = {f"cmc@{k}": ranks[first] < k for k in ks}
     terms["mAP"] = np.add.reduceat(precision, first) / counts
     terms["mINP"] = counts / (ranks[first + counts - 1] + 1.0)

@@ -12,7 +12,6 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.metrics.faiss_index import neighbour_ranks
 from uncollapse.metrics.ranking import (
     BEYOND,
     TIES,
@@ -22,9 +21,10 @@ from uncollapse.metrics.ranking import (
     parse_bytes,
     positive_ranks,
     ranked_points,
+    row_numbers,
     two_sets,
 )
-from uncollapse.metrics.result_table import Result
+from uncollapse.metrics.result import Result
 
 __all__ = ["RetrievalResult", "check_ks", "means", "query_terms", "retrieval"]
 
@@ -43,8 +43,7 @@ class RetrievalResult(Result):
     - `mrr`: 1/(r_0 + 1).
 
     `per_query` holds what each query adds, in the order of the queries, NaN where nothing is
-    relevant, and `labels` the queries' labels. `index_recall` is None for an exact result, else
-    the share of exact neighbours that the approximate index found on a sample.
+    relevant, and `labels` the queries' labels.
     """
 
     recall: Mapping[int, float]
@@ -57,18 +56,12 @@ class RetrievalResult(Result):
     queries_without_match: int
     gallery_size: int
     ties: str
-    index_recall: float | None = None
     per_query: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
     labels: Array | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of_terms(
-        cls, terms: Mapping[str, Array], labels: Array | None = None, **others: Any
-    ) -> RetrievalResult:
-        """The means of terms by query, named as in `per_query`; `labels` of the queries.
-
-        `others` are `gallery_size`, `ties` and, of an approximate index, `index_recall`.
-        """
+    def of_terms(cls, terms: Mapping[str, Array], **others: Any) -> RetrievalResult:
+        """The means of terms by query, named as in `per_query`; `others` are the other fields."""
         kept = ~np.isnan(terms["mrr"])
         mean = means(terms, kept)
         ks = [int(name.partition("@")[2]) for name in terms if name.startswith("recall@")]
@@ -82,7 +75,6 @@ class RetrievalResult(Result):
             queries=len(kept),
             queries_without_match=int((~kept).sum()),
             per_query=terms,
-            labels=labels,
             **others,
         )
 
@@ -130,10 +122,7 @@ def retrieval(
     normalize: bool = False,
     ties: str = "pessimistic",
     max_memory: int | str = "256MB",
-    index: str = "exact",
-    target_recall: float = 0.95,
     progress: ProgressOption = None,
-    seed: int = 0,
     rows: ArrayLike | None = None,
 ) -> RetrievalResult:
     """Rank the gallery by Euclidean distance to each query and score the ranking.
@@ -148,9 +137,8 @@ def retrieval(
     cosine, also distances by less than 4e-15). The result is that of float64 arithmetic at any
     spread and place, with numba or without.
 
-    `max_memory` bounds what is allocated beside the input ("150MB" or bytes). `index="faiss"`
-    searches millions of items approximately, with `target_recall` of the exact neighbours on a
-    sample; ranks past its list count as not found. `progress` is a bool or function(done, total).
+    `max_memory` bounds what is allocated beside the input ("150MB" or bytes); `progress` is a bool
+    or function(done, total).
 
     >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
     >>> result.recall[1], result.map_at_r, result.per_class["b"]["recall@1"]
@@ -159,25 +147,17 @@ def retrieval(
     {1: 0.0, 2: 0.0}
     """
     check_choice("ties", ties, TIES)
-    check_choice("index", index, ("exact", "faiss"))
-    if full_map and index != "exact":
-        raise InputError("index", repr(index), "'exact' with full_map, which needs every rank")
     budget, ks = parse_bytes(max_memory), check_ks(ks)
     depth = BEYOND if full_map else max(ks)
     task, labels, size = _compared(queries, query_labels, gallery, gallery_labels, rows, depth)
-    options: dict[str, Any] = {"normalize": normalize, "ties": ties}
-    others: dict[str, Any] = {"gallery_size": size, "ties": ties}
     with progress_reporter(progress, "retrieval") as report:
-        if index == "faiss":
-            blocks, others["index_recall"] = neighbour_ranks(
-                task, target=target_recall, seed=seed, **options
-            )
-        else:
-            blocks = positive_ranks(task, max_memory=budget, report=report, **options)
+        blocks = positive_ranks(
+            task, normalize=normalize, ties=ties, max_memory=budget, report=report
+        )
         names = [f"{score}@{k}" for score in ("recall", "precision") for k in ks]
         names += ["r_precision", "map@r", *["mAP"] * full_map, "mrr"]
         terms = query_terms(task, names, blocks, partial(_terms, ks=ks, size=size))
-    return RetrievalResult.of_terms(terms, labels, **others)
+    return RetrievalResult.of_terms(terms, labels=labels, gallery_size=size, ties=ties)
 
 
 def _compared(
@@ -194,7 +174,7 @@ def _compared(
     if gallery is None or gallery_labels is None:
         both_ids, skip, size = (ids, ids), (everyone, everyone), len(x) - 1
         if rows is not None:
-            asked = _check_rows(rows, len(x))
+            asked = row_numbers(rows, "rows", len(x))
             x, y, labels = x[asked], x, labels[asked]
             both_ids, skip = (ids[asked], ids), (asked, everyone)
     else:
@@ -272,14 +252,3 @@ def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
     if not values:
         raise InputError("ks", "an empty list", "at least one whole number")
     return tuple(sorted({check_int("ks", k) for k in values}))
-
-
-def _check_rows(rows: ArrayLike, size: int) -> Array:
-    values = np.asarray(rows)
-    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
-        given = f"{values.dtype} of shape {values.shape}"
-        raise InputError("rows", given, "whole numbers, at least one, of shape [Q]")
-    if values.min() < 0 or values.max() >= size:
-        given = f"{values.min()} to {values.max()}"
-        raise InputError("rows", given, f"row numbers from 0 to {size - 1}")
-    return values.astype(np.int64)

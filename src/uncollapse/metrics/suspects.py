@@ -10,6 +10,7 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
+from uncollapse._base.table import percent
 from uncollapse.metrics.nearest_rows import near_lists
 from uncollapse.metrics.ranking import check_directions, parse_bytes
 
@@ -168,7 +169,7 @@ class SuspectLabels:
             return f"the neighbours of {judged:,} rows say nothing about their labels"
         alone = len(self.judged) - judged
         left_out = f"; {alone:,} alone in their class, not judged" if alone else ""
-        share = f"about {self.expected:,.0f} of {judged:,} labels wrong ({self.rate:.1%})"
+        share = f"about {self.expected:,.0f} of {judged:,} labels wrong ({percent(self.rate)})"
         return f"{len(self.rows):,} suspect; {share}{left_out}"
 
 
@@ -201,7 +202,7 @@ def suspect_labels(
     >>> suspects.rows.tolist(), str(suspects.suggested[3])
     ([3], 'cat')
     >>> print(suspects)
-    1 suspect; about 2 of 40 labels wrong (5.0%)
+    1 suspect; about 2 of 40 labels wrong (5.01\N{NO-BREAK SPACE}%)
     """
     z = points(embeddings, "embeddings", min_rows=3).detach()
     ids, names = class_ids(labels, len(z), min_classes=2)
@@ -210,10 +211,10 @@ def suspect_labels(
     if not judged.any():
         raise InputError("labels", f"{len(z)} labels, no two alike", "a class of two rows or more")
     if normalize:
-        check_directions(z, "embeddings")
+        check_directions(z, names=["embeddings"])
     budget = parse_bytes(max_memory)
     with progress_reporter(progress, "neighbours") as report:
-        lists = near_lists(z, k + 1, normalize=normalize, max_memory=budget, report=report).rows
+        lists, _ = near_lists(z, k + 1, normalize=normalize, max_memory=budget, report=report)
     near = lists[:, 1:].astype(np.int64)
     fit = fit_votes(count_votes(near, ids, _DECAY), ids, judged)
     wrong, score = np.where(judged, fit.wrong, 0.0), np.where(judged, -fit.ratio, -np.inf)

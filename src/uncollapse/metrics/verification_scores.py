@@ -9,27 +9,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import (
-    Array,
-    ArrayLike,
-    ClassLayout,
-    class_ids,
-    label_array,
-    numbers64,
-    points64,
-)
+from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, class_ids, label_array, points64
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import paired_distances, pairwise_distances
-from uncollapse.metrics.collapse_figures import unit_rows
-from uncollapse.metrics.intervals import Interval, bootstrap, wilson_interval
-from uncollapse.metrics.result_table import Result
+from uncollapse.metrics.collapse import directions
+from uncollapse.metrics.intervals import Interval, bootstrap, finite_numbers, wilson_interval
+from uncollapse.metrics.ranking import row_numbers
+from uncollapse.metrics.result import Result
 
 __all__ = ["RocCurve", "VerificationResult", "verification"]
 
@@ -53,11 +45,8 @@ class RocCurve:
     tar: Array
     thresholds: Array
 
-    def __len__(self) -> int:
-        return len(self.far)
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VerificationResult(Result):
     """How well a threshold tells pairs of one class from pairs of two.
 
@@ -65,53 +54,31 @@ class VerificationResult(Result):
     same pairs. `tar[f]` is the largest TAR at a FAR of at most f, and `thresholds[f]` the
     threshold; both None where there are fewer than 1/f different pairs. `eer` is where the two
     errors are equal. `accuracy` is the best there is, at `accuracy_threshold`, chosen on the pairs
-    themselves; `fold_accuracy` that of each fold at the best threshold of the others. `unit` is
-    what thresholds are of: a `"score"` or `"cosine"` (accepted from there up) or a `"distance"`
-    (accepted up to there). `exact` is False where `thresholds_tried` are not all there are; the
-    counts at each are exact. `intervals` are named as in `to_dict`.
+    themselves. `folds` has the accuracy of each fold at the best threshold of the others,
+    `fold_accuracy` and `fold_standard_error` are their mean and its standard error, as LFW's
+    protocol has them; None without folds. `unit` is what thresholds are of: a `"score"` or
+    `"cosine"` (accepted from there up) or a `"distance"` (accepted up to there). `exact` is False
+    where `thresholds_tried` are not all there are; the counts at each are exact. `intervals` are
+    named as in `to_dict`.
     """
 
     auc: float
     eer: float
-    eer_threshold: float
     accuracy: float
-    accuracy_threshold: float
+    fold_accuracy: float | None = None
+    fold_standard_error: float | None = None
     tar: Mapping[float, float | None]
+    eer_threshold: float
+    accuracy_threshold: float
     thresholds: Mapping[float, float | None]
+    unit: str
     same: int
     different: int
-    unit: str
     exact: bool
     thresholds_tried: int
-    fold_accuracy: tuple[float, ...] = ()
+    folds: tuple[float, ...] = field(default=(), repr=False)
     intervals: Mapping[str, Interval] = field(default_factory=dict, repr=False, compare=False)
     roc: RocCurve | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def mean_fold_accuracy(self) -> float:
-        """Mean over the folds; NaN without folds."""
-        return float(np.mean(self.fold_accuracy)) if self.fold_accuracy else math.nan
-
-    @property
-    def fold_standard_error(self) -> float:
-        """Standard error of that mean, as LFW's protocol reports it; NaN below two folds."""
-        folds = len(self.fold_accuracy)
-        if folds < 2:
-            return math.nan
-        return float(np.std(self.fold_accuracy, ddof=1) / math.sqrt(folds))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers by name: auc, eer, accuracy, tar@f, their thresholds, and the counts."""
-        numbers: dict[str, Any] = {"auc": self.auc, "eer": self.eer, "accuracy": self.accuracy}
-        if self.fold_accuracy:
-            numbers["fold_accuracy"] = self.mean_fold_accuracy
-            numbers["fold_standard_error"] = self.fold_standard_error
-        numbers |= {f"tar@{rate:g}": value for rate, value in self.tar.items()}
-        for name in ("eer_threshold", "accuracy_threshold"):
-            numbers[name] = getattr(self, name)
-        numbers |= {f"threshold@{rate:g}": value for rate, value in self.thresholds.items()}
-        names = ("unit", "same", "different", "exact", "thresholds_tried")
-        return numbers | {name: getattr(self, name) for name in names}
 
 
 def verification(
@@ -150,25 +117,22 @@ def verification(
     rates = _accept_rates(far)
     check_number("level", level, 0.0, 1.0)
     if scores is not None:
-        for name, given in (("embeddings", embeddings), ("labels", labels), ("pairs", pairs)):
-            if given is not None:
-                raise InputError(name, "given with scores", "scores and same alone")
-        u = -_finite_scores(scores)
+        if any(given is not None for given in (embeddings, labels, pairs)):
+            raise InputError.conflict("pass scores and same alone, or embeddings")
+        u = -finite_numbers(scores, "scores", least=2)
         return _of_list(u, _truth_values(same, len(u)), folds, rates, level, "score")
     if embeddings is None:
         raise InputError("embeddings", "None", _INPUTS)
-    read = unit_rows if normalize else points64
+    read = directions if normalize else points64
     x = torch.from_numpy(read(embeddings, "embeddings", min_rows=2))
     unit = "cosine" if normalize else "distance"
     if pairs is not None:
-        rows = _row_pairs(pairs, len(x))
-        truth = _pair_truth(rows, same, labels, len(x))
-        return _of_list(_listed(x, rows[:, 0], rows[:, 1]), truth, folds, rates, level, unit)
+        first, second, truth = _listed_pairs(pairs, same, labels, len(x))
+        return _of_list(_listed(x, first, second), truth, folds, rates, level, unit)
     if labels is None:
         raise InputError("labels", "None", _INPUTS)
-    for name, of_pairs in (("same", same), ("folds", folds)):
-        if of_pairs is not None:
-            raise InputError(name, "given without pairs", "pairs beside it, or neither")
+    if same is not None or folds is not None:
+        raise InputError.conflict("same and folds are of listed pairs: pass pairs too, or neither")
     layout = ClassLayout.of(labels, len(x), min_classes=2)
     labelled = _LabelledPairs(x[torch.from_numpy(layout.order)], layout.ids[layout.order])
     with progress_reporter(progress, "verification") as report:
@@ -181,16 +145,20 @@ def _of_list(
     if same.all() or not same.any():
         given = f"{int(same.sum())} same and {int((~same).sum())} different pairs"
         raise InputError("same", given, "at least one of each")
-    accuracy = []
+    counts = _Counts.of_lists(u[same], u[~same])
+    result = _result(counts, rates, unit, exact=True)
     if folds is not None:
-        parts = _fold_numbers(folds, same)
+        parts, accuracy = _fold_numbers(folds, same), []
         for fold in np.unique(parts):
             out = parts == fold
             others = _Counts.of_lists(u[~out & same], u[~out & ~same])
             accepted = u[out] <= _best_accuracy(others)[1]
             accuracy.append(float((accepted == same[out]).mean()))
-    counts = _Counts.of_lists(u[same], u[~same])
-    result = _result(counts, rates, unit, exact=True, fold_accuracy=tuple(accuracy))
+        error = float(np.std(accuracy, ddof=1) / math.sqrt(len(accuracy)))
+        mean = float(np.mean(accuracy))
+        result = replace(
+            result, folds=tuple(accuracy), fold_accuracy=mean, fold_standard_error=error
+        )
     both = 4 / (1 / result.same + 1 / result.different)  # the mean of two independent rates
     trials = {"eer": both, "accuracy": result.same + result.different}
     trials |= {f"tar@{rate:g}": result.same for rate in rates}
@@ -229,9 +197,7 @@ def _of_all(
     return replace(_result(counts, rates, unit, exact=exact), intervals=intervals)
 
 
-def _result(
-    counts: _Counts, rates: Array, unit: str, *, exact: bool, fold_accuracy: tuple[float, ...] = ()
-) -> VerificationResult:
+def _result(counts: _Counts, rates: Array, unit: str, *, exact: bool) -> VerificationResult:
     def shown(u: Array | float) -> Array:
         """Thresholds as the caller knows them."""
         u = np.asarray(u)
@@ -258,59 +224,34 @@ def _result(
         unit=unit,
         exact=exact,
         thresholds_tried=len(counts.grid),
-        fold_accuracy=fold_accuracy,
         roc=RocCurve(far, tar, shown(at)),
     )
 
 
-def _finite_scores(scores: ArrayLike) -> Array:
-    values = numbers64(scores, "scores", least=2)
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise InputError("scores", f"{values[row]} in row {row}", "finite numbers")
-    return values
-
-
-def _plain(values: ArrayLike) -> Array:
-    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+def _listed_pairs(
+    pairs: ArrayLike, same: ArrayLike | None, labels: ArrayLike | None, count: int
+) -> tuple[Array, Array, Array]:
+    """Both rows of each pair, and whether they are the same: as given, or by their labels."""
+    first, second = row_numbers(pairs, "pairs", count, columns=2).T
+    itself = np.flatnonzero(first == second)
+    if len(itself):
+        given = f"row {first[itself[0]]} with itself in pair {itself[0]}"
+        raise InputError("pairs", given, "two different rows in each")
+    if same is None and labels is not None:
+        ids, _ = class_ids(labels, count)
+        same = ids[first] == ids[second]
+    return first, second, _truth_values(same, len(first))
 
 
 def _truth_values(same: ArrayLike | None, count: int) -> Array:
     """`same` as booleans, one per pair, or an `InputError`."""
-    allowed = f"{count} truth values (True or 1: the same), one per pair"
-    if same is None:
-        raise InputError("same", "None", allowed)
-    array = _plain(same)
+    array = np.asarray(same.detach().cpu() if isinstance(same, Tensor) else same)
     numeric = array.shape == (count,) and array.dtype.kind in "biuf"
     if not numeric or not np.isin(array, (0, 1)).all():
-        raise InputError("same", f"{array.dtype} of shape {array.shape}", allowed)
+        given = "None" if same is None else f"{array.dtype} of shape {array.shape}"
+        allowed = f"{count} truth values (True or 1: the same), one per pair, or labels of rows"
+        raise InputError("same", given, allowed)
     return array.astype(bool)
-
-
-def _row_pairs(pairs: ArrayLike, rows: int) -> Array:
-    """Pairs of row numbers `[P, 2]`, or an `InputError`."""
-    array = _plain(pairs)
-    if array.ndim != 2 or array.shape[1] != 2 or not len(array) or array.dtype.kind not in "iu":
-        given = f"{array.dtype} of shape {array.shape}"
-        raise InputError("pairs", given, "row numbers of shape [P, 2]")
-    if array.min() < 0 or array.max() >= rows:
-        given = f"{array.min()} to {array.max()}"
-        raise InputError("pairs", given, f"row numbers from 0 to {rows - 1}")
-    itself = np.flatnonzero(array[:, 0] == array[:, 1])
-    if len(itself):
-        given = f"row {array[itself[0], 0]} with itself in pair {itself[0]}"
-        raise InputError("pairs", given, "two different rows in each")
-    return array.astype(np.int64)
-
-
-def _pair_truth(rows: Array, same: ArrayLike | None, labels: ArrayLike | None, count: int) -> Array:
-    """Which pairs are the same: as given, or by the labels of their rows."""
-    if same is not None:
-        return _truth_values(same, len(rows))
-    if labels is None:
-        raise InputError("same", "None", "one truth value per pair, or labels, which decide it")
-    ids, _ = class_ids(labels, count)
-    return np.equal(ids[rows[:, 0]], ids[rows[:, 1]])
 
 
 def _fold_numbers(folds: ArrayLike | int, same: Array) -> Array:
@@ -331,13 +272,10 @@ def _fold_numbers(folds: ArrayLike | int, same: Array) -> Array:
 
 def _accept_rates(far: Sequence[float]) -> Array:
     """False accept rates as an array, or an `InputError`."""
-    try:
-        values = np.atleast_1d(np.asarray(far, dtype=float))
-    except (TypeError, ValueError):
-        values = np.zeros(1)
-    if not len(values) or not ((values > 0) & (values < 1)).all():
+    rates = finite_numbers(np.atleast_1d(far), "far", least=1)
+    if not ((rates > 0) & (rates < 1)).all():
         raise InputError("far", repr(far), "numbers between 0 and 1")
-    return values
+    return rates
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, eager, off_graph
+from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import Choice, InputError, Number, Setting, check_int, check_number
 from uncollapse._base.extras import compiled
 from uncollapse.distances.frame import Batch, Classes, on_host, short_squares
@@ -169,8 +169,10 @@ class Miner(SeededModule):
         With references, anchors are rows of `embeddings`, positives and negatives of
         `ref_embeddings` (PML's `ref_emb`).
         """
-        references = off_graph(ref_emb if ref_embeddings is None else ref_embeddings)
-        return self.mine(Batch.of(off_graph(embeddings), labels, references, ref_labels))
+        second = ref_emb if ref_embeddings is None else ref_embeddings
+        references = second.detach() if isinstance(second, Tensor) else second
+        rows = embeddings.detach() if isinstance(embeddings, Tensor) else embeddings
+        return self.mine(Batch.of(rows, labels, references, ref_labels))
 
     @eager
     def mine(self, batch: Batch) -> Triplets:

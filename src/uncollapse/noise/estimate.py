@@ -13,10 +13,9 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.table import percent
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise.model import NoiseModel
-
-__all__ = ["NoiseEstimate", "estimate_noise"]
 
 _ROWS = 512  # rows whose distances are held at a time
 _ASSUMES = (
@@ -40,7 +39,7 @@ class NoiseEstimate:
     assumes: str = _ASSUMES
 
     def __str__(self) -> str:
-        interval = f"{self.confidence:.0%} interval {self.low:.3f} to {self.high:.3f}"
+        interval = f"{percent(self.confidence)} interval {self.low:.3f} to {self.high:.3f}"
         return f"p = {self.p:.3f} ({interval}), assuming that {self.assumes}"
 
 

@@ -18,8 +18,6 @@ from uncollapse._base.check import InputError, check_choice, check_int, check_nu
 from uncollapse.distances import pairwise_distances
 from uncollapse.noise.model import NoiseModel, simplex
 
-__all__ = ["Minimum", "check_terms", "expected_loss", "first_positive", "minimise"]
-
 _WITH_BETA = ("margin", "eps-margin")
 _OBJECTIVES = ("contrastive", "triplet", "eps-triplet", *_WITH_BETA)
 _ELEMENTS = 1 << 22  # entries of a rows × samples × labels block held at a time: 32 MB
@@ -316,7 +314,7 @@ def _at(prefix: Tensor, index: Tensor) -> Tensor:
 def _nearest_first(
     distances: Tensor, ids: Tensor, model: NoiseModel, diagonal: str
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Blocks of anchors: their rows, distances ascending, to whom, and `first_positive`.
+    """Blocks of anchors: rows, distances ascending, the samples at them, `first_positive`.
 
     Ties do not change the loss.
     """

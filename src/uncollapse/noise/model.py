@@ -12,8 +12,6 @@ from torch import Tensor
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 
-__all__ = ["NoiseModel", "blobs", "simplex"]
-
 
 @dataclass(frozen=True)
 class NoiseModel:

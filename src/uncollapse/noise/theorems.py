@@ -20,20 +20,6 @@ from uncollapse.distances import pairwise_distances
 from uncollapse.noise.expected import check_terms, expected_loss, first_positive, minimise
 from uncollapse.noise.model import NoiseModel, blobs, simplex
 
-__all__ = [
-    "ClaimCheck",
-    "Verdict",
-    "check_claims_eps",
-    "margin_bound",
-    "mode_gain",
-    "smallest_m",
-    "theorem_1",
-    "theorem_2",
-    "triplet_bound",
-    "zero_margin_boundaries",
-    "zero_triplet_margin",
-]
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -120,15 +106,15 @@ def triplet_bound(
     """
     a, b, c, e = model.triplet_weights
     size = check_int("n", n, low=model.classes) / model.classes
-    mates = size if diagonal == "independent" else size - 1  # j or k in the anchor's class
+    own = size if diagonal == "independent" else size - 1  # j or k in the anchor's class
     others = n - size
     both_own = a + b - 2 * c - e
     mixed = min(a + b - c, a - c)  # weights differ by (p − q)²
     one_class, two_classes = a - c, a  # j and k outside the anchor's class
     ordered_outside = others * (size - 1) * one_class + others * (others - size) * two_classes
-    total = mates * (mates - 1) * both_own + 2 * mates * others * mixed + ordered_outside
+    total = own * (own - 1) * both_own + 2 * own * others * mixed + ordered_outside
     if diagonal == "independent":  # j = k costs α always
-        total += mates * both_own + others * one_class
+        total += own * both_own + others * one_class
     return check_number("margin", margin, low=0.0) * n * total
 
 
@@ -144,8 +130,8 @@ def margin_bound(
     46.08
     """
     size = check_int("n", n, low=model.classes) / model.classes
-    mates = size if diagonal == "independent" else size - 1
-    inside = mates * min(model.same, 1 - model.same)
+    own = size if diagonal == "independent" else size - 1
+    inside = own * min(model.same, 1 - model.same)
     outside = (n - size) * min(model.different, 1 - model.different)
     return check_number("margin", margin, low=0.0) * 2 * n * (inside + outside)
 
@@ -269,21 +255,21 @@ def claim_4_gap(model: NoiseModel, anchor: int, others: list[int], near: int, fa
 
 
 def _anchor_loss(claim: int, model: NoiseModel, size: Array, near: Array) -> Array:
-    """Expected loss at α = 1 of an anchor of the first class whose `near` classmates are with it.
+    """Expected loss at α = 1 of an anchor of the first class with `near` samples of it beside it.
 
-    The rest of its class of `size`, and all other classes, are at distance α.
+    The others of its class, which has `size` samples, and all other classes are at distance α.
     """
     t, total = model.classes, np.zeros_like(size)
-    mates, third = size - 1 - near, model.q
+    far_own, third = size - 1 - near, model.q
     for weight, own, other in (
         (model.p, model.p, model.q),  # the anchor's label is its own class,
         ((t - 1) * model.q, model.q, model.p),  # or another one, `other`
     ):
         none_near = (1 - own) ** near
-        none_far = (1 - own) ** mates * ((1 - other) * (1 - third) ** (t - 2)) ** size
-        wrong_far = mates * (1 - own) + size * ((1 - other) + (t - 2) * (1 - third))
+        none_far = (1 - own) ** far_own * ((1 - other) * (1 - third) ** (t - 2)) ** size
+        wrong_far = far_own * (1 - own) + size * ((1 - other) + (t - 2) * (1 - third))
         if claim == 1:
-            far = mates + (t - 1) * size
+            far = far_own + (t - 1) * size
             chosen_near = near * (1 - own - none_near)  # hinge α at the other near ones
             chosen_far = none_near * (2 * near * (1 - none_far) + wrong_far - far * none_far)
             total += weight * (chosen_near + chosen_far)
@@ -402,18 +388,18 @@ def _theorem_1() -> list[ClaimCheck]:
     best = minimise("triplet", noise, 8, 2, diagonal="true", starts=10, steps=1000)
     bound = triplet_bound(noise, 8)
     apart = triplet_bound(noise, 8, diagonal="distinct")
-    says = "minimisers of the expected triplet loss collapse every class"
+    statement = "minimisers of the expected triplet loss collapse every class"
     return [
         ClaimCheck(
             "Theorem 1, fresh label at j = i",
-            says,
+            statement,
             "true",
             "0 < p < 1, p ≠ 1/t, dim >= t − 1",
             f"t=2 n=8 p=.6: collapsed {paper:.2f} = lower bound {bound:.2f}",
         ),
         ClaimCheck(
             "Theorem 1, distinct samples",
-            says,
+            statement,
             "true if",
             "also dim < n − 1; else collapse is optimal but not alone",
             f"t=2 n=8 p=.6: collapsed {distinct:.2f} = bound {apart:.2f}; "
@@ -421,7 +407,7 @@ def _theorem_1() -> list[ClaimCheck]:
         ),
         ClaimCheck(
             "Theorem 1, δ_ii = 1",
-            says,
+            statement,
             "false",
             "the anchor as its own positive pushes its class apart",
             f"t=2 n=8 dim=2 p=.6: {best.value:.2f} < {true:.2f} collapsed",
@@ -437,18 +423,18 @@ def _theorem_2() -> list[ClaimCheck]:
     collapsed_three = expected_loss("margin", z3, y3, three, beta=1.0)
     best = minimise("margin", three, 9, 2, starts=4, steps=600)
     point = expected_loss("margin", torch.zeros(9, 2), y3, three, beta=-1.0)
-    says = "minimisers of the expected margin loss are collapsed classes, 2α apart, β = α"
+    statement = "minimisers of the expected margin loss are collapsed classes, 2α apart, β = α"
     return [
         ClaimCheck(
             "Theorem 2, t = 2",
-            says,
+            statement,
             "true if",
             "0 < p < 1, p ≠ 1/2, dim < n − 1",
             f"n=8 p=.6: collapsed {collapsed:.2f} = lower bound {margin_bound(two, 8):.2f}",
         ),
         ClaimCheck(
             "Theorem 2, t >= 3",
-            says,
+            statement,
             "true if",
             "also p² + (1−p)²/(t−1) > 1/2 and dim >= t − 1; else one point, β = −α",
             f"t=3 n=9 p=.6: one point {point:.2f} (found {best.value:.2f}) < "
@@ -483,7 +469,7 @@ def _claims() -> list[ClaimCheck]:
             "Claim 3",
             "margin: a sample beyond rank M is pushed to β + α",
             "true",
-            "0 < p < 1; M depends on who is closer",
+            "0 < p < 1; M depends on which samples are closer",
             f"t=2: M = {smallest_m(3, 0.9, order='own-first')} if the closer ones are of the "
             f"anchor's class; worst {worst} for p = .8/.9/.95/.99",
         ),

@@ -19,7 +19,7 @@ from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.verdict import cosine_text
 from uncollapse.metrics import clustering, retrieval
-from uncollapse.metrics.collapse_figures import spectrum
+from uncollapse.metrics.collapse import spectrum
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 

@@ -1,4 +1,4 @@
-"""A linter for batches: what mining will lack, and EPS §5.2.3's chance of a positive alike."""
+"""A linter for batches: what mining will lack, and the chance of a positive alike (EPS §5.2.3)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, class_ids
 from uncollapse._base.check import InputError, check_int
+from uncollapse._base.table import percent
 from uncollapse.samplers.batches import SeededBatches
 
 __all__ = ["BatchReport", "check_batches", "mode_chance"]
@@ -42,12 +43,12 @@ class BatchReport:
         problems = {
             f"{self.single_class} {of_batches} have one class: no negatives": self.single_class,
             f"{self.all_alone} {of_batches} have no class twice: no positives": self.all_alone,
-            f"{self.without_positive:.1%} of the anchors have no positive and are skipped": (
+            f"{percent(self.without_positive)} of the anchors have no positive and are skipped": (
                 self.without_positive
             ),
             f"{self.repeated} {of_batches} hold a sample twice: a copy of the anchor can be its "
             "easy positive": self.repeated,
-            f"only {mode_share:.1%} of the anchors meet their own mode among their positives: "
+            f"only {percent(mode_share)} of the anchors meet their own mode among their positives: "
             "raise k (EPS Fig. 3b)": mode_share < 0.5,
         }
         return [problem for problem, occurs in problems.items() if occurs]
@@ -60,12 +61,12 @@ class BatchReport:
             ("positives of an anchor, mean", f"{self.positives:.2f}"),
             ("batches of one class", str(self.single_class)),
             ("batches with no class twice", str(self.all_alone)),
-            ("anchors without a positive", f"{self.without_positive:.1%}"),
-            ("anchors without a negative", f"{self.without_negative:.1%}"),
+            ("anchors without a positive", percent(self.without_positive)),
+            ("anchors without a negative", percent(self.without_negative)),
             ("batches with a sample twice", str(self.repeated)),
         ]
         if self.mode_share is not None:
-            rows.append(("anchors that meet their own mode", f"{self.mode_share:.1%}"))
+            rows.append(("anchors that meet their own mode", percent(self.mode_share)))
         width = max(len(name) for name, _ in rows)
         lines = [f"{name:<{width}}  {value:>10}" for name, value in rows]
         return "\n".join(lines + [f"! {problem}" for problem in self.problems])
@@ -90,11 +91,11 @@ def check_batches(
     positives of an anchor, mean        0.00
     batches of one class                   0
     batches with no class twice            2
-    anchors without a positive        100.0%
-    anchors without a negative          0.0%
+    anchors without a positive         100\N{NO-BREAK SPACE}%
+    anchors without a negative           0\N{NO-BREAK SPACE}%
     batches with a sample twice            0
     ! 2 of 2 batches have no class twice: no positives
-    ! 100.0% of the anchors have no positive and are skipped
+    ! 100\N{NO-BREAK SPACE}% of the anchors have no positive and are skipped
     """
     ids, _ = class_ids(labels, None)
     fine = None if fine_labels is None else class_ids(fine_labels, len(ids), "fine_labels")[0]

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from uncollapse import backbones, data
 from uncollapse._base.check import InputError
 from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
-from uncollapse.data import Compose, LabelledImages, describe, with_features
+from uncollapse.data import LabelledImages, augment, describe, with_features
+from uncollapse.data.augment import Compose
 from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
 from uncollapse.mining import Miner
@@ -56,10 +57,10 @@ def check_samples(config: Config) -> None:
 
 # In this order, whatever that of the config.
 _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
-    "crop": data.random_crop,
-    "flip": data.horizontal_flip,
-    "colour": data.color_jitter,
-    "erase": data.random_erasing,
+    "crop": augment.random_crop,
+    "flip": augment.horizontal_flip,
+    "colour": augment.color_jitter,
+    "erase": augment.random_erasing,
 }
 
 
@@ -109,7 +110,7 @@ def _standardise(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
         if len(values) not in (1, images.shape[1]):
             allowed = f"one number, or one for each of the {images.shape[1]} channels"
             raise InputError(name, values, allowed)
-    return data.standardize(images, mean, std)
+    return augment.standardize(images, mean, std)
 
 
 def _images_only(images: Tensor) -> Tensor:

@@ -289,7 +289,7 @@ def shared_retrieval(
     columns = (np.ascontiguousarray(column) for column in whole.T)
     terms = dict(zip(part.per_query, columns, strict=True))
     return RetrievalResult.of_terms(
-        terms, labels.cpu().numpy(), gallery_size=part.gallery_size, ties=part.ties
+        terms, labels=labels.cpu().numpy(), gallery_size=part.gallery_size, ties=part.ties
     )
 
 

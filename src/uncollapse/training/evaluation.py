@@ -25,7 +25,7 @@ from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
 from uncollapse.metrics import clustering, verification
 from uncollapse.metrics.re_identification import reid, searching_rows
-from uncollapse.metrics.re_ranking import ReRanking
+from uncollapse.metrics.reranking import ReRanking
 from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
@@ -446,7 +446,7 @@ class PairCheck:
         rows = np.searchsorted(taken.numpy(), self.rows)
         result = verification(z, pairs=rows, same=self.same, folds=self.folds, far=_RATES)
         by_name = result.to_dict()
-        names = ["fold_accuracy", "fold_standard_error"] if result.fold_accuracy else ["accuracy"]
+        names = ["fold_accuracy", "fold_standard_error"] if result.folds else ["accuracy"]
         names += ["auc", "eer", *(f"tar@{rate:g}" for rate in _RATES)]
         known = {name: by_name[name] for name in names if by_name[name] is not None}
         return {VERIFICATION + name: float(v) for name, v in known.items() if math.isfinite(v)}

@@ -76,9 +76,11 @@ def forecast_run(
 
 def save_forecast(result: Forecast, folder: Path) -> list[Path]:
     """The table as CSV, in `folder`."""
-    rows = result.to_rows()
+    return _save_csv(folder / "forecast.csv", result.to_rows())
+
+
+def _save_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> list[Path]:
     fields = list(dict.fromkeys(key for row in rows for key in row))
-    path = folder / "forecast.csv"
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
     return [path]
 
@@ -196,11 +198,7 @@ def race_budget(config: Config, steps: int | None = None) -> int:
 
 def save_race(result: RaceResult, folder: Path) -> list[Path]:
     """The strategies and their last scores as CSV, in `folder`."""
-    path = folder / "race.csv"
-    fields = ["strategy", "drift", "steps", "recall", "scale", "result"]
-    rows = ([getattr(entrant, field) for field in fields] for entrant in result.entrants)
-    write_csv(path, fields, (["" if cell is None else cell for cell in row] for row in rows))
-    return [path]
+    return _save_csv(folder / "race.csv", [vars(entrant) for entrant in result.entrants])
 
 
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:

@@ -158,8 +158,8 @@ class Run:
     def choose(self, which: str = "last") -> Chosen:
         """The `last` checkpoint, or the `best` one, with its network.
 
-        Where that one is damaged or not of this run, the newest that can be used stands in for it,
-        and `warnings` say so; `CheckpointError` if there is none.
+        Where the last one is damaged or not of this run, the newest that can be used stands in for
+        it, and `warnings` say so. `CheckpointError` if there is none, or no usable best one.
         """
         config, store = self.config, self.checkpoints
         check_trusted(self.path, config, trust=self.trust)
@@ -180,7 +180,10 @@ class Run:
         if last is None:
             raise self._none_usable([*notes, *complaints])
         if complaints:
-            notes += [*complaints[:-1], f"{complaints[-1]}; using the one of step {last.step}"]
+            notes += [
+                *complaints[:-1],
+                f"{complaints[-1]}; using the checkpoint of step {last.step}",
+            ]
         return Chosen(last, models[last.step], tuple(notes))
 
     def load_model(self, which: str = "last") -> Embedder:

@@ -9,14 +9,14 @@ import torch
 from PIL import Image
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import read_json
 from uncollapse.backbones import build
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.data import DataError
-from uncollapse.papers import get_item
-from uncollapse.papers._item import Request, read_made
-from uncollapse.papers.eps import EPS_ITEMS, coarse_to_fine
-from uncollapse.papers.eps._scores import METHODS, STUDIES, TABLES
+from uncollapse.papers import CATALOGUE, Request, get_item
+from uncollapse.papers.eps import tables
+from uncollapse.papers.eps.scores import METHODS, STUDIES, TABLES
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.config import apply_overrides
 from uncollapse.training.measurer import start_network
@@ -46,7 +46,7 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path, mon
         rebuilt.append(run)
         return start_network(run)
 
-    monkeypatch.setattr("uncollapse.papers.eps._scores.start_network", counted)
+    monkeypatch.setattr("uncollapse.papers.eps.scores.start_network", counted)
     out, made, starts = tmp_path / "out", {}, {}
     for name in TABLE_ITEMS + FIGURES:
         rebuilt.clear()
@@ -55,7 +55,9 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path, mon
         assert all(path.stat().st_size > 100 for path in made[name])
         assert {path.parent for path in made[name]} == {out / name / "smoke"}
     others = {"claims-eps", "fig-noise", "coarse-to-fine"}
-    assert {*made, *others} == {item.name for item in EPS_ITEMS}
+    assert {*made, *others} == {
+        name for name, item in CATALOGUE.items() if item.make.startswith("eps.")
+    }
 
     rows = rows_of(made["table3"][1])
     assert len(rows) == 7 * 10  # methods, columns
@@ -92,11 +94,11 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(tmp_path, mon
         page = made[name][0].read_text(encoding="utf-8")
         assert f"]({name}.png)" in page
         assert "| method | score | before training | at the end | end − before |" in page
-    shown = read_made(out / "eps-fig4" / "smoke" / "made.json")
-    assert shown.private == ["eps-fig4.png"]  # photographs
-    assert read_made(out / "eps-fig5" / "smoke" / "made.json").private == []
-    assert [(one["data"], one["real"]) for one in shown.used] == [("digits", False)]
-    assert len(shown.used[0]["runs"]) == 4
+    shown = read_json(out / "eps-fig4" / "smoke" / "made.json")
+    assert shown["private"] == ["eps-fig4.png"]  # photographs
+    assert read_json(out / "eps-fig5" / "smoke" / "made.json")["private"] == []
+    assert [(one["data"], one["real"]) for one in shown["used"]] == [("digits", False)]
+    assert len(shown["used"][0]["runs"]) == 4
 
     runs = out / "runs" / "omniglot" / "smoke"
     untouched = {path: path.stat().st_mtime_ns for path in runs.glob("*/summary.json")}
@@ -215,9 +217,8 @@ def test_each_protocol_parses_for_every_method_at_every_scale(name, tmp_path):
 def test_coarse_to_fine_is_made_at_smoke_scale_with_a_test_over_pairs(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     some = ("Trip. + SH", "SupCon")
-    names = [*some, *(f"EPS + {name}" for name in some)]
-    monkeypatch.setattr(coarse_to_fine, "_LOSSES", some)
-    monkeypatch.setattr(coarse_to_fine, "_METHODS", {n: coarse_to_fine._METHODS[n] for n in names})
+    names = [*some, "ProxyNCA", *(f"EPS + {name}" for name in some)]
+    monkeypatch.setattr(tables, "LOSSES", some)
     made = get_item("coarse-to-fine").run(tmp_path, scale="smoke", processes=1)
     rows = rows_of(next(path for path in made.files if path.suffix == ".csv"))
     scores = {(row["what"], row["metric"]): row for row in rows if row["metric"]}
@@ -233,6 +234,6 @@ def test_coarse_to_fine_is_made_at_smoke_scale_with_a_test_over_pairs(tmp_path, 
 def test_every_set_of_coarse_to_fine_has_a_config_that_holds():
     for dataset in TABLES["coarse"]:
         setup = STUDIES[dataset["study"]].setups["laptop"][0]
-        for cell in coarse_to_fine._METHODS.values():
+        for cell in METHODS.values():
             config = setup.run_config(cell, 0, Request("coarse-to-fine", None, "laptop"))
             assert dataset["split"] in config.data.eval_splits

@@ -6,14 +6,14 @@ from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse.cli.reproduce import show_page
-from uncollapse.papers.eps.noise_figure import CLAIMS_EPS, FIG_NOISE
+from uncollapse.papers import get_item
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_truth_table_is_printed_and_saved_whole(tmp_path):
     text = io.StringIO()
-    made = CLAIMS_EPS.run(tmp_path / "new")
+    made = get_item("claims-eps").run(tmp_path / "new")
     show_page(Console(file=text, width=200), made.pages[0])
     files = made.files
     assert [file.name for file in files] == ["claims-eps.md", "claims-eps.csv"]
@@ -27,7 +27,7 @@ def test_the_truth_table_is_printed_and_saved_whole(tmp_path):
 
 
 def test_the_figures_are_written_as_png_and_svg(tmp_path):
-    files = FIG_NOISE.run(tmp_path, 0, "smoke").files
+    files = get_item("fig-noise").run(tmp_path, 0, "smoke").files
     assert sorted(file.name for file in files) == [
         "noise-crossing.png",
         "noise-crossing.svg",
@@ -40,4 +40,4 @@ def test_the_figures_are_written_as_png_and_svg(tmp_path):
 
 def test_an_unknown_scale_is_named(tmp_path):
     with pytest.raises(InputError, match="scale: expected one of 'laptop', 'smoke', 'paper'"):
-        FIG_NOISE.run(tmp_path, 0, "huge")
+        get_item("fig-noise").run(tmp_path, 0, "huge")

@@ -16,21 +16,23 @@ from rich.console import Console
 from uncollapse.cli.reproduce import show_page
 from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
-from uncollapse.papers import _study, get_item
-from uncollapse.papers._item import Request
+from uncollapse.papers import Request, get_item, study
 from uncollapse.papers.hnm.diameters import (
+    FIGURES,
     STUDIES,
+    Panel,
     Point,
     below_start,
     beyond,
     bound_claim,
     claims_of,
+    grid_cells,
     margin_claims,
     measure,
     threshold,
+    threshold_claims,
     through_training,
     unsettled,
-    where_bound,
 )
 from uncollapse.sweep import run_jobs
 from uncollapse.training import Run, TrainingError, train
@@ -38,22 +40,22 @@ from uncollapse.training.assemble import build_model
 
 pytestmark = pytest.mark.slow
 
-FIGURES = ("fig5a", "fig5b", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12")
-
-
-def figure(name):
-    return get_item(name).make.args[0]
+NAMES = ("fig5a", "fig5b", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12")
 
 
 def asked(scale, out="out", **options):
     return Request("item", Path(out), scale, **options)
 
 
+def cells_of(panel, grid):
+    return grid_cells(grid, panel["axis"], panel.get("margin", 0.0))
+
+
 def jobs_of(name, scale):
     found = []
-    for panel in figure(name).panels:
-        grid = STUDIES[panel.study].setups[scale][0]
-        jobs = grid.jobs(panel.cells(grid), asked(scale))
+    for panel in FIGURES[name]["panels"]:
+        grid = STUDIES[panel["study"]].setups[scale][0]
+        jobs = grid.jobs(cells_of(panel, grid), asked(scale))
         found.append([job for mine in jobs.values() for job in mine])
     return found
 
@@ -109,7 +111,7 @@ def test_the_other_figures_change_what_the_paper_changes():
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
 def test_runs_of_one_name_are_one_run_whichever_figure_asks(scale):
     named = {}
-    for name in FIGURES:
+    for name in NAMES:
         for panel in jobs_of(name, scale):
             assert len({job.name for job in panel}) == len(panel)
             for job in panel:
@@ -130,63 +132,53 @@ def point(**changes):
 
 
 def line(ends, axis="batch", **changes):
-    return [point(**{axis: 2**place, "end": end, **changes}) for place, end in enumerate(ends)]
+    points = [point(**{axis: 2**place, "end": end, **changes}) for place, end in enumerate(ends)]
+    return panel_of(points, axis)
+
+
+def panel_of(points, axis="batch"):
+    return Panel(axis, "heading", "A", points)
 
 
 def test_a_diameter_that_falls_with_the_batch_is_reproduced_and_one_that_rises_is_a_miss():
     falling = [0.9, 0.8, 0.5, 0.2, 0.1, 0.05]
-    trend, *_ = claims_of(line(falling), "batch", "A")
+    trend, *_ = claims_of(line(falling))
     assert trend.holds is True
     assert "ρ = -1.00 over 6 runs (p = 0.0028)" in trend.ours  # 2 of 720 orders
-    assert claims_of(line(falling[::-1]), "batch", "A")[0].holds is False
+    assert claims_of(line(falling[::-1]))[0].holds is False
     # The same numbers along the dimension are the other way round.
-    assert claims_of(line(falling, "dim"), "dim", "B")[0].holds is False
-    assert claims_of(line(falling[::-1], "dim"), "dim", "B")[0].holds is True
+    assert claims_of(line(falling, "dim"))[0].holds is False
+    assert claims_of(line(falling[::-1], "dim"))[0].holds is True
 
 
 def test_three_runs_in_order_are_no_trend():
-    trend = claims_of(line([0.9, 0.5, 0.1]), "batch", "A")[0]
+    trend = claims_of(line([0.9, 0.5, 0.1]))[0]
     assert trend.ours == "ρ = -1.00 over 3 runs (p = 0.33)"  # 2 of 6 orders
     assert trend.holds is False
 
 
 def test_a_trend_that_chance_explains_is_a_miss():
-    trend = claims_of(line([0.5, 0.6, 0.4, 0.55]), "batch", "A")[0]
+    trend = claims_of(line([0.5, 0.6, 0.4, 0.55]))[0]
     assert trend.holds is False
     assert "p = " in trend.ours
 
 
 def test_collapse_is_counted_in_the_two_halves_of_the_axis():
     ends = [0.5, 0.5, 0.5, 0.5, 0.005, 0.005, 0.009, 0.0]
-    claim = claims_of(line(ends), "batch", "A")[1]
+    claim = claims_of(line(ends))[1]
     assert "0 of 4 runs with N < 16, 4 of 4 with N ≥ 16" in claim.ours
     assert claim.holds is True  # 1 / 70
-    assert claims_of(line(ends[::-1]), "batch", "A")[1].holds is False
-    assert claims_of(line(ends[::-1], "dim"), "dim", "B")[1].holds is True
+    assert claims_of(line(ends[::-1]))[1].holds is False
+    assert claims_of(line(ends[::-1], "dim"))[1].holds is True
 
 
 def test_the_bound_is_judged_where_it_says_something():
     points = [point(end=0.5, bound=0.4), point(end=0.5, bound=-1.0)]
-    claim = bound_claim("b", points, lambda p: p.bound)
+    claim = bound_claim("b", points, "bound")
     assert (claim.ours, claim.holds) == ("held in 1 of 1 runs; vacuous in 1", True)
-    broken = bound_claim("b", [*points, point(end=0.1, bound=0.2)], lambda p: p.bound)
+    broken = bound_claim("b", [*points, point(end=0.1, bound=0.2)], "bound")
     assert (broken.ours, broken.holds) == ("held in 1 of 2 runs; vacuous in 1", False)
-    assert bound_claim("b", points[1:], lambda p: p.bound).holds is None
-
-
-def test_where_the_bound_held_is_told_value_by_value():
-    points = [
-        point(batch=4, end=0.5, bound=0.4, mean_bound=-1.0),
-        point(batch=4, end=0.5, bound=0.4, mean_bound=-1.0),
-        point(batch=16, end=0.1, bound=0.4, mean_bound=-1.0),
-        point(batch=16, end=0.5, bound=0.4, mean_bound=-1.0),
-        point(batch=64, end=0.1, bound=-0.4, mean_bound=-1.0),
-    ]
-    told = where_bound(points, "batch", "A")
-    assert "held in 3 (N = 4; 1 of 2 at 16)" in told
-    assert "violated in 1 (1 of 2 at N = 16)" in told
-    assert "vacuous in 1 (N = 64)" in told
-    assert "with the batch-hard mean held in 0, violated in 0, vacuous in 5." in told
+    assert bound_claim("b", points[1:], "bound").holds is None
 
 
 def test_a_direction_that_turns_on_the_way_is_told():
@@ -194,7 +186,7 @@ def test_a_direction_that_turns_on_the_way_is_told():
         point(dim=2**n, batch_start=n, batch_quarter=n, batch_half=1.0, batch_end=-n)
         for n in range(1, 5)
     ]
-    told = through_training(points, "dim", "B")
+    told = through_training(panel_of(points, "dim"))
     assert "before +1.00, after a quarter +1.00, after half -, at the end -1.00." in told
 
 
@@ -205,8 +197,8 @@ def test_a_run_too_short_for_its_batch_norm_is_told():
         point(batch=16, end=0.003, batch_start=5.0, batch_after=0.015),
     ]
     assert [p.unsettled for p in points] == [True, False]
-    assert "in 1 of 2 runs (N = 4) the images keep" in unsettled(points, "batch", "A")
-    assert unsettled(points[1:], "batch", "A") == ""
+    assert "in 1 of 2 runs (N = 4) the images keep" in unsettled(panel_of(points))
+    assert unsettled(panel_of(points[1:])) == ""
 
 
 def test_a_run_that_retrieves_worse_than_untrained_is_named():
@@ -215,10 +207,10 @@ def test_a_run_that_retrieves_worse_than_untrained_is_named():
         point(dim=4, recall_start=0.2, recall=0.3),
         point(dim=64, recall_start=0.2, recall=0.3),
     ]
-    told = below_start(points, "dim", "B")
-    assert "1 of 3 runs end below their own start in R@1 (1 of 2 at d = 4)." in told
-    assert "no run ends below its own start" in below_start(points[1:], "dim", "B")
-    assert below_start([point(recall=math.nan, recall_start=math.nan)], "dim", "B") == ""
+    told = below_start(panel_of(points, "dim"))
+    assert "1 of 3 runs end below their own start in R@1 (d = 4)." in told
+    assert "no run ends below its own start" in below_start(panel_of(points[1:], "dim"))
+    assert below_start(panel_of([point(recall=math.nan, recall_start=math.nan)])) == ""
 
 
 def test_margins_are_compared_run_by_run():
@@ -230,20 +222,21 @@ def test_margins_are_compared_run_by_run():
 
 
 def test_the_threshold_is_where_half_the_runs_collapse():
-    points = line([0.5, 0.005, 0.005], seed=0) + line([0.5, 0.5, 0.005], seed=1)
-    assert threshold(points) == 2
+    first, second = line([0.5, 0.005, 0.005], seed=0), line([0.5, 0.5, 0.005], seed=1)
+    panel = panel_of([*first.points, *second.points])
+    assert threshold(panel) == 2
     assert threshold(line([0.5, 0.5])) is None
-    same = figure("fig6").more([points, points])[1]
+    (same,) = threshold_claims([panel, panel])
     assert same.holds is True
     assert "N = 2" in same.ours
-    assert figure("fig6").more([points, line([0.5, 0.5])])[1].holds is False
+    assert threshold_claims([panel, line([0.5, 0.5])])[0].holds is False
 
 
 def test_what_is_left_is_asked_beside_the_diameter():
     # Diameters that grow with the dimension only because they begin larger.
     points = [point(dim=2**n, start=2.0**n, end=0.1 * 1.5**n, drift=0.1 * n) for n in range(1, 8)]
-    assert claims_of(points, "dim", "B")[0].holds is True
-    told = beyond(points, "dim", "B")
+    assert claims_of(panel_of(points, "dim"))[0].holds is True
+    told = beyond(panel_of(points, "dim"))
     assert "against the dimension ρ = -1.00 over 7 runs (p < 0.001), not as expected" in told
     assert "drift at the start ρ = -1.00 over 7 runs (p < 0.001), as expected" in told
 
@@ -267,11 +260,11 @@ def test_batch_norm_before_training_has_the_statistics_of_batches(tmp_path):
 
 
 def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
-    every = {job.name: job for name in FIGURES for p in jobs_of(name, "smoke") for job in p}
+    every = {job.name: job for name in NAMES for p in jobs_of(name, "smoke") for job in p}
     folder = asked("smoke", tmp_path).runs("hnm")
     outcomes = run_jobs(every.values(), folder, processes=1)
     assert {one.status for one in outcomes} == {"finished"}
-    for name in FIGURES:
+    for name in NAMES:
         made = get_item(name).run(tmp_path, 0, "smoke", processes=1)
         paths = made.files
         assert [p.name for p in paths] == [f"{name}{end}" for end in _ENDS]
@@ -280,7 +273,6 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
         for words in (
             "reproduced?",
             "(17), hardest triplet",
-            "Where (17) held",
             "Retrieval beside the untrained",
             "Through training",
             "Beyond the paper",
@@ -316,15 +308,15 @@ def test_every_figure_is_made_at_smoke_scale(tmp_path, monkeypatch):
 
         return run
 
-    monkeypatch.setattr(_study, "run_jobs", failing(lambda name: "p2k2" in name))
+    monkeypatch.setattr(study, "run_jobs", failing(lambda name: "p2k2" in name))
     made = get_item("fig5a").run(tmp_path, 0, "smoke", processes=1)
     for words in (printed(made).replace("\n", " "), made.files[0].read_text(encoding="utf-8")):
         assert "1 of 3 runs did not finish and are missing." in words
         assert "p2k2-d16-s0: out of memory" in words
-    monkeypatch.setattr(_study, "run_jobs", failing(lambda name: True))
+    monkeypatch.setattr(study, "run_jobs", failing(lambda name: True))
     with pytest.raises(TrainingError, match=r"3 of 3 runs of hnm did not finish; .*out of memory"):
         get_item("fig5a").run(tmp_path, 0, "smoke", processes=1)
-    monkeypatch.setattr(_study, "run_jobs", failing(lambda name: "-m0.05-" in name))
+    monkeypatch.setattr(study, "run_jobs", failing(lambda name: "-m0.05-" in name))
     with pytest.raises(TrainingError, match=r"no run of 'batch size.*finished: out of memory"):
         get_item("fig6").run(tmp_path, 0, "smoke", processes=1)
 
@@ -409,10 +401,10 @@ def cars196(base):
 )
 def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_path):
     make_copy(tmp_path / "data")
-    wanted = figure(name).panels[panel]
+    wanted = FIGURES[name]["panels"][panel]
     request = asked("paper", tmp_path, data_root=tmp_path / "data", seeds=1)
-    grid = STUDIES[wanted.study].setup(request)
-    job = next(iter(grid.jobs(wanted.cells(grid), request).values()))[0]
+    grid = STUDIES[wanted["study"]].setup(request)
+    job = next(iter(grid.jobs(cells_of(wanted, grid), request).values()))[0]
     # Two steps of the 40,000, read in this process.
     short = job.config.model_copy(
         update={
@@ -454,9 +446,9 @@ def test_fig12_takes_letters_on_a_laptop_without_market(tmp_path):
     for part in ("images_background", "images_evaluation"):
         paint(tmp_path / "omniglot" / part / "Greek" / "character01" / "0001_01.png", 0)
     request = asked("laptop", tmp_path, data_root=tmp_path)
-    study = STUDIES[figure("fig12").panels[0].study]
-    assert study.setup(request).config["data"]["name"] == "omniglot"
+    protocol = STUDIES[FIGURES["fig12"]["panels"][0]["study"]]
+    assert protocol.setup(request).config["data"]["name"] == "omniglot"
     market(tmp_path)
-    assert study.setup(request).config["data"]["name"] == "market1501"
+    assert protocol.setup(request).config["data"]["name"] == "market1501"
     exact = replace(request, scale="paper")
-    assert study.setup(exact).config["data"]["name"] == "market1501"
+    assert protocol.setup(exact).config["data"]["name"] == "market1501"

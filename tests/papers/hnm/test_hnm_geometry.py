@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,8 +13,7 @@ from uncollapse._base.check import InputError
 from uncollapse.charts.marks import LIGHT
 from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
-from uncollapse.papers import CATALOGUE, ITEMS, get_item
-from uncollapse.papers._draw import COLOURS, edge, reach
+from uncollapse.papers import CATALOGUE, get_item
 from uncollapse.papers.hnm.claims import (
     concentric_simplices,
     five_points,
@@ -21,6 +21,7 @@ from uncollapse.papers.hnm.claims import (
     separated_pair,
     twenty_points,
 )
+from uncollapse.papers.plane import COLOURS, edge, reach
 
 pytestmark = pytest.mark.slow
 
@@ -86,9 +87,11 @@ def test_the_registry_lists_what_exists_when_asked_for_what_does_not():
     with pytest.raises(InputError, match=r"item: expected one of fig1, fig2, fig3, fig4") as error:
         get_item("fig99")
     assert "'fig99'" in str(error.value)
-    assert all(name == item.name and item.summary and item.time for name, item in ITEMS.items())
-    assert len(listing_table().rows) == len(ITEMS)
-    assert list(ITEMS) == list(CATALOGUE)
+    assert all(name == item.name and item.summary and item.time for name, item in CATALOGUE.items())
+    assert len(listing_table().rows) == len(CATALOGUE)
+    for item in CATALOGUE.values():
+        module, _, name = item.make.partition(":")
+        assert callable(getattr(import_module(f"uncollapse.papers.{module}"), name))
 
 
 def test_a_scale_that_an_item_does_not_have_is_refused(tmp_path):

@@ -8,9 +8,8 @@ import math
 import pytest
 
 from uncollapse.data import DataError
-from uncollapse.papers import get_item
-from uncollapse.papers._item import Request
-from uncollapse.papers.hnm.strategies import _STRATEGIES, _STUDY, _below, _Result, _table
+from uncollapse.papers import Request, get_item
+from uncollapse.papers.hnm.strategies import STRATEGIES, STUDY, Result, below_start, table
 
 ITEM = "market-strategies"
 SCORES = ("R@1", "R@5", "R@10", "mAP", "mINP")
@@ -24,12 +23,12 @@ def no_data_from_outside(monkeypatch, tmp_path):
 
 def result(method, before, after, *, seed=0, end=1.0, verdict="healthy"):
     one, other = (dict.fromkeys(SCORES, value) for value in (before, after))
-    return _Result(method, seed, one, other, 1.0, end, verdict, 0)
+    return Result(method, seed, one, other, 1.0, end, verdict, 0)
 
 
 def test_batch_hard_runs_with_and_without_a_guard_and_the_others_without(tmp_path):
-    setup = _STUDY.setups["laptop"][0]
-    jobs = setup.jobs(_STRATEGIES, Request(ITEM, tmp_path, "laptop"))
+    setup = STUDY.setups["laptop"][0]
+    jobs = setup.jobs(STRATEGIES, Request(ITEM, tmp_path, "laptop"))
     configs = {name: mine[0].config for name, mine in jobs.items()}
     mined = {n: (c.mining.positives, c.mining.negatives) for n, c in configs.items()}
     assert mined["batch-hard"] == mined["batch-hard, rescued"] == ("hard", "hard")
@@ -45,29 +44,28 @@ def test_batch_hard_runs_with_and_without_a_guard_and_the_others_without(tmp_pat
 
 
 def test_the_table_has_the_untrained_network_first_and_the_best_in_bold():
-    table = _table(
-        {
-            "batch-hard": [
-                result("batch-hard", 0.10, 0.0, end=0.001, verdict="network-collapse"),
-                result("batch-hard", 0.12, 0.0, seed=1, end=0.003, verdict="network-collapse"),
-            ],
-            "easy × hard": [result("easy × hard", 0.1, 0.3), result("easy × hard", 0.12, 0.34)],
-        }
+    shown = table(
+        [
+            result("batch-hard", 10.0, 0.0, end=0.001, verdict="network-collapse"),
+            result("batch-hard", 12.0, 0.0, seed=1, end=0.003, verdict="network-collapse"),
+            result("easy × hard", 10.0, 30.0),
+            result("easy × hard", 12.0, 34.0),
+        ]
     )
-    untrained, hard, easy = table.rows
+    untrained, hard, easy = shown.rows
     assert untrained[:2] == ["untrained", "11.0 ± 1.4"]
     assert hard[1] == "0.0 ± 0.0"
     assert hard[-4:] == ["-11.0", "0.002", "0.2 %", "network-collapse"]
     assert easy[-4:] == ["+21.0", "1", "100 %", "healthy"]
-    assert table.strong == [2]
+    assert shown.strong == [2]
 
 
 def test_runs_that_end_below_their_start_are_named():
-    told = _below([result("batch-hard", 0.1, 0.02), result("easy × hard", 0.1, 0.3)])
+    told = below_start([result("batch-hard", 10.0, 2.0), result("easy × hard", 10.0, 30.0)])
     assert told == (
         "1 of 2 runs end below their own start in mAP: batch-hard, seed 0 (10.0 → 2.0)."
     )
-    assert "All 1 runs" in _below([result("easy × hard", 0.1, 0.3)])
+    assert "All 1 runs" in below_start([result("easy × hard", 10.0, 30.0)])
 
 
 def test_the_item_is_made_of_digits(tmp_path):
@@ -79,7 +77,7 @@ def test_the_item_is_made_of_digits(tmp_path):
     assert "| untrained | " in page
     assert f"uncollapse reproduce {ITEM} --scale smoke" in page
     rows = list(csv.DictReader(made.files[2].read_text(encoding="utf-8").splitlines()))
-    assert [row["strategy"] for row in rows] == list(_STRATEGIES)
+    assert [row["strategy"] for row in rows] == list(STRATEGIES)
     # One seed, one untrained network; what is trained differs, but for a guard with nothing to do.
     assert len({row["R@1 before"] for row in rows}) == 1
     hard, rescued, *others = (row["diameter after"] for row in rows)

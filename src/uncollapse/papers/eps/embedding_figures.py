@@ -12,23 +12,20 @@ from torch import Tensor
 from uncollapse.charts import Chart, panels, scatter
 from uncollapse.charts.marks import Picture
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.papers._compare import Claim, Comparison, before_table, change, publish, spread
-from uncollapse.papers._item import Item, Made, Request
-from uncollapse.papers._study import Trained
-from uncollapse.papers.eps._scores import (
+from uncollapse.papers.comparison import Claim, Comparison, before_table, change, publish, spread
+from uncollapse.papers.eps.scores import (
     STUDIES,
     Column,
     Embedded,
     embed_split,
     measure,
-    measure_all,
+    method_scores,
     some_methods,
-    start_and_end,
 )
+from uncollapse.papers.items import Made, Request
+from uncollapse.papers.study import Trained
 from uncollapse.report.neighbours import contact_sheet
 from uncollapse.report.parts import project
-
-__all__ = ["EMBEDDING_FIGURES"]
 
 _CAR_METHODS = some_methods("Dist-Margin", "EPS + Dist-Margin")
 # Fig. 2: the splits in words, their digits, and how many images of each are drawn.
@@ -36,59 +33,45 @@ _DIGITS = {"val": ("digits 0-5, seen", range(6)), "test": ("digits 6-9, unseen",
 _DIGIT_IMAGES = 2500
 _QUERIES, _NEIGHBOURS, _TEST_CARS = 6, 5, 4000  # Fig. 4
 _CLASSES, _TRAINING_CARS = 10, 9000  # Fig. 5
-_CARS_R1 = Column("R@1", "test", k=1)
 
 
-def _digits_in_the_plane(request: Request) -> Made:
+def digits(request: Request) -> Made:
+    """EPS Fig. 2: the digits in the plane, and whether clusters are digits."""
     trained = STUDIES["mnist"].train(request, some_methods("Triplet", "EPS + Triplet"))
-    maps = []
-    for split, (words, digits) in _DIGITS.items():
+    maps, claims, tables = [], [], []
+    for split, (words, of_split) in _DIGITS.items():
+        recall = Column("R@1", split, fine=True, k=1)
         for method, runs in trained.runs.items():
             seen = embed_split(runs[0], split, _DIGIT_IMAGES)
             labels = seen.data.by_fine_labels().labels[seen.rows].numpy()
-            score = measure(runs[0], [_digit_recall(split)])["R@1"]
-            drawn = scatter(f"{method}: {words}", seen.embeddings.numpy(), labels, first=digits[0])
+            points = seen.embeddings.numpy()
+            drawn = scatter(f"{method}: {words}", points, labels, first=of_split[0])
             # The digits stand on the map.
+            score = measure(runs[0], [recall])[0]
             maps.append(replace(drawn, note=f"R@1 by digit {score:.1f} %", legend=()))
+        # NMI of k-means with as many clusters as there are digits.
+        nmi = [Column("NMI", split, fine=True)]
+        without, with_eps = (
+            spread([measure(run, nmi)[0] for run in runs])[0] for runs in trained.runs.values()
+        )
+        what = f"{words}: NMI of clusters and digits, without EPS → with EPS"
+        says = "clusters overlap → they are separate"
+        claims.append(Claim(what, says, change(without, with_eps), with_eps > without))
+        scores = method_scores(trained, [recall])
+        tables.append(before_table(scores, f"R@1 by digit, {words}"))
     figure = panels(
         "EPS Fig. 2: embeddings in the plane after training with no label but odd or even",
         maps,
         columns=len(trained.runs),
         note=f"held-out images, seed {trained.seeds[0]}; {trained.setup.words}",
     )
-    return publish(
-        request,
-        "EPS Fig. 2: the digits in the plane, trained by odd and even",
-        Comparison(
-            claims=[_digits_apart(trained, split, words) for split, (words, _) in _DIGITS.items()]
-        ),
-        about=trained.about(request),
-        notes=trained.notes,
-        more=[
-            before_table(start_and_end(trained, _digit_recall(split)), f"R@1 by digit, {words}")
-            for split, (words, _) in _DIGITS.items()
-        ],
-        figure=figure,
-    )
+    title = "EPS Fig. 2: the digits in the plane, trained by odd and even"
+    comparison = Comparison(claims=claims)
+    return publish(request, title, comparison, [trained], more=tables, figure=figure)
 
 
-def _digit_recall(split: str) -> Column:
-    return Column("R@1", split, fine=True, k=1)
-
-
-def _digits_apart(trained: Trained, split: str, words: str) -> Claim:
-    """Whether clusters are digits: NMI of k-means with as many clusters as there are digits."""
-    found = measure_all(trained, Column("NMI", split, fine=True))
-    without, with_eps = (spread(values)[0] for values in found.values())
-    return Claim(
-        f"{words}: NMI of clusters and digits, without EPS → with EPS",
-        "clusters overlap → they are separate",
-        change(without, with_eps),
-        with_eps > without,
-    )
-
-
-def _nearest_cars(request: Request) -> Made:
+def nearest_cars(request: Request) -> Made:
+    """EPS Fig. 4: queries and their nearest neighbours, as photographs."""
     trained = STUDIES["cars196"].train(request, _CAR_METHODS)
     words = "a query, then its nearest; a tick is the query's class"
     sheets = [
@@ -109,13 +92,14 @@ def _car_page(
     request: Request, title: str, trained: Trained, claim: Claim, figure: Chart, *, photos: bool
 ) -> Made:
     """The page of a figure without numbers in the paper; R@1 is that of the networks shown."""
+    recall = Column("R@1", "test", k=1)
+    scores = before_table(method_scores(trained, [recall]), "R@1, classes not trained on")
     return publish(
         request,
         title,
         Comparison(claims=[claim]),
-        about=trained.about(request),
-        notes=trained.notes,
-        more=[before_table(start_and_end(trained, _CARS_R1), "R@1, classes not trained on")],
+        [trained],
+        more=[scores],
         figure=figure,
         photos=photos,
     )
@@ -133,15 +117,16 @@ def _shown(title: str, sheet: Image.Image) -> Chart:
 def _sheet(seen: Embedded, seed: int) -> Image.Image:
     """Queries spread over the split, the same ones for every method."""
     step = max(1, len(seen.rows) // _QUERIES)
-    queries = [(seed + place * step) % len(seen.rows) for place in range(_QUERIES)]
+    queries = [(seed + i * step) % len(seen.rows) for i in range(_QUERIES)]
     data = replace(seen.data, features=None).subset(seen.rows)  # pictures, not what is made of them
     chosen = torch.tensor(queries)
-    found = nearest(seen.embeddings[chosen], seen.embeddings, _NEIGHBOURS, exclude=chosen).rows
-    right = data.labels[found] == data.labels[chosen][:, None]
-    return contact_sheet(data[chosen][0], [data[row][0] for row in found], right.tolist())
+    rows = nearest(seen.embeddings[chosen], seen.embeddings, _NEIGHBOURS, exclude=chosen).rows
+    right = data.labels[rows] == data.labels[chosen][:, None]
+    return contact_sheet(data[chosen][0], [data[row][0] for row in rows], right.tolist())
 
 
-def _tsne_of_cars(request: Request) -> Made:
+def tsne_of_cars(request: Request) -> Made:
+    """EPS Fig. 5: some of the training classes, and how much of the variance is inside them."""
     trained = STUDIES["cars196"].train(request, _CAR_METHODS)
     maps, inside = [], []
     for method, runs in trained.runs.items():
@@ -174,12 +159,5 @@ def _inside(z: Tensor, labels: Tensor) -> float:
     """Share of the variance that lies inside classes; 0 where all points are one."""
     whole = float(((z - z.mean(0)) ** 2).sum())
     classes = [z[labels == c] for c in set(labels.tolist())]
-    inside = sum(float(((one - one.mean(0)) ** 2).sum()) for one in classes)
+    inside = sum(float(((rows - rows.mean(0)) ** 2).sum()) for rows in classes)
     return inside / whole if whole > 0 else 0.0
-
-
-EMBEDDING_FIGURES = (
-    Item.of("eps-fig2", _digits_in_the_plane),
-    Item.of("eps-fig4", _nearest_cars),
-    Item.of("eps-fig5", _tsne_of_cars),
-)

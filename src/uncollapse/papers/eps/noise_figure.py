@@ -10,6 +10,7 @@ import torch
 
 from uncollapse._base.arrays import Array
 from uncollapse._base.files import write_csv, write_text
+from uncollapse._base.table import Table
 from uncollapse.charts import Axes, Chart, Entry, Event, Scale, Series, area, curves, panels
 from uncollapse.charts.marks import DASHES, Line, Mark, Points, Text, line_look, marker_kind
 from uncollapse.distances import pairwise_distances
@@ -22,11 +23,8 @@ from uncollapse.noise import (
     minimise,
     smallest_m,
 )
-from uncollapse.papers._draw import COLOURS, MARKERS, class_entries, panel, plane, save
-from uncollapse.papers._item import Item, Made, Page, Request, Table
-
-__all__ = ["CLAIMS_EPS", "FIG_NOISE"]
-
+from uncollapse.papers import plane
+from uncollapse.papers.items import Made, Page, Request
 
 LEVELS = (0.65, 0.8, 0.95)
 # Starts and steps of the minimisation; samples per class.
@@ -35,10 +33,14 @@ _SIDE, _WIDTH, _HEIGHT = 205.0, 400.0, 280.0
 _RATIO = "loss of two modes / loss of one blob"
 
 
-def _make(request: Request) -> Made:
-    out = request.out
-    found = _minimisers(request.seed, *SCALES[request.scale])
-    return Made(save(found, out, "noise-minimisers") + save(_crossings(), out, "noise-crossing"))
+def make(request: Request) -> Made:
+    """Two pictures: the best embeddings found, and when two modes cost less than one blob."""
+    pictures = {
+        "noise-minimisers": _minimisers(request.seed, *SCALES[request.scale]),
+        "noise-crossing": _crossings(),
+    }
+    drawn = [plane.save(chart, request.out, name) for name, chart in pictures.items()]
+    return Made([path for paths in drawn for path in paths])
 
 
 def _minimisers(seed: int, starts: int, steps: int, size: int) -> Chart:
@@ -51,32 +53,33 @@ def _minimisers(seed: int, starts: int, steps: int, size: int) -> Chart:
             model = NoiseModel(t, p)
             best = minimise(loss, model, t * size, 2, starts=starts, steps=steps, generator=g)
             widest = float(best.class_diameters.max())
-            said = f"p = {p:g}, widest class {widest:.2f} α"
-            maps.append(_map(f"{t} classes, {words}", said, best))
+            note = f"p = {p:g}, widest class {widest:.2f} α"
+            maps.append(_map(f"{t} classes, {words}", note, best))
     return panels(
         f"The best embeddings found for the expected triplet loss, {size} samples per class",
         maps,
         columns=len(LEVELS),
         note="A label is right with probability p. The bar is α long; ×k marks k samples on one "
         "point.",
-        legend=class_entries([f"class {c + 1}" for c in range(3)]),
+        legend=plane.class_entries([f"class {c + 1}" for c in range(3)]),
     )
 
 
 def _map(title: str, note: str, best: Minimum) -> Chart:
     z = (best.embedding - best.embedding.mean(0)).numpy()
     reach = max(float(np.abs(z).max()) * 1.2, 0.9)
-    axes = plane([np.array([[-reach, -reach], [reach, reach]])], _SIDE, pad=0.0)
+    axes = plane.axes_around([np.array([[-reach, -reach], [reach, reach]])], _SIDE, pad=0.0)
     bar = [axes.at(-0.95 * reach + length, -0.92 * reach) for length in (0.0, 1.0)]
     marks: list[Mark] = [Line(bar[0], bar[1], "ink", 2.5)]
     for c in range(int(best.labels.max()) + 1):
         places, counts = _groups(torch.from_numpy(z[best.labels.numpy() == c]))
-        for (x, y), count in zip((axes.at(*place) for place in places), counts, strict=True):
+        for (x, y), count in zip((axes.at(*point) for point in places), counts, strict=True):
             size = 1.0 + 0.1 * min(int(count), 10)
-            marks.append(Points(((x, y),), MARKERS[c], COLOURS[c], size, 0.85, edge="card"))
+            kind, colour = plane.MARKERS[c], plane.COLOURS[c]
+            marks.append(Points(((x, y),), kind, colour, size, 0.85, edge="card"))
             if count > 1:
-                marks.append(Text(x + 6, y - 5, f"×{count}", 11, COLOURS[c], halo=True))
-    return replace(panel(axes, title, "the places of the samples", marks), note=note)
+                marks.append(Text(x + 6, y - 5, f"×{count}", 11, colour, halo=True))
+    return replace(plane.panel(axes, title, "the places of the samples", marks), note=note)
 
 
 def _groups(z: torch.Tensor) -> tuple[Array, Array]:
@@ -103,9 +106,9 @@ def _crossings() -> Chart:
 
 def _losses_against_n(claim: int, name: str) -> Chart:
     noise, sizes = NoiseModel(2, 0.8), list(range(4, 29, 4))
-    one, two = ([_loss(claim, noise, n, modes) / n for n in sizes] for modes in (1, 2))
+    blob, two = ([_loss(claim, noise, n, modes) / n for n in sizes] for modes in (1, 2))
     m = smallest_m(claim, noise.p, 2)
-    lines = [Series("one blob (collapsed)", sizes, one), Series("two modes", sizes, two)]
+    lines = [Series("one blob (collapsed)", sizes, blob), Series("two modes", sizes, two)]
     return curves(
         f"Easy positives, {name}: t = 2, p = 0.8",
         lines,
@@ -130,16 +133,8 @@ def _ratio_against_n() -> Chart:
         ratios = [_loss(1, noise, n, 2) / _loss(1, noise, n, 1) for n in sizes]
         lines.append(Series(f"t = {t}: M = {m}", sizes, ratios))
         stars.append((m, ratios[sizes.index(m)]))
-    axes = _ratio_axes(lines, log=True)
-    marks = [*axes.frame("samples n (logarithmic)", _RATIO), axes.across(1.0, "ink")]
-    for i, (one, (m, ratio)) in enumerate(zip(lines, stars, strict=True)):
-        line = axes.line(one.x, one.y, f"s{i}", dash=DASHES[i], tip=one.name)
-        marks += [line, Points(line.points, marker_kind(i), f"s{i}", 0.8)]
-        marks.append(Points((axes.at(m, ratio),), "star", f"s{i}", 1.9, edge="ink"))
-    words = ", ".join(one.name for one in lines)
-    legend = tuple(Entry(one.name, line_look(i)) for i, one in enumerate(lines))
     title = "Easy positives, triplet: M (star) grows with t; p = 0.8"
-    return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
+    return _ratios(title, "samples n (logarithmic)", lines, stars)
 
 
 def _ratio_against_p() -> Chart:
@@ -151,20 +146,30 @@ def _ratio_against_p() -> Chart:
             blob, modes = (_loss(1, NoiseModel(2, p), n, count, easy=easy) for count in (1, 2))
             ratios.append(modes / blob)
         lines.append(Series(name, levels, ratios))
-    axes = _ratio_axes(lines)
-    marks = [*axes.frame("p, probability of a right label", _RATIO), axes.across(1.0, "ink")]
-    for i, one in enumerate(lines):
-        marks.append(axes.line(one.x, one.y, f"s{i}", dash=DASHES[i], tip=one.name))
-    legend = tuple(Entry(one.name, line_look(i)[:1]) for i, one in enumerate(lines))
     title = f"Triplet: only easy positives prefer modes; t = 2, n = {n}"
-    words = "; ".join(f"{one.name}: from {one.y[0]:.2f} to {one.y[-1]:.2f}" for one in lines)
-    return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
+    return _ratios(title, "p, probability of a right label", lines)
 
 
-def _ratio_axes(lines: Sequence[Series], *, log: bool = False) -> Axes:
+def _ratios(
+    title: str, x_label: str, lines: Sequence[Series], stars: Sequence[tuple[float, float]] = ()
+) -> Chart:
+    """Ratios of two losses around 1; with `stars`, a star on each line, x is logarithmic."""
     across, up = area(_WIDTH, _HEIGHT, y_label=True)
-    x = Scale.around([v for one in lines for v in one.x], *across, log=log)
-    return Axes(x, Scale.around([1.0, *(v for one in lines for v in one.y)], *up))
+    x = Scale.around([v for line in lines for v in line.x], *across, log=bool(stars))
+    axes = Axes(x, Scale.around([1.0, *(v for line in lines for v in line.y)], *up))
+    marks = [*axes.frame(x_label, _RATIO), axes.across(1.0, "ink")]
+    drawn = [
+        axes.line(line.x, line.y, f"s{i}", dash=DASHES[i], tip=line.name)
+        for i, line in enumerate(lines)
+    ]
+    marks += drawn
+    for i, star in enumerate(stars):
+        marks.append(Points(drawn[i].points, marker_kind(i), f"s{i}", 0.8))
+        marks.append(Points((axes.at(*star),), "star", f"s{i}", 1.9, edge="ink"))
+    looks = [line_look(i) if stars else line_look(i)[:1] for i in range(len(lines))]
+    legend = tuple(Entry(line.name, look) for line, look in zip(lines, looks, strict=True))
+    words = "; ".join(f"{line.name}: from {line.y[0]:.2f} to {line.y[-1]:.2f}" for line in lines)
+    return Chart(title, words, marks, _WIDTH, _HEIGHT, legend=legend)
 
 
 def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = True) -> float:
@@ -176,21 +181,16 @@ def _loss(claim: int, noise: NoiseModel, n: int, modes: int, *, easy: bool = Tru
     return float(expected_loss("eps-margin", z, labels, noise, beta=1.0))
 
 
-FIG_NOISE = Item.of("fig-noise", _make)
-
-
 # The EPS paper's theory as a table: what it says, what is true, and the computed evidence.
 
 _HEADING = ("where", "the paper says", "status", "what is true", "computed here")
 
 
-def _claims_make(request: Request) -> Made:
+def claims(request: Request) -> Made:
+    """What the paper says, what is true, and the computed evidence."""
     rows = [astuple(row) for row in check_claims_eps()]
     table = Table(_HEADING, rows, verdict=2)
     markdown, comma = request.out / "claims-eps.md", request.out / "claims-eps.csv"
     write_text(markdown, Page("", [table]).markdown())
     write_csv(comma, _HEADING, rows)
     return Made([markdown, comma], [Page("EPS §3, §4 and appendices A and B", [table])])
-
-
-CLAIMS_EPS = Item.of("claims-eps", _claims_make)

@@ -6,41 +6,20 @@ The tables read forwards: paper, ours, difference (ours − paper), reproduced?
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from uncollapse import charts
+from uncollapse._base.arrays import Array
 from uncollapse._base.files import write_csv, write_text
-from uncollapse.charts import Chart
+from uncollapse._base.table import Table
 from uncollapse.metrics import over_seeds
-from uncollapse.papers._draw import save
-from uncollapse.papers._item import Made, Page, Request, Table
-
-__all__ = [
-    "BEFORE",
-    "Claim",
-    "Comparison",
-    "Score",
-    "before_table",
-    "change",
-    "publish",
-    "spread",
-    "with_std",
-]
-
+from uncollapse.papers.items import Made, Page, Request
+from uncollapse.papers.plane import save
+from uncollapse.papers.study import Trained, about
 
 BEFORE = "before training"
-
-
-def before_table(scores: Sequence[Score], title: str = "") -> Table:
-    """One row per method and score; under it, those that end below their start."""
-    rows = []
-    for score in scores:
-        gap = f"{spread(score.ours)[0] - spread(score.before)[0]:+z.1f}"
-        means = [with_std(score.before), with_std(score.ours)]
-        rows.append([score.method, score.metric, *means, gap])
-    head = ["method", "score", BEFORE, "at the end", "end − before"]
-    return Table(head, rows, title, notes=[*filter(None, (s.ends_below for s in scores))])
+_DIFFERENCE = "ours − paper"
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
@@ -51,12 +30,12 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     """
     if len(values) < 2:
         return (float(values[0]) if values else math.nan), math.nan
-    found = over_seeds(list(values))
-    return found.mean, found.std
+    summary = over_seeds(list(values))
+    return summary.mean, summary.std
 
 
 def with_std(values: Sequence[float], decimals: int = 1) -> str:
-    """The mean and, of several seeds, the standard deviation.
+    """The mean and, of several seeds, the standard deviation; empty of none.
 
     >>> with_std([1.0, 3.0]), with_std([2.0])
     ('2.0 ± 1.4', '2.0')
@@ -65,7 +44,22 @@ def with_std(values: Sequence[float], decimals: int = 1) -> str:
     return mean if std == "nan" else f"{mean} ± {std}"
 
 
-_DIFFERENCE = "ours − paper"
+def change(before: float, after: float) -> str:
+    """From one number to another, and by how much.
+
+    >>> change(35.2, 42.3)
+    '35.2 → 42.3 (+7.1)'
+    """
+    return f"{before:.1f} → {after:.1f} ({after - before:+z.1f})"
+
+
+def line(name: str, x: Sequence[float], by_seed: Array, mean: Array | None = None) -> charts.Series:
+    """The mean over the rows of `by_seed`, one per seed; a band from the least to the largest."""
+    mean = by_seed.mean(axis=0) if mean is None else mean
+    if len(by_seed) < 2:
+        return charts.Series(name, x, mean.tolist())
+    low, high = by_seed.min(axis=0).tolist(), by_seed.max(axis=0).tolist()
+    return charts.Series(name, x, mean.tolist(), low, high)
 
 
 @dataclass(frozen=True)
@@ -88,16 +82,23 @@ class Score:
     before: Sequence[float] = ()
 
     @property
+    def mean(self) -> float:
+        """Our mean over the seeds."""
+        return spread(self.ours)[0]
+
+    @property
     def ends_below(self) -> str:
         """A sentence where the mean or a seed ends below its start; else nothing."""
         below = sum(end < start for start, end in zip(self.before, self.ours, strict=True))
-        start, end = spread(self.before)[0], spread(self.ours)[0]
-        if not below and not end < start:
+        start = spread(self.before)[0]
+        if not below and not self.mean < start:
             return ""
         seeds = f"{below} of {len(self.ours)} seed{'s' * (len(self.ours) != 1)}"
-        means = f"{end:.1f} against {start:.1f}"
-        told = f": {means}, {seeds}" if end < start else f" with {seeds}; the mean is {means}"
-        return f"{self.method} ends below the network before training in {self.metric}{told}."
+        means = f"{self.mean:.1f} against {start:.1f}"
+        where = (
+            f": {means}, {seeds}" if self.mean < start else f" with {seeds}; the mean is {means}"
+        )
+        return f"{self.method} ends below the network before training in {self.metric}{where}."
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,11 @@ class Claim:
 class Comparison:
     """Scores and claims; `decimals` are those of our scores.
 
-    >>> found = Comparison([Score("a", "R@1", 40.0, [39.0, 41.0]),
-    ...                     Score("b", "R@1", 60.0, [50.0, 52.0], than="a")])
-    >>> found.direction(found.scores[1])
+    >>> comparison = Comparison([Score("a", "R@1", 40.0, [39.0, 41.0]),
+    ...                          Score("b", "R@1", 60.0, [50.0, 52.0], than="a")])
+    >>> comparison.direction(comparison.scores[1])
     'yes (2 of 2 seeds)'
-    >>> found.tables()[1].rows
+    >>> comparison.tables()[1].rows
     [['R@1: a → b', '40.0 → 60.0 (+20.0)', '40.0 → 51.0 (+11.0)', '-9.0', 'yes (2 of 2 seeds)']]
     """
 
@@ -137,10 +138,10 @@ class Comparison:
         Where the paper has no number for one of the two, its claim is taken to be an improvement.
         """
         other = self._other(score)
-        if other is None:
-            return ""
-        gaps = [mine - theirs for mine, theirs in zip(score.ours, other.ours, strict=False)]
-        if not gaps or any(math.isnan(gap) for gap in gaps):
+        gaps = (
+            [] if other is None else [a - b for a, b in zip(score.ours, other.ours, strict=False)]
+        )
+        if other is None or not gaps or any(map(math.isnan, gaps)):
             return ""
         known = score.paper is not None and other.paper is not None
         sign = -1.0 if known and score.paper < other.paper else 1.0  # type: ignore[operator]
@@ -151,30 +152,30 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         """Scores in the paper's form, then what changes between methods, then claims."""
-        found = [self._grid()] if self.scores else []
+        tables = [self._grid()] if self.scores else []
         changes = [self._change(score) for score in self.scores if self.direction(score)]
         if changes:
             heading = ["change", "paper", "ours", f"difference ({_DIFFERENCE})", "reproduced?"]
-            found.append(Table(heading, changes, verdict=4))
+            tables.append(Table(heading, changes, verdict=4))
         if self.claims:
             rows = [[c.what, c.paper, c.ours, c.verdict] for c in self.claims]
-            found.append(Table(["what", "paper", "ours", "reproduced?"], rows, verdict=3))
-        return found
+            tables.append(Table(["what", "paper", "ours", "reproduced?"], rows, verdict=3))
+        return tables
 
-    def save(self, request: Request, file: str) -> None:
-        """`file.csv`: every number of every seed."""
+    def rows(self) -> list[list[object]]:
+        """Every number of every seed, for a CSV."""
         rows: list[list[object]] = []
         for score in self.scores:
             mean, std = spread(score.ours)
             paper = "" if score.paper is None else score.paper
-            each = " ".join(f"{value:.4f}" for value in score.ours)
+            by_seed, before = (
+                " ".join(f"{value:.4f}" for value in values)
+                for values in (score.ours, score.before)
+            )
             rounded = [f"{mean:.4f}", "" if math.isnan(std) else f"{std:.4f}"]
-            before = " ".join(f"{value:.4f}" for value in score.before)
-            judged = [self.direction(score), each, before]
+            judged = [self.direction(score), by_seed, before]
             rows.append([score.method, score.metric, paper, *rounded, *judged])
-        rows += [[c.what, "", c.paper, c.ours, "", c.verdict, "", ""] for c in self.claims]
-        header = ["what", "metric", "paper", "ours", "std", "reproduced", "by seed", BEFORE]
-        write_csv(request.folder / f"{file}.csv", header, rows)
+        return rows + [[c.what, "", c.paper, c.ours, "", c.verdict, "", ""] for c in self.claims]
 
     def _other(self, score: Score) -> Score | None:
         same = (s for s in self.scores if (s.method, s.metric) == (score.than, score.metric))
@@ -183,13 +184,12 @@ class Comparison:
     def _change(self, score: Score) -> list[str]:
         other = self._other(score)
         assert other is not None  # it has a direction
-        ours = spread(other.ours)[0], spread(score.ours)[0]
         paper, difference = "-", "-"
         if score.paper is not None and other.paper is not None:
             paper = change(other.paper, score.paper)
-            difference = f"{(ours[1] - ours[0]) - (score.paper - other.paper):+z.1f}"
+            difference = f"{(score.mean - other.mean) - (score.paper - other.paper):+z.1f}"
         what = f"{score.metric}: {other.method} → {score.method}"
-        return [what, paper, change(*ours), difference, self.direction(score)]
+        return [what, paper, change(other.mean, score.mean), difference, self.direction(score)]
 
     def _grid(self) -> Table:
         """One row per method, one column per metric: the paper's, ours, and the difference.
@@ -197,76 +197,88 @@ class Comparison:
         The network before training comes first where all methods begin alike, else with each.
         """
         metrics = list(dict.fromkeys(score.metric for score in self.scores))
-        by = {(score.method, score.metric): score for score in self.scores}
         methods = list(dict.fromkeys(score.method for score in self.scores))
-        starts = [
-            [self._start(by.get((method, metric))) for metric in metrics] for method in methods
-        ]
-        alike = any(starts[0]) and all(one == starts[0] for one in starts)
-        rows: list[list[str]] = [[BEFORE, "ours", *starts[0]]] if alike else []
+        by_cell = {(score.method, score.metric): score for score in self.scores}
+
+        def cells(method: str, text: Callable[[Score], str]) -> list[str]:
+            scores = (by_cell.get((method, metric)) for metric in metrics)
+            return ["" if score is None else text(score) for score in scores]
+
+        starts = [cells(method, self._start) for method in methods]
+        alike = any(starts[0]) and all(start == starts[0] for start in starts)
+        rows = [[BEFORE, "ours", *starts[0]]] if alike else []
         strong = list(range(len(rows)))
         for method, start in zip(methods, starts, strict=True):
-            mine = [by.get((method, metric)) for metric in metrics]
-            gaps = ["" if s is None else self._gap(s) for s in mine]
-            if any(s and s.paper is not None for s in mine):
-                theirs = ["" if s is None or s.paper is None else f"{s.paper:g}" for s in mine]
-                rows.append([method, "paper", *theirs])
+            theirs = cells(method, lambda s: "" if s.paper is None else f"{s.paper:g}")
+            rows += [[method, "paper", *theirs]] if any(theirs) else []
             rows += [[method, BEFORE, *start]] if any(start) and not alike else []
             strong.append(len(rows))
-            ours = ("" if s is None else with_std(s.ours, self.decimals) for s in mine)
+            ours = cells(method, lambda s: with_std(s.ours, self.decimals))
             rows.append([method, "ours", *ours])
+            gaps = cells(method, self._gap)
             rows += [[method, _DIFFERENCE, *gaps]] if any(gaps) else []
-        return Table(["method", "", *metrics], rows, strong=strong, notes=self._below())
+        # Who ends below the network before training, by R@1.
+        judged = [s.ends_below for s in self.scores if s.before and s.metric.endswith("R@1")]
+        notes = [*filter(None, judged)]
+        return Table(["method", "", *metrics], rows, strong=strong, notes=notes)
 
-    def _start(self, score: Score | None) -> str:
-        return with_std(score.before, self.decimals) if score and score.before else ""
-
-    def _below(self) -> list[str]:
-        """Who ends below the network before training, by R@1."""
-        judged = [s for s in self.scores if s.before and s.metric.endswith("R@1")]
-        return [*filter(None, (score.ends_below for score in judged))]
+    def _start(self, score: Score) -> str:
+        return with_std(score.before, self.decimals) if score.before else ""
 
     def _gap(self, score: Score) -> str:
-        mean = spread(score.ours)[0]
-        if score.paper is None or math.isnan(mean):
+        if score.paper is None or math.isnan(score.mean):
             return ""
-        return f"{mean - score.paper:+z.{self.decimals}f}"
+        return f"{score.mean - score.paper:+z.{self.decimals}f}"
+
+
+def before_table(scores: Sequence[Score], title: str = "") -> Table:
+    """One row per method and score; under it, those that end below their start."""
+    rows = [
+        [
+            *(score.method, score.metric, with_std(score.before), with_std(score.ours)),
+            f"{score.mean - spread(score.before)[0]:+z.1f}",
+        ]
+        for score in scores
+    ]
+    head = ["method", "score", BEFORE, "at the end", "end − before"]
+    notes = [*filter(None, (score.ends_below for score in scores))]
+    return Table(head, rows, title, notes=notes)
 
 
 def publish(
     request: Request,
     title: str,
     comparison: Comparison,
+    trained: Sequence[Trained] = (),
     *,
-    about: dict[str, str],
-    notes: Sequence[str],
+    notes: Sequence[str] = (),
     more: Sequence[Table] = (),
-    figure: Chart | None = None,
+    runs: Sequence[Sequence[object]] = (),
+    figure: charts.Chart | None = None,
     photos: bool = False,
     file: str = "",
 ) -> Made:
     """The page, the CSV and the picture of a comparison, as `file` (the item's name by default).
 
-    A picture with `photos` in it is written once, as PNG, and is not to be published.
+    `runs` are the heading and the rows of a CSV of their own. A picture with `photos` in it is
+    written once, as PNG, and is not to be published.
     """
-    folder, file = request.folder, file or request.item
-    picture = "" if figure is None else f"{file}.png"
-    page = Page(title, [*comparison.tables(), *more], about, notes, picture)
-    write_text(folder / f"{file}.md", page.markdown())
-    comparison.save(request, file)
-    files = [folder / f"{file}.md", folder / f"{file}.csv"]
+    stem = request.folder / (file or request.item)
+    every = dict.fromkeys([*(note for study in trained for note in study.notes), *notes])
+    picture = "" if figure is None else f"{stem.name}.png"
+    tables = [*comparison.tables(), *more]
+    page = Page(title, tables, about(trained, request), [*every], picture)
+    files = [stem.with_name(stem.name + end) for end in (".md", ".csv", "-runs.csv")]
+    write_text(files[0], page.markdown())
+    header = ["what", "metric", "paper", "ours", "std", "reproduced", "by seed", BEFORE]
+    write_csv(files[1], header, comparison.rows())
+    if runs:
+        write_csv(files[2], [str(name) for name in runs[0]], runs[1:])
+    else:
+        files.pop()
     if figure is None:
         return Made(files, [page])
     if photos:
-        shown = charts.save(figure, folder / picture)
+        shown = charts.save(figure, stem.with_name(picture))
         return Made([*files, shown], [page], private=[shown])
-    return Made(files + save(figure, folder, file), [page])
-
-
-def change(before: float, after: float) -> str:
-    """From one number to another, and by how much.
-
-    >>> change(35.2, 42.3)
-    '35.2 → 42.3 (+7.1)'
-    """
-    return f"{before:.1f} → {after:.1f} ({after - before:+z.1f})"
+    return Made(files + save(figure, stem.parent, stem.name), [page])

@@ -7,22 +7,19 @@ folder and never repeated.
 
 from __future__ import annotations
 
-import datetime
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import read_toml
 from uncollapse.data import DataError, describe
 from uncollapse.data.registry import list_split
-from uncollapse.papers._item import Request, Used
+from uncollapse.papers.items import Request, Used, duration, today
 from uncollapse.sweep import Job, Outcome, run_jobs
 from uncollapse.training import Config, Run, TrainingError, parse_config
-
-__all__ = ["Cells", "Sections", "Setup", "Study", "Trained", "about_together", "read_studies"]
 
 Sections = Mapping[str, Mapping[str, Any]]
 Cells = Mapping[str, Sections]
@@ -89,19 +86,6 @@ class Trained:
     setup: Setup
     lost: Sequence[Outcome] = ()
 
-    def about(self, request: Request) -> dict[str, str]:
-        """How the runs were made, for the head of a page."""
-        spent = self.seconds
-        time = f"{spent:.0f} s" if spent < 120 else f"{spent / 60:.0f} min"
-        return {
-            "command": f"`{request.command}`",
-            "seeds": ", ".join(map(str, self.seeds)),
-            "data": self.data,
-            "network and training": self.setup.words,
-            "time": f"{time} of training, one run after the other (wall clock)",
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        }
-
     @property
     def notes(self) -> list[str]:
         """What is not as in the paper, and which runs are missing."""
@@ -135,7 +119,8 @@ class Study:
             except DataError as error:
                 name = setup.config["data"]["name"]
                 missing.append(f"{str(error).splitlines()[0]} (home: {describe(name).home})")
-                request.trace.lacks(name)
+                if name not in request.missing:
+                    request.missing.append(name)
                 continue
             return setup
         asked = f"{request.item} --scale {request.scale}"
@@ -172,7 +157,7 @@ class Study:
         spent = {f"{self.name}/{outcome.name}": outcome.seconds for outcome in outcomes}
         data = _data_in_words(setup, request)
         trained = Trained(runs, list(seeds), sum(spent.values()), data, setup, lost)
-        request.trace.used.append(self._used(trained, request, spent))
+        request.used.append(self._used(trained, request, spent))
         return trained
 
     def _used(self, trained: Trained, request: Request, spent: Mapping[str, float]) -> Used:
@@ -187,7 +172,7 @@ class Study:
 
 def read_studies(path: Path) -> dict[str, Study]:
     """The studies of a TOML file; its first lines say how it is written."""
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    content = read_toml(path)
     words = content.pop("words")
     studies: dict[str, Study] = {}
     tables: dict[str, dict[str, Any]] = {}  # the first setup of each `study.scale`
@@ -205,11 +190,18 @@ def read_studies(path: Path) -> dict[str, Study]:
     return studies
 
 
-def about_together(trained: Sequence[Trained], request: Request) -> dict[str, str]:
-    """How the runs of several studies were made: the time in all, what differs side by side."""
-    seconds = sum(one.seconds for one in trained)
-    abouts = [replace(one, seconds=seconds).about(request) for one in trained]
-    return {name: "; ".join(dict.fromkeys(about[name] for about in abouts)) for name in abouts[0]}
+def about(trained: Sequence[Trained], request: Request) -> dict[str, str]:
+    """How the runs of some studies were made, for the head of a page."""
+    seeds = dict.fromkeys(", ".join(map(str, study.seeds)) for study in trained)
+    time = duration(sum(study.seconds for study in trained))
+    return {
+        "command": f"`{request.command}`",
+        "seeds": "; ".join(seeds),
+        "data": "; ".join(dict.fromkeys(study.data for study in trained)),
+        "network and training": "; ".join(dict.fromkeys(study.setup.words for study in trained)),
+        "time": f"{time} of training, one run after the other (wall clock)",
+        "date": today(),
+    }
 
 
 def _data_in_words(setup: Setup, request: Request) -> str:

@@ -54,7 +54,7 @@ class ReRanking:
 
 @dataclass(frozen=True, eq=False)
 class ReRanked:
-    """Queries and a gallery whose re-ranked distances are made when asked for, a block at a time.
+    """Queries and a gallery; re-ranked distances are computed on request, a block at a time.
 
     `len()` is the number of queries, `gallery_size` that of the gallery's rows.
     """
@@ -73,7 +73,7 @@ class ReRanked:
     def distances(self, rows: ArrayLike | slice = slice(None)) -> Tensor:
         """`[b, G]` float64 distances of some queries to the whole gallery, on the CPU.
 
-        All queries by default, which is the matrix that `blocks` and `nearest` do without.
+        All queries by default: the whole matrix, which `blocks` and `nearest` never hold.
         """
         chosen = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
         weight = self.settings.lambda_value
@@ -87,7 +87,7 @@ class ReRanked:
         return torch.from_numpy(mixed)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Queries in turn, and their distances."""
+        """Some queries at a time, and their distances."""
         for low in range(0, len(self), self.block_rows):
             part = slice(low, min(low + self.block_rows, len(self)))
             yield part, self.distances(part)
@@ -136,16 +136,16 @@ def rerank(
     The distance is (1 - λ) Jaccard + λ original. The original one is the squared Euclidean distance
     over the largest of the query's, as in the authors' code. The Jaccard distance compares the sets
     of mutual `k1`-neighbours, extended by those of `k1`/2, among queries and gallery together: it
-    takes no labels, and the other queries have a say in it.
+    needs no labels, and depends on the other queries.
 
     The same numbers as the authors' code, which has them to float32's rounding, without its matrix
     of all rows by all rows: neighbour lists come from blocks and are exact, as in `retrieval`; the
-    encodings are sparse. `max_memory` bounds the blocks. The rows in one piece and their encodings
-    come on top, the latter some 10 `k1` `k2` bytes a row.
+    encodings are sparse. `max_memory` bounds the blocks. A copy of all rows and their encodings,
+    about 10 `k1` `k2` bytes per row, come on top.
 
     >>> rng = np.random.default_rng(0)
     >>> people = np.repeat(rng.normal(size=(5, 8)), 12, axis=0) + rng.normal(size=(60, 8)) / 3
-    >>> ranked = rerank(people[::12], people[1::2], k1=6, k2=3)  # 5 queries, 6 rows a person
+    >>> ranked = rerank(people[::12], people[1::2], k1=6, k2=3)  # 5 queries, 6 rows per person
     >>> ranked.nearest(2).rows.tolist()
     [[1, 4], [6, 9], [16, 15], [18, 19], [25, 24]]
     >>> ranked.distances([0]).shape
@@ -155,21 +155,18 @@ def rerank(
     budget = parse_bytes(max_memory)
     x, y = two_sets(queries, gallery)
     if normalize:
-        check_directions(x, "queries")
-        check_directions(y, "gallery")
+        check_directions(x, y)
     points = torch.cat([x, y])
     n = len(points)
     frame = Frame.of(points, normalize=normalize, dtype=working_dtype(points), resident=False)
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
-        near = near_lists(
+        lists, far = near_lists(
             points, max(whole, min(k2, n)), normalize=normalize, max_memory=budget, report=report
         )
     everyone = torch.arange(n, device=points.device)
-    far = torch.from_numpy(near.farthest).to(points.device)
-    farthest = frame.squares(everyone, far).cpu().numpy()
+    farthest = frame.squares(everyone, torch.from_numpy(far).to(points.device)).cpu().numpy()
     farthest[farthest == 0] = 1.0  # one point only: all distances are 0
-    lists = near.rows
     sets = _expanded(_k_reciprocal(lists[:, :whole]), _k_reciprocal(lists[:, :half]))
     v = _weighted(sets, frame, farthest)
     if k2 > 1:

@@ -14,6 +14,7 @@ LABELS = ["a", "a", "b", "b"]
 RESULTS = {
     "retrieval": lambda: retrieval(X, LABELS),
     "clustering": lambda: clustering(X, LABELS),
+    "modes": lambda: modes_per_class(np.zeros((20, 2)), ["a"] * 10 + ["b"] * 10),
     "seeds": lambda: over_seeds([1.0, 2.0]),
     "comparison": lambda: compare_seeds([1.0, 2.0], [1.0, 3.0]),
 }
@@ -33,14 +34,6 @@ def test_retrieval_prints_as_a_table():
     lines = str(retrieval(X, LABELS, ks=(1,))).splitlines()
     assert lines[0].split() == ["recall@1", "1.0000"]
     assert len({len(line) for line in lines}) == 1
-
-
-def test_modes_become_one_row_a_class():
-    result = modes_per_class(np.zeros((20, 2)), ["a"] * 10 + ["b"] * 10)
-    assert result.to_frame()["modes"].tolist() == [1.0, 1.0]
-    assert str(result).splitlines()[0].split() == ["class", "size", "modes"]
-    many = modes_per_class(np.zeros((30, 2)), np.arange(30))
-    assert "... 10 more classes" in str(many)
 
 
 def test_a_frame_without_pandas_names_the_extra(monkeypatch):

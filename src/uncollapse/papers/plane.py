@@ -10,28 +10,8 @@ import numpy as np
 from uncollapse import charts
 from uncollapse._base.arrays import Array
 from uncollapse.charts import Axes, Chart, Entry, Scale
-from uncollapse.charts.marks import Group, Line, Mark, Points, Polyline, Rect, Text
+from uncollapse.charts.marks import Group, Line, Mark, Place, Points, Polyline, Rect, Text
 from uncollapse.distances import pairwise_distances
-
-__all__ = [
-    "COLOURS",
-    "DASHED",
-    "DOTTED",
-    "MARKERS",
-    "along",
-    "arrows",
-    "boundary",
-    "class_entries",
-    "class_points",
-    "edge",
-    "panel",
-    "plane",
-    "reach",
-    "save",
-    "segment",
-    "side",
-    "tags",
-]
 
 # Told apart with every common colour vision. Markers differ as well.
 COLOURS = ("s0", "s1", "s2", "s3")
@@ -41,7 +21,7 @@ _SCALE = 2.5  # pixels of a unit in a PNG
 _SHRINK = 4.0, 6.0  # an arrow begins and ends beside its markers
 
 
-def plane(clouds: Sequence[Array], width: float, pad: float = 0.08) -> Axes:
+def axes_around(clouds: Sequence[Array], width: float, pad: float = 0.08) -> Axes:
     """Axes `width` units wide, as high as everything needs at the same scale, with a margin."""
     everything = np.vstack(clouds)
     low, high = everything.min(axis=0), everything.max(axis=0)
@@ -60,47 +40,47 @@ def panel(axes: Axes, title: str, description: str, marks: Sequence[Mark]) -> Ch
 
 def class_points(axes: Axes, x: Array, ids: Array, *, star: bool = False) -> list[Mark]:
     """One colour and one marker for each class; stars for where they go."""
-    found: list[Mark] = []
+    marks: list[Mark] = []
     for c in np.unique(ids).tolist():
-        places = tuple(axes.at(*place) for place in x[ids == c].tolist())
-        if star:
-            found.append(Points(places, "star", COLOURS[c], 1.5, edge="ink"))
-        else:
-            found.append(Points(places, MARKERS[c], COLOURS[c], 1.4, edge="card"))
-    return found
+        places = tuple(axes.at(*point) for point in x[ids == c].tolist())
+        marks.append(_look(c, places, "card", star=star))
+    return marks
 
 
 def class_entries(names: Sequence[str], star: str = "") -> list[Entry]:
     """The classes in a legend; with `star`, the word for where they go, the stars as well."""
-    entries = [
-        Entry(name, (Points(((15, 7),), MARKERS[c], COLOURS[c], 1.4),))
-        for c, name in enumerate(names)
-    ]
+    sample = ((15.0, 7.0),)
+    entries = [Entry(name, (_look(c, sample),)) for c, name in enumerate(names)]
     if star:
         entries += [
-            Entry(f"{name}, {star}", (Points(((15, 7),), "star", COLOURS[c], 1.5, edge="ink"),))
-            for c, name in enumerate(names)
+            Entry(f"{name}, {star}", (_look(c, sample, star=True),)) for c, name in enumerate(names)
         ]
     return entries
+
+
+def _look(c: int, places: tuple[Place, ...], edge: str = "none", *, star: bool = False) -> Points:
+    if star:
+        return Points(places, "star", COLOURS[c], 1.5, edge="ink")
+    return Points(places, MARKERS[c], COLOURS[c], 1.4, edge=edge)
 
 
 def arrows(axes: Axes, x: Array, z: Array, ids: Array) -> list[Mark]:
     """From each point to where it goes; the longest moves in black."""
     length = np.linalg.norm(z - x, axis=1)
-    found: list[Mark] = []
+    marks: list[Mark] = []
     for k in range(len(x)):
         start, end = np.array(axes.at(*x[k])), np.array(axes.at(*z[k]))
         long = float(np.linalg.norm(end - start))
         if long <= sum(_SHRINK):
             continue
-        way = (end - start) / long
-        begin, tip = (start + _SHRINK[0] * way).tolist(), (end - _SHRINK[1] * way).tolist()
+        unit = (end - start) / long
+        begin, tip = (start + _SHRINK[0] * unit).tolist(), (end - _SHRINK[1] * unit).tolist()
         far = length[k] >= 0.999 * length.max()
         colour, width, opacity = ("ink", 2.0, 1.0) if far else (COLOURS[ids[k]], 1.0, 0.6)
-        found.append(
+        marks.append(
             Line((begin[0], begin[1]), (tip[0], tip[1]), colour, width, (), opacity, arrow=True)
         )
-    return found
+    return marks
 
 
 def reach(points: Array, alpha: float = 0.0) -> Array:
@@ -118,11 +98,11 @@ def boundary(axes: Axes, points: Array, colour: str, alpha: float = 0.0) -> list
     """Dashed edge of where a point z of another class may be: HNM (5) for all x, y of the class."""
     unit = axes.x.end / (axes.x.high - axes.x.low)
     discs = tuple(
-        Points((axes.at(*place),), "circle", colour, radius * unit / 3)
-        for place, radius in zip(points.tolist(), _radii(points, alpha).tolist(), strict=True)
+        Points((axes.at(*point),), "circle", colour, radius * unit / 3)
+        for point, radius in zip(points.tolist(), _radii(points, alpha).tolist(), strict=True)
     )
     lines = [
-        Polyline(tuple(axes.at(*place) for place in arc.tolist()), colour, 1.4, DASHED)
+        Polyline(tuple(axes.at(*point) for point in arc.tolist()), colour, 1.4, DASHED)
         for arc in _arcs(points, alpha)
     ]
     return [Group(discs, opacity=0.07), *lines]
@@ -150,7 +130,7 @@ def tags(axes: Axes, x: Array, words: dict[int, str], avoid: list[Array]) -> lis
     span = max(axes.x.high - axes.x.low, axes.y.high - axes.y.low)
     taken = np.vstack([x, *avoid])
     turn = np.arange(16) * np.pi / 8
-    found: list[Mark] = []
+    marks: list[Mark] = []
     for row, word in words.items():
         # A word is wider than high: it needs more room to the sides.
         wide = 0.025 * span + 0.011 * span * len(word) / 2
@@ -159,9 +139,9 @@ def tags(axes: Axes, x: Array, words: dict[int, str], avoid: list[Array]) -> lis
         clear = np.linalg.norm((spots[:, None] - taken) / shape, axis=2).min(axis=1)
         best = spots[int(clear.argmax())]
         at, up = axes.at(*best)
-        found.append(Text(at, up + 4, word, 12, "ink", "middle", halo=True))
+        marks.append(Text(at, up + 4, word, 12, "ink", "middle", halo=True))
         taken = np.vstack([taken, best + np.array([[-wide, 0.0], [0.0, 0.0], [wide, 0.0]])])
-    return found
+    return marks
 
 
 def save(chart: Chart, out: Path, name: str) -> list[Path]:
@@ -180,13 +160,13 @@ def _arcs(points: Array, alpha: float) -> list[Array]:
     radius = _radii(points, alpha)
     turn = np.linspace(0.0, 2.0 * np.pi, 241)
     circle = np.stack([np.cos(turn), np.sin(turn)], axis=1)
-    found = []
+    arcs = []
     for centre, r in zip(points, radius, strict=True):
         arc = centre + r * circle
         room = (pairwise_distances(arc, points).numpy() - radius).min(axis=1)
         outside = room >= -1e-6 * radius.max()
-        # Pieces of a circle that stand outside, from one place inside to the next.
+        # Pieces of a circle that stand outside, from one point inside to the next.
         cuts = np.nonzero(np.diff(outside.astype(int)))[0] + 1
         parts = zip(np.split(arc, cuts), np.split(outside, cuts), strict=True)
-        found += [part for part, seen in parts if seen.all() and len(part) > 1]
-    return found
+        arcs += [part for part, seen in parts if seen.all() and len(part) > 1]
+    return arcs

@@ -1,4 +1,4 @@
-"""Published figures of collapse: neural collapse, directions, class density, spectrum, LiDAR."""
+"""Published figures of collapse: neural collapse, directions, class density, spectrum, modes."""
 
 from __future__ import annotations
 
@@ -16,31 +16,26 @@ from uncollapse._base.arrays import (
     ArrayLike,
     ClassLayout,
     class_ids,
-    label_array,
     numbers64,
     points,
     points64,
 )
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.extras import import_extra
-from uncollapse.distances import binary_scale, pairwise_distances
-from uncollapse.metrics.result_table import Result, text_table
+from uncollapse.distances import binary_scale, pairwise_distances, unit_rows
+from uncollapse.metrics.ranking import joint_ids
+from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import retrieval
 
-__all__ = ["ModesResult", "modes_per_class"]
-
-
-_TABLE = 1 << 22  # numbers of a table of rows by classes that are held at a time
-_BLOCK = 1024  # rows whose pairs are looked at together
+_TABLE = 1 << 22  # entries of a rows × classes table held at a time
+_BLOCK = 1024  # rows compared with all others at a time
 _ZERO = 1e-14  # eigenvalues below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
 class ClassMeans:
-    """`rows` about their mean over `unit`, a power of two; `means` of the classes in the same.
+    """`rows` minus their mean, divided by `unit`, a power of two; class `means` in the same units.
 
-    Squares of them stay in range, ratios are what they were, and rows that all coincide are
-    exactly 0.
+    Squares stay in range, ratios are unchanged, and rows that all coincide are exactly 0.
     """
 
     rows: Array
@@ -63,12 +58,12 @@ class ClassMeans:
 
     @property
     def centred(self) -> Array:
-        """The class means about their own mean: each class weighs alike."""
+        """The class means minus their own mean; every class has the same weight."""
         return np.asarray(self.means - self.means.mean(axis=0))
 
 
 def _centred(x: ArrayLike) -> tuple[Array, float]:
-    """Rows over a power of two, so that squares stay in range, about their mean; and that power."""
+    """Rows over a power of two, so that squares stay in range, minus their mean; that power."""
     rows = points64(x)
     unit = binary_scale(float(np.abs(rows).max()))
     rows = rows / unit
@@ -78,9 +73,9 @@ def _centred(x: ArrayLike) -> tuple[Array, float]:
 
 @dataclass(frozen=True)
 class NC2:
-    """How far the class means are from a simplex of equal sides; all 0 where they are one.
+    """How far the class means are from a regular simplex; all 0 if they form one.
 
-    `equinorm` is the standard deviation of their norms over the mean of them, `equiangular` that of
+    `equinorm` is the standard deviation of their norms over their mean norm, `equiangular` that of
     their cosines, `maximal_angle` the mean of |cosine + 1/(C - 1)|.
     """
 
@@ -92,8 +87,8 @@ class NC2:
 def nc1(x: ArrayLike, labels: ArrayLike) -> float:
     """Within-class over between-class variability, tr(Σ_W Σ_B⁺)/C: Papyan, Han & Donoho 2020.
 
-    Classes weigh by their size in Σ_W and alike in Σ_B, as there. 0 when every class is a point;
-    infinite when all class means coincide.
+    As there, Σ_W weights classes by their size, Σ_B weights them equally. 0 when every class is a
+    point; infinite when all class means coincide.
 
     >>> round(nc1([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1]), 6)
     0.03125
@@ -112,9 +107,9 @@ def nc1(x: ArrayLike, labels: ArrayLike) -> float:
 def nc2(x: ArrayLike, labels: ArrayLike) -> NC2:
     """Convergence of the class means to a simplex: Papyan, Han & Donoho 2020, figures 2 to 4.
 
-    The means are taken about their own mean, in which each class weighs alike; the deviation of the
-    norms is the unbiased one, as in the authors' code. Blind to scale and place. NaN for fewer than
-    two classes, and where all class means coincide.
+    The means are centred at their own unweighted mean; the deviation of the norms is the unbiased
+    one, as in the authors' code. Independent of scale and position. NaN for fewer than two classes,
+    and where all class means coincide.
 
     >>> nc2([[4.0, 1.0], [6.0, 1.0], [2.0, 1.0]], [0, 0, 1])
     NC2(equinorm=0.0, equiangular=0.0, maximal_angle=0.0)
@@ -169,18 +164,19 @@ def nc4(x: ArrayLike, labels: ArrayLike, predictions: ArrayLike) -> float:
     0.25
     """
     classes = ClassMeans.of(x, labels)
-    wanted = _ids_of(predictions, classes.layout)
-    means, agree = torch.from_numpy(classes.means), 0
+    means, n, agree = torch.from_numpy(classes.means), len(classes.rows), 0
+    names = ("labels", "predictions")
+    own, predicted = joint_ids(classes.layout.classes, len(means), predictions, n, names)
+    column = np.searchsorted(own, predicted).clip(max=len(own) - 1)
+    known = own[column] == predicted  # another class is never nearest
     step = max(1, _TABLE // len(means))
-    for low in range(0, len(wanted), step):
-        block = torch.from_numpy(classes.rows[low : low + step])
+    for low in range(0, n, step):
+        part = slice(low, low + step)
+        block = torch.from_numpy(classes.rows[part])
         squares = pairwise_distances(block, means, squared=True).numpy()
-        known = np.flatnonzero(wanted[low : low + step] >= 0)
-        column = wanted[low + known]
-        own = squares[known, column]
-        squares[known, column] = np.inf
-        agree += int((own < squares[known].min(axis=1)).sum())
-    return 1 - agree / len(wanted)
+        tied = (squares == squares.min(axis=1, keepdims=True)).sum(axis=1) > 1
+        agree += int((known[part] & ~tied & (squares.argmin(axis=1) == column[part])).sum())
+    return 1 - agree / n
 
 
 def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
@@ -203,31 +199,18 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
         rows, columns = a[i : i + (1 << 16)], b[i : i + (1 << 16)]
         apart = ((means[rows] - means[columns]) ** 2).sum(axis=1)
         both = variance[rows] + variance[columns]
-        # Two points at one place are not variable beside their distance: 0/0 is 0 here.
+        # Two classes that are the same point have no variance: 0/0 is 0 here.
         safe = np.where(apart > 0, apart, 1.0)
         ratio = np.where(apart > 0, both / (2 * safe), np.where(both > 0, np.inf, 0.0))
         total += float(ratio.sum())
     return total / len(a)
 
 
-def _ids_of(predictions: ArrayLike, layout: ClassLayout) -> Array:
-    """Class numbers of the predictions; -1 for a class that no row has."""
-    given = label_array(predictions, len(layout.ids), "predictions")
-    numbers = {label: i for i, label in enumerate(layout.classes.tolist())}
-    ids = np.array([numbers.get(label, -1) for label in given.tolist()])
-    if (ids < 0).all():
-        seen = f"none of the {len(numbers)} classes in labels, such as {given.tolist()[0]!r}"
-        raise InputError("predictions", seen, "labels of the same kind as in labels")
-    return ids
-
-
-def unit_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
-    """Rows over their norms, of any size; a row of zeros, which has no direction, stays 0."""
-    rows = points64(x, name, min_rows=min_rows)
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    rows = rows / np.where(largest > 0, largest, 1.0)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, np.where(norms > 0, norms, 1.0))
+def directions(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
+    """`unit_rows` in float64 of rows of any size: squares of 1e200 would not be numbers."""
+    rows = torch.from_numpy(points64(x, name, min_rows=min_rows))
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    return unit_rows(rows / torch.where(largest > 0, largest, 1.0)).numpy()
 
 
 def _mean_gap(unit: Array) -> float:
@@ -269,23 +252,24 @@ class Anisotropy:
     quantiles: dict[float, float]
 
 
-def alignment(x: ArrayLike, labels: ArrayLike, *, alpha: float = 2.0) -> float:
-    """Alignment of Wang & Isola 2020: mean |u - v|^alpha over positive pairs on the sphere.
+def alignment(x: ArrayLike, labels: ArrayLike) -> float:
+    """Alignment of Wang & Isola 2020, α = 2: mean |u - v|² over positive pairs on the sphere.
 
-    Positive pairs are all pairs of different rows with one label, each alike; two views of a sample
-    are two rows with its number as label. Rows are divided by their norms. 0 where each class is
-    one direction; 2 (for alpha 2) where directions are independent of the class. NaN where no class
-    has two rows.
+    Positive pairs are all pairs of rows with the same label, equally weighted; two views of a
+    sample are two rows with its number as label. Rows are divided by their norms. 0 where each
+    class is one direction; 2 where directions are independent of the class. NaN where no class has
+    two rows.
 
     >>> alignment([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 0, 1])
     2.0
     """
-    check_number("alpha", alpha, 1e-6)
-    unit = unit_rows(x)
+    unit = directions(x)
     layout = ClassLayout.of(labels, len(unit))
     total, pairs = 0.0, 0
     for members in np.split(unit[layout.order], layout.starts[1:]):
-        total += _power_sum(members, alpha)
+        # The sum over pairs is n times the sum of squares about the mean.
+        about = members - members[0]
+        total += float(((about - about.mean(axis=0)) ** 2).sum() * len(members))
         pairs += len(members) * (len(members) - 1) // 2
     return total / pairs if pairs else math.nan
 
@@ -294,14 +278,14 @@ def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed:
     """Uniformity of Wang & Isola 2020: log of the mean of exp(-t |u - v|²) over all pairs.
 
     Rows are divided by their norms. 0 where all are one direction; uniform on a sphere of many
-    dimensions about -2t. `sample` takes so many rows, chosen by `seed`, in place of all: the time
-    goes with the square of their number.
+    dimensions about -2t. `sample` uses that many rows, chosen by `seed`, instead of all: the time
+    grows with the square of their number.
 
     >>> uniformity([[1.0, 0.0], [3.0, 0.0]]), uniformity([[1.0, 0.0], [-1.0, 0.0]])
     (0.0, -8.0)
     """
     check_number("t", t, 0.0)
-    unit = unit_rows(x, min_rows=2)
+    unit = directions(x, min_rows=2)
     unit = unit[_chosen_rows(len(unit), sample, seed)]
     parts = [torch.logsumexp(torch.from_numpy(-t * s), 0).item() for s in _pair_squares(unit)]
     pairs = len(unit) * (len(unit) - 1) / 2
@@ -319,7 +303,8 @@ def anisotropy(
 
     The mean is that of all pairs, in O(N dim). The quantiles take the pairs of `sample` rows chosen
     by `seed`; of all rows with None. About 0 for directions all round, 1 where all rows are one
-    direction: a cone. Blind to scale, not to place. A row of zeros has cosine 0 with all others.
+    direction: a cone. Independent of scale, not of position. A row of zeros has cosine 0 with all
+    others.
 
     >>> result = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], quantiles=(0.5, 1.0))
     >>> round(result.mean, 6), result.quantiles
@@ -328,26 +313,11 @@ def anisotropy(
     levels = [
         check_number("quantiles", level, 0.0, 1.0) for level in numbers64(quantiles, "quantiles")
     ]
-    unit = unit_rows(x, min_rows=2)
+    unit = directions(x, min_rows=2)
     some = unit[_chosen_rows(len(unit), sample, seed)]
-    # A row of zeros gets an axis of its own, so that its cosine with all others is 0.
-    zeros = np.flatnonzero(~some.any(axis=1))
-    axes = np.zeros((len(some), len(zeros)))
-    axes[zeros, np.arange(len(zeros))] = 1.0
-    cosines = [1 - squares / 2 for squares in _pair_squares(np.c_[some, axes])]
-    values = np.quantile(np.concatenate(cosines), levels)
+    cosines = (some @ some.T)[np.triu(np.ones((len(some), len(some)), bool), 1)]
+    values = np.quantile(np.minimum(cosines, 1.0), levels)
     return Anisotropy(1 - _mean_gap(unit), dict(zip(levels, values.tolist(), strict=True)))
-
-
-def _power_sum(unit: Array, alpha: float) -> float:
-    """Sum of |u - v|^alpha over the pairs."""
-    n = len(unit)
-    if n < 2:
-        return 0.0
-    if alpha == 2.0:  # n times the sum of squares about the mean
-        about = unit - unit[0]
-        return float(((about - about.mean(axis=0)) ** 2).sum() * n)
-    return float(sum((squares ** (alpha / 2)).sum() for squares in _pair_squares(unit)))
 
 
 @dataclass(frozen=True)
@@ -364,14 +334,15 @@ def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
 
     As in the authors' code: the mean over classes of the mean of 1 - cosine over the pairs of a
     class; the same over the pairs of class means; rows are on the unit sphere, as theirs are.
-    Classes of one row have no pair and are left out. Blind to scale, not to place: in a cone both
-    are small and the ratio stays. Rows that are one point have 0, 0 and NaN; `inter` is NaN for one
-    class, `intra` where no class has two rows; the ratio is infinite where only `inter` is 0.
+    Classes of one row have no pair and are left out. Independent of scale, not of position: in a
+    cone both are small and the ratio stays. Rows that are one point have 0, 0 and NaN; `inter` is
+    NaN for one class, `intra` where no class has two rows; the ratio is infinite where only `inter`
+    is 0.
 
     >>> pi_ratio([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0, 0, 1, 1])
     PiRatio(intra=1.0, inter=1.0, ratio=1.0)
     """
-    unit = unit_rows(x)
+    unit = directions(x)
     layout = ClassLayout.of(labels, len(unit))
     gaps, means = [], []
     for members in np.split(unit[layout.order], layout.starts[1:]):
@@ -380,7 +351,7 @@ def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
         if len(members) > 1:
             gaps.append(_mean_gap(members))
     intra = float(np.mean(gaps)) if gaps else math.nan
-    inter = _mean_gap(unit_rows(np.array(means)))
+    inter = _mean_gap(directions(np.array(means)))
     if inter == 0.0:
         return PiRatio(intra, inter, math.inf if intra > 0 else math.nan)
     return PiRatio(intra, inter, intra / inter)
@@ -453,8 +424,8 @@ def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
     """RankMe of Garrido et al. 2023: exp(-Σ p log p), p = σ/|σ|₁ + eps, of the rows as given.
 
     Not centred: a cone, or a set far from the origin, has about 1 whatever is inside; the centred
-    one is `effective_rank`. From about 1 (a line) to min(N, dim); blind to scale. All rows one
-    point: 1 (with eps a little more); all rows at the origin: 0.
+    one is `effective_rank`. From about 1 (a line) to min(N, dim); independent of scale. All rows
+    one point: 1 (with eps a little more); all rows at the origin: 0.
 
     >>> round(rankme([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), 4)
     2.0
@@ -467,9 +438,9 @@ def rho_spectrum(x: ArrayLike, *, skip: int = 0) -> float:
     """ρ of Roth et al. 2020: KL(uniform || σ/|σ|₁) over the singular values of the rows.
 
     0 when all directions are used alike, larger the faster the spectrum decays; not centred and
-    blind to scale, as published. `skip` leaves out that many of the largest values: rho_spectrum@k
-    of their code is `skip=k-1`. Infinite as soon as one direction is not used at all: so for rows
-    that are one point, unless they have one column.
+    independent of scale, as published. `skip` leaves out that many of the largest values:
+    rho_spectrum@k of their code is `skip=k-1`. Infinite as soon as one direction is not used at
+    all: so for rows that are one point, unless they have one column.
 
     >>> rho_spectrum([[1.0, 0.0], [0.0, 1.0]]), rho_spectrum([[1.0, 1.0], [2.0, 2.0]])
     (0.0, inf)
@@ -488,9 +459,9 @@ def alpha_req(x: ArrayLike, *, ranks: tuple[int, int] = (4, 100)) -> float:
 
     A line through (log j, log λ_j) with weights 1/j, as in the authors' code (after Stringer et al.
     2019), over the ranks j from the first to the last of `ranks`, both included, as far as there
-    are axes: min(N - 1, dim). Near 1 is what they find best; 0 is isotropic. Blind to scale and
-    place. Infinite where an eigenvalue of that range is 0 (below 1e-14 of the largest), so for rows
-    that are one point; NaN where there are fewer than two axes to fit.
+    are axes: min(N - 1, dim). Near 1 is what they find best; 0 is isotropic. Independent of scale
+    and position. Infinite where an eigenvalue of that range is 0 (below 1e-14 of the largest), so
+    for rows that are one point; NaN where there are fewer than two axes to fit.
 
     >>> x = np.diag([1.0, 0.5, 1 / 3, 0.25])
     >>> round(alpha_req(np.concatenate([x, -x]), ranks=(1, 4)), 6)
@@ -520,8 +491,8 @@ def pcf(x: ArrayLike, *, variance: float = 0.9) -> float:
     """Principal components fraction of open-metric-learning: share of the dim axes that are in use.
 
     The fewest axes that hold more than `variance` of the variance, over dim; with `variance=1` all
-    that hold any (there the published code counts rounding). Blind to scale and place; at most
-    min(N - 1, dim)/dim. 0 for rows that are one point.
+    that hold any (there the published code counts rounding). Independent of scale and position; at
+    most min(N - 1, dim)/dim. 0 for rows that are one point.
 
     >>> pcf(np.eye(4, 10), variance=0.5)
     0.2
@@ -548,7 +519,7 @@ def _smooth_rank(values: Array, eps: float) -> float:
 def _singular_values(x: ArrayLike) -> Array:
     """Singular values of the rows as they are, largest first; what is only rounding is 0."""
     rows = points64(x)
-    unit = binary_scale(float(np.abs(rows).max()))  # all figures here are blind to scale
+    unit = binary_scale(float(np.abs(rows).max()))  # all figures here are independent of scale
     values: Array = np.linalg.svd(rows / unit, compute_uv=False)
     return np.where(values > max(rows.shape) * np.finfo(np.float64).eps * values[0], values, 0.0)
 
@@ -561,9 +532,9 @@ def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 
     mean over classes of two rows or more of their unbiased covariances, plus `delta` times the
     identity; p = λ/|λ|₁ + eps. At most about min(C - 1, dim).
 
-    Blind to place, but `delta` is in squared units of x: an embedding whose spread inside classes
-    is below √delta gives the rank of its class means alone. 0 where all class means coincide, so
-    for rows that are one point and for one class.
+    Independent of position, but `delta` is in squared units of x: an embedding whose spread inside
+    classes is below √delta gives the rank of its class means alone. 0 where all class means
+    coincide, so for rows that are one point and for one class.
 
     >>> x = np.repeat([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 2, axis=0)
     >>> round(lidar(x, [0, 0, 1, 1, 2, 2]), 4)
@@ -590,19 +561,15 @@ def field_figures(
     x: ArrayLike,
     labels: ArrayLike | None = None,
     *,
-    weight: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
     sample: int | None = 2048,
     seed: int = 0,
 ) -> dict[str, float]:
     """Every published figure of collapse that these rows allow, by name, each with its defaults.
 
     Without labels those of the spectrum and of the directions; with them also LiDAR, NC1, NC2, the
-    error of the nearest class mean (`ncc_error`), CDNV, alignment and π; with a classifier's
-    `weight` `[C, dim]`, rows in the order of the sorted labels, and `bias` also NC3 and NC4. What
-    takes all pairs, uniformity and the quantiles of the cosine, is taken of `sample` rows chosen by
-    `seed` (of all with None). A figure that has no value for these rows is NaN; the functions say
-    when.
+    error of the nearest class mean (`ncc_error`), CDNV, alignment and π. What takes all pairs,
+    uniformity and the quantiles of the cosine, is taken of `sample` rows chosen by `seed` (of all
+    with None). A figure that has no value for these rows is NaN; the functions say when.
 
     >>> list(field_figures([[1.0, 0.0], [0.0, 1.0]]))[:4]
     ['rankme', 'effective_rank', 'alpha_req', 'rho_spectrum']
@@ -619,36 +586,14 @@ def field_figures(
         "cosine_mean": cosines.mean,
         **{f"cosine_q{100 * level:02.0f}": value for level, value in cosines.quantiles.items()},
     }
-    if labels is not None:
-        return figures | _class_figures(rows, labels, weight, bias)
-    if weight is not None or bias is not None:
-        raise InputError("labels", "None", "labels, where a classifier is given")
-    return figures
-
-
-def _class_figures(
-    rows: Array, labels: ArrayLike, weight: ArrayLike | None, bias: ArrayLike | None
-) -> dict[str, float]:
-    ids = ClassLayout.of(labels, len(rows)).ids
-    simplex, density = nc2(rows, ids), pi_ratio(rows, ids)
-    figures = {"lidar": lidar(rows, ids), "nc1": nc1(rows, ids)}
-    figures |= {f"nc2_{name}": value for name, value in vars(simplex).items()}
+    if labels is None:
+        return figures
+    ids, _ = class_ids(labels, len(rows))
+    figures |= {"lidar": lidar(rows, ids), "nc1": nc1(rows, ids)}
+    figures |= {f"nc2_{name}": value for name, value in vars(nc2(rows, ids)).items()}
     figures |= {"ncc_error": nc4(rows, ids, ids), "cdnv": cdnv(rows, ids)}
     figures["alignment"] = alignment(rows, ids)
-    figures |= {f"pi_{name}": value for name, value in vars(density).items()}
-    if weight is None:
-        if bias is not None:
-            raise InputError("weight", "None", "the weight that the bias belongs to")
-        return figures
-    figures["nc3"] = nc3(rows, ids, weight)
-    logits = rows @ points64(weight, "weight").T
-    if bias is not None:
-        shift = numbers64(bias, "bias")
-        if len(shift) != logits.shape[1]:
-            allowed = f"{logits.shape[1]}, one for each row of weight"
-            raise InputError("bias", f"{len(shift)} numbers", allowed)
-        logits = logits + shift
-    return figures | {"nc4": nc4(rows, ids, np.argmax(logits, axis=1))}
+    return figures | {f"pi_{name}": value for name, value in vars(pi_ratio(rows, ids)).items()}
 
 
 # How many modes each class keeps: the number that class collapse (EPS §3) drives to one.
@@ -700,23 +645,6 @@ class ModesResult(Result):
         known = values[~np.isnan(self.modes)]
         return float(known.mean()) if len(known) else float("nan")
 
-    def to_frame(self) -> Any:
-        """One row per class, as a `pandas.DataFrame`."""
-        return import_extra("pandas", extra="frames").DataFrame(self._columns())
-
-    def __str__(self) -> str:
-        columns = self._columns()
-        rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
-        more = [f"... {len(rows) - 20} more classes"] if len(rows) > 20 else []
-        table = text_table(rows[:20], header=tuple(columns))
-        return "\n".join([table, *more, f"modes per class: {self.mean:.2f}"])
-
-    def _columns(self) -> dict[str, Array]:
-        columns = {"class": self.classes, "size": self.sizes, "modes": self.modes}
-        if self.fine_classes is not None and self.separation is not None:
-            columns |= {"fine_classes": self.fine_classes, "separation": self.separation}
-        return columns
-
 
 def modes_per_class(
     x: ArrayLike,
@@ -754,9 +682,7 @@ def modes_per_class(
     layout = ClassLayout.of(labels, n)
     modes = np.full(len(layout.classes), np.nan)
     if fine_labels is None:
-        values = points64(x)
-        if normalize:
-            values = values / np.linalg.norm(values, axis=1, keepdims=True)
+        values = directions(x) if normalize else points64(x)
         for c in range(len(modes)):
             if layout.counts[c] >= _SMALLEST:
                 generator = np.random.default_rng((seed, c))

@@ -1,0 +1,202 @@
+"""EPS's methods and studies; scores of their runs' first and last networks, in percent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from torch import Tensor
+
+from uncollapse._base.files import read_json, read_toml, write_json
+from uncollapse.data import LabelledImages
+from uncollapse.metrics import clustering, compare_seeds
+from uncollapse.papers.comparison import Claim, Score, spread
+from uncollapse.papers.study import Cells, Trained, read_studies
+from uncollapse.training import NotMeasuredError, Run, embed
+from uncollapse.training.assemble import load_eval_data
+from uncollapse.training.evaluation import evenly_spaced, scores_of
+from uncollapse.training.measurer import start_network
+
+STUDIES = read_studies(Path(__file__).with_name("studies.toml"))
+# Methods, columns and the paper's numbers; a method is the `[loss]` and `[mining]` of a config.
+TABLES = read_toml(Path(__file__).with_name("tables.toml"))
+METHODS: Cells = TABLES["methods"]
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: Recall@`k`, or NMI with `clusters` times as many clusters as classes.
+
+    `fine` judges by the hidden labels (digits, letters) instead of those trained on.
+    """
+
+    title: str
+    split: str
+    fine: bool = False
+    k: int | None = None
+    clusters: int = 1
+
+    @property
+    def name(self) -> str:
+        """Name among the scores of its split."""
+        what = f"nmi x{self.clusters}" if self.k is None else f"recall@{self.k}"
+        return f"{'fine/' * self.fine}{what}"
+
+    @property
+    def key(self) -> str:
+        """Name in the file of scores."""
+        return f"{self.split}/{self.name}"
+
+
+def columns(
+    split: str,
+    ks: Sequence[int],
+    nmi: Mapping[str, int] = MappingProxyType({}),
+    name: str = "",
+    fine: bool = False,
+) -> list[Column]:
+    """Recall@k for the `ks`, then NMI by title with so many clusters per class.
+
+    >>> [column.title for column in columns("test", [1, 2], {"NMI+": 10})]
+    ['R@1', 'R@2', 'NMI+']
+    """
+    recalls = [Column(f"{name} R@{k}".strip(), split, fine, k) for k in ks]
+    return recalls + [
+        Column(f"{name} {title}".strip(), split, fine, clusters=count)
+        for title, count in nmi.items()
+    ]
+
+
+def measure(
+    run: Run, columns: Sequence[Column], *, trained: bool = True, like: Sequence[Run] = ()
+) -> list[float]:
+    """The scores of a run's last network, or of the one before training, column by column.
+
+    What was measured when the run began and ended is taken as it is, and what is known of a run
+    in `like` that began alike. What else is measured is kept in the run's folder, by step.
+    """
+    file, step = run.path / "scores.json", str(run.summary["step"] if trained else 0)
+    kept = read_json(file) if file.is_file() else {}
+    known: dict[str, float] = _measured(run, trained) | kept.get(step, {})
+    for other in like:
+        if _start_of(other) == _start_of(run):
+            known = read_json(other.path / "scores.json").get(step, {}) | known
+    missing = [column for column in columns if column.key not in known]
+    if missing:
+        network = run.load_model() if trained else start_network(run)
+        for split in dict.fromkeys(column.split for column in missing):
+            data = load_eval_data(run.config, split)
+            of_split = [column for column in missing if column.split == split]
+            scores = _scores(embed(network, data), data, of_split)
+            known |= {f"{split}/{name}": 100.0 * value for name, value in scores.items()}
+    if kept.get(step) != known:
+        write_json(file, kept | {step: known})
+    return [known[column.key] for column in columns]
+
+
+def _start_of(run: Run) -> tuple[object, ...]:
+    """What a network before training depends on; its batch norm on the first batches."""
+    config = run.config
+    return config.seed, config.data, config.model, config.batch
+
+
+def _measured(run: Run, trained: bool) -> dict[str, float]:
+    """Recall before or after training, by the columns' keys, of splits measured whole."""
+    try:
+        measures = run.measures()
+    except NotMeasuredError:
+        return {}
+    moment = measures.after if trained else measures.before
+    most = run.config.evaluate.max_samples
+    return {
+        f"{split}/{name}": 100.0 * value
+        for split, figures in ({} if moment is None else moment.splits).items()
+        if most is None or measures.splits[split].total <= most
+        for name, value in figures.scores.items()
+        if "recall@" in name and "map@r" in figures.scores  # searched in itself
+    }
+
+
+def _scores(z: Tensor, data: LabelledImages, columns: Sequence[Column]) -> dict[str, float]:
+    """Scores of a split's embeddings, by name: those of the columns are among them."""
+    ks = sorted({column.k for column in columns if column.k is not None})
+    scores = scores_of(z, data.labels, data.fine_labels, ks=ks) if ks else {}
+    for column in columns:
+        if column.k is None:
+            labels = (data.by_fine_labels() if column.fine else data).labels
+            # With fewer samples than clusters every sample would be one.
+            most = max(1, len(z) // (2 * len(set(labels.tolist()))))
+            times = min(column.clusters, most)
+            scores[column.name] = clustering(z, labels, multiplier=times, restarts=1).nmi
+    return scores
+
+
+def method_scores(
+    trained: Trained,
+    columns: Sequence[Column],
+    paper: Mapping[str, Sequence[float | None]] | None = None,
+) -> list[Score]:
+    """The scores of all methods, before training and at the end.
+
+    With the numbers of the `paper` those of its methods, and "EPS + X" is compared with X. A
+    network before training is built again once for all runs that begin alike.
+    """
+    scores: list[Score] = []
+    done: list[Run] = []
+    for method, theirs in (paper or dict.fromkeys(trained.runs, [None] * len(columns))).items():
+        runs = trained.runs[method]
+        ends = [measure(run, columns) for run in runs]
+        starts = [measure(run, columns, trained=False, like=done) for run in runs]
+        done += runs
+        loss = method.removeprefix("EPS + ")
+        than = loss if paper is not None and loss != method else None
+        for i, (column, value) in enumerate(zip(columns, theirs, strict=True)):
+            ours, before = ([run[i] for run in values] for values in (ends, starts))
+            scores.append(Score(method, column.title, value, ours, than, before))
+    return scores
+
+
+def gain_claim(what: str, paper: str, easy: Sequence[float], plain: Sequence[float]) -> Claim:
+    """`easy` above `plain`, pair by pair; not judged where so few pairs cannot be significant.
+
+    >>> gain_claim("EPS", "significant", [3.0, 4.0], [1.0, 1.0]).ours
+    '1.0 → 3.5 (+2.5), p = 0.5 (exact sign-flip; 2 pairs cannot give less than 0.5)'
+    """
+    what = f"{what}: gain in R@1"
+    if len(easy) < 2:
+        return Claim(what, paper, "one seed only", None)
+    result = compare_seeds(easy, plain)
+    least = 2.0 ** (1 - len(easy))  # what so many pairs can give at all
+    few = f"; {len(easy)} pairs cannot give less than {least:.2g}" if least > _LEVEL else ""
+    means = f"{spread(plain)[0]:.1f} → {spread(easy)[0]:.1f} ({result.difference:+.1f})"
+    ours = f"{means}, p = {result.p_value:.2g} ({result.test}{few})"
+    holds = None if few else result.p_value < _LEVEL and result.difference > 0
+    return Claim(what, paper, ours, holds)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Embeddings of some rows of a split, by the run's last network, and the split they are of."""
+
+    embeddings: Tensor
+    rows: Tensor
+    data: LabelledImages
+
+
+def embed_split(run: Run, split: str, most: int) -> Embedded:
+    """At most so many rows of a split, the same ones for every run."""
+    data = load_eval_data(run.config, split)
+    rows = evenly_spaced(len(data), most)
+    return Embedded(embed(run.load_model(), data.subset(rows)), rows, data)
+
+
+def some_methods(*names: str) -> Cells:
+    """Some of the methods.
+
+    >>> list(some_methods("MS", "EPS + MS"))
+    ['MS', 'EPS + MS']
+    """
+    return {name: METHODS[name] for name in names}
