@@ -40,6 +40,11 @@ def test_a_block_that_was_freed_is_not_faulted_in_again():
     assert left < 0.1 * held  # and it can be returned
 
 
+def test_the_environment_turns_it_off(monkeypatch):
+    monkeypatch.setenv("UNCOLLAPSE_KEEP_MEMORY", "0")
+    assert uc.training.keep_memory() is False
+
+
 def test_another_c_library_is_left_alone(monkeypatch, capsys):
     monkeypatch.setattr(allocator, "_glibc", lambda: None)
     assert uc.training.keep_memory() is False
@@ -67,8 +72,7 @@ def test_an_older_glibc_gets_the_largest_threshold_it_takes(monkeypatch):
     assert old.taken == {allocator._MMAP_THRESHOLD: 2**25, allocator._TRIM_THRESHOLD: 2**30}
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_a_run_keeps_memory_unless_its_config_says_not_to(wanted, tmp_path, monkeypatch):
+def test_a_run_keeps_memory_and_gives_it_back(tmp_path, monkeypatch):
     called = []
     monkeypatch.setattr("uncollapse.training.engine.keep_memory", lambda: called.append("keep"))
     monkeypatch.setattr("uncollapse.training.engine.give_back_memory", lambda: called.append("end"))
@@ -76,9 +80,9 @@ def test_a_run_keeps_memory_unless_its_config_says_not_to(wanted, tmp_path, monk
         {
             "data": {"name": "digits"},
             "model": {"backbone": "mlp", "hidden": [8], "dim": 4},
-            "train": {"steps": 1, "keep_memory": wanted},
+            "train": {"steps": 1},
         }
     )
     train(config, tmp_path / "run")
-    assert called[:1] == (["keep"] if wanted else [])
-    assert called[1:] == ["end"] * 4 * wanted  # at the start, around the evaluation, at the end
+    # At the start, around the evaluation, at the end.
+    assert called == ["keep", *["end"] * 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -93,8 +94,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
 # Freed memory kept for the next step, where the C library is glibc.
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
-_KEPT = 2**30
-_MOST = 2**25  # what glibc before 2.35 takes as M_MMAP_THRESHOLD on 64 bits
+_KEPT, _MOST = 2**30, 2**25  # the second is what glibc before 2.35 takes as M_MMAP_THRESHOLD
 
 
 def keep_memory() -> bool:
@@ -108,13 +108,13 @@ def keep_memory() -> bool:
     `train` returns all that is free around evaluations and when it ends.
 
     Training, sweeps and probes call it. It does nothing, and returns False, where the C library is
-    another one (musl, macOS, Windows).
+    another one (musl, macOS, Windows), or the environment has `UNCOLLAPSE_KEEP_MEMORY=0`.
 
     >>> keep_memory() in (True, False)
     True
     """
     libc = _glibc()
-    if libc is None:
+    if libc is None or os.environ.get("UNCOLLAPSE_KEEP_MEMORY") == "0":
         return False
     kept = libc.mallopt(_MMAP_THRESHOLD, _KEPT) or libc.mallopt(_MMAP_THRESHOLD, _MOST)
     return bool(kept and libc.mallopt(_TRIM_THRESHOLD, _KEPT))
