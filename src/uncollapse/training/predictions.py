@@ -74,15 +74,11 @@ def forecast_run(
     )
 
 
-def save_forecast(result: Forecast, folder: Path) -> list[Path]:
-    """The table as CSV, in `folder`."""
-    return _save_csv(folder / "forecast.csv", result.to_rows())
-
-
-def _save_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> list[Path]:
+def save_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    """Rows by the names of their columns, as CSV."""
     fields = list(dict.fromkeys(key for row in rows for key in row))
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
-    return [path]
+    return path
 
 
 # A race: a run's own strategy and the adviser's, from its untrained network.
@@ -130,10 +126,6 @@ class RaceResult:
     def changes(self) -> dict[str, Any]:
         """The keys of the config that the winner changes, with its values; empty for the own."""
         return strategy.changed_keys(self.own, self.winner)
-
-    def __str__(self) -> str:
-        kept = f"{self.own} wins" if self.winner == self.own else f"{self.winner} beats {self.own}"
-        return f"{kept} ({self.race}; untrained {self.start:.1%})"
 
 
 def race_run(
@@ -194,11 +186,6 @@ def race_budget(config: Config, steps: int | None = None) -> int:
         given = f"{budget}{', a tenth of train.steps' if steps is None else ''}"
         raise InputError("--race-steps", given, f"at least {least}, room for two strategies")
     return budget
-
-
-def save_race(result: RaceResult, folder: Path) -> list[Path]:
-    """The strategies and their last scores as CSV, in `folder`."""
-    return _save_csv(folder / "race.csv", [vars(entrant) for entrant in result.entrants])
 
 
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:

@@ -43,11 +43,6 @@ class Chosen:
     model: Embedder
     warnings: tuple[str, ...] = ()
 
-    @property
-    def step(self) -> int:
-        """The step the network was saved at."""
-        return self.checkpoint.step
-
 
 @dataclass(frozen=True)
 class Run:
@@ -180,11 +175,8 @@ class Run:
         if last is None:
             raise self._none_usable([*notes, *complaints])
         if complaints:
-            notes += [
-                *complaints[:-1],
-                f"{complaints[-1]}; using the checkpoint of step {last.step}",
-            ]
-        return Chosen(last, models[last.step], tuple(notes))
+            complaints[-1] += f"; using the checkpoint of step {last.step}"
+        return Chosen(last, models[last.step], (*notes, *complaints))
 
     def load_model(self, which: str = "last") -> Embedder:
         """The trained network in evaluation mode: the `last` checkpoint, or the `best` one.
@@ -239,14 +231,6 @@ _RUN_FILES = ("checkpoints", "metrics.jsonl", "summary.json", "measures.json")
 class UntrustedCodeError(ValueError):
     """A run whose config names code; the message says how to go on."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        module = name.partition(":")[0]
-        super().__init__(
-            f"{folder}: its config names code (model.backbone = {name!r}). Nothing of it was "
-            f"imported. Read the module {module!r} as your Python finds it; then pass --trust, or "
-            "trust=True to Run.open"
-        )
-
 
 def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
     """Raise `UntrustedCodeError` if the config of a run folder names code, without `trust`.
@@ -259,7 +243,11 @@ def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
         (folder / file).exists() for file in _RUN_FILES
     )
     if is_run and not built_in and not trust:
-        raise UntrustedCodeError(folder, name)
+        raise UntrustedCodeError(
+            f"{folder}: its config names code (model.backbone = {name!r}). Nothing of it was "
+            f"imported. Read the module {name.partition(':')[0]!r} as your Python finds it; then "
+            "pass --trust, or trust=True to Run.open"
+        )
 
 
 # Scores of the network before training beside those of a later one, and where these are lower.

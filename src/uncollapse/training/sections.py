@@ -354,10 +354,7 @@ class LossConfig(Section):
             mined = losses.TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
         loss: Loss = mined
         if self.memory is not None:
-            after, references = self.memory.after, self.memory.references
-            loss = losses.CrossBatchMemory(
-                mined, self.memory.size, after=after, references=references
-            )
+            loss = losses.CrossBatchMemory(mined, **self.memory.model_dump())
         if self.identity is not None:
             loss = losses.IdentityLoss(
                 loss,
