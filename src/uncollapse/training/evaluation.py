@@ -22,9 +22,8 @@ from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
-from uncollapse.metrics import clustering, retrieval, verification
-from uncollapse.metrics.re_identification import reid, searching_rows
-from uncollapse.metrics.reranking import ReRanking
+from uncollapse.metrics import ReRanking, clustering, reid, retrieval, verification
+from uncollapse.metrics.re_identification import searching_rows
 from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, gather

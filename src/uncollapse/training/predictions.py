@@ -16,12 +16,10 @@ from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.health import RunSettings, strategy
+from uncollapse.health import Forecast, Race, RunSettings, drift, forecast, strategy
 from uncollapse.health import race as races
-from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
+from uncollapse.health.drifts import NO_DRIFT, filled_memories, has_unit_rows
 from uncollapse.health.figures import spread
-from uncollapse.health.forecasts import Forecast, forecast
-from uncollapse.health.race import Race, RaceData, RacePlan
 from uncollapse.health.strategy import Strategy
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
@@ -212,14 +210,14 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
 class _FirstSteps(SessionTrial):
     """The first steps of a run, each with the learning rate and pool that the run has there."""
 
-    def __init__(self, session: Session, plan: RacePlan, progress: Progress | None) -> None:
+    def __init__(self, session: Session, plan: races.RacePlan, progress: Progress | None) -> None:
         super().__init__(session)
         self.start, self.scales = math.nan, list[float]()
         self._unit, self._done, self._progress = math.nan, 0, progress
         sizes = itertools.accumulate(plan.rungs, lambda n, _: -(-n // 2), initial=plan.strategies)
         self._total = sum(size * steps for size, steps in zip(sizes, plan.rungs, strict=False))
 
-    def race_data(self, steps: int, rows: int) -> RaceData | None:
+    def race_data(self, steps: int, rows: int) -> races.RaceData | None:
         """That of the session, with the number of each batch; the rows are looked at once."""
         data = super().race_data(steps, rows)
         if data is None:

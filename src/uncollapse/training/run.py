@@ -13,13 +13,7 @@ from uncollapse._base.files import DamagedFileError, read_json, read_jsonl, read
 from uncollapse.backbones import BACKBONES, Embedder
 from uncollapse.training import assemble
 from uncollapse.training import measures as files
-from uncollapse.training.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    CheckpointStore,
-    check_config,
-    check_tensors,
-)
+from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, parse_config, with_new_names
 from uncollapse.training.manifest import Manifest
 
@@ -161,7 +155,7 @@ class Run:
         models: dict[int, Embedder] = {}
 
         def accept(checkpoint: Checkpoint) -> None:
-            check_config(checkpoint, config)
+            checkpoint.check_config(config)
             models[checkpoint.step] = self._network(checkpoint)
 
         notes = [text for text in [store.manifest().complaint] if text]
@@ -194,7 +188,7 @@ class Run:
             text = f"the checkpoint of step {checkpoint.step} is damaged: its state has no 'shape'"
             raise CheckpointError(text)
         model = assemble.build_model(self.config, shape)
-        check_tensors(checkpoint.step, checkpoint.weights, model.state_dict())
+        checkpoint.check_tensors(model.state_dict())
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
 
