@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,9 +74,9 @@ def oracle(search, sides, ks):
 def test_figures_are_those_of_the_definition():
     search, settings = example(), EvaluateConfig(ks=[1, 3])
     found = evaluate_splits(
-        torch.nn.Identity(), {"query": search.queries}, settings, searches={"query": search}
+        torch.nn.Identity(), {"query": search.queries}, settings, judges={"query": search}
     )
-    everybody = search.sides()
+    everybody = search.sides
     expected = oracle(search, everybody, (1, 3, 5, 10))
     assert found.scores["query"] == pytest.approx(expected, abs=1e-12)
     assert torch.equal(found.embeddings["query"], search.queries.source.samples)
@@ -83,30 +84,30 @@ def test_figures_are_those_of_the_definition():
 
 def test_junk_is_not_embedded_and_distractors_are():
     search = example()
-    sides = search.sides()
+    sides = search.sides
     met = search.gallery.labels[sides.gallery]
     assert len(sides.queries) == 16
     assert sorted(set(met.tolist())) == [0, *range(1, 9), 99]
-    said = search.describe(EvaluateConfig())
+    said = search.describe()
     assert "16 queries of 8 identities in a gallery of 61" in said
     assert "61, 13 distractors in it; same identity and camera and 7 junk images left out" in said
 
 
 def test_max_samples_bounds_both_sides_by_whole_identities():
     search = example()
-    sides = search.sides(30)
+    sides = replace(search, max_samples=30).sides
     assert len(sides.queries) <= 30
     assert 8 <= len(sides.gallery) <= 30
     met = search.gallery.labels[sides.gallery].tolist()
     assert {met.count(p) for p in search.queries.labels[sides.queries].tolist()} == {6}
-    assert search.sides(2).identities == 2
+    assert replace(search, max_samples=2).sides.identities == 2
 
 
 def test_a_person_whose_name_has_number_0_is_no_distractor():
     names = {0: "ann", 1: "bob"}
     queries = points(4, [0, 0, 1, 1], [1, 2, 1, 2], 0, names)
     search = GallerySearch(queries, points(6, [0, 0, 0, 1, 1, 1], [1, 2, 3] * 2, 1, names))
-    assert len(search.sides().queries) == 4
+    assert len(search.sides.queries) == 4
     assert search.matched()
 
 
@@ -277,11 +278,11 @@ def test_the_real_market_has_its_official_counts_and_the_definitions_figures():
         z += 0.15 * (people[:, None] * torch.arange(1, 9) % 17)  # some signal
         sides.append(LabelledImages(TensorSource(z), people, cameras=cameras))
     search = GallerySearch(*sides)
-    whole, part = search.sides(), search.sides(1_500)
+    some = replace(search, max_samples=1_500)
+    whole, part = search.sides, some.sides
     assert (len(whole.queries), len(whole.gallery), whole.identities) == (3_368, 15_913, 750)
     assert part.identities < 750
     share = oracle(search, part, (1, 5, 10))
-    settings = EvaluateConfig(ks=[1])
     z = sides[0].source.samples[part.queries], sides[1].source.samples[part.gallery]
-    assert search.scores(*z, part, settings) == pytest.approx(share, abs=1e-9)
+    assert some.scores(*z, [1]) == pytest.approx(share, abs=1e-9)
     assert all(math.isfinite(value) for value in share.values())

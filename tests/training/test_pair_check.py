@@ -60,7 +60,7 @@ def test_figures_are_those_of_the_definition_whatever_else_is_judged(most):
     data, check, settings = random_split(), random_check(), EvaluateConfig(max_samples=most)
     model = torch.nn.Identity()
     plain = evaluate_splits(model, {"test": data}, settings)
-    found = evaluate_splits(model, {"test": data}, settings, checks={"test": check})
+    found = evaluate_splits(model, {"test": data}, settings, judges={"test": check})
     z = data.source.samples.double().numpy()
     expected = by_the_book(z, check.rows, check.same, check.folds, [0.01])
     of_pairs = {k: v for k, v in found.scores["test"].items() if k.startswith("verification/")}
@@ -93,7 +93,7 @@ def test_a_diverged_network_is_said_though_only_a_pair_shows_it():
     data.source.samples[lost] = torch.nan
     settings = EvaluateConfig(max_samples=3)
     with pytest.raises(NotFiniteError):
-        evaluate_splits(torch.nn.Identity(), {"test": data}, settings, checks={"test": check})
+        evaluate_splits(torch.nn.Identity(), {"test": data}, settings, judges={"test": check})
 
 
 @pytest.fixture(scope="module")

@@ -274,9 +274,9 @@ def _evaluate_run(
     network = open_network(path, run_options)
     names = config.data.eval_splits if run_options.split is None else [run_options.split]
     splits = {name: assemble.load_eval_data(config, name) for name in names}
-    searches, unsearched = evaluation.find_searches(config, splits)
-    checks, unchecked = evaluation.find_checks(config, splits, searches)
-    for text in [*unsearched, *unchecked]:
+    judges, warnings = evaluation.find_judges(config, splits)
+    searches = {k: v for k, v in judges.items() if isinstance(v, evaluation.GallerySearch)}
+    for text in warnings:
         warn(text)
     if rerank and len(searches) < len(splits):
         name = next(name for name in splits if name not in searches)
@@ -289,7 +289,7 @@ def _evaluate_run(
     re_ranking = uc.metrics.ReRanking() if rerank else None
     with status(f"embedding {sum(map(len, splits.values())):,} samples of {', '.join(splits)}"):
         scores = evaluation.evaluate_splits(
-            network.model, splits, settings, searches=searches, checks=checks, rerank=re_ranking
+            network.model, splits, settings, judges=judges, rerank=re_ranking
         ).flat()
     start = {key: value for key, value in runs.start_scores(run).items() if key in scores}
     for text in runs.find_damage(run):
@@ -299,7 +299,6 @@ def _evaluate_run(
     show(*printing.split_tables(scores, start))
     notes = runs.ends_below(start, scores)
     notes += [] if re_ranking is None else [_described(re_ranking)]
-    notes += [f"{name}: {search.describe(settings)}" for name, search in searches.items()]
-    notes += [f"{name}: {check.describe()}" for name, check in checks.items()]
+    notes += [f"{name}: {judge.describe()}" for name, judge in judges.items()]
     for line in [*notes, f"{network.about}: {run.path}"]:
         say(line)

@@ -29,7 +29,7 @@ from uncollapse.training.assemble import as_evaluated, load_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError, check_same
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
-from uncollapse.training.evaluation import Evaluated, NotFiniteError
+from uncollapse.training.evaluation import Evaluated, GallerySearch, NotFiniteError
 from uncollapse.training.log import Log, Watch, repair_log
 from uncollapse.training.manifest import Manifest
 from uncollapse.training.measurer import Measurer, settled_copy
@@ -365,7 +365,8 @@ def _primary(scores: Mapping[str, float]) -> str | None:
 
 
 def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:
-    galleries = [("gallery", search.gallery) for search in measurer.searches.values()]
+    searches = [judge for judge in measurer.judges.values() if isinstance(judge, GallerySearch)]
+    galleries = [("gallery", search.gallery) for search in searches]
     return {session.config.data.train_split: session.data, **measurer.evaluated, **dict(galleries)}
 
 

@@ -30,7 +30,7 @@ from uncollapse.training.distributed import ALONE, Ranks, gather
 from uncollapse.training.run import Run
 from uncollapse.training.sections import EvaluateConfig
 
-__all__ = ["embed", "evaluate", "evaluate_splits", "find_checks", "find_searches", "scores_of"]
+__all__ = ["embed", "evaluate", "evaluate_splits", "find_judges", "scores_of"]
 
 RERANKED = "reranked/"  # before the names of figures after re-ranking
 VERIFICATION = "verification/"  # before the names of figures that are of pairs
@@ -63,35 +63,35 @@ def evaluate_splits(
     splits: Mapping[str, LabelledImages],
     settings: EvaluateConfig | None = None,
     *,
-    searches: Mapping[str, GallerySearch] | None = None,
-    checks: Mapping[str, PairCheck] | None = None,
+    judges: Mapping[str, GallerySearch | PairCheck] | None = None,
     ranks: Ranks = ALONE,
     rerank: ReRanking | None = None,
 ) -> Evaluated:
     """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
 
-    The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
-    and `mINP`. The pairs of `checks` are verified as well: `verification/eer`, ...; their samples
-    are embedded whatever `max_samples`. Several ranks share the embedding, and each gets the whole.
-    With `rerank`, searches have `reranked/recall@1`, ... as well.
+    `judges` are those of `find_judges`. The queries of a search are judged by re-identification in
+    their gallery: `recall@k`, `mAP` and `mINP`. The pairs of a check are verified beside the usual
+    figures: `verification/eer`, ...; their samples are embedded whatever `max_samples`. Several
+    ranks share the embedding, and each gets the whole. With `rerank`, searches have
+    `reranked/recall@1`, ... as well.
     """
     settings = settings or EvaluateConfig()
     scores: dict[str, dict[str, float]] = {}
     embeddings: dict[str, Tensor] = {}
     for name, data in splits.items():
-        search, check = (searches or {}).get(name), (checks or {}).get(name)
-        if search is not None:
-            scores[name], embeddings[name] = _search(model, search, settings, ranks, rerank)
+        judge = (judges or {}).get(name)
+        if isinstance(judge, GallerySearch):
+            scores[name], embeddings[name] = _search(model, judge, settings, ranks, rerank)
             continue
         rows = taken = evenly_spaced(len(data), settings.max_samples)
-        if check is not None:
-            taken = torch.unique(torch.cat([rows, torch.from_numpy(check.rows.ravel())]))
+        if judge is not None:
+            taken = torch.unique(torch.cat([rows, torch.from_numpy(judge.rows.ravel())]))
         z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
         embeddings[name] = z[torch.searchsorted(taken, rows)]
         scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
-        if check is not None:
+        if judge is not None:
             _check_finite(z)
-            scores[name] |= ranks.on_first(partial(check.scores, z, taken))
+            scores[name] |= ranks.on_first(partial(judge.scores, z, taken))
     return Evaluated(scores, embeddings)
 
 
@@ -205,12 +205,12 @@ def _search(
     rerank: ReRanking | None,
 ) -> tuple[dict[str, float], Tensor]:
     """Figures of a search, re-ranked as well if asked; and the embeddings of its queries."""
-    sides = search.sides(settings.max_samples)
+    sides = search.sides
     queries, gallery = search.queries.subset(sides.queries), search.gallery.subset(sides.gallery)
     z = embed(model, queries, batch=settings.batch, ranks=ranks)
     ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
     _check_finite(torch.cat([z, ref_z]))
-    judged = partial(search.scores, z, ref_z, sides, settings)
+    judged = partial(search.scores, z, ref_z, settings.ks)
     scores = ranks.on_first(judged)
     if rerank is not None:
         scores |= ranks.on_first(partial(judged, rerank=rerank))
@@ -283,7 +283,7 @@ class Sides:
 
 @dataclass(frozen=True, eq=False)
 class GallerySearch:
-    """The queries of a split and their gallery, both with cameras.
+    """The queries of a split and their gallery, both with cameras; at most `max_samples` a side.
 
     Identity -1 is junk, which nobody searches for and nobody meets; identity 0, unless it has a
     name of its own, is a distractor: wrong for every query.
@@ -291,8 +291,10 @@ class GallerySearch:
 
     queries: LabelledImages
     gallery: LabelledImages
+    max_samples: int | None = None
 
-    def sides(self, max_samples: int | None = None) -> Sides:
+    @cached_property
+    def sides(self) -> Sides:
         """Who searches whom: all, or as many whole identities as `max_samples` a side has room for.
 
         They are always the same ones. Distractors are taken in proportion.
@@ -302,11 +304,11 @@ class GallerySearch:
         people = np.random.default_rng(0).permutation(np.unique(ids[asks]))
         others = np.flatnonzero((there != -1) & ~np.isin(there, people))
         count = len(people)
-        if max_samples is not None:
+        if self.max_samples is not None:
             asked = np.cumsum([np.count_nonzero(ids == person) for person in people])
             met = np.cumsum([np.count_nonzero(there == person) for person in people])
             met = met + np.arange(1, len(people) + 1) * len(others) / len(people)
-            fitting = int((np.maximum(asked, met) <= max_samples).sum())
+            fitting = int((np.maximum(asked, met) <= self.max_samples).sum())
             count = min(count, max(fitting, min(2, len(people))))
         kept = people[:count]
         strangers = np.random.default_rng(1).permutation(others)
@@ -319,17 +321,16 @@ class GallerySearch:
         self,
         queries: Tensor,
         gallery: Tensor,
-        sides: Sides,
-        settings: EvaluateConfig,
+        ks: Sequence[int],
         *,
         rerank: ReRanking | None = None,
     ) -> dict[str, float]:
-        """`recall@k` (CMC), `mAP` and `mINP` of these sides, whose embeddings are given.
+        """`recall@k` (CMC), `mAP` and `mINP` of the `sides`, whose embeddings are given.
 
         A figure without a query that has a match is left out. With `rerank` they are of the
         re-ranked order, and their names begin with `reranked/`.
         """
-        ids, there = self._ids
+        (ids, there), sides = self._ids, self.sides
         cameras, cameras_there = self._cameras
         result = reid(
             queries,
@@ -338,7 +339,7 @@ class GallerySearch:
             gallery,
             there[sides.gallery.numpy()],
             cameras_there[sides.gallery],
-            ks=sorted({*_KS, *settings.ks}),
+            ks=sorted({*_KS, *ks}),
             rerank=rerank,
         )
         prefix = "" if rerank is None else RERANKED
@@ -346,10 +347,9 @@ class GallerySearch:
         named |= {"mAP": result.map, "mINP": result.minp}
         return {prefix + name: float(v) for name, v in named.items() if math.isfinite(v)}
 
-    def describe(self, settings: EvaluateConfig) -> str:
+    def describe(self) -> str:
         """What is searched, in a sentence."""
-        ids, there = self._ids
-        sides = self.sides(settings.max_samples)
+        (ids, there), sides = self._ids, self.sides
         strangers = int((~np.isin(there[sides.gallery.numpy()], ids)).sum())
         return (
             f"re-identification: {len(sides.queries):,} queries of {sides.identities:,} identities "
@@ -402,7 +402,8 @@ def find_searches(
         why = "no query has a match under another camera of the gallery"
         try:
             list_split(c.name, c.root, "gallery")
-            search = GallerySearch(data, load_eval_data(config, "gallery"))
+            gallery = load_eval_data(config, "gallery")
+            search = GallerySearch(data, gallery, config.evaluate.max_samples)
             if search.gallery.cameras is not None and search.matched():
                 searches[split] = search
                 continue
@@ -451,15 +452,26 @@ class PairCheck:
         return f"verification: {len(self.rows):,}{some} pairs of {self.source}, {same}{folds}"
 
 
+def find_judges(
+    config: Config, splits: Mapping[str, LabelledImages]
+) -> tuple[dict[str, GallerySearch | PairCheck], list[str]]:
+    """The search or the check of each split that has one; and warnings.
+
+    Queries that search a gallery are judged by that alone.
+    """
+    searches, unsearched = find_searches(config, splits)
+    others = {split: data for split, data in splits.items() if split not in searches}
+    checks, unchecked = find_checks(config, others)
+    return {**searches, **checks}, unsearched + unchecked
+
+
 def find_checks(
-    config: Config,
-    splits: Mapping[str, LabelledImages],
-    searches: Mapping[str, GallerySearch] | None = None,
+    config: Config, splits: Mapping[str, LabelledImages]
 ) -> tuple[dict[str, PairCheck], list[str]]:
     """A check for each split that has both samples of some pairs; and warnings.
 
-    Pairs are those of `data.pairs`, or of the list that the dataset comes with. Queries of
-    `searches` are judged by those alone. Raises `DataError` for a list that cannot be read.
+    Pairs are those of `data.pairs`, or of the list that the dataset comes with. Raises `DataError`
+    for a list that cannot be read.
     """
     c = config.data
     source = Path(c.pairs).expanduser() if c.pairs is not None else find_pairs(c.name, c.root)
@@ -468,7 +480,7 @@ def find_checks(
     pairs, checks, warnings = read_pairs(source), {}, []
     for split, data in splits.items():
         check = _check_of(pairs, data, source)
-        if split in (searches or {}) or (c.pairs is None and not len(check.rows)):
+        if c.pairs is None and not len(check.rows):
             continue
         try:
             verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)

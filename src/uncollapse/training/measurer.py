@@ -204,36 +204,27 @@ class Measurer:
     """Measures a run into its folder: the definitions of all figures are in `measures`.
 
     `train` is the training split and `evaluated` the evaluation splits, as they are evaluated;
-    `searches` are those that are queries, with their gallery, and `checks` those with pairs to
-    verify. Without an evaluation split, `train` stands in. `notes` are what a user should know.
+    `judges` are the galleries that are searched and the pairs that are verified, by split. Without
+    an evaluation split, `train` stands in. `notes` are what a user should know.
     """
 
     def __init__(self, folder: Path, config: Config, train: LabelledImages) -> None:
         self.folder, self.config, self.train = folder, config, train
         self.evaluated = {name: load_eval_data(config, name) for name in config.data.eval_splits}
-        self.searches, unsearched = evaluation.find_searches(config, self.evaluated)
-        self.checks, unchecked = evaluation.find_checks(config, self.evaluated, self.searches)
-        self.notes = [*unsearched, *unchecked]
+        self.judges, self.notes = evaluation.find_judges(config, self.evaluated)
         self.splits = self.evaluated or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
 
     def evaluate(self, network: nn.Module, ranks: Ranks = ALONE) -> Evaluated:
         """`evaluate_splits` of the evaluation splits."""
+        settings = self.config.evaluate
         return evaluation.evaluate_splits(
-            network,
-            self.evaluated,
-            self.config.evaluate,
-            searches=self.searches,
-            checks=self.checks,
-            ranks=ranks,
+            network, self.evaluated, settings, judges=self.judges, ranks=ranks
         )
 
     def describe(self) -> list[str]:
         """What is searched and what is verified, in a sentence each."""
-        settings = self.config.evaluate
-        searches, checks = self.searches.items(), self.checks.items()
-        searched = [f"{split}: {search.describe(settings)}" for split, search in searches]
-        return searched + [f"{split}: {check.describe()}" for split, check in checks]
+        return [f"{split}: {judge.describe()}" for split, judge in self.judges.items()]
 
     def known(self) -> Measures | None:
         """What was measured before this."""
