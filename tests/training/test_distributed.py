@@ -15,7 +15,6 @@ from torch.distributed import TCPStore
 from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.losses.memory import memories
-from uncollapse.metrics import retrieval
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 from uncollapse.training import parse_config, train
 from uncollapse.training.distributed import (
@@ -25,10 +24,10 @@ from uncollapse.training.distributed import (
     Ranks,
     gather,
     join,
-    shared_retrieval,
     sum_gradients,
     synchronise_batch_norm,
 )
+from uncollapse.training.evaluation import scores_of
 from uncollapse.training.session import Session
 
 pytestmark = pytest.mark.slow
@@ -254,7 +253,7 @@ def _basics(ranks, points, labels):
     weight.grad = torch.full_like(weight, ranks.rank)
     sum_gradients([weight], ranks)
     found["summed"] = weight.grad
-    found["retrieval"] = shared_retrieval(points, labels, ranks, ks=(1, 3)).to_dict()
+    found["scores"] = scores_of(points, labels, ks=(1, 3), ranks=ranks)
     ranks.agree("numbers", 7)
     for name, try_this in {
         "first": lambda: ranks.on_first(lambda: 1 / 0),
@@ -273,7 +272,7 @@ def test_what_ranks_settle_together(size):
     points = torch.randn(61, 3, generator=draw)
     points[20:30] = points[0]  # ties and copies
     labels = torch.arange(61) % 7
-    exact = retrieval(points, labels, ks=(1, 3), progress=False).to_dict()
+    exact = scores_of(points, labels, ks=(1, 3))
     for rank, found in enumerate(whole(forked(size, _basics, points, labels))):
         assert found["any"] == (True, False)
         for adjoint, upstream in (("sum", size * (size + 1) / 2), ("own", rank + 1)):
@@ -282,7 +281,7 @@ def test_what_ranks_settle_together(size):
             assert len(gradient) == Ranks(rank, size).counts(61)[rank]
             assert torch.equal(gradient, torch.full_like(gradient, upstream))
         assert found["summed"].tolist() == [size * (size - 1) / 2] * 2
-        assert found["retrieval"] == exact
+        assert found["scores"] == exact
         assert isinstance(found["first"], FirstRankError if rank else ZeroDivisionError)
         assert isinstance(found["agree"], LostRankError)
 

@@ -99,8 +99,8 @@ def test_a_damaged_file_is_named(tmp_path, text, why):
 
 
 def test_rows_of_several_splits_are_kept_apart(tmp_path):
-    one = SplitRows(torch.arange(30), torch.arange(30) % 3, None, points())
-    two = SplitRows(torch.arange(5), torch.zeros(5).long(), torch.arange(5), points(1)[:5])
+    one = SplitRows(torch.arange(30), torch.arange(30) % 3, points())
+    two = SplitRows(torch.arange(5), torch.zeros(5).long(), points(1)[:5], torch.arange(5))
     write_tensors(tmp_path / "embeddings-before.safetensors", 0, {"val": one, "test": two})
     found = read_rows(tmp_path, "before", "val")
     assert found.fine_labels is None

@@ -11,7 +11,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import load
 from uncollapse.health.race import plan_race
 from uncollapse.training import parse_config
-from uncollapse.training.predictions import race_run, save_race
+from uncollapse.training.predictions import race_run, save_rows
 from uncollapse.training.session import Session
 
 VALUES = {
@@ -158,7 +158,7 @@ def test_the_least_budget_that_is_named_has_room():
 
 
 def test_the_table_is_saved_as_csv(raced, tmp_path: Path):
-    (path,) = save_race(raced, tmp_path)
+    path = save_rows(tmp_path / "race.csv", [vars(entrant) for entrant in raced.entrants])
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["strategy"] for row in rows] == [str(one.strategy) for one in raced.entrants]

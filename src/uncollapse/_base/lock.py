@@ -16,7 +16,6 @@ from typing import Self
 
 from filelock import SoftFileLease, Timeout
 
-_LOOKS = 10  # at a lock that names nobody, before it is refused
 _STALE = 60.0  # seconds without a sign of life; a holder refreshes its lock six times in them
 
 
@@ -61,7 +60,7 @@ class FileLock:
             return True
 
     def __enter__(self) -> Self:
-        looks = 0
+        named_by = time.monotonic() + 1.0  # who has just made the file writes its name into it
         while True:
             with contextlib.suppress(OSError):
                 self._remove_expired()
@@ -74,16 +73,14 @@ class FileLock:
                 if not self.path.exists():
                     raise
             owner, holder = self._lease.owner, "a process that has left no name"
-            # A process that has just made the file writes its name into it in a moment.
-            if not self.wait and self.path.exists() and (owner or looks >= _LOOKS):
-                if owner is not None:
-                    holder = f"process {owner.pid} on {owner.hostname.partition('?')[0]}"
+            if owner is not None:
+                holder = f"process {owner.pid} on {owner.hostname.partition('?')[0]}"
+            if not self.wait and self.path.exists() and (owner or time.monotonic() > named_by):
                 raise InUseError(
                     f"{self.path.parent} is being written by {holder}: wait for it to end, "
                     f"or give another folder; if that process is gone, delete {self.path}"
                 )
             time.sleep(0.1)  # until the next look
-            looks += 1
 
     def __exit__(self, *_: object) -> None:
         self._lease.release(force=True)

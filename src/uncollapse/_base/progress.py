@@ -31,18 +31,17 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
     """
     if callable(progress):
         yield progress
-    elif progress is None or isinstance(progress, bool):
-        if progress or (progress is None and sys.stderr.isatty()):
-            from rich.console import Console
-            from rich.progress import Progress
-
-            with Progress(console=Console(stderr=True), transient=True) as bar:
-                task = bar.add_task(title, total=None)
-                yield lambda done, total: bar.update(task, completed=done, total=total)
-        else:
-            yield lambda _done, _total: None
-    else:
+    elif not isinstance(progress, bool | None):
         raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
+    elif progress or (progress is None and sys.stderr.isatty()):
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+    else:
+        yield lambda _done, _total: None
 
 
 class ProgressLine:

@@ -156,15 +156,17 @@ def panels(
     """
     check_int("columns", columns)
     sheets = [sheet(chart, pad=0.0, title=_PANEL_TITLE) for chart in charts]
-    wide = [max(one.width for one in sheets[j::columns]) for j in range(min(columns, len(sheets)))]
+    wide = [
+        max(panel.width for panel in sheets[j::columns]) for j in range(min(columns, len(sheets)))
+    ]
     marks: list[Mark] = []
     y = 0.0
     for start in range(0, len(sheets), columns):
         row = sheets[start : start + columns]
-        x, tall = 0.0, max(one.height for one in row)
-        for one, room in zip(row, wide, strict=False):
+        x, tall = 0.0, max(panel.height for panel in row)
+        for panel, room in zip(row, wide, strict=False):
             # Feet stand on one line, whatever the heads need.
-            marks.append(Group(one.marks, x, y + tall - one.height))
+            marks.append(Group(panel.marks, x, y + tall - panel.height))
             x += room + _GAP
         y += tall + _GAP
     words = ". ".join(f"{chart.title}: {chart.description}" for chart in charts)

@@ -82,9 +82,11 @@ def curves(
     >>> chart.description
     'a: from 1 to 0.25, lowest 0.25, highest 1'
     """
-    kept = [_kept(one) for one in series]
-    values = [v for one in kept for v in (*one.y, *finite(one.low), *finite(one.high))]
-    steps = [v for one in kept for v in one.x] + finite(e.x for e in events) + [*(x_ticks or ())]
+    kept = [_kept(curve) for curve in series]
+    values = [v for curve in kept for v in (*curve.y, *finite(curve.low), *finite(curve.high))]
+    steps = (
+        [v for curve in kept for v in curve.x] + finite(e.x for e in events) + [*(x_ticks or ())]
+    )
     if not values:
         return empty(title, "There are no finite values to draw.", note=note)
     across, up = area(width, height, y_label=bool(y_label))
@@ -96,36 +98,36 @@ def curves(
     axes = Axes(x, y)
     marks: list[Mark] = [*axes.frame(x_label, y_label, x_ticks=x_ticks, share=percent)]
     marks += _events(axes, events)
-    for i, one in enumerate(kept):
-        if one.low and one.high:
-            marks.append(axes.band(one.x, one.low, one.high, f"s{i % SERIES}"))
-    for i, one in enumerate(kept):
-        if one.x:
+    for i, curve in enumerate(kept):
+        if curve.low and curve.high:
+            marks.append(axes.band(curve.x, curve.low, curve.high, f"s{i % SERIES}"))
+    for i, curve in enumerate(kept):
+        if curve.x:
             colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
-            line = axes.line(one.x, one.y, colour, dash, tip=_words(one))
+            line = axes.line(curve.x, curve.y, colour, dash, tip=_words(curve))
             shown = sorted({round(j * (len(line.points) - 1) / 7) for j in range(8)})
             places = tuple(line.points[j] for j in shown)
             marks += [line, Points(places, marker_kind(i), colour)]
-    words = [_words(one) for one in kept]
+    words = [_words(curve) for curve in kept]
     words += [f"{e.flag} at {number(e.x)}: {e.text}" for e in events]
-    names = [Entry(one.name, line_look(i)) for i, one in enumerate(kept) if one.y]
+    names = [Entry(curve.name, line_look(i)) for i, curve in enumerate(kept) if curve.y]
     notes = [part for part in (note, "logarithmic scale" * y.log) if part]
     legend = tuple(names) if len(kept) > 1 else ()
     return Chart(title, ". ".join(words), tuple(marks), width, height, ", ".join(notes), legend)
 
 
-def _kept(one: Series) -> Series:
-    rows = zip(one.x, one.y, one.low or one.y, one.high or one.y, strict=True)
+def _kept(curve: Series) -> Series:
+    rows = zip(curve.x, curve.y, curve.low or curve.y, curve.high or curve.y, strict=True)
     known = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
     x, y, low, high = ([float(row[k]) for row in known] for k in range(4))
-    return Series(one.name, x, y, low if one.low else (), high if one.high else ())
+    return Series(curve.name, x, y, low if curve.low else (), high if curve.high else ())
 
 
-def _words(one: Series) -> str:
-    if not one.y:
-        return f"{one.name}: no values"
-    first, last, low, high = map(number, (one.y[0], one.y[-1], min(one.y), max(one.y)))
-    return f"{one.name}: from {first} to {last}, lowest {low}, highest {high}"
+def _words(curve: Series) -> str:
+    if not curve.y:
+        return f"{curve.name}: no values"
+    first, last, low, high = map(number, (curve.y[0], curve.y[-1], min(curve.y), max(curve.y)))
+    return f"{curve.name}: from {first} to {last}, lowest {low}, highest {high}"
 
 
 def _events(axes: Axes, events: Sequence[Event]) -> list[Mark]:
@@ -206,12 +208,12 @@ def histogram(title: str, kinds: Mapping[str, Any], *, x_label: str, note: str =
 
     A kind has `counts`, and `edges`, of which there is one more.
     """
-    kinds = {name: one for name, one in kinds.items() if sum(one.counts)}
+    kinds = {name: kind for name, kind in kinds.items() if sum(kind.counts)}
     if not kinds:
         return empty(title, "There is nothing to count.", note=note)
     across, up = area()
-    shares = {name: [c / sum(one.counts) for c in one.counts] for name, one in kinds.items()}
-    edges = [edge for one in kinds.values() for edge in one.edges]
+    shares = {name: [c / sum(kind.counts) for c in kind.counts] for name, kind in kinds.items()}
+    edges = [edge for kind in kinds.values() for edge in kind.edges]
     tallest = max(max(values) for values in shares.values())
     axes = Axes(Scale(min(edges), max(edges), *across), Scale(0.0, 1.08 * tallest, *up))
     marks: list[Mark] = list(axes.frame(x_label, share=True))

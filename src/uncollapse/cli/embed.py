@@ -134,12 +134,9 @@ def open_network(name: Path, run_options: options.RunOptions, **others: object) 
     chosen = run.choose("best" if run_options.best else "last")
     for text in chosen.warnings:
         warn(text)
-    shape = chosen.checkpoint.state["shape"]
-    about, on_texts = (
-        f"network of step {chosen.step:,}",
-        uc.training.assemble.trains_on_texts(run.config),
-    )
-    return Network(chosen.model, about, on_texts, run, chosen.step, shape)
+    step, shape = chosen.checkpoint.step, chosen.checkpoint.state["shape"]
+    on_texts = uc.training.assemble.trains_on_texts(run.config)
+    return Network(chosen.model, f"network of step {step:,}", on_texts, run, step, shape)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def command(
     """Predict collapse before training, for batch shapes, dimensions and strategies."""
     options.must_exist(config)
     from uncollapse.report.forecast_page import make_forecast_page
-    from uncollapse.training.predictions import forecast_run, race_budget, save_forecast, save_race
+    from uncollapse.training.predictions import forecast_run, race_budget, save_rows
 
     settings = uc.load_config(config, changes or []).with_root(data_root)
     uc.training.run.check_trusted(config.parent, settings, trust=trust)
@@ -97,10 +97,10 @@ def command(
         f"violated it. modes: mode drift{f' after {probe} steps' if probe else ''}; above 0.1 the "
         "loss merges the modes of a class."
     )
-    written = [] if out is None else save_forecast(forecast, out)
+    written = [] if out is None else [save_rows(out / "forecast.csv", forecast.to_rows())]
     result = _race(settings, race_steps) if race else None
     if result is not None and out is not None:
-        written += save_race(result, out)
+        written.append(save_rows(out / "race.csv", [vars(entrant) for entrant in result.entrants]))
     about = f"{forecast.cells[0].strategy} on {settings.data.name}, {settings.model.backbone}"
     for page in filter(None, (html, None if out is None else out / "forecast.html")):
         title = f"Forecast of {config.name}"

@@ -96,20 +96,20 @@ def check(name: str, root: str | Path | None = None) -> Survey:
     splits = [split for split in info.splits if split != "all" or name in OWN]
     if info.comes_with:  # always there, and whole
         return Survey(info, info.comes_with, {split: info.official[split] for split in splits})
-    origin, found, missing = None, {}, {}
+    origin, counts, missing = None, {}, {}
     for split in splits:
         try:
             listing = list_split(name, root, split)
         except DataError as error:
             missing[split] = str(error).split("\n")[0]
         else:
-            origin, found[split] = listing.origin, Counts.of(listing)
+            origin, counts[split] = listing.origin, Counts.of(listing)
             if listing.missing:
                 many = f"{len(listing.missing):,} files are listed but not there"
                 missing[split] = f"{many}, such as {listing.missing[0]}"
-    if name in OWN and found:  # splits that your own data does not have are no fault
-        missing = {split: why for split, why in missing.items() if split in found}
-    return Survey(info, origin, found, missing)
+    if name in OWN and counts:  # splits that your own data does not have are no fault
+        missing = {split: why for split, why in missing.items() if split in counts}
+    return Survey(info, origin, counts, missing)
 
 
 def _resolve(info: DatasetInfo, root: str | Path | None) -> Path | None:

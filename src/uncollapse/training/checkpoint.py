@@ -25,6 +25,18 @@ _FILES = ("weights.safetensors", "state.pt")
 _NAME = re.compile(r"step-([0-9]{8,})")
 
 
+# What may differ between a run and the config it is resumed with.
+_MAY_CHANGE = {
+    "distributed.timeout",
+    "train.steps",
+    "train.log_every",
+    "train.loggers",
+    "train.threads",
+}
+# What says how a network is looked at, not which one it is.
+_OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written or used; the message says what is left."""
 
@@ -39,6 +51,34 @@ class Checkpoint:
     step: int
     weights: Mapping[str, Tensor]
     state: Mapping[str, Any]
+
+    def check_config(self, config: Config, *, looking: bool = False) -> None:
+        """Raise `CheckpointError` if it was made with another config.
+
+        Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are compared
+        with `looking` alone. Keys that only one of the two has are of another version, and are not
+        compared.
+        """
+        values = config.flat()
+        for key, old in self.state.get("config", {}).items():
+            skipped = key in _MAY_CHANGE or (key.startswith(_OF_LOOKING) and not looking)
+            if key in values and not skipped and old != values[key]:
+                raise CheckpointError(
+                    f"the checkpoint of step {self.step} is of another run: it was made with "
+                    f"{key} = {old!r}, where the config says {values[key]!r}"
+                )
+
+    def check_tensors(self, wanted: Mapping[str, Tensor]) -> None:
+        """Raise `CheckpointError` unless names and shapes are those of the network."""
+        for name in {**wanted, **self.weights}:
+            saved, expected = (
+                list(tensors[name].shape) if name in tensors else None
+                for tensors in (self.weights, wanted)
+            )
+            if saved != expected:
+                what = f"{name} is {saved or 'missing'}, and should be {expected or 'missing'}"
+                of_step = f"the checkpoint of step {self.step}"
+                raise CheckpointError(f"{of_step} is of another network: {what}")
 
 
 @dataclass(frozen=True)
@@ -182,20 +222,6 @@ class CheckpointStore:
         return f"{error} ({shutil.disk_usage(place).free / 1e6:,.0f} MB are free there)"
 
 
-# Whether a checkpoint is of this run: made with its config, for its network.
-
-# What may differ between a run and the config it is resumed with.
-_MAY_CHANGE = {
-    "distributed.timeout",
-    "train.steps",
-    "train.log_every",
-    "train.loggers",
-    "train.threads",
-}
-# What says how a network is looked at, not which one it is.
-_OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
-
-
 def check_same(before: Config, now: Config) -> None:
     """Raise `InputError` for a key that may not change and is not as the run was started with."""
     old, new = before.flat(), now.flat()
@@ -203,30 +229,3 @@ def check_same(before: Config, now: Config) -> None:
         if key not in _MAY_CHANGE and old.get(key) != new.get(key):
             given = f"{new.get(key)!r} (the run was started with {old.get(key)!r})"
             raise InputError(key, given, "the run's own value when resuming")
-
-
-def check_config(checkpoint: Checkpoint, config: Config, *, looking: bool = False) -> None:
-    """Raise `CheckpointError` for a checkpoint that was made with another config.
-
-    Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are compared with
-    `looking` alone. Keys that only one of the two has are of another version, and are not compared.
-    """
-    values = config.flat()
-    for key, old in checkpoint.state.get("config", {}).items():
-        skipped = key in _MAY_CHANGE or (key.startswith(_OF_LOOKING) and not looking)
-        if key in values and not skipped and old != values[key]:
-            raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} is of another run: it was made with "
-                f"{key} = {old!r}, where the config says {values[key]!r}"
-            )
-
-
-def check_tensors(step: int, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Raise `CheckpointError` unless names and shapes are those of the network."""
-    for name in {**wanted, **given}:
-        saved, expected = (
-            list(tensors[name].shape) if name in tensors else None for tensors in (given, wanted)
-        )
-        if saved != expected:
-            what = f"{name} is {saved or 'missing'}, and should be {expected or 'missing'}"
-            raise CheckpointError(f"the checkpoint of step {step} is of another network: {what}")

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import tomlkit
 from pydantic import BaseModel, Field, ValidationError
@@ -18,6 +18,8 @@ from uncollapse.training import sections
 from uncollapse.training.sections import Section
 
 __all__ = ["Config", "WrongKeysError", "load_config", "parse_config", "save_better_config"]
+
+Values = TypeVar("Values", bound=MutableMapping[str, Any])
 
 # Keys of earlier versions: refused in a user's file by their new place, read in a run's folder.
 _MOVED = {
@@ -75,10 +77,7 @@ class Config(Section):
 
         With another `loss.name`, the keys that nobody set take the new loss's defaults.
         """
-        values = self.to_values()
-        for key, value in dotted(changes).items():
-            set_key(values, key, value)
-        return parse_config(values)
+        return parse_config(set_keys(self.to_values(), dotted(changes)))
 
     def to_values(self) -> dict[str, Any]:
         """Nested values with defaults resolved; keys of the loss that nobody set are left out.
@@ -106,10 +105,7 @@ class Config(Section):
         >>> Config().value("batch.p"), Config().value("loss.temperature")
         (8, None)
         """
-        value: Any = self
-        for part in key.split("."):
-            value = getattr(value, part, None)
-        return value
+        return self.flat().get(key)
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -166,20 +162,23 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     >>> nested({"batch.p": 2, "batch.k": 4, "seed": 1})
     {'batch': {'p': 2, 'k': 4}, 'seed': 1}
     """
-    values: dict[str, Any] = {}
+    return set_keys(dict[str, Any](), flat)
+
+
+def set_keys(values: Values, flat: Mapping[str, Any]) -> Values:
+    """Nested values, which are changed, with dotted keys set.
+
+    Raises `InputError` for a key below one that is no section.
+    """
     for key, value in flat.items():
-        set_key(values, key, value)
+        section: MutableMapping[str, Any] = values
+        *parents, last = key.split(".")
+        for parent in parents:
+            section = section.setdefault(parent, {})
+            if not isinstance(section, MutableMapping):
+                raise InputError(key, "a key inside a value", f"{parent} to be a section")
+        section[last] = value
     return values
-
-
-def set_key(values: MutableMapping[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key of nested values; `InputError` for a key below one that is no section."""
-    *parents, last = key.split(".")
-    for parent in parents:
-        values = values.setdefault(parent, {})
-        if not isinstance(values, MutableMapping):
-            raise InputError(key, "a key inside a value", f"{parent} to be a section")
-    values[last] = value
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -191,10 +190,7 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
     >>> apply_overrides({"batch": {"p": 4}}, ["batch.p=18", "model.backbone=conv2"])
     {'batch': {'p': 18}, 'model': {'backbone': 'conv2'}}
     """
-    result = copy.deepcopy(dict(values))
-    for key, value in _read_overrides(overrides).items():
-        set_key(result, key, value)
-    return result
+    return set_keys(copy.deepcopy(dict(values)), _read_overrides(overrides))
 
 
 def _read_overrides(overrides: Iterable[str]) -> dict[str, Any]:
@@ -231,8 +227,7 @@ def save_better_config(
     """
     better = better_path(path)
     document = tomlkit.parse(path.read_text(encoding="utf-8-sig"))
-    for key, value in {**_read_overrides(overrides), **changes}.items():
-        set_key(document, key, value)
+    set_keys(document, {**_read_overrides(overrides), **changes})
     write_text(better, tomlkit.dumps(document))
     return better
 
@@ -323,16 +318,15 @@ def _locate(
 ) -> tuple[list[str], type[BaseModel], str | None]:
     """The key's path as it is written, its section, and that one's name if it is one of several."""
     path: list[str] = []
-    name: str | None = None
-    section = config
-    parts = list(map(str, loc))
-    while parts:
-        path.append(parts.pop(0))
-        kinds = _kinds(section, path[-1])
-        if len(kinds) > 1 and parts:  # of several sections, the next word names the one
-            name = parts.pop(0)
+    name, section, kinds = None, config, [config]
+    for part in map(str, loc):
+        if len(kinds) > 1:  # of several sections, this word names the one
+            name = part
             kinds = [kind for kind in kinds if kind.model_fields["name"].default == name]
-        section = kinds[0] if kinds and parts else section
+            continue
+        path.append(part)
+        section = kinds[0] if kinds else section
+        kinds = _kinds(section, part)
     return path, section, name
 
 

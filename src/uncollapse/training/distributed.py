@@ -15,13 +15,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse._base.check import InputError, check_choice
-from uncollapse.metrics import RetrievalResult, retrieval
 
 __all__ = ["ALONE", "FirstRankError", "LostRankError", "Ranks", "gather", "join", "sum_gradients"]
 
@@ -97,12 +95,8 @@ class Ranks:
 
     def agree(self, what: str, value: int) -> None:
         """Raise if `value`, a checksum say, is not the same on all ranks."""
-        if self.size == 1:
-            return
-        bounds = torch.tensor([value, -value], dtype=torch.int64)
-        with together(self):
-            distributed.all_reduce(bounds, distributed.ReduceOp.MAX)
-        if int(bounds[0]) != -int(bounds[1]):
+        values = gather(torch.tensor([value]), self, counts=[1] * self.size)
+        if len(set(values.tolist())) > 1:
             raise LostRankError(f"the ranks have drifted apart: their {what} differ")
 
 
@@ -221,7 +215,7 @@ class _Gather(torch.autograd.Function):
 
 # Gradients of all ranks made one, in a few large messages, after the backward pass.
 
-_BUCKET = 1 << 23  # elements in one message: 32 MB of float32
+_MESSAGE = 1 << 23  # elements: 32 MB of float32
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) -> None:
@@ -251,46 +245,15 @@ def _exchange(
     parameters: Iterable[nn.Parameter], ranks: Ranks, collective: Callable[[Tensor], object]
 ) -> None:
     gradients = [p.grad for p in parameters if p.grad is not None] if ranks.size > 1 else []
-    buckets: list[list[Tensor]] = []
-    for gradient in gradients:
-        size = sum(g.numel() for g in buckets[-1]) + gradient.numel() if buckets else _BUCKET + 1
-        if size > _BUCKET or gradient.dtype != buckets[-1][0].dtype:
-            buckets.append([])
-        buckets[-1].append(gradient)
-    for bucket in buckets:
-        flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
+        alike = [gradient for gradient in gradients if gradient.dtype == dtype]
+        flat = torch.cat([gradient.reshape(-1) for gradient in alike])
         with together(ranks):
-            collective(flat)
-        parts = torch.split(flat, [gradient.numel() for gradient in bucket])
-        for gradient, values in zip(bucket, parts, strict=True):
+            for message in torch.split(flat, _MESSAGE):
+                collective(message)
+        parts = torch.split(flat, [gradient.numel() for gradient in alike])
+        for gradient, values in zip(alike, parts, strict=True):
             gradient.copy_(values.view_as(gradient))
-
-
-# Retrieval over all ranks: each ranks the whole gallery for its share of the queries.
-
-
-def shared_retrieval(
-    points: Tensor, labels: Tensor, ranks: Ranks = ALONE, *, ks: Sequence[int] = (1, 2, 4, 8)
-) -> RetrievalResult:
-    """`retrieval(points, labels, ks=ks)`, every number the same, with the queries shared out.
-
-    Each rank holds all `points`. In one process tiles serve both sides, half the products; a share
-    cannot, so N ranks take 2/N of one process's time.
-
-    >>> shared_retrieval(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([0, 0, 1])).recall[1]
-    1.0
-    """
-    if ranks.size == 1 or len(points) < ranks.size:
-        return retrieval(points, labels, ks=ks, progress=False)
-    share = np.arange(len(points))[ranks.share(len(points))]
-    part = retrieval(points, labels, ks=ks, progress=False, rows=share)
-    table = torch.from_numpy(np.stack(list(part.per_query.values()), axis=1))
-    whole = gather(table, ranks, counts=ranks.counts(len(points))).numpy()
-    columns = (np.ascontiguousarray(column) for column in whole.T)
-    terms = dict(zip(part.per_query, columns, strict=True))
-    return RetrievalResult.of_terms(
-        terms, labels=labels.cpu().numpy(), gallery_size=part.gallery_size, ties=part.ties
-    )
 
 
 # Batch normalisation by the statistics of the whole batch, which lies on several ranks.

@@ -152,14 +152,12 @@ def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
     has_checkpoints = bool(run.checkpoints.steps())
     if resume and has_checkpoints:
         return [f"{run.config_file} is missing; it is written again, from the config given"]
-    names = sorted(p.name for p in run.path.glob("[!.]*"))
-    strange = [name for name in names if not (resume and name == _OF_A_SWEEP)]
-    if strange:
-        shown = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
-        allowed = "a new or empty folder"
-        if has_checkpoints:
-            allowed += ", or --resume with the config its checkpoints were made with"
-        raise InputError("out", f"{run.path}, which holds {shown} but no config.toml", allowed)
+    names = sorted({p.name for p in run.path.glob("[!.]*")} - ({_OF_A_SWEEP} if resume else set()))
+    if names:
+        shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
+        remedy = ", or --resume with the config its checkpoints were made with" * has_checkpoints
+        given = f"{run.path}, which holds {shown} but no config.toml"
+        raise InputError("out", given, f"a new or empty folder{remedy}")
     return []
 
 
@@ -232,12 +230,10 @@ def requests_to_stop(*, patient: bool = False) -> Iterator[threading.Event]:
         asked.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    failed = False
+    failed = True
     try:
         yield asked
-    except BaseException:
-        failed = True
-        raise
+        failed = False
     finally:
         if not (failed and patient):
             for number, handler in before.items():
@@ -329,7 +325,7 @@ class _Loop:
             rescued = session.rescue_lost()
             if rescued is None:
                 raise self._diverged("embeddings became NaN or infinite")
-            self.log.write(session.step, {"event": rescued, "verdict": "diverging"})
+            self._write({"event": rescued, "verdict": "diverging"})
             self.line.note(f"step {session.step}: {rescued}")
 
     def _measure_before(self) -> None:
@@ -339,7 +335,7 @@ class _Loop:
         evaluated = measurer.evaluate(settled[0], session.ranks)
         self._write(evaluated.flat())
         for text in measurer.describe():
-            self.log.write(session.step, {"event": text})
+            self._write({"event": text})
         session.ranks.on_first(lambda: measurer.take_before(*settled, session.loss, evaluated))
         give_back_memory()
 
@@ -369,22 +365,16 @@ def _primary(scores: Mapping[str, float]) -> str | None:
 
 
 def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:
-    splits = {session.config.data.train_split: session.data, **measurer.evaluated}
-    for search in measurer.searches.values():
-        splits["gallery"] = search.gallery
-    return splits
+    galleries = [("gallery", search.gallery) for search in measurer.searches.values()]
+    return {session.config.data.train_split: session.data, **measurer.evaluated, **dict(galleries)}
 
 
 def _summarise(session: Session, run: Run, measurer: Measurer, status: str, seconds: float) -> None:
-    scores: dict[str, Any] = {}
-    for entry in run.metrics():
-        scores |= {k: v for k, v in entry.items() if k != "step"}
-    scores |= session.latest  # the log may have been damaged, and a line of it lost
     summary = {
         "status": status,
         "step": session.step,
         "best_step": run.checkpoints.best()[0],
-        "metrics": scores,
+        "metrics": session.latest,
         "seconds_of_this_session": round(seconds, 3),
         "samples": len(session.data),
         "data_origin": session.data.name,

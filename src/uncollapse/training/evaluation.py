@@ -16,19 +16,17 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError
-from uncollapse._base.progress import ProgressOption
 from uncollapse.data import DataError, LabelledImages, describe
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
-from uncollapse.metrics import clustering, verification
-from uncollapse.metrics.re_identification import reid, searching_rows
-from uncollapse.metrics.reranking import ReRanking
+from uncollapse.metrics import ReRanking, clustering, reid, retrieval, verification
+from uncollapse.metrics.re_identification import searching_rows
 from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
-from uncollapse.training.distributed import ALONE, Ranks, gather, shared_retrieval
+from uncollapse.training.distributed import ALONE, Ranks, gather
 from uncollapse.training.run import Run
 from uncollapse.training.sections import EvaluateConfig
 
@@ -42,12 +40,6 @@ _RATES = (1e-2, 1e-3)
 
 class NotFiniteError(ValueError):
     """A network that has diverged: its embeddings are no numbers to judge."""
-
-    def __init__(self, lost: int, count: int) -> None:
-        super().__init__(
-            f"the network has diverged: {lost} of {count} embeddings are NaN or infinite. Train "
-            "again with a lower optimizer.lr, with optimizer.clip = 1.0 or guard.action = 'rescue'"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,14 +67,13 @@ def evaluate_splits(
     checks: Mapping[str, PairCheck] | None = None,
     ranks: Ranks = ALONE,
     rerank: ReRanking | None = None,
-    progress: ProgressOption = False,
 ) -> Evaluated:
     """Embed and `evaluate` splits (`as_evaluated`); only the samples that are judged are embedded.
 
     The queries of `searches` are judged by re-identification in their gallery: `recall@k`, `mAP`
     and `mINP`. The pairs of `checks` are verified as well: `verification/eer`, ...; their samples
-    are embedded whatever `max_samples`. Several ranks share the work, and each gets the whole. With
-    `rerank`, whose `progress` may be shown, searches have `reranked/recall@1`, ... as well.
+    are embedded whatever `max_samples`. Several ranks share the embedding, and each gets the whole.
+    With `rerank`, searches have `reranked/recall@1`, ... as well.
     """
     settings = settings or EvaluateConfig()
     scores: dict[str, dict[str, float]] = {}
@@ -90,10 +81,7 @@ def evaluate_splits(
     for name, data in splits.items():
         search, check = (searches or {}).get(name), (checks or {}).get(name)
         if search is not None:
-            orders = [partial(search.scores, settings=settings)]
-            if rerank is not None:
-                orders.append(partial(orders[0], rerank=rerank, progress=progress))
-            scores[name], embeddings[name] = _search(model, search, settings, ranks, orders)
+            scores[name], embeddings[name] = _search(model, search, settings, ranks, rerank)
             continue
         rows = taken = evenly_spaced(len(data), settings.max_samples)
         if check is not None:
@@ -155,9 +143,9 @@ def scores_of(
     The one evaluator of embeddings with labels, behind training, commands, pages and papers. Keys
     are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is of
     k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of that many times
-    the clusters (EPS Table 2), though at most one for every two samples. Several ranks, each with
-    all embeddings, share the retrieval and get its result; NMI is rank 0's work. Raises
-    `NotFiniteError` for embeddings of a network that has diverged.
+    the clusters (EPS Table 2), though at most one for every two samples. Of several ranks, each
+    with all embeddings, rank 0 does the work and all get the result. Raises `NotFiniteError` for
+    embeddings of a network that has diverged.
 
     >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])
     {'recall@1': 1.0, 'map@r': 1.0}
@@ -169,7 +157,8 @@ def scores_of(
         if kind is None:
             continue
         ids = torch.as_tensor(kind)
-        by_name = shared_retrieval(z, ids, ranks, ks=ks).to_dict()
+        judged = partial(retrieval, z, ids, ks=ks, progress=False)
+        by_name = ranks.on_first(judged).to_dict()
         names = [*(f"recall@{k}" for k in ks), "map@r"]
         scores |= {f"{prefix}{name}": float(by_name[name]) for name in names}
         if nmi:
@@ -213,17 +202,18 @@ def _search(
     search: GallerySearch,
     settings: EvaluateConfig,
     ranks: Ranks,
-    orders: Sequence[Callable[..., dict[str, float]]],
+    rerank: ReRanking | None,
 ) -> tuple[dict[str, float], Tensor]:
-    """Figures of a search, by each of the orders; and the embeddings of its queries."""
+    """Figures of a search, re-ranked as well if asked; and the embeddings of its queries."""
     sides = search.sides(settings.max_samples)
     queries, gallery = search.queries.subset(sides.queries), search.gallery.subset(sides.gallery)
     z = embed(model, queries, batch=settings.batch, ranks=ranks)
     ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
     _check_finite(torch.cat([z, ref_z]))
-    scores: dict[str, float] = {}
-    for order in orders:
-        scores |= ranks.on_first(partial(order, z, ref_z, sides))
+    judged = partial(search.scores, z, ref_z, sides, settings)
+    scores = ranks.on_first(judged)
+    if rerank is not None:
+        scores |= ranks.on_first(partial(judged, rerank=rerank))
     if settings.clustering:
         scores |= ranks.on_first(partial(_clusters, z, queries.labels, settings.multiplier))
     if queries.fine_labels is not None:  # of the queries among themselves
@@ -235,7 +225,11 @@ def _search(
 def _check_finite(z: Tensor) -> None:
     finite = torch.isfinite(z).all(dim=1)
     if not bool(finite.all()):
-        raise NotFiniteError(int((~finite).sum()), len(z))
+        raise NotFiniteError(
+            f"the network has diverged: {int((~finite).sum())} of {len(z)} embeddings are NaN or "
+            "infinite. Train again with a lower optimizer.lr, with optimizer.clip = 1.0 or "
+            "guard.action = 'rescue'"
+        )
 
 
 def _clusters(z: Tensor, labels: Tensor, multiplier: int) -> dict[str, float]:
@@ -329,7 +323,6 @@ class GallerySearch:
         settings: EvaluateConfig,
         *,
         rerank: ReRanking | None = None,
-        progress: ProgressOption = False,
     ) -> dict[str, float]:
         """`recall@k` (CMC), `mAP` and `mINP` of these sides, whose embeddings are given.
 
@@ -347,7 +340,6 @@ class GallerySearch:
             cameras_there[sides.gallery],
             ks=sorted({*_KS, *settings.ks}),
             rerank=rerank,
-            progress=progress,
         )
         prefix = "" if rerank is None else RERANKED
         named = {f"recall@{k}": value for k, value in result.cmc.items()}

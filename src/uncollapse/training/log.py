@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from uncollapse._base.files import DamagedFileError, open_log, read_json, write_json, write_text
+from uncollapse._base import files
 from uncollapse.health.loggers import Logger, open_logger
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
@@ -35,7 +35,7 @@ class Log:
         if path is None:
             return
         # Lines after the checkpoint will be written again; one may be cut short by a crash.
-        self._file = open_log(path, keep=offset)
+        self._file = files.open_log(path, keep=offset)
         self.loggers = _open_loggers(path.parent, config)
         self._tell(lambda logger: logger.log_config(config.flat()))
 
@@ -87,13 +87,13 @@ def _open_loggers(folder: Path, config: Config) -> list[Logger]:
     names = dict.fromkeys(config.train.loggers)
     file = folder / "loggers.json"
     try:
-        known = read_json(file) if file.is_file() else {}
-    except DamagedFileError:
+        known = files.read_json(file) if file.is_file() else {}
+    except files.DamagedFileError:
         known = {}
     loggers = {name: open_logger(name, folder, run_id=known.get(name)) for name in names}
     ids = {name: logger.run_id for name, logger in loggers.items() if logger.run_id is not None}
     if ids:
-        write_json(file, {**known, **ids})
+        files.write_json(file, {**known, **ids})
     return list(loggers.values())
 
 
@@ -107,20 +107,9 @@ def repair_log(path: Path, keep: int, manifest: Manifest) -> tuple[int, str | No
     whole = len(content) == keep and (keep == 0 or content.endswith(b"\n"))
     if whole and manifest.log_damage(path) is None:
         return keep, None
-    write_text(path, "".join(_readable(content)))
+    files.open_log(path, keep=keep).close()
+    rows = [row for row in files.read_jsonl(path, []) if isinstance(row.get("step"), int)]
+    files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
     state = "missing" if not content else "not as the checkpoint knows it: it was cut or changed"
     why = f"{path} is {state}; the weights are not affected, but lines logged before this step"
     return path.stat().st_size, f"{why} may be missing or wrong in it and in reports"
-
-
-def _readable(content: bytes) -> list[str]:
-    """The lines that are JSON objects of a step."""
-    lines = []
-    for line in content.split(b"\n"):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            lines.append(json.dumps(row) + "\n")
-    return lines

@@ -53,12 +53,11 @@ class Manifest:
         try:
             values = read_json(path)
             seal = values.pop("seal", None)
-            if seal != _digest(values) or values.pop("format") != _FORMAT:
+            if seal != _digest(values) or values.pop("format", None) != _FORMAT:
                 raise DamagedFileError(path, "its checksum differs")
-            return cls(folder, **values)
-        except (DamagedFileError, TypeError, KeyError) as error:
-            why = str(error) if isinstance(error, DamagedFileError) else f"{path} is damaged"
-            return cls(folder, complaint=f"{why}; the files of the run are not verified")
+        except DamagedFileError as error:
+            return cls(folder, complaint=f"{error}; the files of the run are not verified")
+        return cls(folder, **values)
 
     def write(self) -> None:
         """Write `manifest.json`, with its own checksum."""
@@ -96,9 +95,8 @@ class Manifest:
 
     def check(self, name: str) -> None:
         """Raise `DamagedFileError` for a file that is there and not as it was recorded."""
-        path = self.folder / name
-        if path.is_file() and self.damage(name) is not None:
-            raise DamagedFileError(path, "its checksum differs")
+        if (self.folder / name).is_file() and self.damage(name) is not None:
+            raise DamagedFileError(self.folder / name, "its checksum differs")
 
     def log_damage(self, path: Path, *, ended: bool = False) -> str | None:
         """What is wrong with the log; once the run has `ended`, it may not have grown either."""

@@ -289,9 +289,7 @@ class Measurer:
 
         `shape` is that of a sample as the network sees it.
         """
-        loss = build_loss(self.config, self.train)
-        network = _rebuilt(self.config, self.train, shape)
-        return self.take_before(*settled_copy(network, loss, self.config, self.train), loss)
+        return self.take_before(*_rebuilt(self.config, self.train, shape))
 
     def take_after(
         self, step: int, model: nn.Module, loss: Loss, evaluated: Evaluated | None = None
@@ -336,7 +334,7 @@ class Measurer:
                 subset = data.subset(rows)
                 z = evaluation.embed(network, subset, batch=self.config.evaluate.batch)
             fine = None if data.fine_labels is None else data.fine_labels[rows]
-            embedded[name] = files.SplitRows(rows, data.labels[rows], fine, z)
+            embedded[name] = files.SplitRows(rows, data.labels[rows], z, fine)
             health = self._health(name, embedded[name], before)
             figures[name] = files.SplitFigures(health, evaluated.scores.get(name, {}))
         return Moment(step, batches, figures), embedded
@@ -383,26 +381,28 @@ def measure_run(
         measurer.rebuild_before(chosen.checkpoint.state["shape"])
     loss = build_loss(config, train)
     loss.load_state_dict(chosen.checkpoint.state["loss"])
-    return measurer.take_after(chosen.step, chosen.model, loss)
+    return measurer.take_after(chosen.checkpoint.step, chosen.model, loss)
 
 
-def start_network(run: Run, config: Config | None = None) -> nn.Module:
+def start_network(run: Run) -> nn.Module:
     """A run's network as it was before its first step, in evaluation mode, built again.
 
-    Where it has batch norm, that holds what `measures` says of a network before training. `config`
-    is the run's, with another place of the dataset.
+    Where it has batch norm, that holds what `measures` says of a network before training.
     """
-    config = run.config if config is None else config
+    config = run.config
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    network = _rebuilt(config, train, run.sample_shape)
-    return settled_copy(network, build_loss(config, train), config, train)[0]
+    return _rebuilt(config, train, run.sample_shape)[0]
 
 
-def _rebuilt(config: Config, train: LabelledImages, shape: Sequence[int]) -> nn.Module:
-    """The network before its first step, in training mode, built again from the config."""
+def _rebuilt(
+    config: Config, train: LabelledImages, shape: Sequence[int]
+) -> tuple[nn.Module, BatchFigures, Loss]:
+    """The network before its first step, built again: its `settled_copy`, and the loss."""
     with undisturbed(config.seed, torch.device("cpu")):
-        return first_network(config, train, shape).train()
+        network = first_network(config, train, shape).train()
+    loss = build_loss(config, train)
+    return *settled_copy(network, loss, config, train), loss
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:

@@ -31,10 +31,10 @@ that are not finite are written as Python writes them (NaN, Infinity).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
@@ -51,6 +51,7 @@ from uncollapse.training.manifest import Manifest, record_files
 
 __all__ = ["Measures", "NotMeasuredError", "name_labels", "read_measures", "write_measures"]
 
+T = TypeVar("T")
 When = Literal["before", "after"]
 ROW_FILES = ("embeddings-before.safetensors", "embeddings-after.safetensors", "samples.safetensors")
 _FORMAT = 1
@@ -70,8 +71,8 @@ class SplitRows:
 
     rows: Tensor
     labels: Tensor
-    fine_labels: Tensor | None
     embeddings: Tensor
+    fine_labels: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +102,7 @@ def read_rows(folder: Path, when: When, split: str) -> SplitRows:
 
     Raises `NotMeasuredError` where they were not taken.
     """
-    needed = ("rows", "labels", "embeddings")
-    tensors = _read(folder, f"embeddings-{when}.safetensors", split, needed)
-    return SplitRows(**{"fine_labels": None, **tensors})  # type: ignore[arg-type]
+    return _read(SplitRows, folder, f"embeddings-{when}.safetensors", split)
 
 
 def read_samples(folder: Path, split: str) -> Samples:
@@ -111,11 +110,10 @@ def read_samples(folder: Path, split: str) -> Samples:
 
     Raises `NotMeasuredError` where they were not taken.
     """
-    needed = ("queries", "neighbours", "shown")
-    return Samples(**_read(folder, "samples.safetensors", split, needed))
+    return _read(Samples, folder, "samples.safetensors", split)
 
 
-def _read(folder: Path, name: str, split: str, needed: Sequence[str]) -> dict[str, Tensor]:
+def _read(kind: type[T], folder: Path, name: str, split: str) -> T:
     path = folder / name
     if not path.is_file():
         raise NotMeasuredError(folder, name)
@@ -130,10 +128,10 @@ def _read(folder: Path, name: str, split: str, needed: Sequence[str]) -> dict[st
         raise DamagedFileError(path, str(error)) from None
     if not tensors:
         raise NotMeasuredError(folder, f"{name} of the split {split!r}")
-    lost = [key for key in needed if key not in tensors]
-    if lost:
-        raise DamagedFileError(path, f"no {split}/{lost[0]} in it")
-    return tensors
+    try:
+        return kind(**tensors)
+    except TypeError as error:
+        raise DamagedFileError(path, f"not the tensors of {split} ({error})") from None
 
 
 def write_tensors(path: Path, step: int, splits: Mapping[str, SplitRows | Samples]) -> None:

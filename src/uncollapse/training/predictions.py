@@ -16,12 +16,10 @@ from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
-from uncollapse.health import RunSettings, strategy
+from uncollapse.health import Forecast, Race, RunSettings, drift, forecast, strategy
 from uncollapse.health import race as races
-from uncollapse.health.drifts import NO_DRIFT, drift, filled_memories, has_unit_rows
+from uncollapse.health.drifts import NO_DRIFT, filled_memories, has_unit_rows
 from uncollapse.health.figures import spread
-from uncollapse.health.forecasts import Forecast, forecast
-from uncollapse.health.race import Race, RaceData, RacePlan
 from uncollapse.health.strategy import Strategy
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
@@ -74,15 +72,11 @@ def forecast_run(
     )
 
 
-def save_forecast(result: Forecast, folder: Path) -> list[Path]:
-    """The table as CSV, in `folder`."""
-    return _save_csv(folder / "forecast.csv", result.to_rows())
-
-
-def _save_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> list[Path]:
+def save_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    """Rows by the names of their columns, as CSV."""
     fields = list(dict.fromkeys(key for row in rows for key in row))
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
-    return [path]
+    return path
 
 
 # A race: a run's own strategy and the adviser's, from its untrained network.
@@ -130,10 +124,6 @@ class RaceResult:
     def changes(self) -> dict[str, Any]:
         """The keys of the config that the winner changes, with its values; empty for the own."""
         return strategy.changed_keys(self.own, self.winner)
-
-    def __str__(self) -> str:
-        kept = f"{self.own} wins" if self.winner == self.own else f"{self.winner} beats {self.own}"
-        return f"{kept} ({self.race}; untrained {self.start:.1%})"
 
 
 def race_run(
@@ -196,11 +186,6 @@ def race_budget(config: Config, steps: int | None = None) -> int:
     return budget
 
 
-def save_race(result: RaceResult, folder: Path) -> list[Path]:
-    """The strategies and their last scores as CSV, in `folder`."""
-    return _save_csv(folder / "race.csv", [vars(entrant) for entrant in result.entrants])
-
-
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:
     """The drift of each on the run's first batches; the session's loss stays as it was.
 
@@ -225,14 +210,14 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
 class _FirstSteps(SessionTrial):
     """The first steps of a run, each with the learning rate and pool that the run has there."""
 
-    def __init__(self, session: Session, plan: RacePlan, progress: Progress | None) -> None:
+    def __init__(self, session: Session, plan: races.RacePlan, progress: Progress | None) -> None:
         super().__init__(session)
         self.start, self.scales = math.nan, list[float]()
         self._unit, self._done, self._progress = math.nan, 0, progress
         sizes = itertools.accumulate(plan.rungs, lambda n, _: -(-n // 2), initial=plan.strategies)
         self._total = sum(size * steps for size, steps in zip(sizes, plan.rungs, strict=False))
 
-    def race_data(self, steps: int, rows: int) -> RaceData | None:
+    def race_data(self, steps: int, rows: int) -> races.RaceData | None:
         """That of the session, with the number of each batch; the rows are looked at once."""
         data = super().race_data(steps, rows)
         if data is None:

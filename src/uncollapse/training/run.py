@@ -13,13 +13,7 @@ from uncollapse._base.files import DamagedFileError, read_json, read_jsonl, read
 from uncollapse.backbones import BACKBONES, Embedder
 from uncollapse.training import assemble
 from uncollapse.training import measures as files
-from uncollapse.training.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    CheckpointStore,
-    check_config,
-    check_tensors,
-)
+from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, parse_config, with_new_names
 from uncollapse.training.manifest import Manifest
 
@@ -42,11 +36,6 @@ class Chosen:
     checkpoint: Checkpoint
     model: Embedder
     warnings: tuple[str, ...] = ()
-
-    @property
-    def step(self) -> int:
-        """The step the network was saved at."""
-        return self.checkpoint.step
 
 
 @dataclass(frozen=True)
@@ -166,7 +155,7 @@ class Run:
         models: dict[int, Embedder] = {}
 
         def accept(checkpoint: Checkpoint) -> None:
-            check_config(checkpoint, config)
+            checkpoint.check_config(config)
             models[checkpoint.step] = self._network(checkpoint)
 
         notes = [text for text in [store.manifest().complaint] if text]
@@ -180,11 +169,8 @@ class Run:
         if last is None:
             raise self._none_usable([*notes, *complaints])
         if complaints:
-            notes += [
-                *complaints[:-1],
-                f"{complaints[-1]}; using the checkpoint of step {last.step}",
-            ]
-        return Chosen(last, models[last.step], tuple(notes))
+            complaints[-1] += f"; using the checkpoint of step {last.step}"
+        return Chosen(last, models[last.step], (*notes, *complaints))
 
     def load_model(self, which: str = "last") -> Embedder:
         """The trained network in evaluation mode: the `last` checkpoint, or the `best` one.
@@ -202,7 +188,7 @@ class Run:
             text = f"the checkpoint of step {checkpoint.step} is damaged: its state has no 'shape'"
             raise CheckpointError(text)
         model = assemble.build_model(self.config, shape)
-        check_tensors(checkpoint.step, checkpoint.weights, model.state_dict())
+        checkpoint.check_tensors(model.state_dict())
         model.load_state_dict(dict(checkpoint.weights))
         return model.eval()
 
@@ -239,14 +225,6 @@ _RUN_FILES = ("checkpoints", "metrics.jsonl", "summary.json", "measures.json")
 class UntrustedCodeError(ValueError):
     """A run whose config names code; the message says how to go on."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        module = name.partition(":")[0]
-        super().__init__(
-            f"{folder}: its config names code (model.backbone = {name!r}). Nothing of it was "
-            f"imported. Read the module {module!r} as your Python finds it; then pass --trust, or "
-            "trust=True to Run.open"
-        )
-
 
 def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
     """Raise `UntrustedCodeError` if the config of a run folder names code, without `trust`.
@@ -259,7 +237,11 @@ def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
         (folder / file).exists() for file in _RUN_FILES
     )
     if is_run and not built_in and not trust:
-        raise UntrustedCodeError(folder, name)
+        raise UntrustedCodeError(
+            f"{folder}: its config names code (model.backbone = {name!r}). Nothing of it was "
+            f"imported. Read the module {name.partition(':')[0]!r} as your Python finds it; then "
+            "pass --trust, or trust=True to Run.open"
+        )
 
 
 # Scores of the network before training beside those of a later one, and where these are lower.

@@ -8,16 +8,8 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    create_model,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 from torch import Generator, nn
 
@@ -47,7 +39,7 @@ class Section(BaseModel):
         extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False
     )
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _truth_is_no_number(cls, given: Any) -> Any:
         """Python takes True for 1; as the word that it is, a number refuses it by its key."""
@@ -101,7 +93,7 @@ class DataConfig(Section):
     strict: bool = False
     workers: int = Field(0, ge=0)
 
-    @field_validator("size", mode="plain")
+    @pydantic.field_validator("size", mode="plain")
     @classmethod
     def _pixels(cls, value: Any) -> int | list[int] | None:
         sides = value if isinstance(value, list | tuple) else [value, value]
@@ -109,7 +101,7 @@ class DataConfig(Section):
             return list(value) if isinstance(value, tuple) else value
         raise ValueError("[height, width] or one number for a square, in pixels of at least 1")
 
-    @field_validator("augment", mode="plain")
+    @pydantic.field_validator("augment", mode="plain")
     @classmethod
     def _steps(cls, value: Any) -> str | list[str]:
         if value in ("none", "paper"):
@@ -119,7 +111,7 @@ class DataConfig(Section):
             return names
         raise ValueError(f"'none', 'paper' or a list of {', '.join(map(repr, AUGMENTATIONS))}")
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _queries(cls, given: Any) -> Any:
         """A dataset without `test` that has queries for a gallery is evaluated on those."""
@@ -354,10 +346,7 @@ class LossConfig(Section):
             mined = losses.TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
         loss: Loss = mined
         if self.memory is not None:
-            after, references = self.memory.after, self.memory.references
-            loss = losses.CrossBatchMemory(
-                mined, self.memory.size, after=after, references=references
-            )
+            loss = losses.CrossBatchMemory(mined, **self.memory.model_dump())
         if self.identity is not None:
             loss = losses.IdentityLoss(
                 loss,
@@ -419,7 +408,7 @@ def _section(kind: type[TupleLoss]) -> type[LossConfig]:
     fields: dict[str, Any] = {"name": (Literal[kind.info.name], kind.info.name)}
     for name, argument in loss_settings(kind).items():
         fields[name] = _field(kind, name, argument)
-    section = create_model(
+    section = pydantic.create_model(
         kind.__name__.removesuffix("Loss") + "Config",
         __base__=LossConfig,
         __doc__=f"`name = {kind.info.name!r}`: `losses.{kind.__name__}`.",

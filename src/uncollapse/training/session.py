@@ -24,11 +24,10 @@ from uncollapse.health import CollapseMonitor
 from uncollapse.health import race as races
 from uncollapse.health.figures import balanced_rows
 from uncollapse.health.guard import Guard, GuardEvent
-from uncollapse.health.race import RaceData
 from uncollapse.health.strategy import finer_classes
 from uncollapse.samplers.batches import SeededBatches
 from uncollapse.training import assemble, distributed
-from uncollapse.training.checkpoint import Checkpoint, CheckpointError, check_config, check_tensors
+from uncollapse.training.checkpoint import Checkpoint, CheckpointError
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks
 from uncollapse.training.evaluation import evenly_spaced
@@ -274,8 +273,8 @@ class Session:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a saved state; `CheckpointError` for one that is not of this run."""
-        check_config(checkpoint, self.config, looking=True)
-        check_tensors(checkpoint.step, checkpoint.weights, self.model.state_dict())
+        checkpoint.check_config(self.config, looking=True)
+        checkpoint.check_tensors(self.model.state_dict())
         try:
             self._restore(checkpoint)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -382,7 +381,7 @@ class SessionTrial(races.Trial):
         """Take those batches again that the restored weights have not seen."""
         self.session.stream = self.session.batches_from(batches_taken)
 
-    def race_data(self, steps: int, rows: int) -> RaceData | None:
+    def race_data(self, steps: int, rows: int) -> races.RaceData | None:
         """The next batches of the run, and rows of its training data that are not in them."""
         s = self.session
         batches = [s.take_batch()]
@@ -395,7 +394,7 @@ class SessionTrial(races.Trial):
             return None
         chosen = torch.from_numpy(held)
         images, _ = assemble.as_evaluated(s.data, s.config)[chosen]
-        return RaceData(batches, images.to(s.device), s.class_of[chosen])
+        return races.RaceData(batches, images.to(s.device), s.class_of[chosen])
 
     def train(self, batch: tuple[Tensor, Tensor]) -> None:
         """One step, as the run makes it."""
