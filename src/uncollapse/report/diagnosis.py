@@ -54,6 +54,11 @@ class Diagnosis:
     compared_with: str = ""
     split: str = ""
 
+    def __post_init__(self) -> None:
+        if self.images is not None and len(self.images) != self.health.n:
+            images = f"{len(self.images)} images"
+            raise InputError("images", images, f"{self.health.n}, one for each row")
+
     @property
     def verdict(self) -> str:
         """One of `uncollapse.health.VERDICTS`, such as `healthy` or `class-collapse`."""
@@ -137,8 +142,6 @@ def diagnose(
     """
     z = as_rows(embeddings, "embeddings").detach().cpu()
     check_int("max_rows", max_rows, 8)
-    if images is not None and len(images) != len(z):
-        raise InputError("images", f"{len(images)} images", f"{len(z)}, one for each row")
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
