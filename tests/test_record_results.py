@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from uncollapse.papers import Made, Request, read_recorded
-from uncollapse.papers.items import Used, write_made
+from uncollapse.papers import read_recorded
+from uncollapse.papers.items import Made, Request, Used, write_made
 
 TOOL = Path(__file__).parents[1] / "tools" / "record_results.py"
 CARS = Used("cars196", "Cars196: ...", True, "a trunk, 20 steps", [0, 1], {"cars196/a-s0": 65.0})

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from uncollapse._base.files import DamagedFileError, read_json, write_csv, write_text
 from uncollapse.data import describe
-from uncollapse.papers import CATALOGUE, SCALES, Recorded, read_recorded
-from uncollapse.papers.items import RECORDED
+from uncollapse.papers import CATALOGUE, SCALES, read_recorded
+from uncollapse.papers.items import RECORDED, Recorded
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 KINDS = (".md", ".csv", ".png")  # pictures are shown as PNG

@@ -6,7 +6,8 @@ from rich.console import Console
 
 from uncollapse._base.table import Table
 from uncollapse.cli.reproduce import listing_table, show_page
-from uncollapse.papers import CATALOGUE, Page, Recorded, get_item, read_recorded
+from uncollapse.papers import CATALOGUE, Page, get_item, read_recorded
+from uncollapse.papers.items import Recorded
 
 
 def printed(page, **options):

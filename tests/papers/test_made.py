@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from uncollapse._base.files import DamagedFileError
-from uncollapse.papers import CATALOGUE, Made, Recorded, Request, get_item, read_recorded
+from uncollapse.papers import CATALOGUE, get_item, read_recorded
 from uncollapse.papers.eps.scores import STUDIES
-from uncollapse.papers.items import Used, write_made
+from uncollapse.papers.items import Made, Recorded, Request, Used, write_made
 from uncollapse.papers.study import Setup, Study
 
 TOOL = Path(__file__).parents[2] / "tools" / "record_results.py"

@@ -47,7 +47,7 @@ def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, s
     assert "for 6 runs, of which 6 ended above it" in first
     assert head.endswith("| bound (17) | R@1 on test |")
     assert head.count("|") == line.count("|") == rows[0].count("|")
-    assert rows[0] == "| 2 | 2 | 128 | 0 of 2 | 0.00 to 0.66 | 2 | 1.45 | 1 | 90.0% |"
+    assert rows[0] == "| 2 | 2 | 128 | 0 of 2 | 0.00 to 0.66 | 2 | 1.45 | 1 | 90\u00a0% |"
     assert len(rows) == 6
 
 
@@ -78,4 +78,4 @@ def test_runs_that_end_below_their_start_are_counted_and_named(
         assert "R@1 on test, before training" in text
     rows = (folder / "sweep.md").read_text(encoding="utf-8").splitlines()
     assert rows[2].endswith("| R@1 on test, before training | R@1 on test |")
-    assert rows[4].endswith("| 50.0% | 90.0% |")
+    assert rows[4].endswith("| 50\u00a0% | 90\u00a0% |")

@@ -111,7 +111,7 @@ def _play(act: Act, configs: dict[Part, uc.Config], out: Path) -> uc.report.demo
         for line in run.metrics():
             if "event" in line:
                 say(wrapped_for(_WIDTH, f"  step {line['step']}: {line['event']}"))
-        health = Story(act.title, act.text, act.score, runs).ends[part.name].health
+        health = Story(act.title, act.text, act.score, runs).ends[part.name].snapshot.health
         verdict = f"On letters never trained on: {health.verdict} ({health.reasons[0]})"
         say(wrapped_for(_WIDTH, f"  {verdict}"), style=_STYLES.get(health.verdict, "red"))
     return Story(act.title, act.text, act.score, runs)
@@ -121,7 +121,7 @@ def _table(act: Act, story: uc.report.demo_page.Story) -> Table:
     heads = ["run", "R@1 untrained", "R@1 trained", "diameter", "verdict"]
     table = Table(heads, title=f"{act.title}: 48 letters never trained on")
     for name, end in story.ends.items():
-        verdict, size = end.health.verdict, end.health.relative_diameter
+        verdict, size = end.snapshot.health.verdict, end.snapshot.health.relative_diameter
         diameter = "-" if size is None else f"{size:.1%}"
         cell = Cell(verdict, style=_STYLES.get(verdict, "red"))
         table.add(name, f"{end.before:.1%}", f"{end.after:.1%}", diameter, cell)

@@ -48,7 +48,7 @@ def command(
     # A second sweep in this folder is refused; looking at the cost of one is not.
     with nullcontext() if plan else FolderOwner(folder):
         grid.check_kept(asked, folder)
-        made = _engine(engine, grid.runs_folder(folder), jobs, address)
+        made = _engine(engine, folder / "runs", jobs, address)
         with status("trying a few steps of the largest run"):
             foreseen = grid.make_plan(asked, made.out, made.slots, retry_failed=retry_failed)
         show(_table(foreseen))

@@ -6,8 +6,9 @@ The tables read forwards: paper, ours, difference (ours − paper), reproduced?
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from uncollapse import charts
 from uncollapse._base.arrays import Array
@@ -204,7 +205,10 @@ class Comparison:
             scores = (by_cell.get((method, metric)) for metric in metrics)
             return ["" if score is None else text(score) for score in scores]
 
-        starts = [cells(method, self._start) for method in methods]
+        def untrained(score: Score) -> str:
+            return with_std(score.before, self.decimals) if score.before else ""
+
+        starts = [cells(method, untrained) for method in methods]
         alike = any(starts[0]) and all(start == starts[0] for start in starts)
         rows = [[BEFORE, "ours", *starts[0]]] if alike else []
         strong = list(range(len(rows)))
@@ -221,9 +225,6 @@ class Comparison:
         judged = [s.ends_below for s in self.scores if s.before and s.metric.endswith("R@1")]
         notes = [*filter(None, judged)]
         return Table(["method", "", *metrics], rows, strong=strong, notes=notes)
-
-    def _start(self, score: Score) -> str:
-        return with_std(score.before, self.decimals) if score.before else ""
 
     def _gap(self, score: Score) -> str:
         if score.paper is None or math.isnan(score.mean):
@@ -253,14 +254,14 @@ def publish(
     *,
     notes: Sequence[str] = (),
     more: Sequence[Table] = (),
-    runs: Sequence[Sequence[object]] = (),
+    runs: Sequence[Mapping[str, object]] = (),
     figure: charts.Chart | None = None,
     photos: bool = False,
     file: str = "",
 ) -> Made:
     """The page, the CSV and the picture of a comparison, as `file` (the item's name by default).
 
-    `runs` are the heading and the rows of a CSV of their own. A picture with `photos` in it is
+    `runs` are the rows of a CSV of their own, by column. A picture with `photos` in it is
     written once, as PNG, and is not to be published.
     """
     stem = request.folder / (file or request.item)
@@ -268,14 +269,13 @@ def publish(
     picture = "" if figure is None else f"{stem.name}.png"
     tables = [*comparison.tables(), *more]
     page = Page(title, tables, about(trained, request), [*every], picture)
-    files = [stem.with_name(stem.name + end) for end in (".md", ".csv", "-runs.csv")]
+    files = [Path(f"{stem}.md"), Path(f"{stem}.csv")]
     write_text(files[0], page.markdown())
     header = ["what", "metric", "paper", "ours", "std", "reproduced", "by seed", BEFORE]
     write_csv(files[1], header, comparison.rows())
     if runs:
-        write_csv(files[2], [str(name) for name in runs[0]], runs[1:])
-    else:
-        files.pop()
+        files.append(Path(f"{stem}-runs.csv"))
+        write_csv(files[2], list(runs[0]), [list(run.values()) for run in runs])
     if figure is None:
         return Made(files, [page])
     if photos:

@@ -10,7 +10,14 @@ from importlib import import_module
 from pathlib import Path
 
 from uncollapse._base.check import InputError, check_choice, did_you_mean
-from uncollapse._base.files import DamagedFileError, read_csv, read_toml, write_json
+from uncollapse._base.files import (
+    DamagedFileError,
+    read_csv,
+    read_toml,
+    write_csv,
+    write_json,
+    write_text,
+)
 from uncollapse._base.table import Table
 
 # Embedded data in seconds; real data on two cores; the paper's own protocol on a GPU.
@@ -179,6 +186,16 @@ def write_made(request: Request, made: Made, seconds: float) -> None:
         "private": [file.name for file in made.private],
     }
     write_json(folder / name, values)
+
+
+def write_claims(
+    request: Request, page: Page, header: Sequence[str], rows: Sequence[Sequence[object]]
+) -> list[Path]:
+    """Claims that need no training: a page and a CSV, under the item's name."""
+    files = [request.out / f"{request.item}.md", request.out / f"{request.item}.csv"]
+    write_text(files[0], page.markdown())
+    write_csv(files[1], header, rows)
+    return files
 
 
 def today() -> str:

@@ -11,7 +11,6 @@ import numpy as np
 
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, scatter
-from uncollapse.health import Health
 from uncollapse.report import parts, run_page
 from uncollapse.report.page import Page
 from uncollapse.training.run import Run, start_scores
@@ -22,12 +21,12 @@ _MAPPED = 12  # classes on a map
 
 
 class End(NamedTuple):
-    """How a run ended: R@1 of the untrained and the trained network, the loss, and the health."""
+    """R@1 of a run's untrained and trained network, what it logged, and its embeddings."""
 
     before: float
     after: float
-    loss: float | None
-    health: Health
+    history: run_page.History
+    snapshot: run_page.Snapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,24 +39,13 @@ class Story:
     runs: Mapping[str, Run]
 
     @cached_property
-    def snapshots(self) -> dict[str, run_page.Snapshot]:
-        """Each run's embeddings before and after training."""
-        split = self.score.partition("/")[0]
-        return {name: run_page.take_snapshot(run, split) for name, run in self.runs.items()}
-
-    @cached_property
-    def histories(self) -> dict[str, run_page.History]:
-        """What each run logged."""
-        return {name: run_page.read_history(run) for name, run in self.runs.items()}
-
-    @cached_property
     def ends(self) -> dict[str, End]:
         """How each run ended."""
         ends = {}
         for name, run in self.runs.items():
-            history, before = self.histories[name], start_scores(run)[self.score]
-            after = run.summary["metrics"][self.score]
-            ends[name] = End(before, after, history.last("loss"), self.snapshots[name].health)
+            before, after = start_scores(run)[self.score], run.summary["metrics"][self.score]
+            snapshot = run_page.take_snapshot(run, self.score.partition("/")[0])
+            ends[name] = End(before, after, run_page.read_history(run), snapshot)
         return ends
 
 
@@ -74,52 +62,46 @@ def make_demo_page(stories: Sequence[Story], seed: int) -> Page:
 
 def _act(story: Story, anchor: str) -> dict[str, Any]:
     wanted = ("loss", "diameter", story.score)
-    rows, verdicts = [], []
-    for name, (before, after, loss, health) in story.ends.items():
+    head = ["run", "verdict", f"{run_page.key_name(story.score)}: untrained", "trained"]
+    table = Table([*head, "last loss", "diameter", "diameter, of its start"])
+    verdicts, races, drawn = [], [], {}
+    for name, (before, after, history, snapshot) in story.ends.items():
+        health, loss = snapshot.health, history.last("loss")
         reason = health.reasons[0]
         verdict = parts.verdict_text(health.verdict, health.reasons)
         verdicts.append({"name": name, "reason": f"{reason[:1].upper()}{reason[1:]}."} | verdict)
-        rows.append(
-            [
-                name,
-                parts.verdict_cell(health.verdict),
-                *map(parts.share_cell, (before, after)),
-                None if loss is None else Cell(f"{loss:.4f}", loss),
-                health.diameter,
-                parts.share_cell(health.relative_diameter),
-            ]
+        table.add(
+            name,
+            parts.verdict_cell(health.verdict),
+            *map(parts.share_cell, (before, after)),
+            None if loss is None else Cell(f"{loss:.4f}", loss),
+            health.diameter,
+            parts.share_cell(health.relative_diameter),
         )
-    head = ["run", "verdict", f"{run_page.key_name(story.score)}: untrained", "trained"]
-    head += ["last loss", "diameter", "diameter, of its start"]
-    drawn = {
-        name: run_page.History({k: one.curves[k] for k in wanted if k in one.curves}, one.events)
-        for name, one in story.histories.items()
-    }
+        shown = {key: history.curves[key] for key in wanted if key in history.curves}
+        drawn[name] = run_page.History(shown, history.events)
+        races += run_page.race_content(history, str.capitalize)
     return {
         "anchor": anchor,
         "title": story.title,
         "text": story.text,
         "verdicts": verdicts,
-        "table": Table(head, rows),
+        "table": table,
         **run_page.curve_content(drawn),
-        "races": [
-            race
-            for history in story.histories.values()
-            for race in run_page.race_content(history, str.capitalize)
-        ],
+        "races": races,
         "maps": _maps(story),
     }
 
 
 def _maps(story: Story) -> list[Chart]:
     """The untrained embedding, which the runs share, and each trained one: the same classes."""
-    start = next(iter(story.snapshots.values()))
+    first_end = next(iter(story.ends.values()))
+    start = first_end.snapshot
     names, first = np.unique(start.labels, return_index=True)
     mapped = np.isin(start.labels, names[np.argsort(first)[:_MAPPED]])
-    ends = story.ends
-    charts = {"untrained": (start.before, next(iter(ends.values())).before, "healthy")}
-    for name, end in ends.items():
-        charts[name] = story.snapshots[name].after, end.after, end.health.verdict
+    charts = {"untrained": (start.before, first_end.before, "healthy")}
+    for name, end in story.ends.items():
+        charts[name] = end.snapshot.after, end.after, end.snapshot.health.verdict
     return [
         scatter(
             name,

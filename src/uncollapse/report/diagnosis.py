@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
-from uncollapse._base.check import check_int
+from uncollapse._base.check import InputError, check_int
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars, scatter
 from uncollapse.health import Health, Reference, RunSettings, Thresholds, measure
 from uncollapse.health.advice import advise
-from uncollapse.health.figures import balanced_rows, with_modes
+from uncollapse.health.figures import with_modes
 from uncollapse.health.verdict import cosine_text
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.metrics.collapse import spectrum
@@ -54,6 +54,11 @@ class Diagnosis:
     compared_with: str = ""
     split: str = ""
 
+    def __post_init__(self) -> None:
+        if self.images is not None and len(self.images) != self.health.n:
+            images = f"{len(self.images)} images"
+            raise InputError("images", images, f"{self.health.n}, one for each row")
+
     @property
     def verdict(self) -> str:
         """One of `uncollapse.health.VERDICTS`, such as `healthy` or `class-collapse`."""
@@ -80,10 +85,7 @@ class Diagnosis:
     def spread_rows(self, most: int) -> Array:
         """At most so many rows, classes as even as they allow; without labels drawn from all."""
         labels = self.fine_labels if self.labels is None else self.labels
-        ids = np.zeros(self.health.n, np.int64)
-        if labels is not None:
-            ids = np.unique(labels, return_inverse=True)[1]
-        return balanced_rows(ids, most, np.random.default_rng(0))
+        return neighbours.spread_rows(labels, self.health.n, most)
 
     def page(self) -> Page:
         """The page, to render or to save."""
@@ -160,7 +162,7 @@ def diagnose(
         coarse,
         fine,
         _labels(names, len(z), "names"),
-        None if images is None else neighbours.check_images(images, len(z)),
+        images,
         tsne,
         np.zeros(0, np.int64),
     )
@@ -223,12 +225,15 @@ _SPACING = float(np.finfo(np.float16).epsneg)  # of float16 just below 1
 class CosineFigures:
     """Rows as they are, centred, or whitened (only of more rows than dimensions).
 
-    `float16` and `int8` are the shares of rows that get another nearest neighbour, by cosine, when
-    rows are kept so; `recall` is R@1 by cosine, None without labels.
+    80 % of their cosines are between `low` and `high`; `cosine` is the mean. `float16` and `int8`
+    are the shares of rows that get another nearest neighbour, by cosine, when rows are kept so;
+    `recall` is R@1 by cosine, None without labels.
     """
 
     name: str
+    low: float
     cosine: float
+    high: float
     float16: float
     int8: float
     recall: float | None
@@ -236,10 +241,8 @@ class CosineFigures:
 
 @dataclass(frozen=True)
 class ConeEffects:
-    """`low` and `high` hold 80 % of the cosines between them; `rows` of `of` rows were measured."""
+    """The figures of each treatment; `rows` of `of` rows were measured."""
 
-    low: float
-    high: float
     treatments: tuple[CosineFigures, ...]
     rows: int
     of: int
@@ -247,7 +250,7 @@ class ConeEffects:
     @property
     def lead(self) -> str:
         """How many rows were measured, and what is left for a threshold."""
-        low, high = cosine_text(self.low), cosine_text(self.high)
+        low, high = cosine_text(self.treatments[0].low), cosine_text(self.treatments[0].high)
         some = f"{self.rows:,} rows" if self.rows == self.of else f"{self.rows:,} of {self.of:,}"
         return (
             f"Of {some}: 80 % of cosines lie in {low} to {high}; a threshold outside passes all "
@@ -283,16 +286,14 @@ def cone_effects(z: Array, labels: Array | None = None, *, of: int | None = None
     treated = {"as they are": z, "centred": centred}
     treated |= {} if white is None else {"whitened": white}
     figures = tuple(_cosine_figures(name, rows, labels) for name, rows in treated.items())
-    unit = _unit(z)
-    pairs = (unit @ unit.T)[np.triu_indices(len(z), 1)]
-    low, high = np.quantile(pairs, (0.1, 0.9)).tolist()
-    return ConeEffects(low, high, figures, len(z), len(z) if of is None else of)
+    return ConeEffects(figures, len(z), len(z) if of is None else of)
 
 
 def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
     unit = _unit(z)
     cosines = unit @ unit.T
-    mean = float(cosines[np.triu_indices(len(unit), 1)].mean())
+    pairs = cosines[np.triu_indices(len(unit), 1)]
+    low, high = np.quantile(pairs, (0.1, 0.9)).tolist()
     nearest = _alone(cosines).argmax(axis=1)
     half = unit.astype(np.float16).astype(np.float64)
     halves = _alone((half @ half.T).astype(np.float16).astype(np.float64))
@@ -308,7 +309,7 @@ def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
         several = np.bincount(ids)[ids] > 1  # R@1 is over rows whose class has another member
         right = (_best(cosines) * (ids[:, None] == ids)).sum(axis=1)
         recall = float(right[several].mean()) if several.any() else None
-    return CosineFigures(name, mean, float16, int8, recall)
+    return CosineFigures(name, low, float(pairs.mean()), high, float16, int8, recall)
 
 
 def _best(cosines: Array) -> Array:
@@ -376,7 +377,6 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
         "scores": _score_table(result) if result.scores else None,
         "multiplier": MULTIPLIER,
         "scored": len(result.scored),
-        "total": health.n,
         "neighbours": _neighbours(result),
         "health": health,
     }

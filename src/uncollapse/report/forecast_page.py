@@ -50,7 +50,7 @@ def make_forecast_page(
         "K": best.k,
         "dimension": best.dim,
         "drift": _signed(best.drift),
-        "mode drift": _modes(best.mode_drift),
+        "mode drift": _mode_cell(best.mode_drift).text,
     }
     dims = sorted({cell.dim for cell in cells})
     content = {
@@ -118,25 +118,19 @@ def _dimension_curves(title: str, cells: Sequence[ForecastCell]) -> Chart:
 
 def _probe_charts(cells: Sequence[ForecastCell]) -> list[Chart]:
     by_size = sorted(cells, key=lambda cell: cell.p * cell.k * cell.dim)
-    kinds: dict[str, list[Series]] = {
-        "Mean distance over its start": [],
-        "Drift": [],
-        "Mode drift": [],
-    }
+    charts: dict[str, list[Series]] = {}
     for cell in _some([cell for cell in by_size if cell.probe is not None]):
         assert cell.probe is not None
-        start = cell.probe.scales[0] or 1.0
-        lines = (
-            [scale / start for scale in cell.probe.scales],
-            cell.probe.drifts,
-            cell.probe.modes,
-        )
-        for series, values in zip(kinds.values(), lines, strict=True):
-            known = {i: value for i, value in enumerate(values) if not math.isnan(value)}
-            if known:
-                name = f"P {cell.p}, K {cell.k}, dim {cell.dim}"
-                series.append(Series(name, list(known), list(known.values())))
-    return [curves(title, series) for title, series in kinds.items() if series]
+        name, start = f"P {cell.p}, K {cell.k}, dim {cell.dim}", cell.probe.scales[0] or 1.0
+        lines = {
+            "Mean distance over its start": [scale / start for scale in cell.probe.scales],
+            "Drift": cell.probe.drifts,
+            "Mode drift": cell.probe.modes,
+        }
+        for title, values in lines.items():
+            if not all(map(math.isnan, values)):
+                charts.setdefault(title, []).append(Series(name, range(len(values)), values))
+    return [curves(title, series) for title, series in charts.items()]
 
 
 def _some(sizes: list[Any]) -> list[Any]:
@@ -161,39 +155,35 @@ def _race_figures(result: RaceResult) -> dict[str, object]:
 
 
 def _race(result: RaceResult) -> dict[str, Any]:
-    rows = [
-        [
+    table = Table(["strategy", "drift", "steps", RECALL, "scale left", "result"])
+    for entrant in result.entrants:
+        table.add(
             Cell(str(entrant.strategy), note="the run's own" * (entrant.strategy == result.own)),
             Cell(_signed(entrant.drift), entrant.drift),
             entrant.steps,
             *map(share_cell, (entrant.recall, entrant.scale)),
             result_cell(entrant.result),
-        ]
-        for entrant in result.entrants
-    ]
-    head = ["strategy", "drift", "steps", RECALL, "scale left", "result"]
+        )
     chart = race_chart(result.race, "Race from the untrained network", start=result.start)
-    return {"chart": chart, "table": Table(head, rows)}
+    return {"chart": chart, "table": table}
 
 
 def _alternatives(forecast: Forecast) -> Table:
-    rows = []
+    head = ["strategy", "largest drift", "shapes that shrink", "at worst", "largest mode drift"]
+    table = Table(head)
     for strategy in dict.fromkeys(cell.strategy for cell in forecast.alternatives):
         cells = [cell for cell in forecast.alternatives if cell.strategy == strategy]
         worst = max(cells, key=lambda cell: cell.drift)
         glyph, _, meaning = _RISKS[worst.risk]
         known = [cell.mode_drift for cell in cells if not math.isnan(cell.mode_drift)]
-        rows.append(
-            [
-                str(strategy),
-                Cell(_signed(worst.drift), worst.drift),
-                f"{sum(cell.risk != 'none' for cell in cells)} of {len(cells)}",
-                Cell(f"{glyph} {meaning}", style="whole"),
-                _mode_cell(max(known, default=None)),
-            ]
+        table.add(
+            str(strategy),
+            Cell(_signed(worst.drift), worst.drift),
+            f"{sum(cell.risk != 'none' for cell in cells)} of {len(cells)}",
+            Cell(f"{glyph} {meaning}", style="whole"),
+            _mode_cell(max(known, default=None)),
         )
-    head = ["strategy", "largest drift", "shapes that shrink", "at worst", "largest mode drift"]
-    return Table(head, rows)
+    return table
 
 
 def _all_figures(forecast: Forecast, probed: bool) -> Table:
@@ -223,9 +213,5 @@ def _signed(drift: float) -> str:
     return f"{round(drift, 3) + 0.0:+.3f}"  # no -0.000
 
 
-def _modes(drift: float | None) -> str:
-    return "–" if drift is None or math.isnan(drift) else f"{drift:+.2f}"
-
-
 def _mode_cell(drift: float | None) -> Cell:
-    return Cell(_modes(drift), None if _modes(drift) == "–" else drift)
+    return Cell("–") if drift is None or math.isnan(drift) else Cell(f"{drift:+.2f}", drift)

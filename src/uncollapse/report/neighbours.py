@@ -48,7 +48,13 @@ def picture_of(sample: object) -> Image.Image:
         array = array[..., 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (3, 4)):
         raise InputError("images", f"a sample of shape {array.shape}", "H × W or C × H × W pixels")
-    return Image.fromarray(_bytes(array)).convert("RGB")
+    if array.dtype != np.uint8:
+        array = array.astype(np.float64)
+        low, high = float(array.min()), float(array.max())
+        if low < 0.0 or high > 1.0:
+            array = (array - low) / ((high - low) or 1.0)
+        array = (255 * array).round().astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(array)).convert("RGB")
 
 
 def thumbnail(picture: Image.Image, side: int) -> Image.Image:
@@ -71,23 +77,6 @@ def embedded(picture: Image.Image) -> dict[str, object]:
     picture.save(buffer, "PNG", optimize=True)
     source = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
     return {"source": source, "width": picture.width, "height": picture.height}
-
-
-def check_images(images: Images, n: int) -> Images:
-    """The images, if there is one for each row."""
-    if len(images) != n:
-        raise InputError("images", f"{len(images)} images", f"{n}, one for each row")
-    return images
-
-
-def _bytes(array: Array) -> Array:
-    if array.dtype == np.uint8:
-        return np.ascontiguousarray(array)
-    values = array.astype(np.float64)
-    low, high = float(values.min()), float(values.max())
-    if low < 0.0 or high > 1.0:
-        values = (values - low) / ((high - low) or 1.0)
-    return np.ascontiguousarray((255 * values).round().astype(np.uint8))
 
 
 # Queries and their nearest neighbours as one picture, right and wrong marked: EPS Fig. 4.
@@ -165,6 +154,7 @@ def save_png(sheet: Image.Image, path: str | Path) -> Path:
 
 
 _LONGEST = 240  # characters of a text on a page
+_QUERIES = 6
 
 
 @dataclass(frozen=True)
@@ -186,14 +176,13 @@ class Neighbourhood:
         return f"{int(self.right.sum())} of {self.right.size} neighbours share the query's {kind}"
 
 
-def neighbourhood(
-    embeddings: ArrayLike,
-    labels: Array | None = None,
-    *,
-    queries: int = 6,
-    k: int = 6,
-    seed: int = 0,
-) -> Neighbourhood:
+def spread_rows(labels: Array | None, n: int, most: int) -> Array:
+    """At most so many of n rows, classes as even as they allow; without labels drawn from all."""
+    ids = np.zeros(n, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
+    return balanced_rows(ids, most, np.random.default_rng(0))
+
+
+def neighbourhood(embeddings: ArrayLike, labels: Array | None = None, k: int = 6) -> Neighbourhood:
     """Queries drawn at random, every class alike, each with the k rows nearest to it.
 
     >>> near = neighbourhood([[0.0], [1.0], [5.0], [6.5]], np.array([0, 0, 1, 1]), k=1)
@@ -201,11 +190,9 @@ def neighbourhood(
     ([[1], [0], [3], [2]], [[True], [True], [True], [True]])
     """
     z = points(embeddings, "embeddings", min_rows=2).detach().cpu()
-    ids = np.zeros(len(z), np.int64)
+    chosen = spread_rows(labels, len(z), _QUERIES)
     if labels is not None:
-        ids = np.unique(labels, return_inverse=True)[1]
-    chosen = balanced_rows(ids, queries, np.random.default_rng(seed))
-    chosen = chosen[np.argsort(ids[chosen], kind="stable")]
+        chosen = chosen[np.argsort(labels[chosen], kind="stable")]
     at = torch.from_numpy(chosen)
     rows = nearest(z[at], z, min(k, len(z) - 1), exclude=at).rows.numpy()
     neighbours = Neighbourhood(chosen, rows)

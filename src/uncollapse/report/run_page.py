@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +95,11 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
     first, several = views[0], len(views) > 1
     data = ", ".join(dict.fromkeys(view.config.data.name for view in views))
     configs = {view.name: view.config for view in views}
-    made = [
-        [view.name, Cell(view.run.path, style="code"), view.config.seed, view.versions]
-        for view in views
-    ]
+    made = Table(["run", "directory", "seed", "versions"])
+    for view in views:
+        versions = view.summary.get("versions", {}).items()
+        used = ", ".join(f"{name} {version}" for name, version in versions) or "–"
+        made.add(view.name, Cell(view.run.path, style="code"), view.config.seed, used)
     return {
         "title": f"{len(views)} runs" if several else f"Run {first.name}",
         "lead": data if several else f"{data}; {first.status}",
@@ -118,7 +118,7 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "classes": [_classes(view, view.health) for view in views if view.health and view.finite],
         "neighbours": _neighbours(views),
         "config": config_differences(configs) if several else config_content(first.config),
-        "made": Table(["run", "directory", "seed", "versions"], made),
+        "made": made,
     }
 
 
@@ -360,88 +360,45 @@ def _ended(run: Run) -> tuple[Measures, Moment]:
     return measures, measures.after
 
 
-# A run as a report sees it: what was logged and what was measured, each read once.
+# A run as a report sees it: what was logged and what was measured.
 
 
-@dataclass(frozen=True, eq=False)
 class RunView:
-    """A run, with what is read from it only once; `prefix` names it on a page of several."""
+    """A run and what is read from it; `prefix` names it on a page of several.
 
-    name: str
-    run: Run
-    prefix: str = ""
+    `split` is the first evaluation split, or the training one where there is none. `snapshot` is
+    what was measured on it, or a sentence on why it was not; `health` is that of the trained
+    embedding. `warnings` has a sentence for each file that is not as the run left it, `ends_below`
+    one for each R@1 that is below that of the network before training.
+    """
+
+    def __init__(self, name: str, run: Run, prefix: str) -> None:
+        self.name, self.run, self.prefix = name, run, prefix
+        self.config, self.history = run.config, read_history(run)
+        self.start_scores = start_scores(run)
+        last = {key: self.history.last(key) for key in self.start_scores}
+        known = {key: value for key, value in last.items() if value is not None}
+        self.ends_below = ends_below(self.start_scores, known)
+        self.split = next(iter(self.config.data.eval_splits), self.config.data.train_split)
+        self.warnings = list(dict.fromkeys([*find_damage(run), *self.history.complaints]))
+        try:
+            self.summary = run.summary
+        except DamagedFileError:  # among the warnings
+            self.summary = {}
+        self.snapshot: Snapshot | str
+        self.health: Health | None = None
+        try:
+            self.snapshot = take_snapshot(run, self.split)
+            self.health = self.snapshot.health
+        except (NotMeasuredError, DamagedFileError) as error:
+            self.snapshot = f"Nothing is known of the embeddings of {self.split}: {error}."
+        # Where nothing was measured, the verdict is the last one logged.
+        self.verdict = self.health.verdict if self.health else self.history.verdict
+        self.finite = self.health is not None and math.isfinite(self.health.diameter)
 
     def titled(self, text: str) -> str:
         """A title that begins with the run's name, or with a capital."""
         return self.prefix + text if self.prefix else text[:1].upper() + text[1:]
-
-    @cached_property
-    def config(self) -> Config:
-        """The config of the run."""
-        return self.run.config
-
-    @property
-    def split(self) -> str:
-        """What is looked at: the first evaluation split; the training one where there is none."""
-        return next(iter(self.config.data.eval_splits), self.config.data.train_split)
-
-    @cached_property
-    def history(self) -> History:
-        """What was logged, as far as it can be read."""
-        return read_history(self.run)
-
-    @cached_property
-    def snapshot(self) -> Snapshot | str:
-        """The split as it was measured before and after training, or why it was not."""
-        try:
-            return take_snapshot(self.run, self.split)
-        except (NotMeasuredError, DamagedFileError) as error:
-            return f"Nothing is known of the embeddings of {self.split}: {error}."
-
-    @property
-    def health(self) -> Health | None:
-        """Of the trained embedding, if there is one."""
-        return self.snapshot.health if isinstance(self.snapshot, Snapshot) else None
-
-    @property
-    def finite(self) -> bool:
-        """Whether there is an embedding to draw."""
-        return self.health is not None and math.isfinite(self.health.diameter)
-
-    @property
-    def verdict(self) -> str | None:
-        """Of the trained embedding; where it was not measured, the last one logged."""
-        return self.history.verdict if self.health is None else self.health.verdict
-
-    @cached_property
-    def start_scores(self) -> Mapping[str, float]:
-        """Scores of the network before training, by `split/name`."""
-        return start_scores(self.run)
-
-    @property
-    def ends_below(self) -> list[str]:
-        """A sentence for each R@1 that is below that of the network before training."""
-        last = {key: self.history.last(key) for key in self.start_scores}
-        return ends_below(self.start_scores, {k: v for k, v in last.items() if v is not None})
-
-    @cached_property
-    def warnings(self) -> list[str]:
-        """A sentence for each file that is not as the run left it."""
-        return list(dict.fromkeys([*find_damage(self.run), *self.history.complaints]))
-
-    @cached_property
-    def summary(self) -> Mapping[str, Any]:
-        """How it ended; empty where that is not known."""
-        try:
-            return self.run.summary
-        except DamagedFileError:  # among the warnings
-            return {}
-
-    @property
-    def versions(self) -> str:
-        """Of the libraries that it was trained with."""
-        known = self.summary.get("versions", {}).items()
-        return ", ".join(f"{name} {version}" for name, version in known) or "–"
 
     @property
     def status(self) -> str:
@@ -516,8 +473,7 @@ def _verdict(view: RunView) -> dict[str, Any]:
         return parts.verdict_text(view.verdict) | {"missing": snapshot, "logged": logged}
     return parts.verdict_content(snapshot.health, view.run.measures().settings) | {
         "figures": run_figures(view),
-        "step": f"{snapshot.step:,}",
-        "sampled": snapshot.sampled,
+        "snapshot": snapshot,
         "missing": "",
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncollapse._base.arrays import ArrayLike, label_array
-from uncollapse._base.table import Table
+from uncollapse._base.table import Table, percent
 from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.report.neighbours import contact_sheet, embedded, short_line
 from uncollapse.report.page import Page
@@ -66,7 +66,7 @@ def make_suspects_page(
         "figures": {
             "suspect": len(suspects),
             "estimated wrong": round(result.expected),
-            "share of labels": f"{result.rate:.1%}",
+            "share of labels": percent(result.rate),
             "labels judged": int(result.judged.sum()),
         },
         "cards": cards,

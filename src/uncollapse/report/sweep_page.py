@@ -204,8 +204,9 @@ def diameter_chart(facet: Facet) -> Chart:
         words.append(f"(17) says nothing (is at most 0) at {empty}")
     means = facet.means("diameter").items()
     each = [f"{facet.label} {number(x)}: diameter {number(size)}" for x, size in means]
+    looks = {name: look for name, look in _looks(facet.points).items() if name}
     legend = [
-        *_legend(facet.points),
+        *(Entry(name, (Points(((15, 7),), *look, _ZOOM),)) for name, look in looks.items()),
         *[Entry("bound (17), c = 2", (Line((1, 7), (29, 7), "s0", 2.0, _DASHED),))] * bool(above),
         Entry("before training", (Line((1, 7), (29, 7), "soft", 2.0, _DOTTED),)),
         Entry("collapsed region", (Rect(0, 0, 30, 14, "bad", 0.13),)),
@@ -290,32 +291,24 @@ def _x_scale(values: Iterable[float], across: tuple[float, float]) -> Scale:
 
 
 def _markers(axes: Axes, points: Sequence[Point]) -> list[Points]:
-    """A marker for each run at its diameter, by its group; a red cross for those that collapsed."""
-    looks = _looks(points)
-    marks = []
+    """A marker for each run at its diameter."""
+    looks, marks = _looks(points), []
     for point in points:
-        kind, colour = looks[point.group]
-        size = point.row["diameter"]
-        tip = f"{point.group}: " * bool(point.group) + f"diameter {number(size)}"
-        if point.row["collapsed"]:
-            kind, colour, tip = "cross", "bad", f"{tip}, collapsed"
+        size, collapsed = point.row["diameter"], point.row["collapsed"]
+        group = f"{point.group}: " * bool(point.group)
+        tip = f"{group}diameter {number(size)}" + ", collapsed" * collapsed
         at = (axes.at(point.x, max(size, _LEAST)),)
-        marks.append(Points(at, kind, colour, _ZOOM, tips=(tip,)))
+        look = looks["collapsed" if collapsed else point.group]
+        marks.append(Points(at, *look, _ZOOM, tips=(tip,)))
     return marks
 
 
 def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
-    """Marker and colour of each group."""
+    """Marker and colour of each group; a red cross for runs that collapsed, if there are any."""
     groups = dict.fromkeys(point.group for point in points)
-    return {name: (_KINDS[i % len(_KINDS)], f"s{i % SERIES}") for i, name in enumerate(groups)}
-
-
-def _legend(points: Sequence[Point]) -> list[Entry]:
-    """The groups that have a name, and the cross, if there is one."""
-    looks = {name: look for name, look in _looks(points).items() if name}
-    if any(point.row["collapsed"] for point in points):
-        looks["collapsed"] = "cross", "bad"
-    return [Entry(name, (Points(((15, 7),), *look, _ZOOM),)) for name, look in looks.items()]
+    looks = {name: (_KINDS[i % len(_KINDS)], f"s{i % SERIES}") for i, name in enumerate(groups)}
+    crossed = any(point.row["collapsed"] for point in points)
+    return looks | ({"collapsed": ("cross", "bad")} if crossed else {})
 
 
 def _region(axes: Axes, limits: Mapping[float, float]) -> Polyline:
@@ -404,7 +397,7 @@ def sweep_markdown(view: SweepView) -> str:
             count,
             f"{rate.low:.2f} to {rate.high:.2f}",
             *map(number, sizes),
-            *("–" if share is None else f"{share:.1%}" for share in shares),
+            *map(percent, shares),
         )
     return f"{' '.join([counts, *ended_below(view)])}\n\n{table.markdown()}\n"
 

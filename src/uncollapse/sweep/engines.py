@@ -20,6 +20,7 @@ from typing import IO, Any, cast
 from uncollapse._base.extras import import_extra
 from uncollapse.sweep.jobs import ONE_THREAD, Job, cores, failure, perform
 
+_RETRIES = 2  # of a run whose process died
 _PATIENCE = 20.0  # seconds a process may take to save its run when it is asked to end
 
 
@@ -30,7 +31,7 @@ class LocalEngine:
     again, from its last checkpoint, up to `retries` times, and is then recorded as failed.
     """
 
-    def __init__(self, out: Path, slots: int | None = None, retries: int = 2) -> None:
+    def __init__(self, out: Path, slots: int | None = None, retries: int = _RETRIES) -> None:
         self.out, self.slots, self.retries = out, slots or cores(), retries
         self._idle: list[_Process] = []
         self._busy: dict[str, _Process] = {}
@@ -139,12 +140,10 @@ class RayEngine:
     the engine; nothing is reported to anyone and no dashboard is opened.
     """
 
-    def __init__(
-        self, out: Path, slots: int | None = None, address: str | None = None, retries: int = 2
-    ) -> None:
+    def __init__(self, out: Path, slots: int | None = None, address: str | None = None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self._ray = import_extra("ray", "ray")
-        self.out, self.retries = out.absolute(), retries
+        self.out = out.absolute()
         local = {"include_dashboard": False, "num_cpus": slots, "object_store_memory": _STORE}
         self._ray.init(
             address=address,
@@ -154,7 +153,7 @@ class RayEngine:
             **({} if address else local),
         )
         self.slots = slots or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        self._task = self._ray.remote(num_cpus=1, max_retries=retries)(perform)
+        self._task = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(perform)
         self._running: dict[Any, tuple[Job, float]] = {}
 
     def submit(self, job: Job) -> None:
@@ -172,7 +171,7 @@ class RayEngine:
                 results.append((job, self._ray.get(task)))
             except self._ray.exceptions.RayError as error:
                 line = " ".join(str(error).split())
-                text = f"Ray gave up on it after {self.retries + 1} tries: {line[:300]}"
+                text = f"Ray gave up on it after {_RETRIES + 1} tries: {line[:300]}"
                 results.append((job, failure(text, time.monotonic() - begun)))
         return results
 

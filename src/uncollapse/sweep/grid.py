@@ -19,7 +19,7 @@ from uncollapse._base.files import DamagedFileError, write_text
 from uncollapse._base.progress import quiet_console
 from uncollapse.sweep.jobs import Engine, Job, Outcome, drive, past_outcome
 from uncollapse.sweep.results import Results, primary_recall, result_row
-from uncollapse.sweep.spec import Space, Sweep, load_sweep
+from uncollapse.sweep.spec import Search, Space, Sweep, load_sweep
 from uncollapse.training import Config, Run, embed, evaluate, train
 from uncollapse.training.assemble import load_eval_data
 
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 _CONSTRAINT = "collapsed"  # above 0 it is broken
 _STEPS = 5  # of a run that is timed
 _KEPT = 3  # checkpoints of a run: the last two and the best
-
-
-def runs_folder(out: str | Path) -> Path:
-    """Where the runs of a sweep are."""
-    return Path(out) / "runs"
 
 
 def keep_sweep(sweep: Sweep, out: str | Path) -> None:
@@ -48,7 +43,7 @@ def check_kept(sweep: Sweep, out: str | Path) -> None:
     Values and seeds may be added; a run that was there must still be, unchanged.
     """
     file = Path(out) / "sweep.toml"
-    if not file.is_file() or not any(runs_folder(out).glob("*/config.toml")):
+    if not file.is_file() or not any(Path(out).glob("runs/*/config.toml")):
         return
     before = load_sweep(file)
     jobs = {job.name: job.config for job in sweep.jobs()}
@@ -76,7 +71,7 @@ def run_sweep(
     where it was. A run that failed is a failed trial. When the driver was killed, the trials that
     were under way go on from their checkpoints.
     """
-    study = None if sweep.search is None else _Study(sweep, Path(out))
+    study = None if sweep.search is None else _Study(sweep, sweep.search, Path(out))
     planned = sweep.jobs()
     names = [job.name for job in planned] if study is None else study.names
     results = Results(Path(out), names)
@@ -106,8 +101,8 @@ def run_sweep(
 class _Study:
     """Optuna's study of a search, kept in a file, and the trials that are under way."""
 
-    def __init__(self, sweep: Sweep, out: Path) -> None:
-        self.optuna, self.sweep = import_extra("optuna", "optuna"), sweep
+    def __init__(self, sweep: Sweep, search: Search, out: Path) -> None:
+        self.optuna, self.sweep, self.search = import_extra("optuna", "optuna"), sweep, search
         journal = import_extra("optuna.storages.journal", "optuna")
         self.optuna.logging.set_verbosity(self.optuna.logging.WARNING)
         out.mkdir(parents=True, exist_ok=True)
@@ -127,7 +122,7 @@ class _Study:
     @property
     def names(self) -> list[str]:
         """The names of all trials."""
-        count = max(len(self.known), 0 if self.sweep.search is None else self.sweep.search.trials)
+        count = max(len(self.known), self.search.trials)
         return [f"trial-{number:04d}" for number in range(count)]
 
     def jobs(self) -> Iterator[Job]:
@@ -139,14 +134,13 @@ class _Study:
             yield job
 
     def _trials(self) -> Iterator[Any]:
-        assert self.sweep.search is not None
-        spaces = {key: self._distribution(s) for key, s in self.sweep.search.spaces.items()}
+        spaces = {key: self._distribution(space) for key, space in self.search.spaces.items()}
         for frozen in self.known:
             if len(frozen.params) == len(spaces):  # a driver may be killed while it asks
                 yield self.optuna.trial.Trial(self.study, frozen._trial_id)
             elif not frozen.state.is_finished():
                 self.study.tell(frozen.number, state=self.optuna.trial.TrialState.FAIL)
-        for _ in range(self.sweep.search.trials - len(self.known)):
+        for _ in range(self.search.trials - len(self.known)):
             yield self.study.ask(spaces)
 
     def _distribution(self, space: Space) -> Any:
@@ -251,9 +245,8 @@ def _cost(config: Config) -> tuple[float, int]:
 
 
 def _time(config: Config, steps: int, out: Path) -> float:
-    short = {"steps": steps, "threads": 1}
     changes = {
-        "train": config.train.model_copy(update=short),
+        "train": config.train.model_copy(update={"steps": steps, "threads": 1}),
         "data": config.data.model_copy(update={"eval_splits": []}),  # timed once, by itself
     }
     begun = time.perf_counter()

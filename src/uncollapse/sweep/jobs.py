@@ -25,8 +25,6 @@ from uncollapse.training.run import find_damage
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
 
-__all__ = ["Engine", "Job", "Outcome", "cores", "drive", "perform", "run_jobs"]
-
 _DONE = ("finished", "stopped")
 _PERIOD = 0.5  # seconds between two looks at the deadline
 # What keeps BLAS, OpenMP and numba at one thread; set before they are loaded.

@@ -63,20 +63,6 @@ def is_collapsed(verdict: str | None, before: float | None, after: float | None)
     return verdict == "network-collapse" or fell
 
 
-def last_verdict(summary: Mapping[str, Any]) -> str | None:
-    """The monitor's last word on a run that ended, from its summary; None if it had no monitor.
-
-    A run that the guard stopped had collapsed, whatever the last logged line said before that.
-
-    >>> last_verdict({"status": "stopped", "metrics": {"verdict": "shrinking"}})
-    'network-collapse'
-    """
-    if summary["status"] == "stopped":
-        return "network-collapse"
-    verdict: str | None = summary["metrics"].get("verdict")
-    return verdict
-
-
 def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
     """A run as a row: where it stands, how it ended, what was measured."""
     row: Row = {"run": job.name, **sweep.point(job.config), "seed": job.config.seed}
@@ -85,7 +71,9 @@ def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
         run = outcome.run
         summary, sizes = run.summary, diameters(run)
         metrics: Mapping[str, Any] = summary["metrics"]
-        verdict = last_verdict(summary)
+        # A run that the guard stopped had collapsed, whatever the last logged line said before.
+        stopped = summary["status"] == "stopped"
+        verdict = "network-collapse" if stopped else metrics.get("verdict")
         row |= {
             "verdict": verdict,
             "collapsed": is_collapsed(verdict, sizes["diameter_init"], sizes["diameter"]),

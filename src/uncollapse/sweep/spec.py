@@ -19,8 +19,6 @@ from uncollapse.training import Config, load_config, parse_config
 from uncollapse.training.config import dotted, explain, nested
 from uncollapse.training.sections import Section
 
-__all__ = ["Sweep", "load_sweep", "parse_sweep", "point_name", "short_names"]
-
 _LONGEST = 120  # characters of a name; file systems take 255
 
 

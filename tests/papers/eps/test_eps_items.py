@@ -14,9 +14,10 @@ from uncollapse.backbones import build
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.data import DataError
-from uncollapse.papers import CATALOGUE, Request, get_item
+from uncollapse.papers import CATALOGUE, get_item
 from uncollapse.papers.eps import tables
 from uncollapse.papers.eps.scores import METHODS, STUDIES, TABLES
+from uncollapse.papers.items import Request
 from uncollapse.training import Run, parse_config, train
 from uncollapse.training.config import apply_overrides
 from uncollapse.training.measurer import start_network

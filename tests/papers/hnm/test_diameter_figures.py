@@ -16,7 +16,7 @@ from rich.console import Console
 from uncollapse.cli.reproduce import show_page
 from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
-from uncollapse.papers import Request, get_item, study
+from uncollapse.papers import get_item, study
 from uncollapse.papers.hnm.diameters import (
     FIGURES,
     STUDIES,
@@ -34,6 +34,7 @@ from uncollapse.papers.hnm.diameters import (
     through_training,
     unsettled,
 )
+from uncollapse.papers.items import Request
 from uncollapse.sweep import run_jobs
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.assemble import build_model

@@ -8,8 +8,9 @@ import math
 import pytest
 
 from uncollapse.data import DataError
-from uncollapse.papers import Request, get_item
+from uncollapse.papers import get_item
 from uncollapse.papers.hnm.strategies import STRATEGIES, STUDY, Result, below_start, table
+from uncollapse.papers.items import Request
 
 ITEM = "market-strategies"
 SCORES = ("R@1", "R@5", "R@10", "mAP", "mINP")

@@ -19,7 +19,14 @@ from uncollapse.papers.comparison import (
     line,
     publish,
 )
-from uncollapse.papers.eps.scores import METHODS, STUDIES, Column, method_scores, some_methods
+from uncollapse.papers.eps.scores import (
+    METHODS,
+    STUDIES,
+    TABLES,
+    Column,
+    method_scores,
+    some_methods,
+)
 from uncollapse.papers.items import Made, Request
 from uncollapse.papers.study import Cells, Trained
 from uncollapse.training import Run
@@ -27,17 +34,6 @@ from uncollapse.training import Run
 _OMNIGLOT = STUDIES["omniglot"]
 _LETTERS = Column("letters R@1", "test", fine=True, k=1)
 _EPS, _PLAIN, _RANDOM = "EPS + Dist-Margin", "Dist-Margin", "Triplet, random"
-# P × K of one batch size: more of a class, fewer classes. Digits have two classes only.
-_BATCHES: Mapping[str, Sequence[tuple[int, int]]] = {
-    "smoke": ((2, 4), (2, 16)),
-    "laptop": ((20, 8), (10, 16), (4, 40)),
-    "paper": ((20, 8), (10, 16), (8, 20), (5, 32), (4, 40)),
-}
-_TRIMMED = {"smoke": (50,), "laptop": (25, 50), "paper": (10, 20, 30, 40, 50, 60, 70)}
-_ONE_SIZE = (
-    "All batches are of one size, so more images of an alphabet mean fewer alphabets, as the "
-    "paper's fixed batch of 160 implies."
-)
 
 
 def by_epoch(request: Request) -> Made:
@@ -85,7 +81,7 @@ def by_positives(request: Request) -> Made:
     """EPS Fig. 3b: R@1 rises with the number of positives to choose from."""
     own = _OMNIGLOT.setups[request.scale][0].config["batch"]
     names, cells = {0: _PLAIN}, dict(some_methods(_PLAIN))
-    for p, k in _BATCHES[request.scale]:
+    for p, k in TABLES["eps-fig3b"][request.scale]:
         # Table 3's own runs where the batch is the same, others named by their K.
         same = (p, k) == (own["p"], own["k"])
         names[k] = _EPS if same else f"{_EPS}, {k} of a class"
@@ -105,7 +101,7 @@ def by_positives(request: Request) -> Made:
         list(names),
         {f"{_EPS} (at 0: random positives)": by_seed},
         Comparison(list(scores.values()), [claim]),
-        notes=[_ONE_SIZE],
+        notes=[TABLES["eps-fig3b"]["note"]],
     )
 
 
@@ -114,7 +110,7 @@ def by_share_trimmed(request: Request) -> Made:
 
     EPS trims randomly sampled triplets; pairs of distance sampling for the margin loss.
     """
-    shares = (0, *_TRIMMED[request.scale])
+    shares = (0, *TABLES["eps-fig6"][request.scale])
     names, cells = {}, {}
     for loss in (_RANDOM, _PLAIN):
         names[loss] = [loss, *(f"{loss}, {share} % trimmed" for share in shares[1:])]

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from uncollapse._base.arrays import Array
-from uncollapse._base.files import write_csv, write_text
 from uncollapse._base.table import Table
 from uncollapse.charts import Axes, Chart, Entry, Event, Scale, Series, area, curves, panels
 from uncollapse.charts.marks import DASHES, Line, Mark, Points, Text, line_look, marker_kind
@@ -24,7 +23,7 @@ from uncollapse.noise import (
     smallest_m,
 )
 from uncollapse.papers import plane
-from uncollapse.papers.items import Made, Page, Request
+from uncollapse.papers.items import Made, Page, Request, write_claims
 
 LEVELS = (0.65, 0.8, 0.95)
 # Starts and steps of the minimisation; samples per class.
@@ -190,7 +189,5 @@ def claims(request: Request) -> Made:
     """What the paper says, what is true, and the computed evidence."""
     rows = [astuple(row) for row in check_claims_eps()]
     table = Table(_HEADING, rows, verdict=2)
-    markdown, comma = request.out / "claims-eps.md", request.out / "claims-eps.csv"
-    write_text(markdown, Page("", [table]).markdown())
-    write_csv(comma, _HEADING, rows)
-    return Made([markdown, comma], [Page("EPS §3, §4 and appendices A and B", [table])])
+    files = write_claims(request, Page("", [table]), _HEADING, rows)
+    return Made(files, [Page("EPS §3, §4 and appendices A and B", [table])])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 
 from uncollapse._base.arrays import Array
-from uncollapse._base.files import write_csv, write_text
 from uncollapse._base.table import Table
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import (
@@ -24,7 +22,7 @@ from uncollapse.geometry import (
     nearest_separated,
     separation,
 )
-from uncollapse.papers.items import Made, Page, Request
+from uncollapse.papers.items import Made, Page, Request, write_claims
 
 # The points HNM draws, and the examples and counterexamples on which its claims are checked.
 
@@ -188,7 +186,7 @@ def _scattered(rng: np.random.Generator, count: int, apart: float) -> Array:
 _TITLE = "Claims of the hard-negative-mining paper, recomputed"
 _HEADINGS = ("example", "α", "claim", "statement", "left", "right", "ratio", "verdict")
 _SIDES = ("left_low", "left_high", "right_low", "right_high")
-_CSV_HEADER = (*_HEADINGS[:4], *_SIDES, "ratio", "verdict", "sentence")
+_CSV_HEADER = (*_HEADINGS[:4], *_SIDES, "ratio", "verdict", "sentence")  # at full precision
 _LEGEND = (
     "A bracket [low, high] is certified: the value lies in it. The ratio is between the values "
     "found. holds / violated: decided by the brackets, or proved for every margin. vacuous: the "
@@ -197,70 +195,41 @@ _LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One claim on one example."""
-
-    example: str
-    alpha: float
-    claim: Claim
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """As text, in the order of the headings."""
-        claim = self.claim
-        sides = (_text(*claim.left), _text(*claim.right))
-        start = (self.example, f"{self.alpha:g}", claim.name, claim.statement)
-        return (*start, *sides, f"{claim.ratio:.3f}", claim.status)
-
-
-def truth_table(seed: int = 0) -> Iterator[Row]:
+def truth_table(seed: int = 0) -> Iterator[tuple[Example, Claim]]:
     """Every claim that an example has something to say about, example by example.
 
-    >>> first = next(truth_table())
-    >>> first.example, first.claim.name, first.claim.status
+    >>> example, claim = next(truth_table())
+    >>> example.title, claim.name, claim.status
     ('4 classes of one point, all at 0 in R¹', 'Thm 3.3, upper', 'violated')
     """
     for example in worked_examples(seed):
+        x, ids = example.x, example.labels
         claims = check_claims(
-            example.x,
-            example.labels,
-            example.alpha,
-            end=example.end,
-            starts=example.starts,
-            seed=seed,
+            x, ids, example.alpha, end=example.end, starts=example.starts, seed=seed
         )
         by_name = {claim.name: claim for claim in claims}
-        for name in example.shows:
-            yield Row(example.title, example.alpha, by_name[name])
+        yield from ((example, by_name[name]) for name in example.shows)
 
 
 def make(request: Request) -> Made:
     """The truth table, in one piece as files and by example to show."""
-    rows = list(truth_table(request.seed))
+    full, cells = [], []
+    by_example: dict[str, list[list[str]]] = {}
+    for example, claim in truth_table(request.seed):
+        start = [example.title, f"{example.alpha:g}", claim.name, claim.statement]
+        numbers = [*claim.left, *claim.right, claim.ratio]
+        full.append([*start, *numbers, claim.status, claim.sentence])
+        sides = [_text(*claim.left), _text(*claim.right), f"{claim.ratio:.3f}"]
+        cells.append([*start, *sides, claim.status])
+        group = by_example.setdefault(f"{example.title}, α = {example.alpha:g}", [])
+        group.append([claim.status, *start[2:], *sides])
     notes = [*random_draws(request.seed), _LEGEND]
-    page = Page(_TITLE, [Table(_HEADINGS, [row.cells for row in rows])], notes=notes)
-    markdown, comma = request.out / "claims-hnm.md", request.out / "claims-hnm.csv"
-    write_text(markdown, page.markdown())
-    write_csv(comma, _CSV_HEADER, map(_full, rows))
-    return Made([markdown, comma], [replace(page, tables=_by_example(rows))])
-
-
-def _by_example(rows: list[Row]) -> list[Table]:
-    """One small table per example, so that it can be read in a narrow terminal."""
+    page = Page(_TITLE, [Table(_HEADINGS, cells)], notes=notes)
+    # To show: one small table per example, so that it can be read in a narrow terminal.
     heading = ("verdict", *_HEADINGS[2:-1])
-    tables = []
-    for title, group in groupby(rows, key=lambda row: f"{row.example}, α = {row.alpha:g}"):
-        cells = [(row.claim.status, *row.cells[2:-1]) for row in group]
-        tables.append(Table(heading, cells, title, verdict=0))
-    return tables
-
-
-def _full(row: Row) -> list[object]:
-    """Full precision, each side as the two ends of its bracket."""
-    claim = row.claim
-    numbers = [*claim.left, *claim.right, claim.ratio]
-    return [*row.cells[:4], *numbers, claim.status, claim.sentence]
+    small = [Table(heading, group, title, verdict=0) for title, group in by_example.items()]
+    files = write_claims(request, page, _CSV_HEADER, full)
+    return Made(files, [replace(page, tables=small)])
 
 
 def _text(low: float, high: float) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from itertools import groupby, pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from uncollapse.training import NotMeasuredError, Run, TrainingError
 
 STUDIES = read_studies(Path(__file__).with_name("studies.toml"))
 FIGURES = read_toml(Path(__file__).with_name("figures.toml"))
+AXES: dict[str, dict[str, Any]] = FIGURES["axes"]
 
 
 def grid_cells(setup: Setup, axis: str, margin: float) -> Cells:
@@ -119,16 +118,11 @@ class Point:
         """Below 1 % of the diameter before training, as everywhere in the project."""
         return is_collapsed(None, self.start, self.end)
 
-    @classmethod
-    def heading(cls) -> list[str]:
-        """Names of the columns of `row`."""
-        return [field.name for field in fields(cls)] + ["left", "collapsed"]
-
-    def row(self) -> list[object]:
-        """For a table."""
-        own = [getattr(self, field.name) for field in fields(self)]
-        values = [f"{value:.6g}" if isinstance(value, float) else value for value in own]
-        return [*values, f"{self.left:.6g}", self.collapsed]
+    def record(self) -> dict[str, object]:
+        """For a table of runs, by column."""
+        numbers = {**asdict(self), "left": self.left}
+        texts = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in numbers.items()}
+        return {**texts, "collapsed": self.collapsed}
 
 
 def measure(run: Run) -> Point:
@@ -219,15 +213,15 @@ def make(request: Request) -> Made:
         for panel in shown
     ]
     title = f"HNM {figure['title']} ({request.scale})"
-    rows = [[panel.heading, *point.row()] for panel in shown for point in panel.points]
+    runs = [{"panel": panel.heading, **p.record()} for panel in shown for p in panel.points]
     return publish(
         request,
         title,
         Comparison(claims=claims),
         trained,
-        notes=[*filter(None, notes), RULES],
+        notes=[*filter(None, notes), FIGURES["rules"]],
         more=[_cell_table(panel) for panel in shown],
-        runs=[["panel", *Point.heading()], *rows],
+        runs=runs,
         figure=draw(shown, title),
     )
 
@@ -244,21 +238,17 @@ def _train(wanted: Sequence[dict[str, Any]], request: Request) -> tuple[list[Pan
     for panel, of_panel in zip(wanted, cells, strict=True):
         by_study.setdefault(panel["study"], {}).update(of_panel)
     trained = [STUDIES[study].train(request, every) for study, every in by_study.items()]
-    points = {
-        cell: [measure(run) for run in runs]
-        for study in trained
-        for cell, runs in study.runs.items()
-    }
+    runs = {cell: of_cell for study in trained for cell, of_cell in study.runs.items()}
     shown = []
     for panel, grid, names in zip(wanted, grids, cells, strict=True):
-        heading, own_points = _heading(panel, grid), [p for name in names for p in points[name]]
-        if not own_points:
+        heading, points = _heading(panel, grid), [measure(r) for name in names for r in runs[name]]
+        if not points:
             lost = [run.error or run.status for study in trained for run in study.lost]
             why = f": {lost[0]}" if lost else ""
             raise TrainingError(f"no run of {heading!r} finished{why}")
-        short = panel.get("title") or _WORDS[panel["axis"]]
+        short = panel.get("title") or AXES[panel["axis"]]["words"]
         short += f", margin {panel['margin']:g}" if "margin" in panel else ""
-        shown.append(Panel(panel["axis"], heading, short, own_points))
+        shown.append(Panel(panel["axis"], heading, short, points))
     return shown, trained
 
 
@@ -316,14 +306,14 @@ def _change(runs: Sequence[Point], score: str) -> str:
 
 def _states(runs: Sequence[Point]) -> str:
     """What (17) with the hardest triplet was in the runs of a cell; vacuous where not above 0."""
-    states = Counter(
+    states = [
         "vacuous" if not run.bound > 0.0 else "held" if run.end >= run.bound else "violated"
         for run in runs
-    )
-    if len(states) == 1:
-        return next(iter(states))
-    order = [state for state in ("held", "violated", "vacuous") if state in states]
-    return ", ".join(f"{state} {states[state]} of {len(runs)}" for state in order)
+    ]
+    if len(set(states)) == 1:
+        return states[0]
+    counts = {state: states.count(state) for state in ("held", "violated", "vacuous")}
+    return ", ".join(f"{state} {n} of {len(runs)}" for state, n in counts.items() if n)
 
 
 def _mean(runs: Sequence[Point], name: str) -> float:
@@ -334,30 +324,14 @@ def _mean(runs: Sequence[Point], name: str) -> float:
 
 _LEVEL = 0.05
 _EXACT = 8  # runs; 40,320 orders
-RULES = (
-    "Rules. A trend is Spearman's rank correlation over the runs: reproduced if its sign is the "
-    "paper's and p < 0.05, otherwise not; p of at most 8 runs is by all their orders. A run has "
-    "collapsed if its diameter fell below 1 % of the one before training; that collapse goes with "
-    "one end of the axis is Fisher's exact test between the two halves of the axis, one-sided, "
-    "p < 0.05. (17) is counted over the runs where it says anything, that is where it is above 0; "
-    "elsewhere it is vacuous. No correction for testing several claims."
-)
-_WORDS = {"batch": "batch size", "dim": "dimension"}
-_LETTERS = {"batch": "N", "dim": "d"}
-_SIGNS = {"batch": -1.0, "dim": 1.0}
-_SAYS = {
-    "batch": ("falls as the batch grows", "at large batches"),
-    "dim": ("grows with the dimension", "at small dimensions"),
-}
 
 
 def claims_of(panel: Panel) -> list[Claim]:
     """The paper's claims about one panel."""
-    trend, risky = _SAYS[panel.axis]
-    what = f"{panel.short}: the diameter"
+    axis, what = AXES[panel.axis], f"{panel.short}: the diameter"
     return [
-        _trend(what, trend, panel.points, panel.axis, "end", _SIGNS[panel.axis]),
-        _collapse(f"{panel.short}: collapse", risky, panel),
+        _trend(what, axis["trend"], panel.points, panel.axis, "end", axis["sign"]),
+        _collapse(panel),
         bound_claim(f"{panel.short}: (17), hardest triplet, c = 2", panel.points, "bound"),
         bound_claim(f"{panel.short}: (17), batch-hard mean, c = 2", panel.points, "mean_bound"),
     ]
@@ -407,11 +381,7 @@ def outlier_claims(shown: Sequence[Panel]) -> list[Claim]:
 
 
 # What the paper says of a figure beyond what it says of every panel.
-_MORE_CLAIMS = {
-    "threshold": threshold_claims,
-    "margin": margin_claims,
-    "outlier": outlier_claims,
-}
+_MORE_CLAIMS = {"threshold": threshold_claims, "margin": margin_claims, "outlier": outlier_claims}
 
 
 def _trend(
@@ -438,13 +408,14 @@ def _spearman(points: Sequence[Point], axis: str, value: str) -> tuple[float, fl
     if len(x) > _EXACT:
         return float(result.statistic), float(result.pvalue)
     first, second = (scipy.stats.rankdata(values) - (len(x) + 1) / 2 for values in (x, y))
-    orders = np.array(list(itertools.permutations(range(len(x)))))
+    orders = np.array(list(permutations(range(len(x)))))
     reached = np.abs(second[orders] @ first) >= abs(float(second @ first)) - 1e-9
     return float(result.statistic), float(reached.mean())
 
 
-def _collapse(what: str, says: str, panel: Panel) -> Claim:
-    values = panel.values
+def _collapse(panel: Panel) -> Claim:
+    values, axis = panel.values, AXES[panel.axis]
+    what, says = f"{panel.short}: collapse", axis["risky"]
     if len(values) < 2:
         return Claim(what, says, "one value only", None)
     half = len(values) // 2
@@ -453,9 +424,8 @@ def _collapse(what: str, says: str, panel: Panel) -> Claim:
         for part in (values[:half], values[half:])
     )
     table = [[sum(fell), len(fell) - sum(fell)] for fell in (above, below)]
-    side = "greater" if panel.axis == "batch" else "less"
-    p_value = float(scipy.stats.fisher_exact(table, alternative=side).pvalue)
-    name, middle = _LETTERS[panel.axis], values[half]
+    p_value = float(scipy.stats.fisher_exact(table, alternative=axis["side"]).pvalue)
+    name, middle = axis["letter"], values[half]
     ours = (
         f"{sum(below)} of {len(below)} runs with {name} < {middle:g}, "
         f"{sum(above)} of {len(above)} with {name} ≥ {middle:g} ({_p(p_value)})"
@@ -504,30 +474,25 @@ def unsettled(panel: Panel) -> str:
 def through_training(panel: Panel) -> str:
     """The trend at the start, on the way and at the end: a direction may turn."""
     trends = []
-    for words, moment in (
-        ("before", "start"),
-        ("after a quarter", "quarter"),
-        ("after half", "half"),
-        ("at the end", "end"),
-    ):
+    for moment, words in FIGURES["moments"].items():
         correlation = _spearman(panel.points, panel.axis, f"batch_{moment}")
         trends.append(f"{words} {'-' if correlation is None else f'{correlation[0]:+.2f}'}")
     return (
         f"Through training, {panel.short}: rank correlation of the diameter of a training batch "
-        f"with the {_WORDS[panel.axis]}, {', '.join(trends)}."
+        f"with the {AXES[panel.axis]['words']}, {', '.join(trends)}."
     )
 
 
 def beyond(panel: Panel) -> str:
     """The diameter relative to the first one, against the axis and against the drift."""
-    trends = []
-    for what, axis, sign in (
-        (f"against the {_WORDS[panel.axis]}", panel.axis, _SIGNS[panel.axis]),
-        ("against the radial drift at the start", "drift", -1.0),
+    trends, axis = [], AXES[panel.axis]
+    for what, value, sign in (
+        (axis["words"], panel.axis, axis["sign"]),
+        ("radial drift at the start", "drift", -1.0),
     ):
-        claim = _trend("", "", panel.points, axis, "left", sign)
+        claim = _trend("", "", panel.points, value, "left", sign)
         verdict = {True: "as expected", False: "not as expected", None: "not judged"}[claim.holds]
-        trends.append(f"{what} {claim.ours}, {verdict}")
+        trends.append(f"against the {what} {claim.ours}, {verdict}")
     why = (
         " A wider embedding has a larger diameter before any training, so the diameter alone does "
         "not say whether the dimension protects it."
@@ -543,23 +508,15 @@ def _places(some: Sequence[Point], panel: Panel) -> str:
     if len(some) == len(panel.points):
         return ""
     values = sorted({getattr(p, panel.axis) for p in some})
-    return f" ({_LETTERS[panel.axis]} = {', '.join(map(str, values))})"
+    return f" ({AXES[panel.axis]['letter']} = {', '.join(map(str, values))})"
 
 
 # Diameter against batch size or dimension, as in HNM Figs. 5 to 12: every run is a mark.
 
 _LEAST = 1e-4  # a diameter may be 0, which a logarithm does not show
-_COLLAPSED = "1 %: collapsed below (0.01 % stands for less)"
-_AXES = {"batch": "batch size N", "dim": "embedding dimension d"}
 _WIDTH, _TALL, _SHORT = 400.0, 270.0, 200.0
 _LOOKS = {False: ("circle", "s2", 1.1), True: ("cross", "s1", 1.2)}  # of runs that collapsed
-# Name, colour, dash and value of each line of means.
-_LINES: tuple[tuple[str, str, tuple[float, ...], str], ...] = (
-    ("mean diameter after training", "ink", (), "end"),
-    ("before training", "s7", (2, 4), "start"),
-    ("bound (17), hardest triplet, c = 2", "s0", (7, 4), "bound"),
-    ("bound (17), batch-hard mean, c = 2", "s0", (9, 3, 2, 3), "mean_bound"),
-)
+_MEANS: list[dict[str, Any]] = FIGURES["means"]
 
 
 def draw(shown: Sequence[Panel], title: str) -> Chart:
@@ -573,18 +530,14 @@ def _diameters(panel: Panel) -> Chart:
     top = max(max(p.start, p.end) for p in panel.points)
     axes = _axes(panel, Scale(-0.06 * top, 1.08 * top, _TALL - 36, 10))
     lines: list[Mark] = [axes.across(0.0, "line", ())]
-    for _, colour, dash, name in _LINES:
-        means = [_mean(panel.at(value), name) for value in panel.values]
-        lines.append(axes.line(panel.values, means, colour, dash=dash, width=1.6))
-    marks = [
-        *_regions(axes, panel),
-        *axes.frame(_AXES[panel.axis], "diameter of the embedded images", x_ticks=_ticks(panel)),
-        axes.inside(*lines),
-        *_marks(axes, panel, lambda p: p.end),
-    ]
+    for look in _MEANS:
+        means = [_mean(panel.at(value), look["value"]) for value in panel.values]
+        lines.append(axes.line(panel.values, means, look["colour"], dash=look["dash"], width=1.6))
+    ends = [p.end for p in panel.points]
+    marks = _marks(axes, panel, "diameter of the embedded images", ends, axes.inside(*lines))
     fell = sum(p.collapsed for p in panel.points)
     values = ", ".join(map(str, panel.values))
-    words = f"{fell} of {len(panel.points)} runs collapsed; {_AXES[panel.axis]} {values}"
+    words = f"{fell} of {len(panel.points)} runs collapsed; {AXES[panel.axis]['label']} {values}"
     return Chart(panel.heading, words, marks, _WIDTH, _TALL)
 
 
@@ -594,12 +547,7 @@ def _shares(panel: Panel) -> Chart:
     axes = _axes(panel, Scale(low, high, _SHORT - 36, 10, log=True))
     ticks = {share: f"{100 * share:g} %" for share in axes.y.ticks(5)}
     label = "share of the first diameter left"
-    marks = [
-        *_regions(axes, panel),
-        *axes.frame(_AXES[panel.axis], label, x_ticks=_ticks(panel), y_ticks=ticks),
-        axes.across(0.01, "s1", (2, 3)),
-        *_marks(axes, panel, lambda p: max(p.left, _LEAST)),
-    ]
+    marks = _marks(axes, panel, label, shares, axes.across(0.01, "s1", (2, 3)), ticks)
     return Chart("", f"the {label}, logarithmic", marks, _WIDTH, _SHORT)
 
 
@@ -608,19 +556,24 @@ def _axes(panel: Panel, y: Scale) -> Axes:
     return Axes(Scale(edges[0], edges[-1], 72.0, _WIDTH - 8, log=True), y)
 
 
-def _ticks(panel: Panel) -> dict[float, str]:
-    return {float(value): str(value) for value in panel.values}
-
-
-def _marks(axes: Axes, panel: Panel, value: Callable[[Point], float]) -> list[Mark]:
-    """Runs of one cell stand side by side, so that none hides another."""
+def _marks(
+    axes: Axes,
+    panel: Panel,
+    label: str,
+    values: Sequence[float],
+    lines: Mark,
+    ticks: Mapping[float, str] | None = None,
+) -> list[Mark]:
+    """Regions, frame, lines, then a mark per run; runs of a cell stand side by side."""
+    sizes = {float(value): str(value) for value in panel.values}
+    frame = axes.frame(AXES[panel.axis]["label"], label, x_ticks=sizes, y_ticks=ticks)
+    marks: list[Mark] = [*_regions(axes, panel), *frame, lines]
     seeds = sorted({p.seed for p in panel.points})
     gap = 0.18 * min(1.0, *np.diff(np.log2(panel.values)), 1.0)
-    marks: list[Mark] = []
-    for p in panel.points:
+    for p, value in zip(panel.points, values, strict=True):
         shift = gap * (seeds.index(p.seed) - (len(seeds) - 1) / 2)
-        at = axes.at(getattr(p, panel.axis) * 2.0**shift, value(p))
-        tip = f"N = {p.batch}, d = {p.dim}, seed {p.seed}: {value(p):.3g}"
+        at = axes.at(getattr(p, panel.axis) * 2.0**shift, value)
+        tip = f"N = {p.batch}, d = {p.dim}, seed {p.seed}: {value:.3g}"
         marks.append(Points((at,), *_LOOKS[p.collapsed], tips=(tip,)))
     return marks
 
@@ -643,17 +596,20 @@ def _legend(fell: set[bool]) -> list[Entry]:
     green, red = (Rect(0, 0, 30, 14, colour, 0.1) for colour in ("s2", "s1"))
     return [
         *(Entry(kinds[k], (Points(((15, 7),), *_LOOKS[k]),)) for k in kinds if k in fell),
-        *(Entry(name, (Line((1, 7), (29, 7), c, 1.6, dash),)) for name, c, dash, _ in _LINES),
-        Entry(_COLLAPSED, (Line((1, 7), (29, 7), "s1", 1.3, (2, 3)),)),
+        *(Entry(m["name"], (_sample(m["colour"], 1.6, m["dash"]),)) for m in _MEANS),
+        Entry("1 %: collapsed below (0.01 % stands for less)", (_sample("s1", 1.3, (2, 3)),)),
         Entry("no run collapsed", (green,)),
         Entry("half or more collapsed", (red, hatch(0, 0, 30, 14, "s1", gap=5))),
     ]
+
+
+def _sample(colour: str, width: float, dash: Sequence[float]) -> Line:
+    return Line((1, 7), (29, 7), colour, width, dash)
 
 
 def _edges(at: Sequence[int]) -> list[float]:
     """Half way, in doublings, between neighbours."""
     log = np.log2(np.asarray(at, dtype=float))
     steps = np.diff(log) if len(log) > 1 else np.array([1.0])
-    inner = log[:-1] + steps / 2 if len(log) > 1 else []
-    edges = [log[0] - steps[0] / 2, *inner, log[-1] + steps[-1] / 2]
+    edges = [log[0] - steps[0] / 2, *(log[:-1] + steps / 2), log[-1] + steps[-1] / 2]
     return [float(2.0**edge) for edge in edges]

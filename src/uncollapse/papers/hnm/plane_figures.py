@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -50,14 +51,18 @@ def triplet(request: Request) -> Made:
         "anchor in class A has loss 0. Over both classes the separation is "
         f"{separation(x, ids).margin:.2f}."
     )
-    figure = panels(
-        "HNM Fig. 1: a triplet and the triplet-separated boundary of a class",
-        [plane.panel(axes, "", "the triplet and the boundary", drawn)],
-        columns=1,
-        note=caption,
-        legend=plane.class_entries(NAMES),
-    )
-    return Made(plane.save(figure, request.out, request.item))
+    title = "HNM Fig. 1: a triplet and the triplet-separated boundary of a class"
+    shown = plane.panel(axes, "", "the triplet and the boundary", drawn)
+    return Made(_save(request, title, [shown], caption))
+
+
+def _save(
+    request: Request, title: str, shown: Sequence[Chart], caption: str, star: str = ""
+) -> list[Path]:
+    """The panels side by side, over a legend of the classes; `star` says where the points go."""
+    legend = plane.class_entries(NAMES, star)
+    figure = panels(title, shown, columns=len(shown), note=caption, legend=legend)
+    return plane.save(figure, request.out, request.item)
 
 
 def nearest(request: Request) -> Made:
@@ -74,19 +79,11 @@ def nearest(request: Request) -> Made:
         f"{separated.lower_bound:.3f}. The stars are separated: no class enters the dashed "
         "triplet-separated boundary of the other."
     )
-    left, right = "the points: not separated", "the nearest separated points"
-    points = plane.class_points(axes, x, ids)
-    figure = panels(
-        "HNM Fig. 2: five points and the nearest triplet-separated ones",
-        [
-            plane.panel(axes, left, "five points of two classes", points),
-            _moves(axes, right, x, z, ids),
-        ],
-        columns=2,
-        note=caption,
-        legend=plane.class_entries(NAMES, "nearest separated"),
-    )
-    return Made(plane.save(figure, request.out, request.item))
+    points, words = plane.class_points(axes, x, ids), "five points of two classes"
+    left = plane.panel(axes, "the points: not separated", words, points)
+    right = _moves(axes, "the nearest separated points", x, z, ids)
+    title = "HNM Fig. 2: five points and the nearest triplet-separated ones"
+    return Made(_save(request, title, [left, right], caption, "nearest separated"))
 
 
 def descent(request: Request) -> Made:
@@ -114,14 +111,8 @@ def descent(request: Request) -> Made:
         f"{best.value:.3f}: the descent overestimates it by {longer:.0f} %. Dashed: the "
         "triplet-separated boundary of each class."
     )
-    figure = panels(
-        "HNM Fig. 4: gradient descent beside the nearest separated points",
-        drawn,
-        columns=2,
-        note=caption,
-        legend=plane.class_entries(NAMES, "moved"),
-    )
-    return Made(plane.save(figure, request.out, request.item), [Page("", notes=notes)])
+    title = "HNM Fig. 4: gradient descent beside the nearest separated points"
+    return Made(_save(request, title, drawn, caption, "moved"), [Page("", notes=notes)])
 
 
 def _moves(axes: Axes, title: str, x: Array, z: Array, ids: Array) -> Chart:
@@ -151,7 +142,7 @@ def isometric_error(request: Request) -> Made:
     pair = _largest_change(x, z, (anchor, positive), (anchor, negative))
     before, after = plane.side(x, *pair), plane.side(z, *pair)
     near, far = plane.side(x, anchor, positive), plane.side(x, anchor, negative)
-    left = [
+    change = [
         plane.segment(axes, x, *pair),
         plane.segment(axes, z, *pair, plane.DOTTED),
         *(
@@ -162,14 +153,10 @@ def isometric_error(request: Request) -> Made:
         *plane.class_points(axes, z, ids, star=True),
         *_bars(axes, [("before", before, ()), ("after", after, plane.DOTTED)], base, extent),
     ]
-    right = [
+    hardest = [
         *_drawn_triplet(axes, x, ids, (anchor, positive, negative)),
         *_bars(axes, [("positive", near, ()), ("negative", far, plane.DASHED)], base, extent),
     ]
-    words = (
-        "the pair that changes most, before and after",
-        "the anchor with its farthest positive and nearest negative",
-    )
     caption = (
         f"Left: the separated points whose distances differ least from the given ones (stars, laid "
         f"over the points). The pair shown changes most: the two bars are its distance before and "
@@ -178,17 +165,12 @@ def isometric_error(request: Request) -> Made:
         "brace, farthest positive minus nearest negative, is its loss (4) at margin 0. Here "
         f"d_iso / loss = {separated.value / (near - far):.3f}; it is never below 1/2."
     )
-    figure = panels(
-        "HNM Fig. 3: the isometric error and the hardest triplet of five points",
-        [
-            plane.panel(axes, f"isometric error: d_iso = {separated.value:.3f}", words[0], left),
-            plane.panel(axes, f"hardest triplet: loss = {near - far:.3f}", words[1], right),
-        ],
-        columns=2,
-        note=caption,
-        legend=plane.class_entries(NAMES, "nearest separated"),
-    )
-    return Made(plane.save(figure, request.out, request.item))
+    heading, words = f"isometric error: d_iso = {separated.value:.3f}", "the pair that changes most"
+    left = plane.panel(axes, heading, f"{words}, before and after", change)
+    words = "the anchor with its farthest positive and nearest negative"
+    right = plane.panel(axes, f"hardest triplet: loss = {near - far:.3f}", words, hardest)
+    title = "HNM Fig. 3: the isometric error and the hardest triplet of five points"
+    return Made(_save(request, title, [left, right], caption, "nearest separated"))
 
 
 def _largest_change(x: Array, z: Array, *preferred: tuple[int, int]) -> tuple[int, int]:

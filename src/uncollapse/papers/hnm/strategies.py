@@ -20,21 +20,9 @@ from uncollapse.sweep import is_collapsed
 from uncollapse.training import NotMeasuredError, Run
 
 STUDY = STUDIES["market-strategies"]
-STRATEGIES = FIGURES["market-strategies"]["methods"]
-# Names of scores as they are logged; of data without a gallery the second name.
-_SCORES = {
-    "R@1": ("recall@1",),
-    "R@5": ("recall@5",),
-    "R@10": ("recall@10",),
-    "mAP": ("mAP", "map@r"),
-    "mINP": ("mINP",),
-}
+_ITEM = FIGURES["market-strategies"]
+STRATEGIES, _SCORES = _ITEM["methods"], _ITEM["scores"]
 _LEAST = 1e-4  # a diameter may be 0, which a logarithm does not show
-_RULES = (
-    "Verdicts are those of `uncollapse diagnose` on the queries, beside the untrained network. "
-    "With a scale-free loss the diameter says nothing about quality. The picture shows the "
-    "diameter of the training batches, where 0.0001 stands for less."
-)
 
 
 @dataclass(frozen=True)
@@ -55,20 +43,25 @@ class Result:
         """Below 1 % of the diameter before training."""
         return is_collapsed(None, self.start, self.end)
 
-    def row(self) -> list[object]:
-        """For a table."""
-        scores = [f"{each[name]:.3f}" for each in (self.before, self.after) for name in _SCORES]
-        ends = f"{self.start:.6g}", f"{self.end:.6g}"
-        return [self.method, self.seed, *scores, *ends, self.collapsed, self.verdict, self.rescues]
+    def record(self) -> dict[str, object]:
+        """For a table of runs, by column."""
+        moments = {"before": self.before, "after": self.after}
+        return {
+            "strategy": self.method,
+            "seed": self.seed,
+            **{f"{k} {when}": f"{moments[when][k]:.3f}" for when in moments for k in _SCORES},
+            "diameter before": f"{self.start:.6g}",
+            "diameter after": f"{self.end:.6g}",
+            "collapsed": self.collapsed,
+            "verdict": self.verdict,
+            "rescues": self.rescues,
+        }
 
 
 def make(request: Request) -> Made:
     """Train every strategy, and set them beside the untrained network."""
     trained = STUDY.train(request, STRATEGIES)
     results = [_read(name, run) for name, runs in trained.runs.items() for run in runs]
-    heading = ["strategy", "seed"]
-    heading += [f"{name} {when}" for when in ("before", "after") for name in _SCORES]
-    heading += ["diameter before", "diameter after", "collapsed", "verdict", "rescues"]
     title = f"Market-1501 by strategy ({request.scale})"
     batch = trained.setup.config["batch"]
     hard = [result for result in results if result.method == "batch-hard"]
@@ -93,9 +86,9 @@ def make(request: Request) -> Made:
         title,
         Comparison(claims=[claim]),
         [trained],
-        notes=[below_start(results), _RULES],
+        notes=[below_start(results), _ITEM["rules"]],
         more=[table(results)],
-        runs=[heading, *(result.row() for result in results)],
+        runs=[result.record() for result in results],
         figure=figure,
     )
 
