@@ -9,6 +9,8 @@ import pytest
 
 import uncollapse as uc
 from uncollapse.metrics import cdnv, nc1
+from uncollapse.metrics.collapse import spectrum
+from uncollapse.report.parts import project
 
 LABELS = np.repeat([0, 1, 2], 14)
 X = np.random.default_rng(0).normal(size=(42, 3)) + 9 * np.eye(3)[LABELS]
@@ -22,7 +24,7 @@ def test_a_diagnosis_is_that_of_the_same_shape_at_scale_one(scale: float):
         found = uc.diagnose(X * scale, LABELS)
         page = found.page().render()
     assert found.verdict == plain.verdict == "healthy"
-    assert [one.values for one in found.scores] == [one.values for one in plain.scores]
+    assert found.scores == plain.scores
     for name in ("diameter", "spread", "centre_norm", "separation"):
         assert getattr(found.health, name) / scale == pytest.approx(getattr(plain.health, name))
     for name in ("nc1", "cdnv", "effective_rank", "agreement", "within_share"):
@@ -30,8 +32,9 @@ def test_a_diagnosis_is_that_of_the_same_shape_at_scale_one(scale: float):
     for name in ("smallest", "mean", "largest"):
         long, short = getattr(found.health.norms, name), getattr(plain.health.norms, name)
         assert long / scale == pytest.approx(short)
-    np.testing.assert_allclose(found.shares, plain.shares, rtol=1e-9)
-    assert np.isfinite(found.plane).all()
+    shares = [spectrum(x).shares for x in (X * scale, X)]
+    np.testing.assert_allclose(*shares, rtol=1e-9)
+    assert np.isfinite(project(X * scale)).all()
     assert "nan" not in page.lower().split()
 
 
@@ -43,10 +46,10 @@ def test_statistics_and_monitor_do_not_overflow(scale: float):
 
 
 @pytest.mark.parametrize("scale", [1e300, 1e200, 1e150, 1e-150, 1e-200, 1e-300])
-@pytest.mark.parametrize("init", ["k-means++", "rounds", "given"])
-def test_clusters_are_found_at_any_scale(scale: float, init: str):
+@pytest.mark.parametrize("given", [True, False])
+def test_clusters_are_found_at_any_scale(scale: float, given: bool):
     def run(x: np.ndarray) -> uc.metrics.KMeansResult:
-        return uc.metrics.kmeans(x, 3, init=x[[0, 14, 28]] if init == "given" else init)
+        return uc.metrics.kmeans(x, 3, init=x[[0, 14, 28]] if given else None)
 
     plain, found = run(X), run(X * scale)
     assert found.labels.tolist() == plain.labels.tolist()

@@ -74,8 +74,10 @@ def export_command(
 ) -> None:
     """Export the network to ONNX, and check that it computes the same."""
     network = open_network(run, options.RunOptions(best=best, trust=trust))
-    from uncollapse.training.export import export_onnx
+    from uncollapse.training.export import ExportError, export_onnx
 
+    if network.on_texts:
+        raise ExportError(f"{run} is a run on texts: only networks for images are exported to ONNX")
     difference = export_onnx(network.model, network.shape, out)
     say(f"wrote {out}: {network.about}; its outputs differ from torch's by {difference:.1e}")
 
