@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import uncollapse as uc
 from odd_inputs import CLASSES, ROWS
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.mining import as_pairs
 
@@ -125,7 +126,7 @@ def test_a_choice_is_checked_when_it_is_set():
     miner = uc.Miner("hard", "hard")
     with pytest.raises(InputError, match="did you mean 'semihard'"):
         miner.negatives = "semi-hard"
-    with pytest.raises(InputError, match="negatives: expected one of"):
+    with refused("negatives"):
         miner.negatives = ["semihard"]
     assert miner.negatives == "hard"
     loss = uc.TripletLoss(miner=miner)
@@ -134,7 +135,7 @@ def test_a_choice_is_checked_when_it_is_set():
 
 
 def test_an_array_in_place_of_a_number_is_shown_short():
-    with pytest.raises(InputError, match=r"margin: .*a tensor of shape \(999, 9\)"):
+    with refused("margin"):
         uc.TripletLoss(margin=torch.zeros(999, 9))
 
 

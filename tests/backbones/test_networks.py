@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.backbones import BACKBONES, build
 from uncollapse.backbones.networks import BNInception, Conv2, GoogLeNet, MnistCNN, ResNet
@@ -122,7 +123,7 @@ def test_the_mnist_network_is_that_of_eps_appendix_c():
 
 
 def test_the_mnist_network_refuses_sizes_it_was_not_built_for():
-    with pytest.raises(InputError, match=r"images: expected \[B, \*\(1, 28, 28\)\]"):
+    with refused("images"):
         MnistCNN()(torch.zeros(1, 1, 32, 32))
     with pytest.raises(InputError, match="at least 6 x 6"):
         MnistCNN((1, 5, 28))

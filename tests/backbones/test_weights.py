@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from uncollapse._base.check import InputError
+from support.errors import refused
 from uncollapse.backbones import WeightsError, build, load_weights, preprocessing, read_weights
 from uncollapse.backbones.networks import BNInception, GoogLeNet, ResNet
 
@@ -48,7 +48,7 @@ def test_files_that_need_arbitrary_pickle_are_refused_and_not_run(tmp_path, caps
 
 
 def test_missing_damaged_and_other_files_are_clear_errors(tmp_path, official):
-    with pytest.raises(InputError, match=r"weights: expected a path to a file, got '.*none\.pth'"):
+    with refused("weights"):
         read_weights(tmp_path / "none.pth")
     for name in ("a.pth", "a.safetensors"):
         (tmp_path / name).write_bytes(b"damaged")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource, paper_transform
 from uncollapse.data.augment import (
@@ -109,7 +110,7 @@ def test_erasing_happens_with_its_probability_and_area():
 
 def test_the_middle_of_odd_sizes_and_too_large_crops():
     assert center_crop(ramp(1, 5, 5), (3, 1))[0, 0].tolist() == [[2.0], [2.0], [2.0]]
-    with pytest.raises(InputError, match=r"size: expected at most the images' \(5, 5\)"):
+    with refused("size"):
         center_crop(ramp(1, 5, 5), (6, 5))
 
 

@@ -12,6 +12,7 @@ from pytorch_metric_learning import losses as pml
 from torch import Tensor, nn
 
 from oracles import Array, distance_matrix
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.health import drift, drift_table, mode_drift
 from uncollapse.health.drifts import LOSSES
@@ -297,7 +298,7 @@ def test_the_table_has_both_drifts_of_the_same_triplets() -> None:
         expected = drift(loss_fn, z, labels, normalize=maker.normalize).value
         assert row.drift.value == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert math.isnan(drift_table(z, labels, losses=some, positives=(), k=7)[0].modes.value)
-    with pytest.raises(InputError, match="k: expected a whole number"):
+    with refused("k"):
         drift_table(z, labels, k=0)
 
 
@@ -307,5 +308,5 @@ def test_wrong_arguments_are_named() -> None:
         mode_drift(TripletLoss(), z)
     with pytest.raises(InputError, match="embeddings"):
         mode_drift(TripletLoss(), [(z, labels)], labels)
-    with pytest.raises(InputError, match="k: expected a whole number of at least 1"):
+    with refused("k"):
         mode_drift(TripletLoss(), z, labels, k=1.5)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from pytorch_metric_learning import miners
 from torch import Tensor, nn
 
 from losses.loss_oracles import makers
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.losses import (
     ArcFaceLoss,
@@ -90,10 +91,10 @@ def test_labels_of_the_wrong_length_are_refused(name, miner, wrong):
 @EVERY
 def test_labels_are_needed_where_there_are_no_tuples_only(name):
     loss, triplets = LOSSES[name](), Miner("easy", "hard")(rows(), LABELS)
-    with pytest.raises(InputError, match="labels: expected labels, one for each row"):
+    with refused("labels"):
         loss(rows())
     if name in NEEDS_LABELS:
-        with pytest.raises(InputError, match="labels: expected"):
+        with refused("labels"):
             loss(rows(), None, triplets)
     else:
         assert torch.equal(loss(rows(), None, triplets), loss(rows(), LABELS, triplets))
@@ -124,7 +125,7 @@ def test_references_take_part_in_the_gradient(name):
 def test_sample_ids_are_taken_by_every_loss_and_checked(name):
     loss = LOSSES[name]()
     assert torch.equal(loss(rows(), LABELS, sample_ids=torch.arange(12)), loss(rows(), LABELS))
-    with pytest.raises(InputError, match="sample_ids: expected 12"):
+    with refused("sample_ids"):
         loss(rows(), LABELS, sample_ids=torch.arange(5))
 
 

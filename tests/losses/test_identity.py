@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from losses.loss_oracles import MINERS, assert_same, batches, measured
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.geometry import diameter
 from uncollapse.health import drift, mode_drift
@@ -152,7 +153,7 @@ def test_trimming_belongs_inside():
         difference, identity()(rows(), LABELS) - TripletLoss(margin=0.2)(rows(), LABELS)
     )
     assert not hasattr(identity(), "elements")
-    with pytest.raises(InputError, match=r"loss: expected .*IdentityLoss\(TrimmedLoss"):
+    with refused("loss"):
         TrimmedLoss(identity(), fraction=0.5)
 
 
@@ -176,15 +177,15 @@ def test_names_are_numbered_and_saved_and_shared_with_the_inner_loss():
 
 
 def test_what_does_not_fit_the_classifier_is_named():
-    with pytest.raises(InputError, match=r"embeddings: expected 5 as the classifier has \(dim\)"):
+    with refused("embeddings"):
         identity()(rows(dim=3), LABELS)
     with pytest.raises(InputError, match=r"4 columns \(logits, one per class\?"):
         identity()(rows(dim=4), LABELS)
-    with pytest.raises(InputError, match=r"labels: expected whole numbers in 0\.\.3, .*got 5\.\.8"):
+    with refused("labels"):
         identity()(rows(), LABELS + 5)
-    with pytest.raises(InputError, match="num_classes: expected"):
+    with refused("num_classes"):
         identity(num_classes=1)
-    with pytest.raises(InputError, match="loss: expected one of the losses"):
+    with refused("loss"):
         IdentityLoss(torch.nn.MSELoss(), num_classes=2, dim=2)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from torch import Tensor
 
 from losses.loss_oracles import assert_same, batches, clouds, distances
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.health import drift
 from uncollapse.health.strategy import apply_strategy, rank_strategies, strategy_of
@@ -93,7 +94,7 @@ def test_the_first_form_goes_by_two_names():
     loss = TripletLoss(scale_free="mean")
     assert loss.scale_free is True
     assert torch.equal(loss(x, labels), TripletLoss(scale_free=True)(x, labels))
-    with pytest.raises(InputError, match=r"scale_free: expected .*'mean', 'hardest-negative'"):
+    with refused("scale_free"):
         loss.scale_free = "median"
     assert loss.scale_free is True
 
@@ -101,7 +102,7 @@ def test_the_first_form_goes_by_two_names():
 def test_labels_are_needed_with_tuples_too():
     x, labels = clouds(n=40)
     tuples = Miner("easy", "hard")(x, labels)
-    with pytest.raises(InputError, match="labels: expected labels"):
+    with refused("labels"):
         TripletLoss(scale_free=HARDEST)(x, None, tuples)
     mined = TripletLoss(scale_free=HARDEST, miner=Miner("easy", "hard"))(x, labels)
     assert torch.equal(TripletLoss(scale_free=HARDEST)(x, labels, tuples), mined)

@@ -9,7 +9,7 @@ from pytorch_metric_learning import regularizers
 
 from losses.loss_oracles import assert_same, batches, measured, unit
 from losses.pml_tester import assert_is_pml_s
-from uncollapse._base.check import InputError
+from support.errors import refused
 from uncollapse.losses import SoftTripleLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
@@ -70,5 +70,5 @@ def test_when_all_coincide_centres_still_pull_classes_apart_until_they_coincide_
 
 def test_centres_are_drawn_and_counted():
     assert tuple(SoftTripleLoss(num_classes=4, dim=6).proxies.shape) == (4, 10, 6)
-    with pytest.raises(InputError, match="centers_per_class: expected"):
+    with refused("centers_per_class"):
         SoftTripleLoss(num_classes=4, dim=6, centers_per_class=0)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled, without_kernels
 from uncollapse.geometry import hard_mined_loss
@@ -280,9 +281,9 @@ def test_impossible_settings_are_named(settings_, message):
 
 
 def test_impossible_batches_are_named():
-    with pytest.raises(InputError, match="embeddings: expected finite numbers, got NaN"):
+    with refused("embeddings"):
         Miner()(torch.tensor([[0.0], [float("nan")]]), [0, 1])
-    with pytest.raises(InputError, match="labels: expected 2, one for each row, got 3 labels"):
+    with refused("labels"):
         Miner()(torch.zeros(2, 1), [0, 1, 1])
 
 

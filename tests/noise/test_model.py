@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.noise import NoiseModel, expected_loss
 
@@ -42,7 +43,7 @@ def test_labels_may_be_a_numpy_array_and_are_kept_without_noise():
 
 @pytest.mark.parametrize("labels", [[0, 3], [-1, 0], [0.0, 1.0], [[0, 1]]])
 def test_labels_outside_the_classes_are_refused(labels):
-    with pytest.raises(InputError, match=r"labels: expected class numbers 0\.\.2"):
+    with refused("labels"):
         NoiseModel(3, 0.5).sample(labels, torch.Generator())
 
 
@@ -53,7 +54,7 @@ def test_impossible_models_are_refused(t, p):
 
 
 def test_more_classes_than_the_model_has_are_refused():
-    with pytest.raises(InputError, match="labels: expected at most the model's 2, got 3 classes"):
+    with refused("labels"):
         expected_loss("triplet", [[0.0], [1.0], [2.0]], [0, 1, 2], NoiseModel(2, 0.5))
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 
@@ -51,7 +52,7 @@ def test_short_classes_can_be_skipped_or_refused():
     assert {labels[i] for batch in skipping for i in batch} == {0, 2}
     with pytest.raises(InputError, match="label 1 with 2 samples"):
         PKSampler(labels, 2, 4, seed=0, short="error")
-    with pytest.raises(InputError, match="p: expected no more than there are such classes, got 3"):
+    with refused("p"):
         PKSampler(labels, 3, 4, seed=0, short="skip")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.samplers import PKSampler, UniformBatchSampler, check_batches, mode_chance
 
@@ -59,7 +60,7 @@ def test_the_sampler_is_left_as_it_was():
 
 def test_several_epochs_are_drawn_when_one_is_short():
     assert check_batches(UniformBatchSampler(4, 2, seed=0), [0, 0, 1, 1], n=9).batches == 9
-    with pytest.raises(InputError, match="sampler: expected at least one batch"):
+    with refused("sampler"):
         check_batches([], [0, 0], n=1)
 
 

@@ -26,17 +26,21 @@ _DIFFERENCE = "ours − paper"
 def spread(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation over seeds; NaN where there are too few for it.
 
-    >>> spread([1.0, 3.0])
-    (2.0, 1.4142135623730951)
+    A figure that a run does not have is NaN, and so is its mean.
+
+    >>> spread([1.0, 3.0]), spread([math.nan, math.nan])
+    ((2.0, 1.4142135623730951), (nan, nan))
     """
-    if len(values) < 2:
-        return (float(values[0]) if values else math.nan), math.nan
+    if len(values) == 1:
+        return float(values[0]), math.nan
+    if not values or not all(map(math.isfinite, values)):
+        return math.nan, math.nan
     summary = over_seeds(list(values))
     return summary.mean, summary.std
 
 
 def with_std(values: Sequence[float], decimals: int = 1) -> str:
-    """The mean and, of several seeds, the standard deviation; empty of none.
+    """The mean and, of several seeds, the standard deviation; `nan` of none.
 
     >>> with_std([1.0, 3.0]), with_std([2.0])
     ('2.0 ± 1.4', '2.0')

@@ -4,7 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
-from uncollapse._base.check import InputError
+from support.errors import refused
 from uncollapse.cli.reproduce import show_page
 from uncollapse.papers import get_item
 
@@ -39,5 +39,5 @@ def test_the_figures_are_written_as_png_and_svg(tmp_path):
 
 
 def test_an_unknown_scale_is_named(tmp_path):
-    with pytest.raises(InputError, match="scale: expected one of 'laptop', 'smoke', 'paper'"):
+    with refused("scale"):
         get_item("fig-noise").run(tmp_path, 0, "huge")
