@@ -29,7 +29,7 @@ $(STAMP): $(CORE)
 	$(INSTALL) -e ".[test]"
 	@touch $@
 
-demo: $(CORE)   ## see what the toolkit does, in two minutes
+demo: $(CORE)   ## see what the toolkit does, in about a minute
 	$(BIN)/uncollapse demo --out out/demo
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)

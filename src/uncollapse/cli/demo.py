@@ -79,7 +79,7 @@ def command(
         typer.Option(help="At most so many training steps per run, for a shorter look.", min=1),
     ] = None,
 ) -> None:
-    """Watch an embedding collapse and be rescued: four short runs, two minutes, one page."""
+    """Watch an embedding collapse and be rescued: four short runs, about a minute, one page."""
     from uncollapse.report.demo_page import make_demo_page
 
     plans = {act: {part: part.config(seed, steps) for part in act.parts} for act in ACTS}
