@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from uncollapse._version import __version__
+from uncollapse.cli import embed
 from uncollapse.cli.errors import run
 
 __all__ = ["app", "main"]
@@ -35,7 +36,8 @@ for _panel, _names in _PANELS.items():
     for _name in _names.split():
         _module = import_module(f"uncollapse.cli.{_name}")
         app.command(_name, rich_help_panel=_panel)(_module.command)
-app.command("export", rich_help_panel=_panel)(import_module("uncollapse.cli.embed").export_command)
+# Two commands in one file: both put a run's network to use.
+app.command("export", rich_help_panel="Use and look up")(embed.export_command)
 
 
 def main() -> None:

@@ -220,9 +220,9 @@ def _clustered(
     of = "" if len(rows) == len(points) else f" of {len(points):,}"
     lines = []
     for by, kind in labels.items():
-        # With one cluster per sample any embedding would look alike.
-        most = max(1, len(rows) // (2 * len(np.unique(kind[rows]))))
-        times = {"nmi": 1} | ({"nmi+": min(clusters, most)} if clusters and clusters > 1 else {})
+        times = {"nmi": 1}
+        if clusters and clusters > 1:
+            times["nmi+"] = uc.metrics.clusters.fitting_multiplier(kind[rows], clusters)
         for name, many in times.items():
             result = uc.clustering(points[rows], kind[rows], multiplier=many, normalize=normalize)
             over = f"{len(rows):,}{of} rows, {result.clusters:,} clusters"

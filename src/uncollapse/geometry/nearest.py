@@ -61,8 +61,8 @@ def nearest_separated(
     separate. `method` says which. Deterministic for a seed. Beyond the line it needs the extra
     `geometry` (Clarabel, a cone solver).
 
-    >>> found = nearest_separated([[0.0], [3.0], [-1.0]], [0, 0, 1])
-    >>> round(found.value, 6), found.method
+    >>> nearest = nearest_separated([[0.0], [3.0], [-1.0]], [0, 0, 1])
+    >>> round(nearest.value, 6), nearest.method
     (0.5, 'exact on the line')
     """
     raw = points64(x, min_rows=2)

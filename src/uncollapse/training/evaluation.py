@@ -23,6 +23,7 @@ from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
 from uncollapse.metrics import ReRanking, clustering, reid, retrieval, verification
+from uncollapse.metrics.clusters import fitting_multiplier
 from uncollapse.metrics.re_identification import searching_rows
 from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
@@ -156,15 +157,16 @@ def scores_of(
     for prefix, kind in {"": labels, "fine/": fine_labels}.items():
         if kind is None:
             continue
-        ids = torch.as_tensor(kind)
-        judged = partial(retrieval, z, ids, ks=ks, progress=False)
-        by_name = ranks.on_first(judged).to_dict()
-        names = [*(f"recall@{k}" for k in ks), "map@r"]
-        scores |= {f"{prefix}{name}": float(by_name[name]) for name in names}
-        if nmi:
-            clusters = ranks.on_first(partial(_clusters, z, ids, multiplier))
-            scores |= {f"{prefix}{name}": value for name, value in clusters.items()}
+        judged = partial(_scores, z, torch.as_tensor(kind), ks, multiplier if nmi else 0)
+        scores |= {f"{prefix}{name}": value for name, value in ranks.on_first(judged).items()}
     return scores
+
+
+def _scores(z: Tensor, labels: Tensor, ks: Sequence[int], multiplier: int) -> dict[str, float]:
+    """`recall@k` and `map@r`; with a multiplier NMI as well."""
+    by_name = retrieval(z, labels, ks=ks, progress=False).to_dict()
+    scores = {name: float(by_name[name]) for name in (*(f"recall@{k}" for k in ks), "map@r")}
+    return scores | (_clusters(z, labels, multiplier) if multiplier else {})
 
 
 def evaluate(
@@ -233,10 +235,10 @@ def _check_finite(z: Tensor) -> None:
 
 
 def _clusters(z: Tensor, labels: Tensor, multiplier: int) -> dict[str, float]:
-    """`nmi` and, with a multiplier, `nmi+`."""
-    # With a cluster for each sample any embedding would look alike.
-    most = max(1, len(z) // (2 * len(torch.unique(labels))))
-    times = {"nmi": 1} | ({"nmi+": min(multiplier, most)} if multiplier > 1 else {})
+    """`nmi` and, with a multiplier above 1, `nmi+`."""
+    times = {"nmi": 1}
+    if multiplier > 1:
+        times["nmi+"] = fitting_multiplier(labels, multiplier)
     return {name: float(clustering(z, labels, multiplier=many).nmi) for name, many in times.items()}
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import clustering, compare_seeds
+from uncollapse.metrics.clusters import fitting_multiplier
 from uncollapse.papers.comparison import Claim, Score, spread
 from uncollapse.papers.study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
@@ -127,9 +128,7 @@ def _scores(z: Tensor, data: LabelledImages, columns: Sequence[Column]) -> dict[
     for column in columns:
         if column.k is None:
             labels = (data.by_fine_labels() if column.fine else data).labels
-            # With fewer samples than clusters every sample would be one.
-            most = max(1, len(z) // (2 * len(set(labels.tolist()))))
-            times = min(column.clusters, most)
+            times = fitting_multiplier(labels, column.clusters)
             scores[column.name] = clustering(z, labels, multiplier=times, restarts=1).nmi
     return scores
 
