@@ -261,7 +261,7 @@ def _origin(run: uc.Run, step: int, split: str | None) -> Origin:
 
     start = None
     try:
-        start = None if split is None else run.measures().start(split)
+        start = None if split is None else run.start_scale(split)
     except (DamagedFileError, uc.training.NotMeasuredError) as error:
         warn(f"{error}. The file holds no scale to compare with")
     return Origin(run.path.resolve().name, step, split, start, run.config.loss.normalizes)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from uncollapse._base.extras import lazy_names
+from uncollapse.health.advice import RunSettings, rank_strategies
 from uncollapse.health.drifts import Probe, drift, drift_table, mode_drift, probe
 from uncollapse.health.figures import measure
 from uncollapse.health.forecasts import Forecast, forecast
@@ -10,7 +11,6 @@ from uncollapse.health.guard import Guard
 from uncollapse.health.loggers import MlflowLogger, TensorBoardLogger, WandbLogger, log_health
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Race
-from uncollapse.health.strategy import RunSettings, rank_strategies
 from uncollapse.health.verdict import VERDICTS, ClassHealth, Health, Reference, Thresholds, judge
 
 if TYPE_CHECKING:

@@ -1,21 +1,108 @@
 """The one adviser: what to change in a situation, best first, with the evidence for it.
 
-Monitor, guard, forecast, `diagnose` and the docs all ask here, so that they say the same.
+Monitor, guard, forecast, `diagnose` and the docs all ask here, so that they say the same. Plain
+values only, so that a page can give advice without any loss (`health.strategy` reads them off one).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from uncollapse.health.strategy import GENTLE, RunSettings, Strategy, changed_keys, rank_strategies
 from uncollapse.health.verdict import Health
 
-__all__ = ["Advice", "advise", "advise_on"]
+__all__ = ["Advice", "RunSettings", "Strategy", "advise", "advise_on", "rank_strategies"]
 
+GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
+MINED, FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft")
+# Where a config has each field of a strategy.
+_KEYS = {name: f"mining.{name}" for name in MINED}
+_KEYS |= {name: f"loss.{name}" for name in FORM}
+_MARGIN = 0.2
+_SLOWER = 1.0 / 3.0
 _USUAL_LR = 1e-2  # above it few networks train
 # Of docs/choosing.md, "Which strategy is best".
 _STUDY = "best of six strategies in 12 of 27 settings of the study, within 3 % of the best in 22"
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What is known of a run: None where it is not. `margin` only for losses in distances.
+
+    `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
+    `summed` whether other losses are added to this one, `memory` the rows of a cross-batch memory.
+
+    >>> RunSettings(lr=0.1).known(RunSettings(lr=0.2, k=4)).k
+    4
+    """
+
+    positives: str | None = None
+    negatives: str | None = None
+    pool: int | None = None
+    margin: float | None = None
+    soft: bool | None = None
+    scale_free: bool | str | None = None
+    normalize: bool | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    k: int | None = None
+    several_modes: bool | None = None
+    summed: bool | None = None
+    memory: int | None = None
+
+    def known(self, other: RunSettings) -> RunSettings:
+        """These settings, and the other's where these are unknown."""
+        return replace(self, **{k: v for k, v in vars(other).items() if getattr(self, k) is None})
+
+    @property
+    def mined_over(self) -> int | None:
+        """How many rows an anchor mines among: the batch's or the memory's, at most the pool."""
+        rows = [size for size in (self.batch_size, self.memory) if size is not None]
+        most = [size for size in (self.pool, max(rows, default=None)) if size is not None]
+        return min(most, default=None)
+
+    @property
+    def strategy(self) -> Strategy:
+        """The part of them that a guard may change."""
+        names = MINED if self.scale_free is None else (*MINED, *FORM)
+        return Strategy(**{name: getattr(self, name) for name in names})
+
+    @property
+    def collapsed_loss(self) -> tuple[float, str] | None:
+        """What a triplet loss is when all embeddings coincide, and what that value is called."""
+        if self.margin is None or self.summed:  # what else is added has its own value there
+            return None
+        if self.soft:
+            return math.log1p(math.exp(self.margin)), f"softplus({self.margin:g}) ="
+        return (self.margin, "the margin") if self.margin > 0 else None
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Mining, its pool, the form of a triplet loss, and a factor on the learning rate.
+
+    None means that the loss has no such choice.
+    """
+
+    positives: str | None = None
+    negatives: str | None = None
+    pool: int | None = None
+    scale_free: bool | str | None = None
+    margin: float | None = None
+    soft: bool | None = None
+    lr_factor: float = 1.0
+
+    def __str__(self) -> str:
+        words = [f"{self.positives} x {self.negatives}"] if self.positives else ["same tuples"]
+        words += ["scale-free"] if self.scale_free is True else []
+        words += [f"scale-free ({self.scale_free})"] if isinstance(self.scale_free, str) else []
+        words += ["soft"] if self.soft else []
+        words += ["margin 0"] if self.margin == 0 and not self.soft else []
+        words += [f"pool {self.pool}"] if self.pool else []
+        words += [f"lr x {self.lr_factor:.2g}"] if self.lr_factor != 1.0 else []
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)
@@ -160,3 +247,63 @@ def _slower(settings: RunSettings) -> str:
 def _try(words: list[str]) -> str:
     comma = "," * (len(words) > 2 or " with " in "".join(words))
     return "try " + (f"{', '.join(words[:-1])}{comma} or " if words[1:] else "") + words[-1]
+
+
+# The order in which strategies are tried.
+
+
+def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[Strategy]:
+    """The alternatives to a strategy that shrinks the embedding, best first.
+
+    The order is that of the study on real data (docs/choosing.md). A loss without margin, or a soft
+    one, gets the margin 0.2 as well: it charges nothing, or everything, once classes are apart.
+    Last comes the same strategy at a third of the learning rate.
+
+    >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
+    >>> [str(strategy) for strategy in rank_strategies(first)][:3]
+    ['inside x hard, scale-free', 'inside x hard', 'easy x hard, scale-free']
+    """
+    known = settings or RunSettings()
+    slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
+    is_triplet_loss = own.scale_free is not None
+    base = own
+    if is_triplet_loss and (own.soft or own.margin == 0):
+        base = replace(own, margin=_MARGIN, soft=False)
+    free = [replace(base, scale_free=base.scale_free or True)] if is_triplet_loss else []
+    ranked: list[Strategy] = []
+    if own.positives is not None:
+        # With two samples of a class there is one positive, whatever it is called.
+        gentle = list(GENTLE) if known.k != 2 else []
+        if not is_triplet_loss:
+            gentle = gentle[-1:]  # other packages have no inside positives
+        elif known.several_modes:
+            gentle = gentle[::-1]
+        ranked += [replace(form, positives=p) for p in gentle for form in (*free, base)]
+        calm = [own.positives, *["easy"] * ("easy" in gentle)]
+        ranked += [replace(base, positives=p, negatives="semihard") for p in calm]
+    return [strategy for strategy in dict.fromkeys([*ranked, *free, slower]) if strategy != own]
+
+
+def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
+    """Of ranked strategies those that a short race may choose from: other positives, no more.
+
+    Semi-hard negatives, and hard positives made scale-free, can look best after a few steps and end
+    far behind; they are for runs that have nothing else.
+
+    >>> first = Strategy("hard", "hard", scale_free=False, margin=0.2, soft=False)
+    >>> len(contenders(first, rank_strategies(first)))
+    4
+    """
+    same_rate = [strategy for strategy in ranked if strategy.lr_factor == own.lr_factor]
+    mined = [strategy for strategy in same_rate if strategy.positives != own.positives]
+    return [strategy for strategy in mined if strategy.negatives == own.negatives] or same_rate
+
+
+def changed_keys(first: Strategy, then: Strategy) -> dict[str, Any]:
+    """The keys of a config in which two strategies differ, with the second's values.
+
+    >>> changed_keys(Strategy("hard", "hard", None, False), Strategy("easy", "hard", None, True))
+    {'mining.positives': 'easy', 'loss.scale_free': True}
+    """
+    values = {key: (getattr(first, name), getattr(then, name)) for name, key in _KEYS.items()}
+    return {key: new for key, (old, new) in values.items() if new != old}

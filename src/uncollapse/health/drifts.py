@@ -18,6 +18,7 @@ from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
+from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
 from uncollapse.losses.registry import always_normalizes, make_loss
@@ -26,7 +27,6 @@ from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 __all__ = ["Drift", "DriftRow", "ModeDrift", "Probe", "drift", "drift_table", "mode_drift", "probe"]
 
-NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
 _ROUNDING = 2.0**10  # roundings of the embedding's size below which modes are no more than those

@@ -16,10 +16,9 @@ from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.table import Table
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
-from uncollapse.health.advice import advise_on
+from uncollapse.health.advice import RunSettings, Strategy, advise_on, changed_keys, rank_strategies
 from uncollapse.health.drifts import (
     MODES_KEPT,
-    NO_DRIFT,
     ModeDrift,
     Probe,
     drift,
@@ -29,24 +28,19 @@ from uncollapse.health.drifts import (
     probe,
 )
 from uncollapse.health.strategy import (
-    RunSettings,
-    Strategy,
     apply_strategy,
-    changed_keys,
     finer_classes,
     mode_words,
-    rank_strategies,
+    settings_of,
     strategy_of,
 )
-from uncollapse.health.verdict import Thresholds
+from uncollapse.health.verdict import DANGEROUS, NO_DRIFT, Thresholds
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
 __all__ = ["Forecast", "ForecastCell", "embedded_batches", "forecast"]
-
-DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
 
 Model = nn.Module | Callable[[int], nn.Module]
 
@@ -251,7 +245,7 @@ def forecast(
     _check_inputs(loss_fn, data, batches, probe_steps)
     shapes, networks = _shapes(data, p, k), _networks(model, dim)
     several = finer_classes(data) if several_modes is None else several_modes
-    settings = replace(RunSettings.of(loss_fn), several_modes=several)
+    settings = replace(settings_of(loss_fn), several_modes=several)
     first = strategy_of(loss_fn)
     ranked = rank_strategies(first, settings) if alternatives else []
     others = [strategy for strategy in ranked if strategy.lr_factor == 1.0]

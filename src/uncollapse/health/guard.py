@@ -15,18 +15,12 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse.health.advice import Strategy, contenders, rank_strategies
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import LoopTrial, Race, Trial, plan_race, run_race
-from uncollapse.health.strategy import (
-    Strategy,
-    apply_strategy,
-    contenders,
-    left_alone,
-    rank_strategies,
-    strategy_of,
-)
+from uncollapse.health.strategy import apply_strategy, left_alone, strategy_of
 from uncollapse.health.verdict import Health, percent
 
 __all__ = ["Guard", "GuardEvent"]

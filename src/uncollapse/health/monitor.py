@@ -16,7 +16,7 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_
 from uncollapse._base.check import InputError, check_int
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
-from uncollapse.health.strategy import RunSettings, mode_facts
+from uncollapse.health.strategy import RunSettings, mode_facts, settings_of
 from uncollapse.health.verdict import (
     Health,
     Reference,
@@ -122,7 +122,7 @@ class CollapseMonitor:
     ) -> None:
         if isinstance(loss_fn, type):
             raise InputError("loss_fn", f"the class {loss_fn.__name__}", "a loss, not its class")
-        self.settings = (settings or RunSettings()).known(RunSettings.of(loss_fn, miner))
+        self.settings = (settings or RunSettings()).known(settings_of(loss_fn, miner))
         self.thresholds = thresholds or Thresholds()
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
         self.on_change = on_change

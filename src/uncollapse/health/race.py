@@ -21,8 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
 from uncollapse.distances import pairwise_distances
-from uncollapse.health.strategy import Strategy
-from uncollapse.losses.memory import memories
+from uncollapse.health.advice import Strategy
 
 __all__ = ["LoopTrial", "Race", "RaceData", "RacePlan", "Trial", "plan_race", "run_race"]
 
@@ -79,7 +78,7 @@ class Trial:
             "model": {k: v.detach().clone() for k, v in self.model.state_dict().items()},
             "loss": [tensor.detach().clone() for tensor in self._learned],
             "optimizer": copy.deepcopy(self.optimizer.state_dict()),
-            "memories": [memory.kept() for memory in memories(self.loss_fn)],
+            "memories": [memory.kept() for memory in self._memories],
         }
 
     def restore(self, state: Any) -> None:
@@ -88,7 +87,7 @@ class Trial:
         with torch.no_grad():
             for tensor, then in zip(self._learned, state["loss"], strict=True):
                 tensor.copy_(then)
-        for memory, kept in zip(memories(self.loss_fn), state["memories"], strict=True):
+        for memory, kept in zip(self._memories, state["memories"], strict=True):
             memory.put_back(kept)
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
 
@@ -96,6 +95,12 @@ class Trial:
     def _learned(self) -> list[Tensor]:
         """What the loss learns (β, proxies); its miner's random state goes on."""
         return list(self.loss_fn.parameters()) if isinstance(self.loss_fn, nn.Module) else []
+
+    @property
+    def _memories(self) -> list[Any]:
+        """The parts of the loss that remember rows, by what they can do (`CrossBatchMemory`)."""
+        parts = self.loss_fn.modules() if isinstance(self.loss_fn, nn.Module) else ()
+        return [part for part in parts if hasattr(part, "put_back")]
 
 
 @dataclass(frozen=True)

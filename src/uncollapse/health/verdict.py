@@ -14,6 +14,8 @@ from uncollapse.geometry import Thickness
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 
+NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
+DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
 _LEARNT = 0.5  # above chance: classes that are apart
 _DISTINCT = 0.1  # above chance: fine labels that neighbours share a little more often
 

@@ -13,7 +13,7 @@ from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, scatter
 from uncollapse.report import parts, run_page
 from uncollapse.report.page import Page
-from uncollapse.training.run import Run, start_scores
+from uncollapse.training.measures import RunFolder, start_scores
 
 __all__ = ["Story", "make_demo_page"]
 
@@ -36,7 +36,7 @@ class Story:
     title: str
     text: str
     score: str
-    runs: Mapping[str, Run]
+    runs: Mapping[str, RunFolder]
 
     @cached_property
     def ends(self) -> dict[str, End]:

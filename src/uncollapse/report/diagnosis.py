@@ -14,10 +14,9 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars, scatter
-from uncollapse.health import Health, Reference, RunSettings, Thresholds, measure
-from uncollapse.health.advice import advise
-from uncollapse.health.figures import with_modes
-from uncollapse.health.verdict import cosine_text
+from uncollapse.health.advice import RunSettings, advise
+from uncollapse.health.figures import measure, with_modes
+from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.report import neighbours, parts

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uncollapse._base.table import Cell, Table, number, percent
 from uncollapse.charts import Chart, Entry, Legend, Series, curves
 from uncollapse.charts.marks import Rect
 from uncollapse.charts.plots import Tile, tiles
-from uncollapse.health.drifts import NO_DRIFT
-from uncollapse.health.forecasts import DANGEROUS, Forecast, ForecastCell
+from uncollapse.health.verdict import DANGEROUS, NO_DRIFT
 from uncollapse.report.page import Page
 from uncollapse.report.parts import RECALL, race_chart, result_cell, share_cell
-from uncollapse.training.predictions import RaceResult
+
+if TYPE_CHECKING:
+    from uncollapse.health.forecasts import Forecast, ForecastCell
+    from uncollapse.training.predictions import RaceResult
 
 __all__ = ["make_forecast_page"]
 

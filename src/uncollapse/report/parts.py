@@ -11,8 +11,9 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, points64
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, Series, curves, histogram
-from uncollapse.health import VERDICTS, ClassHealth, Health, Race, RunSettings
-from uncollapse.health.advice import advise
+from uncollapse.health.advice import RunSettings, advise
+from uncollapse.health.race import Race
+from uncollapse.health.verdict import VERDICTS, ClassHealth, Health
 
 __all__ = ["project"]
 

@@ -15,20 +15,20 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
 from uncollapse._base.table import Cell, Table, percent, shown
 from uncollapse.charts import Chart, Event, Series, curves, scatter
-from uncollapse.health import Health, Race, Reference
+from uncollapse.health.race import Race
+from uncollapse.health.verdict import Health, Reference
 from uncollapse.report import parts
 from uncollapse.report.diagnosis import MAX_ROWS, Diagnosis, diagnose
 from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
 from uncollapse.report.page import Page
-from uncollapse.training import Config, Measures, NotMeasuredError, Run
-from uncollapse.training.measures import Moment, Samples, name_labels
-from uncollapse.training.run import ends_below, find_damage, start_scores
+from uncollapse.training import measures as files
+from uncollapse.training.measures import Measures, Moment, NotMeasuredError, RunFolder, Samples
 
 __all__ = ["diagnose_run", "run_report", "write_report"]
 
 
 def run_report(
-    runs: Sequence[Run | str | Path],
+    runs: Sequence[RunFolder | str | Path],
     path: str | Path,
     *,
     warn: Callable[[str], None] | None = None,
@@ -48,14 +48,14 @@ def run_report(
     return written
 
 
-def write_report(run: Run | str | Path, *, warn: Callable[[str], None] | None = None) -> Path:
+def write_report(run: RunFolder | str | Path, *, warn: Callable[[str], None] | None = None) -> Path:
     """Write `report.html` into a run's own directory."""
-    folder = run.path if isinstance(run, Run) else Path(run)
+    folder = run.path if isinstance(run, RunFolder) else Path(run)
     return run_report([run], folder / "report.html", warn=warn)
 
 
 def diagnose_run(
-    run: Run | str | Path,
+    run: RunFolder | str | Path,
     *,
     reference: float | None = None,
     tsne: bool = False,
@@ -68,38 +68,40 @@ def diagnose_run(
     `NotMeasuredError` where the run has not ended or was not measured, `DamagedFileError` for files
     that are not as the run left them.
     """
-    run = run if isinstance(run, Run) else Run.open(run)
+    run = run if isinstance(run, RunFolder) else RunFolder.open(run)
     measures, _ = _ended(run)
     split = measures.split
     rows, facts = run.rows("after", split), measures.splits[split]
     before = Reference.of(measures.before.splits[split].health)
-    fine = None if rows.fine_labels is None else name_labels(rows.fine_labels, facts.fine_names)
+    fine, named = rows.fine_labels, files.name_labels
     result = diagnose(
         rows.embeddings,
-        name_labels(rows.labels, facts.class_names),
-        fine,
+        named(rows.labels, facts.class_names),
+        None if fine is None else named(fine, facts.fine_names),
         title=run.path.resolve().name,
         reference=before if reference is None else reference,
         before=run.rows("before", split).embeddings if reference is None else None,
         tsne=tsne,
         max_rows=max_rows,
-        cosine=run.config.loss.normalizes,
+        cosine=measures.settings.normalize is not False,
         settings=measures.settings,
     )
-    start = measures.start(split) if reference is None else None
-    return replace(result, split=split, compared_with="" if start is None else str(start))
+    size = measures.before.splits[split].health.diameter
+    words = f"diameter {size:.3g} before training, of {facts.rows:,} rows of {split}"
+    known = reference is None and 0 < size < math.inf
+    return replace(result, split=split, compared_with=words if known else "")
 
 
 def run_content(views: Sequence[RunView]) -> dict[str, Any]:
     """What the template shows; `several` tells a page that compares runs from that of one."""
     first, several = views[0], len(views) > 1
-    data = ", ".join(dict.fromkeys(view.config.data.name for view in views))
-    configs = {view.name: view.config for view in views}
+    data = ", ".join(dict.fromkeys(view.config["data.name"] for view in views))
+    config = config_content(first.config, first.defaults)
     made = Table(["run", "directory", "seed", "versions"])
     for view in views:
         versions = view.summary.get("versions", {}).items()
         used = ", ".join(f"{name} {version}" for name, version in versions) or "–"
-        made.add(view.name, Cell(view.run.path, style="code"), view.config.seed, used)
+        made.add(view.name, Cell(view.run.path, style="code"), view.config["seed"], used)
     return {
         "title": f"{len(views)} runs" if several else f"Run {first.name}",
         "lead": data if several else f"{data}; {first.status}",
@@ -117,7 +119,7 @@ def run_content(views: Sequence[RunView]) -> dict[str, Any]:
         "maps": [_maps(view) for view in views],
         "classes": [_classes(view, view.health) for view in views if view.health and view.finite],
         "neighbours": _neighbours(views),
-        "config": config_differences(configs) if several else config_content(first.config),
+        "config": config_differences(views) if several else config,
         "made": made,
     }
 
@@ -145,7 +147,7 @@ class History:
         return values[-1] if values else None
 
 
-def read_history(run: Run) -> History:
+def read_history(run: RunFolder) -> History:
     """Read `metrics.jsonl`: numbers become curves; `event` and `verdict` strings become events."""
     curves: dict[str, list[tuple[int, float]]] = {}
     events: list[tuple[int, str]] = []
@@ -328,7 +330,7 @@ class Snapshot:
     modes: tuple[float | None, float | None]
 
 
-def take_snapshot(run: Run, split: str) -> Snapshot:
+def take_snapshot(run: RunFolder, split: str) -> Snapshot:
     """What was measured on a split; `NotMeasuredError` or `DamagedFileError` where nothing was."""
     measures, end = _ended(run)
     if split not in measures.splits:
@@ -345,14 +347,14 @@ def take_snapshot(run: Run, split: str) -> Snapshot:
         run.rows("before", split).embeddings,
         after.embeddings,
         kind,
-        name_labels(labels, names),
+        files.name_labels(labels, names),
         health,
         run.samples(split) if math.isfinite(health.diameter) else None,
         (measures.before.batches.modes, end.batches.modes),
     )
 
 
-def _ended(run: Run) -> tuple[Measures, Moment]:
+def _ended(run: RunFolder) -> tuple[Measures, Moment]:
     """The measures of a run, and those of its end."""
     measures = run.measures()
     if measures.after is None:
@@ -372,15 +374,17 @@ class RunView:
     one for each R@1 that is below that of the network before training.
     """
 
-    def __init__(self, name: str, run: Run, prefix: str) -> None:
+    def __init__(self, name: str, run: RunFolder, prefix: str) -> None:
         self.name, self.run, self.prefix = name, run, prefix
-        self.config, self.history = run.config, read_history(run)
-        self.start_scores = start_scores(run)
+        measures = run.known_measures()
+        self.defaults = {} if measures is None else measures.defaults
+        self.config, self.history = resolved(run.values, self.defaults), read_history(run)
+        self.start_scores = files.start_scores(run)
         last = {key: self.history.last(key) for key in self.start_scores}
         known = {key: value for key, value in last.items() if value is not None}
-        self.ends_below = ends_below(self.start_scores, known)
-        self.split = next(iter(self.config.data.eval_splits), self.config.data.train_split)
-        self.warnings = list(dict.fromkeys([*find_damage(run), *self.history.complaints]))
+        self.ends_below = files.ends_below(self.start_scores, known)
+        self.split = next(iter(self.config["data.eval_splits"]), self.config["data.train_split"])
+        self.warnings = list(dict.fromkeys([*files.find_damage(run), *self.history.complaints]))
         try:
             self.summary = run.summary
         except DamagedFileError:  # among the warnings
@@ -409,9 +413,9 @@ class RunView:
         return f"not ended, logged to step {max(steps):,}" if steps else "not ended"
 
 
-def view_runs(runs: Sequence[Run | str | Path]) -> list[RunView]:
+def view_runs(runs: Sequence[RunFolder | str | Path]) -> list[RunView]:
     """Open the runs; one that is named twice is taken once."""
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    opened = [run if isinstance(run, RunFolder) else RunFolder.open(run) for run in runs]
     folders = {run.path.resolve(): run for run in opened}
     if not folders:
         raise InputError("runs", "none", "at least one run directory")
@@ -438,7 +442,7 @@ _PAIRS = {
 def run_figures(view: RunView) -> dict[str, object]:
     """The few numbers that say how a run went, by name; only those that are known."""
     figures: dict[str, object] = {}
-    k = min(view.config.evaluate.ks)
+    k = min(view.config["evaluate.ks"])
     scores = {f"R@{k}": f"recall@{k}", f"R@{k} by fine labels": f"fine/recall@{k}"}
     scores |= {"mAP": "mAP", "mINP": "mINP"}  # of re-ID
     scores |= {name: f"verification/{key}" for name, key in _PAIRS.items()}
@@ -540,25 +544,29 @@ def _neighbours(views: Sequence[RunView]) -> dict[str, Any]:
     return content
 
 
-def config_content(config: Config) -> dict[str, dict[str, str]]:
-    """Keys and values: those `changed` from the defaults, and `every` one."""
-    own = _set_keys(Config(loss=type(config.loss)()))  # of this loss
-    values, usual = _set_keys(config), own | {"loss.name": Config().loss.name}
-    changed = {key: str(value) for key, value in values.items() if usual.get(key) != value}
-    return {"changed": changed, "every": {key: str(value) for key, value in values.items()}}
+def resolved(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a config with their values, in the order of the `defaults`, if these are known.
+
+    >>> resolved({"loss.name": "margin", "batch.p": 4}, {"batch.p": 8, "batch.k": 2})
+    {'batch.p': 4, 'batch.k': 2, 'loss.name': 'margin'}
+    """
+    return {key: value for key, value in {**defaults, **values}.items() if value is not None}
 
 
-def config_differences(configs: Mapping[str, Config]) -> dict[str, Any]:
+def config_content(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys and values: those `changed` from the defaults, if these are `known`, and `every` one."""
+    every = {key: str(value) for key, value in config.items()}
+    changed = {key: every[key] for key in every if defaults and config[key] != defaults.get(key)}
+    return {"changed": changed, "every": every, "known": bool(defaults)}
+
+
+def config_differences(views: Sequence[RunView]) -> dict[str, Any]:
     """`differences`: a column per run, a row per key in which they differ; and the `same` keys."""
-    values = {name: _set_keys(config) for name, config in configs.items()}
-    keys = dict.fromkeys(key for one in values.values() for key in one)
-    rows = {key: [str(one.get(key, "–")) for one in values.values()] for key in keys}
+    keys = dict.fromkeys(key for view in views for key in view.config)
+    rows = {key: [str(view.config.get(key, "–")) for view in views] for key in keys}
     differ = [[key, *row] for key, row in rows.items() if len(set(row)) > 1]
+    names = [view.name for view in views]
     return {
-        "differences": Table(["key", *values], differ) if differ else None,
+        "differences": Table(["key", *names], differ) if differ else None,
         "same": {key: row[0] for key, row in rows.items() if len(set(row)) == 1},
     }
-
-
-def _set_keys(config: Config) -> dict[str, Any]:
-    return {key: value for key, value in config.flat().items() if value is not None}

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import InputError
-from uncollapse._base.files import read_csv, write_text
+from uncollapse._base.files import DamagedFileError, read_csv, read_toml, write_text
 from uncollapse._base.table import Cell, Table, number, percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, heatmap, save
 from uncollapse.charts.marks import MARKERS, SERIES, Line, Mark, Points, Polyline, Rect
-from uncollapse.health import Thresholds
+from uncollapse.health.verdict import Thresholds
 from uncollapse.metrics.intervals import Interval, wilson_interval
 from uncollapse.report.page import Page
 from uncollapse.report.parts import share_cell, verdict_cell
-from uncollapse.report.run_page import config_content
-from uncollapse.sweep import Sweep, load_sweep
-from uncollapse.sweep.results import primary_recall
-from uncollapse.sweep.spec import short_names
+from uncollapse.report.run_page import config_content, resolved
+from uncollapse.sweep.results import primary_recall, short_names
+from uncollapse.training.measures import NotMeasuredError, RunFolder, dotted
 
 __all__ = ["sweep_report"]
 
@@ -87,10 +87,17 @@ class Facet:
 
 @dataclass(frozen=True)
 class SweepView:
-    """A sweep with the rows of its table; numbers are numbers again, what is missing is None."""
+    """A sweep with the rows of its table; numbers are numbers again, what is missing is None.
+
+    `config` is the one that its runs vary, by dotted keys, `axes` the keys that vary, or that a
+    search varied (`searched`). `defaults` are those of the config, where its runs know them.
+    """
 
     folder: Path
-    sweep: Sweep
+    config: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    axes: Sequence[str]
+    searched: bool
     rows: Sequence[Row]
 
     @property
@@ -101,16 +108,15 @@ class SweepView:
     @property
     def recall(self) -> str:
         """What `primary_recall` is: the smallest k on the first evaluation split."""
-        data = self.sweep.base.data
-        split = next(iter(data.eval_splits), data.train_split)
-        return f"R@{min(self.sweep.base.evaluate.ks)} on {split}"
+        split = next(iter(self.config["data.eval_splits"]), self.config["data.train_split"])
+        return f"R@{min(self.config['evaluate.ks'])} on {split}"
 
     def facets(self) -> list[Facet]:
         """One for each axis of numbers and each setting of the others; P and K are one axis."""
         facets: list[Facet] = []
-        if any(axis in _BATCH for axis in self.sweep.axes):
+        if any(axis in _BATCH for axis in self.axes):
             facets += self._split(_BATCH, "batch size", self._batch_size)
-        for axis in self.sweep.axes:
+        for axis in self.axes:
             kinds = {type(row[axis]) for row in self.done}
             if axis not in _BATCH and kinds <= {int, float}:
                 label = "dimension" if axis == "model.dim" else axis.rpartition(".")[2]
@@ -119,16 +125,15 @@ class SweepView:
 
     def _batch_size(self, row: Row) -> float:
         """P x K, or the size of a uniform batch."""
-        batch = self.sweep.base.batch
-        if row.get("batch.sampler", batch.sampler) == "uniform":
-            return float(row.get("batch.size", batch.size))
-        return float(row.get("batch.p", batch.p)) * float(row.get("batch.k", batch.k))
+        batch = {**self.config, **row}
+        if batch["batch.sampler"] == "uniform":
+            return float(batch["batch.size"])
+        return float(batch["batch.p"]) * float(batch["batch.k"])
 
     def _split(self, along: Sequence[str], label: str, x: Callable[[Row], float]) -> list[Facet]:
         # The trials of a search share no settings: all are drawn together.
-        searched = self.sweep.search is not None
-        others = [axis for axis in self.sweep.axes if axis not in along and not searched]
-        short = short_names(self.sweep.axes)
+        others = [axis for axis in self.axes if axis not in along and not self.searched]
+        short = short_names(self.axes)
         facets: dict[str, list[Point]] = {}
         for row in self.done:
             group = f"P = {row['batch.p']}" if along == _BATCH and "batch.p" in row else ""
@@ -151,7 +156,22 @@ def read_view(folder: str | Path) -> SweepView:
     rows = [
         {key: _read(key, text) for key, text in zip(header, line, strict=True)} for line in lines
     ]
-    return SweepView(folder, load_sweep(folder / "sweep.toml"), rows)
+    sweep = read_toml(folder / "sweep.toml")
+    searched, base = "search" in sweep, dotted(sweep["base"])
+    grids = [sweep["search"]] if searched else sweep["grid"]
+    axes = dict.fromkeys(key for grid in grids for key in grid if key != "trials")
+    defaults = _defaults(folder, base["loss.name"])
+    return SweepView(folder, resolved(base, defaults), defaults, list(axes), searched, rows)
+
+
+def _defaults(folder: Path, loss: str) -> Mapping[str, Any]:
+    """The defaults that a run with this loss has among its measures; none where no run has any."""
+    for file in sorted(folder.glob("runs/*/measures.json")):
+        run = RunFolder(file.parent)
+        with suppress(DamagedFileError, NotMeasuredError):
+            if run.values["loss.name"] == loss:
+                return run.measures().defaults
+    return {}
 
 
 def _read(key: str, text: str) -> Any:
@@ -342,7 +362,7 @@ def sweep_content(view: SweepView) -> dict[str, Any]:
     failed = [[row["run"], row["error"]] for row in rows if row["status"] == "failed"]
     return {
         "title": f"Sweep {view.folder.name}",
-        "lead": f"{view.sweep.base.data.name}, {len(rows)} runs",
+        "lead": f"{view.config['data.name']}, {len(rows)} runs",
         "headline": f"{fallen} of {len(done)} runs collapsed" if fallen else "No run collapsed",
         "tone": "good" if not fallen else "bad" if fallen == len(done) else "warn",
         "glyph": "✗" if fallen else "✓",
@@ -352,13 +372,13 @@ def sweep_content(view: SweepView) -> dict[str, Any]:
         "below": ended_below(view),
         "runs": run_table(view),
         "failed": Table(["run", "why"], failed, first=20) if failed else None,
-        "config": config_content(view.sweep.base),
+        "config": config_content(view.config, view.defaults),
     }
 
 
 def run_table(view: SweepView) -> Table:
     """Every run: where it stands, how it ended, what was measured."""
-    axes, recalls = view.sweep.axes, _recalls(view)
+    axes, recalls = view.axes, _recalls(view)
     head = ["run", *short_names(axes).values(), "seed", "status", "verdict", "before", "after"]
     rows = [
         [
@@ -374,7 +394,7 @@ def run_table(view: SweepView) -> Table:
 
 def sweep_markdown(view: SweepView) -> str:
     """Counts; then how many runs of each point collapsed, and medians over the seeds."""
-    done, axes, recalls = view.done, view.sweep.axes, _recalls(view)
+    done, axes, recalls = view.done, view.axes, _recalls(view)
     positive = [row for row in done if row.get("bound") is not None and row["bound"] > 0]
     failed = sum(row["status"] == "failed" for row in view.rows)
     held = sum(row["diameter"] >= row["bound"] for row in positive)

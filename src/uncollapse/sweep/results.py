@@ -6,21 +6,21 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uncollapse._base.files import write_csv
-from uncollapse.health import Thresholds
-from uncollapse.sweep.jobs import Job, Outcome
-from uncollapse.sweep.spec import Sweep
-from uncollapse.training import Run
-from uncollapse.training.run import start_scores
+from uncollapse.health.verdict import Thresholds
+from uncollapse.training.measures import RunFolder, start_scores
+
+if TYPE_CHECKING:
+    from uncollapse.sweep import Job, Outcome, Sweep
 
 Row = dict[str, Any]
 _FALLEN = Thresholds().collapse_ratio
 _PERIOD = 2.0  # seconds between two writings while runs end quickly
 
 
-def diameters(run: Run) -> dict[str, float | None]:
+def diameters(run: RunFolder) -> dict[str, float | None]:
     """Diameters before and after a run, and HNM (17) between them, from its measures.
 
     Keys: `diameter_init` and `diameter` of the embeddings of the first evaluation split (the
@@ -39,13 +39,13 @@ def diameters(run: Run) -> dict[str, float | None]:
     return {k: v if v is not None and math.isfinite(v) else None for k, v in values.items()}
 
 
-def recalls_init(run: Run) -> dict[str, float]:
+def recalls_init(run: RunFolder) -> dict[str, float]:
     """`recall_init` and `fine_recall_init`: R@1 (the smallest k) before training, where measured.
 
     By labels and by fine labels, on the first evaluation split: what `primary_recall` began with.
     """
-    split, k = next(iter(run.config.data.eval_splits), ""), min(run.config.evaluate.ks)
-    scores = start_scores(run)
+    config, scores = run.values, start_scores(run)
+    split, k = next(iter(config["data.eval_splits"]), ""), min(config["evaluate.ks"])
     keys = {"recall_init": f"{split}/recall@{k}", "fine_recall_init": f"{split}/fine/recall@{k}"}
     return {name: scores[key] for name, key in keys.items() if key in scores}
 
@@ -72,8 +72,7 @@ def result_row(sweep: Sweep, job: Job, outcome: Outcome) -> Row:
         summary, sizes = run.summary, diameters(run)
         metrics: Mapping[str, Any] = summary["metrics"]
         # A run that the guard stopped had collapsed, whatever the last logged line said before.
-        stopped = summary["status"] == "stopped"
-        verdict = "network-collapse" if stopped else metrics.get("verdict")
+        verdict = "network-collapse" if summary["status"] == "stopped" else metrics.get("verdict")
         row |= {
             "verdict": verdict,
             "collapsed": is_collapsed(verdict, sizes["diameter_init"], sizes["diameter"]),
@@ -97,6 +96,16 @@ def primary_recall(row: Mapping[str, Any], *, fine: bool = False) -> float | Non
     keys = (key for key in row if "/recall@" in key)
     recall = row.get(next((key for key in keys if ("fine/" in key) == fine), ""))
     return None if recall in (None, "") else float(recall)
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """The last word of each key, or the whole key where that would not tell them apart.
+
+    >>> short_names(["batch.p", "loss.margin", "mining.margin"])
+    {'batch.p': 'p', 'loss.margin': 'loss.margin', 'mining.margin': 'mining.margin'}
+    """
+    last = [key.rpartition(".")[2] for key in keys]
+    return {k: w if last.count(w) == 1 else k for k, w in zip(keys, last, strict=True)}
 
 
 class Results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,8 +15,10 @@ from pydantic import Field, NonNegativeInt, ValidationError, model_validator
 from uncollapse._base.check import InputError
 from uncollapse._base.files import read_toml
 from uncollapse.sweep.jobs import Job
+from uncollapse.sweep.results import short_names
 from uncollapse.training import Config, load_config, parse_config
-from uncollapse.training.config import dotted, explain, nested
+from uncollapse.training.config import explain, nested
+from uncollapse.training.measures import dotted
 from uncollapse.training.sections import Section
 
 _LONGEST = 120  # characters of a name; file systems take 255
@@ -123,16 +125,6 @@ class Sweep(Section):
             choices = {key: space.get("choices", space) for key, space in spaces}
             values["search"] = {"trials": self.search.trials, **choices}
         return tomlkit.dumps({**values, "base": self.base.to_values()})
-
-
-def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The last word of each key, or the whole key where that would not tell them apart.
-
-    >>> short_names(["batch.p", "loss.margin", "mining.margin"])
-    {'batch.p': 'p', 'loss.margin': 'loss.margin', 'mining.margin': 'mining.margin'}
-    """
-    last = [key.rpartition(".")[2] for key in keys]
-    return {k: w if last.count(w) == 1 else k for k, w in zip(keys, last, strict=True)}
 
 
 def point_name(point: Mapping[str, Any]) -> str:

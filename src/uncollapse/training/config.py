@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from uncollapse._base.check import InputError, did_you_mean
 from uncollapse._base.files import read_toml, write_text
 from uncollapse.training import sections
+from uncollapse.training.measures import dotted
 from uncollapse.training.sections import Section
 
 __all__ = ["Config", "WrongKeysError", "load_config", "parse_config", "save_better_config"]
@@ -99,6 +100,15 @@ class Config(Section):
         """
         return dotted(self.model_dump(mode="json"))
 
+    def defaults(self) -> dict[str, Any]:
+        """What each key of this config is where nobody sets it, with this loss; None for nothing.
+
+        >>> Config().with_changes({"batch": {"p": 3}}).defaults()["batch.p"]
+        8
+        """
+        usual = Config(loss=type(self.loss)()).flat() | {"loss.name": Config().loss.name}
+        return {key: usual.get(key) for key in self.flat()}
+
     def value(self, key: str) -> Any:
         """The value of a dotted key; None for a key that only another loss has.
 
@@ -141,19 +151,6 @@ def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Dotted keys.
-
-
-def dotted(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested values by dotted keys.
-
-    >>> dotted({"batch": {"p": 2, "k": 4}, "seed": 1})
-    {'batch.p': 2, 'batch.k': 4, 'seed': 1}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        inner = isinstance(value, Mapping) and value  # an empty section stays one
-        flat |= dotted(value, f"{above}{key}.") if inner else {f"{above}{key}": value}
-    return flat
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from uncollapse._base.arrays import Array, rows_of_texts
 from uncollapse._base.files import DamagedFileError
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter, hard_mined_loss
-from uncollapse.health import Health, RunSettings, drift, measure
+from uncollapse.health import Health, drift, measure
 from uncollapse.health.drifts import MODE_NEIGHBOURS, batch_gradient, has_unit_rows, mode_rates
 from uncollapse.health.figures import balanced_rows, with_modes
+from uncollapse.health.strategy import settings_of
 from uncollapse.losses import Loss
 from uncollapse.losses.memory import memories
 from uncollapse.metrics.nearest_rows import nearest
@@ -269,8 +270,8 @@ class Measurer:
             )
             for name, data in self.splits.items()
         }
-        settings = run_settings(self.config).known(RunSettings.of(loss))
-        taken = Measures(facts, moment, settings=settings)
+        settings = run_settings(self.config).known(settings_of(loss))
+        taken = Measures(facts, moment, None, settings, self.config.defaults())
         files.write_tensors(self.folder / files.ROW_FILES[0], 0, rows)
         files.write_measures(self.folder, taken)
         return taken

@@ -1,4 +1,4 @@
-"""The measures of a run: every figure of its start and its end, taken once, in files.
+"""A run folder as pages read it, and the measures in it: every figure of its start and its end.
 
 In the folder of a run: `measures.json` (figures), `embeddings-before.safetensors` and
 `embeddings-after.safetensors` (the same fixed rows of each split, before and after training), and
@@ -22,7 +22,8 @@ in training mode, so each is normalised by itself: what HNM (17) and a forecast 
                             "modes"},
                 "splits": {"test": {"health": {...}, "scores": {"recall@1", "map@r", ...}}}},
      "after": ...,
-     "settings": what advice on the run depends on}
+     "settings": what advice on the run depends on,
+     "defaults": {"batch.p": what each key of the config is where nobody sets it}}
 
 The first split is the one that a page is about. `after` is missing until the run has ended. Numbers
 that are not finite are written as Python writes them (NaN, Infinity).
@@ -30,11 +31,10 @@ that are not finite are written as Python writes them (NaN, Infinity).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
@@ -42,11 +42,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from uncollapse._base import files
 from uncollapse._base.arrays import Array, texts_of_rows
-from uncollapse._base.files import DamagedFileError, read_json, write_json, written_aside
-from uncollapse.data.sources import StartScale
+from uncollapse._base.check import InputError
+from uncollapse._base.files import DamagedFileError
 from uncollapse.geometry import diameter_lower_bound
-from uncollapse.health import Health, RunSettings
+from uncollapse.health.advice import RunSettings
+from uncollapse.health.verdict import Health
 from uncollapse.training.manifest import Manifest, record_files
 
 __all__ = ["Measures", "NotMeasuredError", "name_labels", "read_measures", "write_measures"]
@@ -124,13 +126,10 @@ def _read(kind: type[T], folder: Path, name: str, split: str) -> T:
             for key, tensor in load_file(path).items()
             if key.rpartition("/")[0] == split
         }
-    except SafetensorError as error:
-        raise DamagedFileError(path, str(error)) from None
-    if not tensors:
-        raise NotMeasuredError(folder, f"{name} of the split {split!r}")
-    try:
+        if not tensors:
+            raise NotMeasuredError(folder, f"{name} of the split {split!r}")
         return kind(**tensors)
-    except TypeError as error:
+    except (SafetensorError, TypeError) as error:
         raise DamagedFileError(path, f"not the tensors of {split} ({error})") from None
 
 
@@ -142,7 +141,7 @@ def write_tensors(path: Path, step: int, splits: Mapping[str, SplitRows | Sample
         for name, tensor in vars(fields).items()
         if tensor is not None
     }
-    with written_aside(path) as aside:
+    with files.written_aside(path) as aside:
         save_file(tensors, aside, {"step": str(step)})
 
 
@@ -213,34 +212,20 @@ class Moment:
 class Measures:
     """What `measures.json` holds; `after` is None while the run has not ended.
 
-    `settings` are what advice on the run depends on.
+    `settings` are what advice on the run depends on. `defaults` are those of the keys of its
+    config, with its loss; measures of earlier versions have none.
     """
 
     splits: Mapping[str, SplitFacts]
     before: Moment
     after: Moment | None = None
     settings: RunSettings = field(default_factory=RunSettings)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def split(self) -> str:
         """The first split: what a page is about, and what `Moment.diameter` is of."""
         return next(iter(self.splits))
-
-    def start(self, split: str) -> StartScale | None:
-        """The scale before training: of this split, or of the first where it was not measured.
-
-        None where there is none to compare with: the rows were equal, or not finite.
-        """
-        measured = split if split in self.before.splits else self.split
-        health, rows = self.before.splits[measured].health, self.splits[measured].rows
-        diameter, spread, cdnv = (
-            None if size is None or not 0 < size < math.inf else float(size)
-            for size in (health.diameter, health.spread, health.cdnv)
-        )
-        if diameter is None:
-            return None
-        fine = (health.fine_agreement, health.fine_chance) if measured == split else (None, None)
-        return StartScale(diameter, spread, cdnv, measured, rows, *fine)
 
     def bound(self, c: float = 2.0) -> float | None:
         """HNM (17): the diameter before training minus c times the loss of the hardest triplet.
@@ -269,7 +254,7 @@ def read_measures(folder: Path) -> Measures:
     if not path.is_file():
         raise NotMeasuredError(folder, path.name)
     Manifest.read(folder).check(path.name)
-    plain = read_json(path)
+    plain = files.read_json(path)
     if plain.get("format") != _FORMAT:
         raise DamagedFileError(path, f"format {plain.get('format')!r}, expected {_FORMAT}")
     try:
@@ -288,7 +273,7 @@ def write_measures(folder: Path, measures: Measures) -> None:
     if measures.after is None:
         del plain["after"]
     path = measures_file(folder)
-    write_json(path, plain)
+    files.write_json(path, plain)
     record_files(folder, path.name, *ROW_FILES)
 
 
@@ -314,3 +299,177 @@ def name_labels(labels: Tensor, names: Mapping[int, str]) -> Array:
     if not names:
         return labels.numpy()
     return np.array([names.get(value, str(value)) for value in labels.tolist()])
+
+
+# The run folder that these files are in.
+
+_SECTIONS = ("seed", "data", "model", "batch", "train")  # of a run's own config
+_CONFIG_REMEDY = (
+    "put the run's own back, or delete it: uncollapse train CONFIG --resume then writes it again, "
+    "if the checkpoints were made with that config"
+)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What stands in the folder of a run, read without its dataset, its network or its loss.
+
+    `config.toml`, `metrics.jsonl`, `summary.json`, and what was measured once, at its start and its
+    end: `measures.json` and the files beside it. `manifest.json` has the checksums of all of them.
+    `training.Run` can build from it as well.
+    """
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """A run that exists; the error says what is missing."""
+        run = cls(Path(path))
+        if not run.config_file.is_file():
+            lost = any(run.path.glob("checkpoints/*"))
+            given = f"{path} (no config.toml in it{', but checkpoints' * lost})"
+            raise InputError("run", given, f"a run directory{f'; {_CONFIG_REMEDY}' * lost}")
+        return run
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One JSON object per line, in the order of the steps."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary_file(self) -> Path:
+        """Written when the run ends."""
+        return self.path / "summary.json"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """`config.toml` by dotted keys; `DamagedFileError` if it is not a whole one."""
+        try:
+            values = files.read_toml(self.config_file)
+        except DamagedFileError as error:
+            raise self.damaged_config(error.why) from None
+        lost = [name for name in _SECTIONS if name not in values]
+        if lost:
+            raise self.damaged_config(f"it has no {lost[0]!r}")
+        return dotted(values)
+
+    def damaged_config(self, why: object) -> DamagedFileError:
+        """What to raise for a `config.toml` that cannot be used; it says what to do."""
+        return DamagedFileError(self.config_file, f"{why}; {_CONFIG_REMEDY}")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """How it ended; empty while it has not. `DamagedFileError` if it cannot be read."""
+        path = self.summary_file
+        if not path.is_file():
+            return {}
+        try:
+            Manifest.read(self.path).check(path.name)
+            return dict(files.read_json(path))
+        except DamagedFileError as error:
+            remedy = "uncollapse train with --resume writes it again"
+            raise DamagedFileError(path, f"{error.why}; {remedy}") from None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps were made."""
+        return self.summary.get("status") == "finished"
+
+    def metrics(self, complaints: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The logged lines; a last line cut short by a crash is left out.
+
+        A damaged one raises; with `complaints` it is left out, and a sentence added there.
+        """
+        if self.metrics_file.is_file():
+            yield from files.read_jsonl(self.metrics_file, complaints)
+
+    def measures(self) -> Measures:
+        """Every figure of the start and the end; `NotMeasuredError` where they were not taken."""
+        return read_measures(self.path)
+
+    def known_measures(self) -> Measures | None:
+        """The same; None where they were not taken or are damaged."""
+        try:
+            return read_measures(self.path)
+        except (NotMeasuredError, DamagedFileError):
+            return None
+
+    def rows(self, when: When, split: str) -> SplitRows:
+        """The fixed rows of a split with their embeddings `before` or `after` training."""
+        return read_rows(self.path, when, split)
+
+    def samples(self, split: str) -> Samples:
+        """A few queries of a split, their nearest neighbours after training, and pictures."""
+        return read_samples(self.path, split)
+
+
+def dotted(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested values by dotted keys.
+
+    >>> dotted({"batch": {"p": 2, "k": 4}, "seed": 1})
+    {'batch.p': 2, 'batch.k': 4, 'seed': 1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = isinstance(value, Mapping) and value  # an empty section stays one
+        flat |= dotted(value, f"{above}{key}.") if inner else {f"{above}{key}": value}
+    return flat
+
+
+def find_damage(run: RunFolder) -> list[str]:
+    """A sentence for each file of a run that is not as the run left it.
+
+    Checkpoints are verified where they are used, not here.
+    """
+    manifest = Manifest.read(run.path)
+    names = [name for name in manifest.files if not name.startswith("checkpoints/")]
+    log = manifest.log_damage(run.metrics_file, ended="summary.json" in names)
+    complaints = [manifest.complaint, *map(manifest.damage, names), log]
+    return [text for text in complaints if text is not None]
+
+
+# Scores of the network before training beside those of a later one, and where these are lower.
+
+
+def start_scores(run: RunFolder) -> dict[str, float]:
+    """Scores of the network before training by `split/name`, as they were measured.
+
+    They are of the same samples as those logged at the end. Empty for a run without measures.
+    """
+    measures = run.known_measures()
+    splits = {} if measures is None else measures.before.splits
+    return {
+        f"{split}/{name}": value
+        for split, figures in splits.items()
+        for name, value in figures.scores.items()
+    }
+
+
+def ends_below(start: Mapping[str, float], end: Mapping[str, float]) -> list[str]:
+    """A sentence for each split and kind of label where R@1 (the smallest k) is below its start.
+
+    >>> ends_below({"test/recall@1": 0.498, "test/recall@5": 0.7},
+    ...            {"test/recall@1": 0.375, "test/recall@5": 0.6})
+    ['R@1 on test ends below the network before training: 37.5 % against 49.8 %.']
+    """
+    sentences = []
+    for group in dict.fromkeys(key.rpartition("recall@")[0] for key in end if "recall@" in key):
+        both = [key for key in end if key.startswith(f"{group}recall@") and key in start]
+        k = min((int(key.rpartition("@")[2]) for key in both), default=0)
+        key = f"{group}recall@{k}"
+        if not both or end[key] >= start[key]:
+            continue
+        last, first = 100 * end[key], 100 * start[key]
+        digits = next((d for d in (1, 2, 3) if f"{last:.{d}f}" != f"{first:.{d}f}"), 4)
+        fine = " by fine labels" * group.endswith("fine/")
+        split = f" on {group.removesuffix('fine/')[:-1]}" if group.removesuffix("fine/") else ""
+        sentences.append(
+            f"R@{k}{fine}{split} ends below the network before training: {last:.{digits}f} % "
+            f"against {first:.{digits}f} %."
+        )
+    return sentences

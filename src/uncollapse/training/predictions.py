@@ -18,9 +18,10 @@ from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
 from uncollapse.health import Forecast, Race, RunSettings, drift, forecast, strategy
 from uncollapse.health import race as races
-from uncollapse.health.drifts import NO_DRIFT, filled_memories, has_unit_rows
+from uncollapse.health.advice import Strategy, changed_keys, contenders
+from uncollapse.health.drifts import filled_memories, has_unit_rows
 from uncollapse.health.figures import spread
-from uncollapse.health.strategy import Strategy
+from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
 from uncollapse.training.assemble import build_loss, load_data, load_eval_data
@@ -123,7 +124,7 @@ class RaceResult:
     @property
     def changes(self) -> dict[str, Any]:
         """The keys of the config that the winner changes, with its values; empty for the own."""
-        return strategy.changed_keys(self.own, self.winner)
+        return changed_keys(self.own, self.winner)
 
 
 def race_run(
@@ -161,7 +162,7 @@ def race_run(
         size = session.batch_size
         plan = races.plan_race(len(safe) + 1, budget, size, most=len(safe) + 1, fewest=_SURE)
         if plan is None or plan.strategies <= len(safe):  # no room for all of them to show anything
-            safe = strategy.contenders(own, safe)
+            safe = contenders(own, safe)
             plan = races.plan_race(len(safe) + 1, budget, size, most=len(safe) + 1)
         assert plan is not None  # two have room
         some = safe[: plan.strategies - 1]

@@ -1,29 +1,22 @@
-"""A run folder as others read it: config, metrics, summary, measures and checkpoints."""
+"""A run that can be built again: its folder, its config checked, networks of its checkpoints."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from uncollapse._base.check import InputError
-from uncollapse._base.files import DamagedFileError, read_json, read_jsonl, read_toml
 from uncollapse.backbones import BACKBONES, Embedder
+from uncollapse.data.sources import StartScale
 from uncollapse.training import assemble
-from uncollapse.training import measures as files
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, parse_config, with_new_names
-from uncollapse.training.manifest import Manifest
+from uncollapse.training.measures import RunFolder, ends_below, find_damage, start_scores
 
-__all__ = ["Run", "UntrustedCodeError", "check_trusted", "ends_below", "find_damage"]
-
-_SECTIONS = ("seed", "data", "model", "batch", "optimizer", "train")  # of a run's own config
-_CONFIG_REMEDY = (
-    "put the run's own back, or delete it: uncollapse train CONFIG --resume then writes it again, "
-    "if the checkpoints were made with that config"
-)
+__all__ = ["Run", "UntrustedCodeError", "ends_below", "find_damage", "start_scores"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,44 +32,22 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run folder: `config.toml`, `metrics.jsonl`, `summary.json`, `checkpoints/`.
+class Run(RunFolder):
+    """A run folder from which networks can be built: its config, checked, and its checkpoints.
 
-    And what was measured once, at its start and its end: `measures.json` and the files beside it.
-    `manifest.json` has the checksums of all of them. A run whose config names code
-    (`model.backbone = "module:function"`) gives its network only where `trust` is set.
+    A run whose config names code (`model.backbone = "module:function"`) gives its network only
+    where `trust` is set.
     """
 
-    path: Path
     trust: bool = False
 
     @classmethod
-    def open(cls, path: str | Path, *, trust: bool = False) -> Run:
+    def open(cls, path: str | Path, *, trust: bool = False) -> Self:
         """A run that exists; the error says what is missing.
 
         `trust` allows code that its config names to be imported.
         """
-        run = cls(Path(path), trust)
-        if not run.config_file.is_file():
-            lost = bool(run.checkpoints.steps())
-            given = f"{path} (no config.toml in it{', but checkpoints' * lost})"
-            raise InputError("run", given, f"a run directory{f'; {_CONFIG_REMEDY}' * lost}")
-        return run
-
-    @property
-    def config_file(self) -> Path:
-        """The resolved config."""
-        return self.path / "config.toml"
-
-    @property
-    def metrics_file(self) -> Path:
-        """One JSON object per line, in the order of the steps."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary_file(self) -> Path:
-        """Written when the run ends."""
-        return self.path / "summary.json"
+        return replace(super().open(path), trust=trust)
 
     @property
     def checkpoints(self) -> CheckpointStore:
@@ -86,55 +57,28 @@ class Run:
     @property
     def config(self) -> Config:
         """The config the run was made with; `DamagedFileError` if it is not a whole one."""
-        path = self.config_file
+        values = with_new_names(self.values)
         try:
-            values = with_new_names(read_toml(path))
-            lost = [name for name in _SECTIONS if name not in values]
-            if lost:
-                raise DamagedFileError(path, f"it has no {lost[0]!r}")
             return parse_config(values)
-        except (DamagedFileError, InputError) as error:
-            why = getattr(error, "why", error)
-            raise DamagedFileError(path, f"{why}; {_CONFIG_REMEDY}") from None
+        except InputError as error:
+            raise self.damaged_config(error) from None
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """How it ended; empty while it has not. `DamagedFileError` if it cannot be read."""
-        path = self.summary_file
-        if not path.is_file():
-            return {}
-        try:
-            Manifest.read(self.path).check(path.name)
-            values: dict[str, Any] = read_json(path)
-        except DamagedFileError as error:
-            remedy = "uncollapse train with --resume writes it again"
-            raise DamagedFileError(path, f"{error.why}; {remedy}") from None
-        return values
+    def start_scale(self, split: str) -> StartScale | None:
+        """The scale before training: of this split, or of the first where it was not measured.
 
-    @property
-    def finished(self) -> bool:
-        """Whether all steps were made."""
-        return self.summary.get("status") == "finished"
-
-    def metrics(self, complaints: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The logged lines; a last line cut short by a crash is left out.
-
-        A damaged one raises; with `complaints` it is left out, and a sentence added there.
+        None where there is none to compare with: the rows were equal, or not finite.
         """
-        if self.metrics_file.is_file():
-            yield from read_jsonl(self.metrics_file, complaints)
-
-    def measures(self) -> files.Measures:
-        """Every figure of the start and the end; `NotMeasuredError` where they were not taken."""
-        return files.read_measures(self.path)
-
-    def rows(self, when: files.When, split: str) -> files.SplitRows:
-        """The fixed rows of a split with their embeddings `before` or `after` training."""
-        return files.read_rows(self.path, when, split)
-
-    def samples(self, split: str) -> files.Samples:
-        """A few queries of a split, their nearest neighbours after training, and pictures."""
-        return files.read_samples(self.path, split)
+        measures = self.measures()
+        measured = split if split in measures.before.splits else measures.split
+        health, rows = measures.before.splits[measured].health, measures.splits[measured].rows
+        diameter, spread, cdnv = (
+            None if size is None or not 0 < size < math.inf else float(size)
+            for size in (health.diameter, health.spread, health.cdnv)
+        )
+        if diameter is None:
+            return None
+        fine = (health.fine_agreement, health.fine_chance) if measured == split else (None, None)
+        return StartScale(diameter, spread, cdnv, measured, rows, *fine)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -200,18 +144,6 @@ class Run:
         )
 
 
-def find_damage(run: Run) -> list[str]:
-    """A sentence for each file of a run that is not as the run left it.
-
-    Checkpoints are verified where they are used, not here.
-    """
-    manifest = Manifest.read(run.path)
-    names = [name for name in manifest.files if not name.startswith("checkpoints/")]
-    log = manifest.log_damage(run.metrics_file, ended="summary.json" in names)
-    complaints = [manifest.complaint, *map(manifest.damage, names), log]
-    return [text for text in complaints if text is not None]
-
-
 def warn_user(text: str) -> None:
     """Tell a user of the library, as Python warns."""
     warnings.warn(text, UserWarning, stacklevel=3)
@@ -242,47 +174,3 @@ def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
             f"imported. Read the module {name.partition(':')[0]!r} as your Python finds it; then "
             "pass --trust, or trust=True to Run.open"
         )
-
-
-# Scores of the network before training beside those of a later one, and where these are lower.
-
-
-def start_scores(run: Run) -> dict[str, float]:
-    """Scores of the network before training by `split/name`, as they were measured.
-
-    They are of the same samples as those logged at the end. Empty for a run without measures.
-    """
-    try:
-        before = run.measures().before
-    except (files.NotMeasuredError, DamagedFileError):
-        return {}
-    return {
-        f"{split}/{name}": value
-        for split, figures in before.splits.items()
-        for name, value in figures.scores.items()
-    }
-
-
-def ends_below(start: Mapping[str, float], end: Mapping[str, float]) -> list[str]:
-    """A sentence for each split and kind of label where R@1 (the smallest k) is below its start.
-
-    >>> ends_below({"test/recall@1": 0.498, "test/recall@5": 0.7},
-    ...            {"test/recall@1": 0.375, "test/recall@5": 0.6})
-    ['R@1 on test ends below the network before training: 37.5 % against 49.8 %.']
-    """
-    sentences = []
-    for group in dict.fromkeys(key.rpartition("recall@")[0] for key in end if "recall@" in key):
-        both = [key for key in end if key.startswith(f"{group}recall@") and key in start]
-        k = min((int(key.rpartition("@")[2]) for key in both), default=0)
-        key = f"{group}recall@{k}"
-        if not both or end[key] >= start[key]:
-            continue
-        last, first = 100 * end[key], 100 * start[key]
-        digits = next((d for d in (1, 2, 3) if f"{last:.{d}f}" != f"{first:.{d}f}"), 4)
-        fine = " by fine labels" * group.endswith("fine/")
-        split = f" on {group.removesuffix('fine/')[:-1]}" if group.removesuffix("fine/") else ""
-        sentences.append(
-            f"R@{k}{fine}{split} ends below the network before training: {last:.{digits}f} % "
-            f"against {first:.{digits}f} %."
-        )
-    return sentences
