@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import select
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from uncollapse.training import Run, parse_config, train
+from report.examples import copy_run
+from support.runs import canonical
+from uncollapse.training import Run
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-extensions",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--no-first-run",
-    "--remote-debugging-pipe",
+    "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-sync "
+    "--disable-background-networking --disable-component-update --disable-default-apps "
+    "--disable-extensions --hide-scrollbars --no-first-run --remote-debugging-pipe"
 )
 
 
@@ -66,7 +58,7 @@ class Browser:
         # The browser reads commands from descriptor 3 and answers on 4.
         script = f'exec 3<&{there_read} 4>&{there_write}; exec "$@"'
         self.process = subprocess.Popen(
-            ["bash", "-c", script, "bash", program, *_FLAGS, f"--user-data-dir={folder}"],
+            ["bash", "-c", script, "bash", program, *_FLAGS.split(), f"--user-data-dir={folder}"],
             pass_fds=(there_read, there_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -161,70 +153,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened.close()
 
 
-SWEEP = """
-seeds = 2
-[base.data]
-name = "digits"
-[base.model]
-backbone = "linear"
-[[grid]]
-batch.p = [2, 8]
-batch.k = [2, 4]
-[[grid]]
-model.dim = [4, 16]
-"""
-
-
-def write_sweep(folder: Path, *, error: str = "out of memory") -> Path:
-    """The folder of a sweep that has ended: large batches collapsed, one run failed."""
-    folder.mkdir(parents=True)
-    (folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
-    shapes = [(p, k, 128) for p in (2, 8) for k in (2, 4)] + [(8, 4, 4), (8, 4, 16)]
-    head = ["run", "batch.p", "batch.k", "model.dim", "seed", "status", "verdict", "collapsed"]
-    head += ["diameter_init", "diameter", "bound", "test/recall@1", "error"]
-    rows = []
-    for p, k, dim in shapes:
-        for seed in (0, 1):
-            fell = p * k > 16
-            ends = ["network-collapse", True, 2.0, 0.01, -1.0, 0.1]
-            if not fell:
-                ends = ["healthy", False, 2.0, 1.5 - 0.1 * seed, 1.0, 0.9]
-            rows.append(
-                [f"p={p},k={k},dim={dim},seed={seed}", p, k, dim, seed, "finished", *ends, ""]
-            )
-    rows[-1][5:] = ["failed", "", "", "", "", "", "", error]
-    with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([head, *rows])
-    return folder
+@pytest.fixture
+def copied(tmp_path: Path) -> Run:
+    """A run that a test may change."""
+    return copy_run(tmp_path / "copied")
 
 
 @pytest.fixture(scope="session")
-def make_sweep() -> Callable[..., Path]:
-    return write_sweep
-
-
-@pytest.fixture(scope="session")
-def sweep_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_sweep(tmp_path_factory.mktemp("sweeps") / "shapes")
-
-
-def _train(folder: Path, **mining: str) -> Run:
-    settings = {
-        "data": {"name": "digits"},
-        "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
-        "batch": {"p": 4, "k": 4},
-        "mining": mining,
-        "train": {"steps": 6, "log_every": 2, "evaluate_every": 3},
-        "evaluate": {"ks": [1, 4], "max_samples": 100},
-    }
-    return train(parse_config(settings), folder)
-
-
-@pytest.fixture(scope="session")
-def easy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _train(tmp_path_factory.mktemp("runs") / "easy", positives="easy", negatives="hard")
+def plain_run() -> Run:
+    return Run(canonical("plain") / "run")
 
 
 @pytest.fixture(scope="session")
 def hard_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _train(tmp_path_factory.mktemp("runs") / "hard", positives="hard", negatives="hard")
+    """The plain run again, with another config."""
+    return copy_run(tmp_path_factory.mktemp("runs") / "hard", 'positives = "hard"')

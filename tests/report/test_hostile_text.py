@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
@@ -14,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from report.examples import cell, copy_run, log, write_sweep
 from uncollapse._base.check import visible
 from uncollapse._base.files import write_json
-from uncollapse.health.forecasts import Forecast, ForecastCell
-from uncollapse.health.strategy import Strategy
+from uncollapse.health.forecasts import Forecast
 from uncollapse.report import diagnose, run_report
 from uncollapse.report.forecast_page import make_forecast_page
 from uncollapse.report.sweep_page import sweep_report
@@ -49,34 +48,9 @@ ACTING = """[...document.querySelectorAll('*')].flatMap(e => [...e.attributes]
 
 
 @pytest.fixture(scope="session")
-def hostile_run(easy_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose folder, config, log and summary hold such text."""
-    folder = tmp_path_factory.mktemp("hostile") / NAME
-    shutil.copytree(easy_run.path, folder)
-    run = Run(folder)
-    laps = [{"strategy": name, "steps": 4, "recall": 0.5} for name in (TEXT, "hard x hard")]
-    race = {"chosen": TEXT, "rows": 96, "spent": 10.0, "laps": laps}
-    lines: list[dict[str, object]] = [{"step": 5, "event": TEXT, "race": race}]
-    lines.append({"step": 6, "verdict": TEXT, TEXT: 1.0})
-    with run.metrics_file.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-    config = run.config_file.read_text(encoding="utf-8")
-    root = f"[data]\nroot = {json.dumps(TEXT)}"
-    run.config_file.write_text(config.replace("[data]", root), encoding="utf-8")
-    more = {"versions": {TEXT: TEXT}, "skipped": {TEXT: {TEXT: {"count": 1, "first": [TEXT]}}}}
-    write_json(run.summary_file, run.summary | more)
-    record_files(run.path, "summary.json")
-    return run
-
-
-@pytest.fixture(scope="session")
-def hostile(
-    hostile_run: Run,
-    hard_run: Run,
-    make_sweep: Callable[..., Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("hostile-pages")
+def hostile(hard_run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("hostile")
+    run = hostile_run(folder / "runs" / NAME)
     labels = np.repeat(np.arange(4), 10)
     z = np.random.default_rng(0).normal(size=(40, 3)) + labels[:, None]
     named = np.array([f"{TEXT}{i}" for i in labels])
@@ -84,20 +58,33 @@ def hostile(
     pictures = [folder / f"{i} {NAME}.png" for i in range(40)]
     for picture in pictures:
         Image.new("L", (4, 4)).save(picture)
-    shape = ForecastCell(
-        2, 2, 4, Strategy("hard", "hard", scale_free=False), 0.1, 0.0, 1.0, 2.0, 0.5, 1.0
-    )
-    swept = make_sweep(folder / NAME, error=TEXT)
+    swept = write_sweep(folder / "sweeps" / NAME, error=TEXT)
+    alone = Forecast((cell(2, 2, 4, 0.1),), (), 2.0)
     makers: dict[str, Callable[[Path], Path]] = {
         "diagnosis": diagnose(z, named, named, images, title=TEXT).save,
         "names": diagnose(z, named, names=named).save,
         "files": diagnose(z, named, images=pictures, names=[str(p) for p in pictures]).save,
-        "run": lambda path: run_report([hostile_run], path),
-        "runs": lambda path: run_report([hostile_run, hard_run], path),
-        "forecast": make_forecast_page(Forecast((shape,), (), 2.0), TEXT, TEXT).save,
+        "run": lambda path: run_report([run], path),
+        "runs": lambda path: run_report([run, hard_run], path),
+        "forecast": make_forecast_page(alone, TEXT, TEXT).save,
         "sweep": lambda path: sweep_report(swept)[0].rename(path),
     }
     return {name: make(folder / f"{name}.html") for name, make in makers.items()}
+
+
+def hostile_run(folder: Path) -> Run:
+    """A run whose folder, config, log and summary hold such text."""
+    run = copy_run(folder)
+    scores = [{"strategy": name, "steps": 4, "recall": 0.5} for name in (TEXT, "hard x hard")]
+    race = {"chosen": TEXT, "rows": 96, "spent": 10.0, "scores": scores}
+    log(run, {"step": 5, "event": TEXT, "race": race}, {"step": 6, "verdict": TEXT, TEXT: 1.0})
+    config = run.config_file.read_text(encoding="utf-8")
+    root = f"[data]\nroot = {json.dumps(TEXT)}"
+    run.config_file.write_text(config.replace("[data]", root), encoding="utf-8")
+    more = {"versions": {TEXT: TEXT}, "skipped": {TEXT: {TEXT: {"count": 1, "first": [TEXT]}}}}
+    write_json(run.summary_file, run.summary | more)
+    record_files(run.path, "summary.json")
+    return run
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -9,7 +9,7 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from uncollapse._base.table import Table, number
+from uncollapse._base.table import Cell, Table, number
 from uncollapse.charts.marks import DARK, LIGHT, SERIES
 from uncollapse.report import diagnose
 from uncollapse.report.page import Page
@@ -19,17 +19,9 @@ def plain(title: str = "t", **content: object) -> Page:
     return Page("page.html.j2", {"title": title, **content})
 
 
-def test_text_of_others_cannot_become_markup():
-    text = plain("<script>alert(1)</script>", lead="A & <b>").render()
-    for piece in ("<script>alert", "A & <b>"):
-        assert piece not in text
-    assert "&lt;script&gt;alert(1)" in text
-
-
-def test_text_that_looks_like_a_template_is_only_text():
-    page = plain("{{ 7 * 7 }}", lead="{% include 'page.css' %}{# gone #}")
-    text = page.render()
-    assert "<h1>{{ 7 * 7 }}</h1>" in text
+def test_text_of_others_is_neither_markup_nor_a_template():
+    text = plain("<script>{{ 7 * 7 }}", lead="{% include 'page.css' %}{# gone #}").render()
+    assert "<h1>&lt;script&gt;{{ 7 * 7 }}</h1>" in text
     assert "{% include &#39;page.css&#39; %}{# gone #}" in text
 
 
@@ -98,3 +90,60 @@ def test_text_and_marks_stand_out_from_their_ground(dark: bool):
         for name, least in needed.items():
             pair = sorted(luminance(colours[each]) for each in (name, ground))
             assert (pair[1] + 0.05) / (pair[0] + 0.05) >= least, (name, ground)
+
+
+# Tables.
+
+
+def drawn(table: Table) -> str:
+    """The table as a page shows it."""
+    text = Page("run.html.j2", _CONTENT | {"made": table}).render()
+    return text[text.index('<section id="made"') : text.index("</main>")]
+
+
+_VERDICT = {"headline": "h", "tone": "good", "glyph": "", "missing": "gone", "logged": False}
+_CONTENT = {
+    "warnings": [], "skipped": [], "below": [], "races": [],
+    "title": "t", "lead": "", "several": False, "verdict": _VERDICT, "curves": [],
+    "events": None, "maps": [], "classes": [],
+    "config": {"changed": {}, "every": {}, "known": True},
+    "neighbours": {"sheets": [], "missing": [], "judged": True, "lists": []},
+}  # fmt: skip
+
+
+def test_text_of_others_cannot_become_markup():
+    rows = [["<script>"], [Cell("<img>", note="<hr>", style='"><b>')]]
+    text = drawn(Table(["<i>"], rows, title="<u>"))
+    for piece in ("<script>", "<img>", "<hr>", "<b>", "<u>", "<i>"):
+        assert piece not in text
+        assert piece.replace("<", "&lt;").replace(">", "&gt;") in text
+
+
+def test_a_long_table_shows_its_first_rows_and_a_switch_for_the_rest():
+    rows = [[f"row {i}", i] for i in range(20)]
+    text = drawn(Table(["name", "n"], rows, first=5))
+    assert text.count("<tr>") == 1 + 5
+    assert text.count('<tr class="more">') == 15
+    assert "Show all 20 rows" in text
+    assert "checkbox" not in drawn(Table(["name", "n"], rows[:7], first=5))
+
+
+def test_cells_sort_by_their_value_and_numbers_stand_to_the_right():
+    rows = [["x", Cell("12 %", 0.12), True], ["y", None, False]]
+    text = drawn(Table(["a", "b", "c"], rows, sortable=True))
+    assert "<td>True</td>" in text  # a bool is no number
+    assert 'data-v="0.12"' in text
+    assert '<th scope="col" class="n">b</th>' in text
+    assert '<th scope="col">a</th>' in text
+
+
+def test_a_run_of_defaults_says_so():
+    page = Page("run.html.j2", _CONTENT | {"made": Table(["run"], [["a"]])})
+    assert "All defaults." in page.render()
+
+
+def test_a_long_name_may_be_broken_between_its_parts_and_stays_text():
+    name = "p=2,k=4,positives=hard,<b>&_x/seed=0"
+    shown = drawn(Table(["run"], [[name]]))
+    assert "p=2,<wbr>k=4,<wbr>positives=hard,&lt;b&gt;&amp;_<wbr>x/<wbr>seed=0" in shown
+    assert "<b>" not in shown

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from scipy import stats
 
+from report.examples import copy_run, write_sweep
 from uncollapse._base.files import read_csv, write_csv
-from uncollapse.report.sweep_page import sweep_report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from uncollapse.charts import svg
+from uncollapse.charts.marks import Points, Polyline, Text
+from uncollapse.metrics.intervals import wilson_interval
+from uncollapse.report.sweep_page import (
+    Facet,
+    Point,
+    diameter_chart,
+    rate_chart,
+    read_view,
+    sweep_report,
+)
 
 
 @pytest.fixture(scope="module")
-def written(sweep_folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in sweep_report(sweep_folder)}
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = write_sweep(tmp_path_factory.mktemp("sweeps") / "shapes")
+    (folder / "pictures").mkdir()
+    (folder / "pictures" / "old.svg").write_text("<svg/>")
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sweep_report(folder)}
+    assert not (folder / "pictures" / "old.svg").exists()  # charts of an earlier report go
+    return texts
 
 
 def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(written: dict[str, str]):
@@ -27,16 +42,9 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
     ):  # fmt: skip
         assert words in page
     assert "R@1<" not in page
-
-
-def test_a_run_that_failed_stands_with_its_error(written: dict[str, str]):
-    page = written["sweep.html"]
     failed = page[page.index('<section id="failed"') :]
     assert "p=8,k=4,dim=16,seed=1" in failed.replace("<wbr>", "")
     assert "out of memory" in failed
-
-
-def test_each_kind_of_chart_is_a_file(written: dict[str, str]):
     kinds = {name.partition(".")[0].partition("-")[0] for name in written if name.endswith(".svg")}
     assert kinds == {"diameter", "collapse", "shapes"}
 
@@ -51,18 +59,8 @@ def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, s
     assert len(rows) == 6
 
 
-def test_charts_of_an_earlier_report_go(tmp_path: Path, make_sweep: Callable[..., Path]):
-    folder = make_sweep(tmp_path / "again")
-    (folder / "pictures").mkdir()
-    (folder / "pictures" / "old.svg").write_text("<svg/>")
-    sweep_report(folder)
-    assert not (folder / "pictures" / "old.svg").exists()
-
-
-def test_runs_that_end_below_their_start_are_counted_and_named(
-    tmp_path: Path, make_sweep: Callable[..., Path]
-):
-    folder = make_sweep(tmp_path / "below")
+def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path: Path):
+    folder = write_sweep(tmp_path / "below")
     header, rows = read_csv(folder / "results.csv")
     for row in rows[:-1]:
         row += ["0.5", "0.2"]  # the large batches end at 0.1
@@ -70,12 +68,77 @@ def test_runs_that_end_below_their_start_are_counted_and_named(
     header += ["recall_init", "fine_recall_init"]  # there are no fine labels at the end
     write_csv(folder / "results.csv", header, rows)
     sweep_report(folder)
-    said = "5 of 11 runs end below their network before training in R@1 on test: p=8,k=4,dim=128"
+    words = "5 of 11 runs end below their network before training in R@1 on test: p=8,k=4,dim=128"
     for name in ("sweep.html", "sweep.md"):
         text = (folder / name).read_text(encoding="utf-8")
-        assert said in text
+        assert words in text
         assert "by fine labels" not in text
         assert "R@1 on test, before training" in text
-    rows = (folder / "sweep.md").read_text(encoding="utf-8").splitlines()
-    assert rows[2].endswith("| R@1 on test, before training | R@1 on test |")
-    assert rows[4].endswith("| 50\u00a0% | 90\u00a0% |")
+    lines = text.splitlines()
+    assert lines[2].endswith("| R@1 on test, before training | R@1 on test |")
+    assert lines[4].endswith("| 50\u00a0% | 90\u00a0% |")
+
+
+def test_the_defaults_are_those_that_a_run_of_the_sweep_was_measured_with(tmp_path: Path):
+    folder = write_sweep(tmp_path / "sweep")
+    assert read_view(folder).defaults == {}
+    run = copy_run(folder / "runs" / "a")
+    (folder / "runs" / "0").mkdir()
+    (folder / "runs" / "0" / "measures.json").write_text("{")
+    view = read_view(folder)
+    assert view.defaults == run.measures().defaults
+    assert (view.config["model.backbone"], view.config["loss.margin"]) == ("linear", 0.2)
+    text = run.config_file.read_text(encoding="utf-8")
+    run.config_file.write_text(text.replace('"triplet"', '"margin"'), encoding="utf-8")
+    assert read_view(folder).defaults == {}  # those of another loss
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 5), (3, 7), (59, 60), (60, 60)])
+def test_the_interval_of_a_share_is_wilsons(count: int, total: int):
+    expected = stats.binomtest(count, total).proportion_ci(0.95, method="wilson")
+    rate = wilson_interval(count / total, total)
+    assert (rate.low, rate.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def point(
+    x: float, size: float, bound: float | None = None, group: str = "", *, start: float = 2.0
+) -> Point:
+    fell = size < 0.01 * start
+    row = {"diameter": size, "diameter_init": start, "bound": bound, "collapsed": fell}
+    return Point(x, row, group)
+
+
+RUNS = Facet(
+    "batch size",
+    "A & B",
+    [
+        point(2.0**i, float(size), 1.0 - 0.3 * i, f"P = {i % 2}")
+        for i, size in enumerate(np.geomspace(2.0, 1e-4, 6))
+    ],
+)
+
+
+def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
+    chart = diameter_chart(RUNS)
+    crosses = [m for m in chart.marks if isinstance(m, Points) and m.kind == "cross"]
+    assert len(crosses) == sum(run.row["collapsed"] for run in RUNS.points) > 0
+    assert all(cross.colour == "bad" for cross in crosses)
+    assert "says nothing (is at most 0) at 2 of 6 batch sizes" in chart.note
+    assert "logarithmic scale" in chart.note
+    (bound,) = [m for m in chart.marks if isinstance(m, Polyline) and m.colour == "s0"]
+    assert len(bound.points) == 4
+
+
+def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
+    near = [point(x, 1.0 + 0.1 * x, start=1.0) for x in (1.0, 2.0)]
+    chart = diameter_chart(Facet("margin", "", near))
+    assert "logarithmic" not in chart.note
+    assert "bound (17)" not in [entry.name for entry in chart.legend]
+    assert "0" in [m.text for m in chart.marks if isinstance(m, Text)]
+
+
+@pytest.mark.parametrize("draw", [diameter_chart, rate_chart])
+def test_a_picture_stands_alone_as_well_formed_svg(draw):
+    root = ElementTree.fromstring(svg(draw(RUNS)))
+    assert root.tag.endswith("svg")
+    assert "--card" in "".join(root.itertext())  # it brings its colours

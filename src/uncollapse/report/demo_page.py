@@ -95,11 +95,10 @@ def _act(story: Story, anchor: str) -> dict[str, Any]:
 
 def _maps(story: Story) -> list[Chart]:
     """The untrained embedding, which the runs share, and each trained one: the same classes."""
-    first_end = next(iter(story.ends.values()))
-    start = first_end.snapshot
+    recall, _, _, start = next(iter(story.ends.values()))
     names, first = np.unique(start.labels, return_index=True)
     mapped = np.isin(start.labels, names[np.argsort(first)[:_MAPPED]])
-    charts = {"untrained": (start.before, first_end.before, "healthy")}
+    charts = {"untrained": (start.before, recall, "healthy")}
     for name, end in story.ends.items():
         charts[name] = end.snapshot.after, end.after, end.snapshot.health.verdict
     return [

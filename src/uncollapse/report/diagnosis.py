@@ -200,8 +200,7 @@ def score(embeddings: Array, labels: Array) -> dict[str, float]:
     classes = len(np.unique(labels))
     for name, times in (("NMI", 1), ("NMI+", MULTIPLIER)):
         if 1 < classes * times <= len(embeddings) // 2:
-            result = clustering(embeddings, labels, multiplier=times)
-            values[name] = float(result.nmi)
+            values[name] = float(clustering(embeddings, labels, multiplier=times).nmi)
     return values
 
 
@@ -209,8 +208,7 @@ def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
     if labels is None:
         return None
     ids, classes = class_ids(labels, n, name)
-    by_row: Array = classes[ids]
-    return by_row
+    return np.asarray(classes[ids])
 
 
 # What a cone does to searches by cosine, and what centring or whitening would give: measured.
@@ -251,10 +249,8 @@ class ConeEffects:
         """How many rows were measured, and what is left for a threshold."""
         low, high = cosine_text(self.treatments[0].low), cosine_text(self.treatments[0].high)
         some = f"{self.rows:,} rows" if self.rows == self.of else f"{self.rows:,} of {self.of:,}"
-        return (
-            f"Of {some}: 80 % of cosines lie in {low} to {high}; a threshold outside passes all "
-            "pairs or none."
-        )
+        most = f"Of {some}: 80 % of cosines lie in {low} to {high}"
+        return f"{most}; a threshold outside passes all pairs or none."
 
     def __str__(self) -> str:
         now, centred = self.treatments[:2]
@@ -314,8 +310,7 @@ def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
 def _best(cosines: Array) -> Array:
     """For each row its nearest one as 1, or those that tie, as shares of 1."""
     best = cosines >= cosines.max(axis=1, keepdims=True)
-    shares: Array = best / best.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(best / best.sum(axis=1, keepdims=True))
 
 
 def _whitened(centred: Array) -> Array | None:
@@ -328,14 +323,12 @@ def _whitened(centred: Array) -> Array | None:
         return None
     variance = principal.values**2 / len(centred)
     scale = np.sqrt(variance + _SHRINK * variance.mean())
-    white: Array = centred @ (principal.axes / np.where(scale > 0, scale, 1.0))
-    return white
+    return np.asarray(centred @ (principal.axes / np.where(scale > 0, scale, 1.0)))
 
 
 def _unit(z: Array) -> Array:
     norms = np.linalg.norm(z, axis=1, keepdims=True)
-    unit: Array = z / np.where(norms > 0, norms, 1.0)
-    return unit
+    return np.asarray(z / np.where(norms > 0, norms, 1.0))
 
 
 def _alone(cosines: Array) -> Array:

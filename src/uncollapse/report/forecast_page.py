@@ -121,13 +121,12 @@ def _dimension_curves(title: str, cells: Sequence[ForecastCell]) -> Chart:
 def _probe_charts(cells: Sequence[ForecastCell]) -> list[Chart]:
     by_size = sorted(cells, key=lambda cell: cell.p * cell.k * cell.dim)
     charts: dict[str, list[Series]] = {}
-    for cell in _some([cell for cell in by_size if cell.probe is not None]):
-        assert cell.probe is not None
-        name, start = f"P {cell.p}, K {cell.k}, dim {cell.dim}", cell.probe.scales[0] or 1.0
+    for cell, probe in _some([(cell, cell.probe) for cell in by_size if cell.probe is not None]):
+        name, start = f"P {cell.p}, K {cell.k}, dim {cell.dim}", probe.scales[0] or 1.0
         lines = {
-            "Mean distance over its start": [scale / start for scale in cell.probe.scales],
-            "Drift": cell.probe.drifts,
-            "Mode drift": cell.probe.modes,
+            "Mean distance over its start": [scale / start for scale in probe.scales],
+            "Drift": probe.drifts,
+            "Mode drift": probe.modes,
         }
         for title, values in lines.items():
             if not all(map(math.isnan, values)):

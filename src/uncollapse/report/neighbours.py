@@ -26,6 +26,7 @@ __all__ = ["contact_sheet", "save_png"]
 # Samples as pictures: arrays and tensors of any usual layout, image files, Pillow images.
 
 Images = Tensor | Array | Sequence[Any]
+Marks = Sequence[Sequence[bool | None]]
 
 
 def picture_of(sample: object) -> Image.Image:
@@ -87,9 +88,7 @@ _CELL, _FRAME, _GAP, _AFTER_QUERY, _BADGE = 72, 3, 6, 14, 20
 
 
 def contact_sheet(
-    queries: Images,
-    neighbours: Sequence[Images],
-    right: Sequence[Sequence[bool | None]] | None = None,
+    queries: Images, neighbours: Sequence[Images], right: Marks | None = None
 ) -> Image.Image:
     """One row per query: the query first, then its neighbours, nearest first.
 
@@ -200,11 +199,7 @@ def neighbourhood(embeddings: ArrayLike, labels: Array | None = None, k: int = 6
 
 
 def sheet_picture(
-    near: Neighbourhood,
-    images: Images | Mapping[int, Any],
-    *,
-    kind: str = "label",
-    title: str = "",
+    near: Neighbourhood, images: Images | Mapping[int, Any], *, kind: str = "label", title: str = ""
 ) -> dict[str, object]:
     """A contact sheet for a page: the query in the first column, ✓ right and ✗ wrong."""
     sheet = contact_sheet(
@@ -213,8 +208,7 @@ def sheet_picture(
         None if near.right is None else near.right.tolist(),
     )
     words = near.words(kind)
-    captions = {"words": words, "title": title or words, "small": words if title else ""}
-    return embedded(sheet) | captions
+    return embedded(sheet) | {"words": words, "title": title or words, "small": words * bool(title)}
 
 
 def word_lists(

@@ -149,8 +149,7 @@ def _principal(rows: Array) -> Array:
     largest = float(np.abs(centred).max()) or 1.0
     axes = np.linalg.svd(centred / largest, full_matrices=False)[2][:2]
     signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])
-    placed: Array = centred @ (axes * signs[:, None]).T
-    return placed
+    return np.asarray(centred @ (axes * signs[:, None]).T)
 
 
 # Races of strategies: R@1 of held-out rows over the steps of the race.

@@ -423,8 +423,7 @@ def view_runs(runs: Sequence[RunFolder | str | Path]) -> list[RunView]:
     lengths = range(1, 1 + max(len(folder.parts) for folder in folders))
     named = ({"/".join(path.parts[-n:]): run for path, run in folders.items()} for n in lengths)
     views = next(views for views in named if len(views) == len(folders))
-    several = len(views) > 1
-    return [RunView(name, run, f"{name}: " * several) for name, run in views.items()]
+    return [RunView(name, run, f"{name}: " * (len(views) > 1)) for name, run in views.items()]
 
 
 # The sections of the page.

@@ -56,8 +56,7 @@ def make_suspects_page(
             ],
         }
         if images is not None:
-            sheet = contact_sheet([images[row]], [[images[n] for n in rows]], [marks])
-            card |= embedded(sheet)
+            card |= embedded(contact_sheet([images[row]], [[images[n] for n in rows]], [marks]))
         cards.append(card)
     head = ["row", *["name"] * (names is not None), "label", "suggested", "P(wrong)"]
     content = {

@@ -166,7 +166,7 @@ def read_view(folder: str | Path) -> SweepView:
 
 def _defaults(folder: Path, loss: str) -> Mapping[str, Any]:
     """The defaults that a run with this loss has among its measures; none where no run has any."""
-    for file in sorted(folder.glob("runs/*/measures.json")):
+    for file in sorted(folder.glob("runs/*/config.toml")):
         run = RunFolder(file.parent)
         with suppress(DamagedFileError, NotMeasuredError):
             if run.values["loss.name"] == loss:

@@ -71,10 +71,8 @@ class Run(RunFolder):
         measures = self.measures()
         measured = split if split in measures.before.splits else measures.split
         health, rows = measures.before.splits[measured].health, measures.splits[measured].rows
-        diameter, spread, cdnv = (
-            None if size is None or not 0 < size < math.inf else float(size)
-            for size in (health.diameter, health.spread, health.cdnv)
-        )
+        sizes = (health.diameter, health.spread, health.cdnv)
+        diameter, spread, cdnv = (float(x) if x and 0 < x < math.inf else None for x in sizes)
         if diameter is None:
             return None
         fine = (health.fine_agreement, health.fine_chance) if measured == split else (None, None)

@@ -1,4 +1,4 @@
-"""Contact sheets: every usual image layout, marks that need no colour."""
+"""Nearest neighbours: sheets of pictures with marks that need no colour, and lists of words."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ import pytest
 import torch
 from PIL import Image
 
+from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.report import contact_sheet
-from uncollapse.report.neighbours import picture_of, save_png, thumbnail
+from uncollapse.report.neighbours import (
+    Neighbourhood,
+    picture_of,
+    save_png,
+    thumbnail,
+    word_lists,
+)
 
 GREY = Image.new("L", (8, 8), 128)
 
@@ -41,11 +48,10 @@ def test_rows_may_have_different_numbers_of_neighbours():
     assert short.size == contact_sheet([GREY] * 2, [[GREY] * 2] * 2).size
 
 
-def test_marks_that_do_not_match_the_neighbours_are_refused():
-    for images, neighbours, right in (([GREY], [[GREY]], [[True, False]]), ([], [], [])):
-        with pytest.raises(InputError) as caught:
-            contact_sheet(images, neighbours, right)
-        assert caught.value.name == "queries"
+@pytest.mark.parametrize("sheet", [([GREY], [[GREY]], [[True, False]]), ([], [], [])])
+def test_marks_that_do_not_match_the_neighbours_are_refused(sheet):
+    with refused("queries"):
+        contact_sheet(*sheet)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_normalised_images_are_stretched_into_view():
     assert np.asarray(picture_of(np.array([[-2.0, 0.0, 2.0]])))[0, :, 0].tolist() == [0, 128, 255]
 
 
-def test_what_is_no_picture_is_refused_by_its_shape():
+def test_what_is_no_picture_is_refused():
     with pytest.raises(InputError, match=r"shape \(7,\)"):
         picture_of(np.zeros(7))
 
@@ -84,3 +90,34 @@ def test_a_sheet_is_written_whole_into_a_new_folder(tmp_path: Path):
     with Image.open(target) as opened:
         assert opened.format == "PNG"
         assert picture_of(target).size == opened.size
+
+
+# Lists of words.
+
+NEAR = Neighbourhood(np.array([0]), np.array([[1, 2]]), np.array([[True, False]]))
+
+
+def test_each_neighbour_has_its_text_its_labels_and_a_mark():
+    words = {0: "freeze my card", 1: "block it", 2: "rain"}
+    coarse, fine = np.array(["cards", "cards", "weather"]), np.array(["a", "b", "c"])
+    lists = word_lists(NEAR, words, coarse, fine, title="run")
+    (asked,) = lists["asked"]
+    assert (asked["text"], asked["label"], asked["right"]) == ("freeze my card", "cards / a", None)
+    near = [(one["text"], one["label"], one["right"]) for one in asked["near"]]
+    assert near == [("block it", "cards / b", True), ("rain", "weather / c", False)]
+    assert lists["title"] == "run"
+    assert lists["words"] == "1 of 2 neighbours share the query's label"
+
+
+def test_without_labels_nothing_is_marked():
+    lists = word_lists(Neighbourhood(NEAR.queries, NEAR.rows), np.array(["a", "b", "c"]), None)
+    near = lists["asked"][0]["near"]
+    assert [(one["label"], one["right"]) for one in near] == [("", None)] * 2
+
+
+def test_a_long_text_is_one_line_that_ends_in_dots():
+    words = np.array(["first\nsecond", "x" * 500, "y" * 240])
+    near = word_lists(NEAR, words)["asked"][0]
+    assert near["text"] == "first second"
+    assert near["near"][0]["text"] == "x" * 239 + "…"
+    assert near["near"][1]["text"] == "y" * 240

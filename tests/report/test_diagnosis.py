@@ -1,0 +1,250 @@
+"""Diagnoses: the verdict of health, figures of metrics, and a page that says what was sampled."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from support.errors import refused
+from uncollapse.health import measure
+from uncollapse.metrics import clustering, retrieval
+from uncollapse.report import diagnose
+from uncollapse.report.diagnosis import cone_effects
+
+
+def blobs(
+    spread: float, *, classes: int = 6, each: int = 20, dim: int = 8, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), each)
+    centres = rng.normal(size=(classes, dim))
+    return centres[labels] + spread * rng.normal(size=(len(labels), dim)), labels
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "words"),
+    [
+        ("healthy", "healthy", "Healthy: no collapse found"),
+        ("class", "class-collapse", "Class collapse: classes have become points"),
+        ("network", "network-collapse", "Network collapse: all embeddings have gone to one point"),
+        ("flat", "dimensional-collapse", "Dimensional collapse: few of the axes are used"),
+        ("nan", "diverging", "Diverging: the embedding grows without bound"),
+        ("small", "network-collapse", "Network collapse: all embeddings have gone to one point"),
+    ],
+)
+def test_the_verdict_comes_first_on_the_page_in_words(state: str, verdict: str, words: str):
+    z, labels = blobs(0.3)
+    reference = None
+    if state == "class":
+        z, _ = blobs(1e-3)
+    elif state == "network":
+        z = (1e-5 * z + 7).astype(np.float32)
+    elif state == "flat":
+        z = np.outer(z[:, 0] + labels % 3, np.arange(1, 9.0))
+    elif state == "nan":
+        z[3, 2] = np.nan
+    elif state == "small":
+        z, reference = z * 1e-4, 10.0
+    result = diagnose(z, labels, reference=reference)
+    assert result.verdict == verdict == measure(z, labels, reference=reference).verdict
+    assert str(result).startswith(verdict)
+    text = result.page().render()
+    assert re.findall(r"<h2 [^>]*>.*?<span>(.*?)</span></h2>", text)[0] == words
+    assert all(reason.split(" (")[0] in str(result) for reason in result.reasons)
+
+
+def test_scores_are_those_of_the_metrics():
+    z, labels = blobs(0.8)
+    fine = labels * 2 + np.arange(len(labels)) % 2
+    result = diagnose(z, labels, fine)
+    for kind, by in (("label", labels), ("fine label", fine)):
+        ranked = retrieval(z, by, ks=(1, 2, 4, 8))
+        assert result.scores[kind]["R@1"] == ranked.recall[1]
+        assert result.scores[kind]["MAP@R"] == ranked.map_at_r
+        assert result.scores[kind]["NMI"] == clustering(z, by).nmi
+    assert result.scores["label"]["NMI+"] == clustering(z, labels, multiplier=10).nmi
+    assert "NMI+" not in result.scores["fine label"]  # 120 clusters for 120 rows say nothing
+
+
+def test_classes_stand_in_the_order_of_their_collapse():
+    z, labels = blobs(0.5, classes=20)
+    z[labels == 13] = z[labels == 13].mean(0)
+    text = diagnose(z, labels).page().render()
+    order = re.findall(r'<th scope="row" class="n" data-v="(\d+)">', text)
+    assert order[0] == "13"
+    assert len(order) == 20
+    assert text.count('<tr class="more">') == 8
+
+
+def test_without_labels_nothing_is_said_of_classes_and_fine_labels_alone_are_scored():
+    z, labels = blobs(0.5)
+    bare = diagnose(z)
+    text = bare.page().render()
+    assert bare.scores == {}
+    assert "all pairs" in text
+    for title in ("Classes", "Retrieval and clustering", "Nearest neighbours"):
+        assert title not in text
+    fine = diagnose(z, fine_labels=labels)
+    assert list(fine.scores) == ["fine label"]
+    assert "By fine label" in fine.page().render()
+
+
+@pytest.mark.slow
+def test_what_was_sampled_is_stated():
+    z, labels = blobs(0.5, each=400)
+    text = diagnose(z, labels, max_rows=60, modes=False).page().render()
+    assert "On 60 of 2,400 rows" in text
+    assert ", 2,000 of 2,400 rows" in text  # the map
+    z, labels = blobs(0.5, each=40)
+    assert "rows, classes as even" not in diagnose(z, labels).page().render()
+
+
+def test_the_rows_used_stand_beside_the_figure_in_the_text_and_on_the_page():
+    z, labels = blobs(0.5, each=40)
+    for most, words in ((60, "60 of 240 rows, the limit"), (240, "all 240 rows")):
+        result = diagnose(z, labels, labels // 2, max_rows=most)
+        for line, kind in zip(str(result).splitlines()[-2:], ("label", "fine label"), strict=True):
+            assert line.startswith(f"  by {kind}, on {words}: R@1 ")
+        page = re.sub(r"<[^>]*>", " ", result.page().render())
+        assert f"R@1, by label, on {words}" in page
+        assert re.search(rf"\blabel\s+{re.escape(words.replace(' rows', ''))}", page)
+
+
+@pytest.mark.slow
+def test_many_rows_are_scored_whole_and_as_retrieval_scores_them():
+    rng = np.random.default_rng(0)
+    labels = np.arange(10_400) // 2  # pairs: too many classes to cluster
+    z = rng.normal(size=(5200, 4))[labels] + 0.05 * rng.normal(size=(10_400, 4))
+    result = diagnose(z, labels, modes=False)
+    assert len(result.scored) == 10_400
+    assert result.scores["label"]["R@1"] == retrieval(z, labels).recall[1]
+    assert "by label, on all 10,400 rows: R@1" in str(result)
+
+
+def test_pictures_are_inside_the_page_and_names_stand_in_for_them():
+    z, labels = blobs(0.5)
+    images = np.random.default_rng(0).integers(0, 255, (len(z), 1, 8, 8), dtype=np.uint8)
+    text = diagnose(z, labels, labels, images).page().render()
+    assert text.count('src="data:image/png;base64,') == 2
+    assert "neighbours share the query&#39;s fine label" in text
+    named = diagnose(z, labels, names=[f"doc <{i}>" for i in range(len(z))]).page().render()
+    assert "doc &lt;" in named
+    assert "data:image" not in named
+
+
+def test_labels_may_be_strings_and_embeddings_tensors_of_low_precision():
+    z, labels = blobs(0.5)
+    names = np.array([f"bird {i}" for i in labels])
+    result = diagnose(torch.from_numpy(z).bfloat16(), names)
+    assert result.verdict == "healthy"
+    assert "bird 3" in result.page().render()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("embeddings", np.zeros(4)),
+        ("labels", [0, 1]),
+        ("images", np.zeros((3, 4, 4))),
+        ("max_rows", 2),
+    ],
+)
+def test_mistakes_are_named(name: str, value: object):
+    z, labels = blobs(0.5)
+    with refused(name):
+        diagnose(**({"embeddings": z, "labels": labels} | {name: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_handful_of_rows_is_no_error(rows: int, tmp_path: Path):
+    page = diagnose(np.eye(3)[:rows], np.arange(rows)).save(tmp_path / "page.html")
+    assert page.stat().st_size > 1000
+
+
+def test_total_collapse_is_drawn_and_scored_as_such():
+    result = diagnose(np.ones((30, 5)), np.arange(30) % 3)
+    assert result.verdict == "network-collapse"
+    assert result.scores["label"]["R@1"] == 0.0
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", result.page().render(), flags=re.DOTALL)
+
+
+def test_the_same_input_gives_the_same_page():
+    z, labels = blobs(0.5)
+    assert diagnose(z, labels).page().render() == diagnose(z, labels).page().render()
+
+
+# What a cone does, counted on rows where it is known.
+
+
+def cone(offset: float, *, n: int = 300, dim: int = 24) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 6
+    z = rng.normal(size=(6, dim))[labels] + 0.8 * rng.normal(size=(n, dim)) + offset
+    return z / np.linalg.norm(z, axis=1, keepdims=True), labels
+
+
+def test_recall_is_that_of_the_metric_as_they_are_and_centred():
+    z, labels = cone(20)
+    result = cone_effects(z, labels)
+    for treated, rows in zip(result.treatments, (z, z - z.mean(0)), strict=False):
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        assert treated.recall == pytest.approx(retrieval(unit, labels, ks=(1,)).recall[1])
+    assert [each.name for each in result.treatments] == ["as they are", "centred", "whitened"]
+
+
+def test_float16_changes_neighbours_in_a_cone_and_not_once_centred():
+    shares = [cone_effects(cone(offset)[0]).treatments[0].float16 for offset in (0, 10, 40)]
+    assert shares[0] < 0.05 < shares[1] < shares[2]
+    assert shares[2] > 0.5
+    result = cone_effects(cone(40)[0])
+    assert result.treatments[1].float16 < 0.05
+    assert result.treatments[1].int8 < result.treatments[0].int8
+
+
+def test_changed_neighbours_are_counted_by_hand():
+    # In float16 all cosines of these are 1: each row's nearest is one of two by luck.
+    angles = np.array([0.0, 0.001, 0.003])
+    z = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert cone_effects(z).treatments[0].float16 == pytest.approx(0.5)
+
+
+def test_without_labels_or_with_few_rows_only_what_is_known_is_said():
+    z, labels = cone(20, n=20)
+    result = cone_effects(z)
+    assert "R@1" not in str(result)
+    assert len(result.treatments) == 2  # whitening takes more rows than dimensions
+    assert "whitened" not in str(cone_effects(z, labels))
+
+
+def test_a_diagnosis_says_what_the_cone_does_and_is_silent_otherwise():
+    z, labels = cone(20)
+    result = diagnose(z, labels)
+    assert result.verdict == "cone"
+    text = str(result)
+    for words in ("Of 300 rows: 80 % of cosines", "float16", "int8 index:", "R@1 by label:"):
+        assert words in text
+    page = result.page().render()
+    for words in ("Cone: all embeddings point", "What the cone does to searches", "whitened"):
+        assert words in page
+    plain = diagnose(cone(0)[0], labels)
+    assert plain.cone is None
+    assert "What the cone does" not in plain.page().render()
+
+
+def test_a_diagnosis_of_rows_compared_by_distance_says_no_cone():
+    z, labels = cone(20)
+    assert diagnose(5 * z, labels, cosine=False).verdict == "healthy"
+
+
+def test_an_uninformative_embedding_is_said_in_text_and_page():
+    rng = np.random.default_rng(0)
+    result = diagnose(rng.normal(size=(400, 16)), rng.integers(5, size=400))
+    assert result.verdict == "uninformative"
+    assert "shuffled labels give" in str(result)
+    page = result.page().render()
+    assert "Uninformative: neighbours share labels no more often than chance" in page
+    assert "nearest neighbour has the label" in page

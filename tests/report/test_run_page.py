@@ -1,0 +1,265 @@
+"""Run reports: read from run directories alone, whatever of them is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from report.examples import RACE, log, log_races
+from uncollapse import backbones, data, losses
+from uncollapse._base.check import InputError
+from uncollapse.report import diagnose_run, run_report, write_report
+from uncollapse.report.run_page import config_content, read_history, resolved, take_snapshot
+from uncollapse.training import NotMeasuredError, Run, parse_config
+from uncollapse.training.assemble import build_model
+from uncollapse.training.measures import dotted, write_measures
+
+LINE = RACE.to_dict()
+
+
+def test_a_report_of_one_run_lies_in_its_directory_and_tells_everything(copied: Run):
+    path = write_report(copied)
+    assert path == copied.path / "report.html"
+    text = path.read_text(encoding="utf-8")
+    for piece in (
+        "Run copied", "Loss", "Diameter", "R@k, test", ">Before<", ">After<", "mining.epsilon",
+        "neighbours share the query", "the reference is the untrained network", "versions",
+    ):  # fmt: skip
+        assert piece in text
+
+
+def test_mode_drift_is_told_where_it_was_measured(copied: Run):
+    measures = copied.measures()
+    assert measures.after is not None
+    before, after = (
+        replace(one, batches=replace(one.batches, modes=rate))
+        for one, rate in ((measures.before, -0.25), (measures.after, 1.5))
+    )
+    write_measures(copied.path, replace(measures, before=before, after=after))
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert "mode drift at the start" in text
+    assert "-0.25" in text
+    assert "+1.50" in text
+    unknown = replace(before, batches=replace(before.batches, modes=None))
+    write_measures(copied.path, replace(measures, before=unknown, after=after))
+    assert "mode drift at the start" not in write_report(copied).read_text(encoding="utf-8")
+
+
+def test_events_and_changes_of_the_verdict_are_marked(copied: Run):
+    copied.metrics_file.unlink()
+    log(
+        copied,
+        {"step": 1, "loss": 0.5, "verdict": "healthy"},
+        {"step": 4, "loss": 0.4, "verdict": "shrinking"},
+        {"step": 5, "event": "guard: rolled back to step 3"},
+        {"step": 6, "verdict": "healthy"},
+        {"step": 6, "verdict": "healthy"},
+    )
+    assert read_history(copied).events == [
+        (4, "verdict: healthy → shrinking"),
+        (5, "guard: rolled back to step 3"),
+        (6, "verdict: shrinking → healthy"),
+    ]
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert "Events marked in the curves" in text
+    assert "guard: rolled back to step 3" in text
+    assert "2 at 5: guard: rolled back to step 3" in text  # the flag in the curves
+
+
+def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied: Run):
+    (copied.path / "measures.json").unlink()
+    log(copied, {"step": 6, "verdict": "class-collapse"})
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert "Class collapse: classes have become points" in text
+    assert "Nothing is known of the embeddings of test" in text
+    assert "uncollapse evaluate RUN --measure" in text
+    assert "This is the last verdict that was logged." in text
+    assert "Loss" in text
+
+
+def test_the_page_needs_neither_dataset_nor_network_nor_loss(copied: Run, monkeypatch):
+    verdict = copied.measures().after.splits["test"].health.verdict
+    whole = write_report(copied).read_text(encoding="utf-8")
+    assert "Measured on all 599 samples of test" in whole
+    shutil.rmtree(copied.path / "checkpoints")
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("a page builds no loss, loads no data and no networks")
+
+    for module, name in ((data, "load"), (backbones, "build"), (losses.Loss, "__init__")):
+        monkeypatch.setattr(module, name, forbidden)
+    monkeypatch.setattr("uncollapse.training.config.parse_config", forbidden)
+    assert write_report(copied.path).read_text(encoding="utf-8") == whole
+    assert diagnose_run(copied.path).verdict == verdict
+
+
+def test_a_run_that_has_not_ended_is_still_reported(copied: Run):
+    copied.summary_file.unlink()
+    measures = copied.measures()
+    write_measures(copied.path, replace(measures, after=None))
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert "not ended" in text
+    assert "has no measures after training: it has not ended" in text
+
+
+def test_a_damaged_file_of_measures_is_named_on_the_page(copied: Run):
+    (copied.path / "embeddings-after.safetensors").write_bytes(b"x")
+    assert "embeddings-after.safetensors is damaged" in write_report(copied).read_text("utf-8")
+
+
+def test_a_run_named_twice_is_one_run(plain_run: Run, tmp_path: Path):
+    text = run_report([plain_run, plain_run.path], tmp_path / "x.html").read_text("utf-8")
+    assert "<h1>Run run</h1>" in text
+
+
+def test_several_runs_stand_side_by_side_with_their_differences(
+    plain_run: Run, hard_run: Run, tmp_path: Path
+):
+    text = run_report([plain_run.path, hard_run.path], tmp_path / "two.html").read_text("utf-8")
+    assert "2 runs" in text
+    assert "runs healthy" in text
+    differences = text[text.index('id="config"') : text.index("keys that are the same")]
+    assert "mining.positives" in differences
+    assert "mining.epsilon" not in differences
+    assert text.count(">After<") >= 2
+
+
+def test_runs_of_the_same_name_are_told_apart(plain_run: Run, tmp_path: Path):
+    twin = tmp_path / "elsewhere" / plain_run.path.name
+    shutil.copytree(plain_run.path, twin)
+    text = run_report([plain_run, twin], tmp_path / "two.html").read_text("utf-8")
+    assert f"elsewhere/{plain_run.path.name}" in text
+
+
+def test_the_map_before_training_is_that_of_the_networks_first_weights(plain_run: Run):
+    found = take_snapshot(plain_run, "test")
+    rows = plain_run.rows("after", "test").rows
+    first = build_model(plain_run.config, plain_run.sample_shape).eval()
+    with torch.no_grad():
+        expected = first(data.load("digits", split="test")[rows][0])
+    torch.testing.assert_close(found.before, expected)
+    assert not torch.equal(found.after, found.before)
+    assert found.health.relative_diameter is not None
+    assert found.sampled == "all 599 samples of test"
+    with pytest.raises(NotMeasuredError, match="train"):
+        take_snapshot(plain_run, "train")
+
+
+def test_no_run_and_no_such_run_are_clear_errors(tmp_path: Path):
+    with pytest.raises(InputError, match="at least one run"):
+        run_report([], tmp_path / "x.html")
+    with pytest.raises(InputError, match=r"no config\.toml"):
+        run_report([tmp_path], tmp_path / "x.html")
+
+
+@pytest.mark.parametrize(
+    ("values", "changed"),
+    [
+        ({}, {}),
+        (
+            {"loss": {"name": "contrastive", "margin": 1.0, "pos_margin": 0.25}},  # 1.0 is usual
+            {"loss.name": "contrastive", "loss.pos_margin": "0.25"},
+        ),
+    ],
+)
+def test_a_config_is_compared_with_the_defaults_of_its_loss(values, changed):
+    config = parse_config(values)
+    written = dotted(tomllib.loads(config.to_toml()))
+    shown = config_content(resolved(written, config.defaults()), config.defaults())
+    assert shown["changed"] == changed
+    assert shown["every"] == {k: str(v) for k, v in config.flat().items() if v is not None}
+
+
+def test_a_run_measured_without_the_defaults_shows_its_keys_alone(copied: Run):
+    write_measures(copied.path, replace(copied.measures(), defaults={}))
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert "What differs from the defaults" not in text
+    assert "All defaults" not in text
+    assert "batch.p" in text
+
+
+# Races of strategies, and lines of a log that are no race.
+
+
+def test_the_page_of_a_run_shows_its_races_and_without_races_nothing(copied: Run):
+    assert 'id="races"' not in write_report(copied).read_text(encoding="utf-8")
+    log_races(copied, LINE, LINE)
+    assert [step for step, _ in read_history(copied).races] == [3, 4]
+    assert read_history(copied).races[0][1] == RACE
+    text = write_report(copied).read_text(encoding="utf-8")
+    for piece in ("Race at step 3", "Race at step 4", "chosen: inside x hard, scale-free"):
+        assert piece in text
+
+
+def test_the_race_of_a_run_of_the_first_version_is_read(copied: Run):
+    log_races(copied, {("laps" if key == "scores" else key): value for key, value in LINE.items()})
+    assert [race for _, race in read_history(copied).races] == [RACE]
+
+
+def test_races_of_several_runs_are_told_apart(copied: Run, hard_run: Run, tmp_path: Path):
+    log_races(copied, LINE)
+    text = run_report([copied, hard_run], tmp_path / "two.html").read_text(encoding="utf-8")
+    assert "copied: race at step 3" in text
+    assert "hard: race" not in text
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    return {**LINE, **values}
+
+
+def of_lap(**values: Any) -> dict[str, Any]:
+    return changed(scores=[{**LINE["scores"][0], **values}])
+
+
+DAMAGED = [
+    None,
+    "race",
+    7,
+    [],
+    {},
+    {"chosen": "a"},
+    changed(scores=[]),
+    changed(scores=None),
+    changed(scores={"a": 1}),
+    changed(scores=["a"]),
+    changed(scores=[None]),
+    changed(chosen="nobody"),
+    changed(chosen=["easy x hard"]),
+    changed(rows="many"),
+    changed(rows=True),
+    changed(rows=-1),
+    changed(spent=float("inf")),
+    of_lap(recall="high"),
+    of_lap(recall=float("nan")),
+    of_lap(recall=1.5),
+    of_lap(recall=None),
+    of_lap(steps=float("inf")),
+    of_lap(steps=10**400),
+    of_lap(steps=[6]),
+    of_lap(strategy={"a": 1}),
+    of_lap(strategy=None),
+    of_lap(more=1),
+]
+
+
+@pytest.mark.parametrize("race", DAMAGED, ids=[json.dumps(one)[:60] for one in DAMAGED])
+def test_what_is_no_race_is_named_and_the_rest_of_its_line_is_read(copied: Run, race: object):
+    log_races(copied, race, LINE)
+    history = read_history(copied)
+    assert [step for step, _ in history.races] == [4]
+    assert any("step 3" in line for line in history.complaints)
+    assert (3, 0.5) in history.curves["loss"]
+
+
+def test_the_page_of_a_run_with_damaged_races_is_still_written(copied: Run):
+    log_races(copied, *DAMAGED)
+    text = write_report(copied).read_text(encoding="utf-8")
+    assert 'id="races"' not in text
+    assert "metrics.jsonl is damaged: the race of step 3" in text
