@@ -30,35 +30,16 @@ def _a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     torch.manual_seed(0)
 
 
-def needs(block: Block) -> set[str]:
-    """The extras a block says it needs: `uncollapse[lightning]`, in a comment a reader sees."""
-    return {extra for match in _NEEDS.findall(block.text) for extra in match.split(",")}
-
-
 @pytest.mark.parametrize("page", [p for p in DOCS if blocks(p, "python")], ids=lambda p: p.stem)
-def test_the_python_of_a_page_runs(page):
+def test_the_python_of_a_page_runs_as_far_as_its_extras_are_installed(page):
     names = readers_own()
     for block in blocks(page, "python"):
-        if not needs(block):
-            run(block, names)
-
-
-@pytest.mark.parametrize(
-    "block",
-    [block for page in DOCS for block in blocks(page, "python") if needs(block)],
-    ids=lambda block: block.name,
-)
-def test_python_that_needs_an_extra_runs_where_that_is_installed(block):
-    absent = missing(needs(block))
-    if absent:
-        pytest.skip(f"needs {', '.join(absent)}")
-    names = readers_own()
-    for before in blocks(block.page, "python"):
-        if before.line < block.line and not needs(before):
-            run(before, names)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of other packages
-        run(block, names)
+        extras = {extra for match in _NEEDS.findall(block.text) for extra in match.split(",")}
+        with warnings.catch_warnings():
+            if extras:
+                warnings.simplefilter("ignore")  # those of other packages
+            if all(map(installed, extras)):
+                run(block, names)
 
 
 def test_a_block_that_says_something_untrue_fails():
@@ -77,11 +58,11 @@ def run(block: Block, names: dict[str, Any]) -> None:
     parser = doctest.DocTestParser()
     test = parser.get_doctest(block.text, names, block.name, str(block.page), block.line - 1)
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    said: list[str] = []
-    result = doctest.DocTestRunner(optionflags=flags).run(test, out=said.append, clear_globs=False)
+    output: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=flags)
+    result = runner.run(test, out=output.append, clear_globs=False)
     names.update(test.globs)
-    if result.failed:
-        raise AssertionError("".join(said))
+    assert not result.failed, "".join(output)
 
 
 def readers_own() -> dict[str, Any]:
@@ -95,15 +76,11 @@ def readers_own() -> dict[str, Any]:
     return {"__name__": "__page__", **own, "loss": loss_fn(z, labels)}
 
 
-def missing(extras: set[str]) -> list[str]:
-    """The packages of these extras that are not installed."""
-    listed = [need for extra in extras for need in _PROJECT["optional-dependencies"][extra]]
-    names = [re.split(r"[\[<>=~!; ]", need)[0] for need in listed]
-    return [name for name in names if not _installed(name)]
-
-
-def _installed(name: str) -> bool:
+def installed(extra: str) -> bool:
+    """Whether the packages of an extra are there."""
     try:
-        return bool(version(name))
+        for need in _PROJECT["optional-dependencies"][extra]:
+            version(re.split(r"[\[<>=~!; ]", need)[0])
     except PackageNotFoundError:
         return False
+    return True

@@ -40,13 +40,11 @@ class Visit:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def press(self, key: str, code: int) -> None:
-        """A key down and up."""
-        for kind in ("keyDown", "keyUp"):
-            text = {"text": " "} if key == " " and kind == "keyDown" else {}
-            self.browser.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text
-            )
+    def press_space(self) -> None:
+        """The space bar down and up."""
+        key = {"key": " ", "windowsVirtualKeyCode": 32}
+        self.browser.call("Input.dispatchKeyEvent", type="keyDown", text=" ", **key)
+        self.browser.call("Input.dispatchKeyEvent", type="keyUp", **key)
 
 
 class Browser:
@@ -92,13 +90,8 @@ class Browser:
     def open(self, path: Path, width: int = 1280, *, dark: bool = False) -> Visit:
         """Load a file at a width; a phone below 600 pixels."""
         self._visit = Visit(self)
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=800,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._loaded = False

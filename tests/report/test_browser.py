@@ -130,14 +130,14 @@ def test_a_table_unfolds_and_sorts_by_keyboard(browser: Browser, pages: dict[str
     shown = "[...document.querySelectorAll('#classes tbody tr')].filter(r => r.offsetParent).length"
     assert visit.value(shown) == 12
     visit.value("document.querySelector('#classes input').focus()")
-    visit.press(" ", 32)
+    visit.press_space()
     assert visit.value(shown) == 30
     column = "[...document.querySelectorAll('#classes tbody tr')].map(r => +r.cells[2].dataset.v)"
     visit.value("document.querySelectorAll('#classes thead button')[2].focus()")
-    visit.press(" ", 32)
+    visit.press_space()
     values = visit.value(column)
     assert values == sorted(values)
-    visit.press(" ", 32)
+    visit.press_space()
     assert visit.value(column) == values[::-1]
     head = "document.querySelectorAll('#classes thead th')[2].getAttribute('aria-sort')"
     assert visit.value(head) == "descending"

@@ -44,6 +44,7 @@ def test_two_rows_in_many_dimensions_and_equal_rows_can_be_drawn():
     assert np.array_equal(project(np.ones((4, 5))), np.zeros((4, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-6, 1.0])
 def test_tsne_keeps_two_far_groups_apart_and_is_repeatable(scale: float):
     rng = np.random.default_rng(0)
