@@ -126,6 +126,6 @@ def test_samples_without_pictures_are_kept_without_them(tmp_path):
 def test_the_file_is_plain_json_with_the_keys_that_are_documented(tmp_path):
     write_measures(tmp_path, Measures(FACTS, moment(0)))
     plain = json.loads(measures_file(tmp_path).read_text())
-    assert plain.keys() == {"format", "splits", "before", "settings"}
+    assert plain.keys() == {"format", "splits", "before", "settings", "defaults"}
     assert plain["before"].keys() == {"step", "batches", "splits"}
     assert plain["before"]["splits"]["test"].keys() == {"health", "scores"}

@@ -31,7 +31,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """Runs of one act by name; `score` is the logged R@1 (`test/recall@1`) they are told by."""
+    """Runs of one act by name; they are compared by `score`, a logged R@1 (`test/recall@1`)."""
 
     title: str
     text: str

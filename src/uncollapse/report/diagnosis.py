@@ -332,7 +332,7 @@ def _unit(z: Array) -> Array:
 
 
 def _alone(cosines: Array) -> Array:
-    """The same array, in which no row is its own neighbour any more."""
+    """Set the diagonal to -inf, in place, so that no row is its own neighbour."""
     np.fill_diagonal(cosines, -np.inf)
     return cosines
 

@@ -1,4 +1,4 @@
-"""Some queries and what lies nearest to them: as pictures, or as texts or names without them."""
+"""Queries and their nearest neighbours: as pictures, or else as texts or names."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _framed(sample: object, mark: bool | None) -> Image.Image:
 
 
 def save_png(sheet: Image.Image, path: str | Path) -> Path:
-    """Write the picture as PNG; folders are made, and a reader never sees a part of it."""
+    """Write the picture as PNG, atomically; missing folders are created."""
     target = Path(path)
     with written_aside(target) as aside:
         sheet.save(aside, "PNG")
@@ -218,7 +218,7 @@ def word_lists(
     kind: str = "label",
     title: str = "",
 ) -> dict[str, object]:
-    """Texts or names for a page instead of pictures: each query with what lies nearest to it.
+    """Texts or names for a page instead of pictures: each query with its nearest neighbours.
 
     `words` and `labels` (coarse, fine; those that are known) are by row.
     """

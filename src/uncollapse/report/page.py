@@ -48,7 +48,7 @@ class Page:
         return template.render({"lead": "", **self.content}, contents=[], version=__version__)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page; a reader never sees a part of it. Returns the path."""
+        """Write the page atomically; returns the path."""
         write_text(Path(path), self.render())
         return Path(path)
 
@@ -73,7 +73,7 @@ def _environment() -> Environment:
 
 
 def _shown_text(value: object) -> object:
-    """Text of others without marks that act; what brings its own markup is left as it is."""
+    """Text with control characters made visible; values with markup of their own stay as is."""
     return value if hasattr(value, "__html__") else visible(str(value))
 
 

@@ -254,7 +254,7 @@ def curve_content(histories: Mapping[str, History]) -> dict[str, Any]:
 
 
 def key_name(key: str) -> str:
-    """A logged key as a person would say it.
+    """A logged key in words.
 
     >>> key_name("test/fine/recall@1"), key_name("train/map@r"), key_name("my_thing")
     ('R@1, fine labels, test', 'MAP@R, train', 'My thing')
@@ -268,7 +268,7 @@ def key_name(key: str) -> str:
 
 
 def _key_order(key: str) -> tuple[int, str]:
-    """Where a key stands among the curves: what tells of collapse first."""
+    """Sort key of the curves: signs of collapse come first."""
     metric = key.rpartition("/")[2]
     rank = next((i for i, word in enumerate(_ORDER) if word in metric), len(_ORDER))
     return rank + (metric == "lr"), key
@@ -414,7 +414,7 @@ class RunView:
 
 
 def view_runs(runs: Sequence[RunFolder | str | Path]) -> list[RunView]:
-    """Open the runs; one that is named twice is taken once."""
+    """Open the runs; a run that is named twice is shown once."""
     opened = [run if isinstance(run, RunFolder) else RunFolder.open(run) for run in runs]
     folders = {run.path.resolve(): run for run in opened}
     if not folders:

@@ -1,4 +1,4 @@
-"""The page of `uncollapse suspects`: each row whose label its neighbours contradict, and they."""
+"""The page of `uncollapse suspects`: rows whose labels their neighbours contradict."""
 
 from __future__ import annotations
 
