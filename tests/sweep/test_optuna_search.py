@@ -37,6 +37,7 @@ def test_a_search_that_was_killed_goes_on_and_makes_every_trial_once(tmp_path):
     ended = study(tmp_path).trials
     assert [trial.state.name for trial in ended] == ["COMPLETE"] * 4
     assert ended[2].params == begun[2].params
+    assert ended[0].constraints == {"collapsed": 0.0}
     assert len({tuple(trial.params.values()) for trial in ended}) == 4
     assert log(tmp_path / "runs" / "trial-0000") == before
     assert [row["run"] for row in results.rows] == [f"trial-{i:04d}" for i in range(4)]
@@ -61,7 +62,7 @@ def test_a_collapsed_trial_breaks_the_constraint_and_a_failed_one_has_no_value(t
     )
     rows = run_sweep(asked, tmp_path, InlineEngine(tmp_path / "runs")).rows
     trials = study(tmp_path).trials
-    assert {trial.params["optimizer.weight_decay"] for trial in trials} == {0.0, 20.0, 1e30}
+    assert {trial.params["optimizer.weight_decay"] for trial in trials} >= {20.0, 1e30}
     for trial, row in zip(trials, rows, strict=True):
         decay = trial.params["optimizer.weight_decay"]
         assert trial.state.name == ("FAIL" if decay == 1e30 else "COMPLETE")
