@@ -7,24 +7,15 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from support import small_copies
 from support.errors import refused
-from support.small_copies import (
-    annotations,
-    car_names,
-    paint,
-    write_birds,
-    write_cars,
-    write_letters,
-    write_market,
-    write_products,
-)
 from uncollapse.data import DataError, describe, load
 
 
 @pytest.fixture
 def market(tmp_path):
     base = tmp_path / "Market-1501-v15.09.15"
-    write_market(base, [(2, 1), (2, 3), (7, 6)], [(3, 1)], [(3, 2), (0, 1), (-1, 5)])
+    small_copies.write_market(base, [(2, 1), (2, 3), (7, 6)], [(3, 1)], [(3, 2), (0, 1), (-1, 5)])
     (base / "bounding_box_test" / "Thumbs.db").write_bytes(b"windows")
     (base / "readme.txt").write_text("")
     return tmp_path
@@ -52,7 +43,7 @@ def test_market_keeps_junk_and_distractors_in_the_gallery_under_their_own_number
 
 @pytest.fixture
 def birds(tmp_path):
-    return write_birds(tmp_path / "CUB_200_2011", (1, 1, 100, 101, 200))
+    return small_copies.write_birds(tmp_path / "CUB_200_2011", (1, 1, 100, 101, 200))
 
 
 def test_cub_splits_classes_1_to_100_from_101_to_200(birds):
@@ -114,7 +105,7 @@ def test_cub_without_a_list_or_with_a_bad_label_is_refused(birds, labels, messag
 
 
 def cars_single(base):
-    return write_cars(base, [1, 98, 99, 196])
+    return small_copies.write_cars(base, [1, 98, 99, 196])
 
 
 def cars_devkit(base):
@@ -125,10 +116,10 @@ def cars_devkit(base):
     ):
         names = ["00001.jpg", "00002.jpg"]
         for seed, name in enumerate(names):
-            paint(base / folder / name, seed=seed)
-        table = annotations(bbox_x1=[1, 1], **{"class": labels}, fname=names)
+            small_copies.paint(base / folder / name, seed=seed)
+        table = small_copies.annotations(bbox_x1=[1, 1], **{"class": labels}, fname=names)
         scipy.io.savemat(base / "devkit" / f"{file}.mat", {"annotations": table})
-    scipy.io.savemat(base / "devkit" / "cars_meta.mat", {"class_names": car_names()})
+    scipy.io.savemat(base / "devkit" / "cars_meta.mat", {"class_names": small_copies.car_names()})
     return base
 
 
@@ -166,7 +157,9 @@ def test_damaged_matlab_files_are_refused_by_name(tmp_path, truncate):
 
 
 def test_sop_follows_its_two_lists_and_refuses_lines_it_does_not_understand(tmp_path):
-    base = write_products(tmp_path / "Stanford_Online_Products", [1, 1], [11319, 11320])
+    base = small_copies.write_products(
+        tmp_path / "Stanford_Online_Products", [1, 1], [11319, 11320]
+    )
     (base / "chair_final/test_1.JPG").unlink()
     train, test = load("sop", tmp_path), load("sop", tmp_path, split="test")
     assert train.labels.tolist() == [1, 1]
@@ -184,7 +177,9 @@ def test_sop_follows_its_two_lists_and_refuses_lines_it_does_not_understand(tmp_
 
 @pytest.fixture
 def letters(tmp_path):
-    base = write_letters(tmp_path / "omniglot", {"Greek": 2, "Latin": 1}, {"Tengwar": 2})
+    base = small_copies.write_letters(
+        tmp_path / "omniglot", {"Greek": 2, "Latin": 1}, {"Tengwar": 2}
+    )
     (base / "images_background" / "Latin" / ".DS_Store").write_bytes(b"")
     (base / "images_background" / "__MACOSX").mkdir()
     (base / "images_background" / "__MACOSX" / "._x.png").write_bytes(b"")

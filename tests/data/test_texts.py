@@ -78,10 +78,8 @@ def test_whole_numbers_stay_and_no_split_is_all(tmp_path):
     ("name", "text", "message"),
     [
         ("a.csv", "words,label\na,1\n", "no column 'text'; its columns are words, label"),
-        ("a.csv", "text,mark\na,1\n", "no column 'label'"),
         ("a.csv", "text,label\n,1\n", "column 'text' is empty in row 1"),
         ("a.csv", 'text,label\nb,1\n" \n",1\n', "column 'text' is empty in row 2"),
-        ("a.csv", "text,label\na,\n", "column 'label' is empty in row 1"),
         ("a.csv", "text,label\n", "no usable texts"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "'label' is empty in row 2"),
         ("a.jsonl", '{"text": ["a"], "label": 1}\n', "column 'text' holds a list in row 1"),

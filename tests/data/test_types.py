@@ -74,11 +74,6 @@ def test_a_subset_keeps_every_column_and_may_be_nested_and_pickled(data):
         assert rows.pixels()[:, 0, 0, 0].tolist() == [5, 2]
 
 
-def test_labels_by_place_run_from_zero(data):
-    assert data.classes.tolist() == [3, 5, 9]
-    assert data.label_index.tolist() == [0, 0, 1, 1, 2, 2]
-
-
 def test_fine_labels_can_be_trained_on(data):
     fine = data.by_fine_labels()
     assert fine.labels.tolist() == [30, 31, 50, 51, 90, 90]

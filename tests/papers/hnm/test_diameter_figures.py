@@ -12,35 +12,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from support.small_copies import (
-    write_birds,
-    write_cars,
-    write_letters,
-    write_market,
-    write_products,
-)
+from support import small_copies
 from uncollapse.cli.reproduce import show_page
 from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
 from uncollapse.papers import get_item, study
 from uncollapse.papers.hnm import diameters
-from uncollapse.papers.hnm.diameters import (
-    FIGURES,
-    STUDIES,
-    Panel,
-    Point,
-    below_start,
-    beyond,
-    bound_claim,
-    claims_of,
-    grid_cells,
-    margin_claims,
-    measure,
-    threshold,
-    threshold_claims,
-    through_training,
-    unsettled,
-)
+from uncollapse.papers.hnm.diameters import FIGURES, STUDIES
 from uncollapse.papers.items import Request
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.assemble import build_model
@@ -53,7 +31,7 @@ def asked(scale, out="out", **options):
 
 
 def cells_of(panel, grid):
-    return grid_cells(grid, panel["axis"], panel.get("margin", 0.0))
+    return diameters.grid_cells(grid, panel["axis"], panel.get("margin", 0.0))
 
 
 def jobs_of(name, scale):
@@ -125,9 +103,9 @@ def test_runs_of_one_name_are_one_run_whichever_figure_asks(scale):
 
 
 def point(**changes):
-    values = dict.fromkeys(Point.__dataclass_fields__, 0.0)
+    values = dict.fromkeys(diameters.Point.__dataclass_fields__, 0.0)
     values |= {"run": "r", "p": 2, "k": 2, "batch": 4, "dim": 8, "seed": 0, "start": 1.0}
-    return Point(**(values | changes))
+    return diameters.Point(**(values | changes))
 
 
 def line(ends, axis="batch", **changes):
@@ -136,7 +114,7 @@ def line(ends, axis="batch", **changes):
 
 
 def panel_of(points, axis="batch"):
-    return Panel(axis, "heading", "A", points)
+    return diameters.Panel(axis, "heading", "A", points)
 
 
 FALLING = [0.9, 0.8, 0.5, 0.2, 0.1, 0.05]
@@ -156,27 +134,27 @@ FALLING = [0.9, 0.8, 0.5, 0.2, 0.1, 0.05]
 def test_a_trend_is_reproduced_if_its_sign_is_the_papers_and_chance_is_unlikely(
     ends, axis, holds, words
 ):
-    trend = claims_of(line(ends, axis))[0]
+    trend = diameters.claims_of(line(ends, axis))[0]
     assert trend.holds is holds
     assert words in trend.ours
 
 
 def test_collapse_is_counted_in_the_two_halves_of_the_axis():
     ends = [0.5, 0.5, 0.5, 0.5, 0.005, 0.005, 0.009, 0.0]
-    claim = claims_of(line(ends))[1]
+    claim = diameters.claims_of(line(ends))[1]
     assert "0 of 4 runs with N < 16, 4 of 4 with N ≥ 16" in claim.ours
     assert claim.holds is True  # 1 / 70
-    assert claims_of(line(ends[::-1]))[1].holds is False
-    assert claims_of(line(ends[::-1], "dim"))[1].holds is True
+    assert diameters.claims_of(line(ends[::-1]))[1].holds is False
+    assert diameters.claims_of(line(ends[::-1], "dim"))[1].holds is True
 
 
 def test_the_bound_is_judged_where_it_says_something():
     points = [point(end=0.5, bound=0.4), point(end=0.5, bound=-1.0)]
-    claim = bound_claim("b", points, "bound")
+    claim = diameters.bound_claim("b", points, "bound")
     assert (claim.ours, claim.holds) == ("held in 1 of 1 runs; vacuous in 1", True)
-    broken = bound_claim("b", [*points, point(end=0.1, bound=0.2)], "bound")
+    broken = diameters.bound_claim("b", [*points, point(end=0.1, bound=0.2)], "bound")
     assert (broken.ours, broken.holds) == ("held in 1 of 2 runs; vacuous in 1", False)
-    assert bound_claim("b", points[1:], "bound").holds is None
+    assert diameters.bound_claim("b", points[1:], "bound").holds is None
 
 
 def test_a_direction_that_turns_on_the_way_is_noted():
@@ -184,7 +162,7 @@ def test_a_direction_that_turns_on_the_way_is_noted():
         point(dim=2**n, batch_start=n, batch_quarter=n, batch_half=1.0, batch_end=-n)
         for n in range(1, 5)
     ]
-    note = through_training(panel_of(points, "dim"))
+    note = diameters.through_training(panel_of(points, "dim"))
     assert "before +1.00, after a quarter +1.00, after half -, at the end -1.00." in note
 
 
@@ -195,8 +173,8 @@ def test_a_run_too_short_for_its_batch_norm_is_noted():
         point(batch=16, end=0.003, batch_start=5.0, batch_after=0.015),
     ]
     assert [p.unsettled for p in points] == [True, False]
-    assert "in 1 of 2 runs (N = 4) the images keep" in unsettled(panel_of(points))
-    assert unsettled(panel_of(points[1:])) == ""
+    assert "in 1 of 2 runs (N = 4) the images keep" in diameters.unsettled(panel_of(points))
+    assert diameters.unsettled(panel_of(points[1:])) == ""
 
 
 def test_a_run_that_retrieves_worse_than_untrained_is_named():
@@ -205,36 +183,36 @@ def test_a_run_that_retrieves_worse_than_untrained_is_named():
         point(dim=4, recall_start=0.2, recall=0.3),
         point(dim=64, recall_start=0.2, recall=0.3),
     ]
-    note = below_start(panel_of(points, "dim"))
+    note = diameters.below_start(panel_of(points, "dim"))
     assert "1 of 3 runs end below their own start in R@1 (d = 4)." in note
-    assert "no run ends below its own start" in below_start(panel_of(points[1:], "dim"))
-    assert below_start(panel_of([point(recall=math.nan, recall_start=math.nan)])) == ""
+    assert "no run ends below its own start" in diameters.below_start(panel_of(points[1:], "dim"))
+    assert diameters.below_start(panel_of([point(recall=math.nan, recall_start=math.nan)])) == ""
 
 
 def test_margins_are_compared_run_by_run():
     low, high = line([0.1] * 6), line([0.2] * 6)
-    (claim,) = margin_claims([low, high])
+    (claim,) = diameters.margin_claims([low, high])
     assert "6 of 6 pairs" in claim.ours
     assert claim.holds is True
-    assert margin_claims([high, low])[0].holds is False
+    assert diameters.margin_claims([high, low])[0].holds is False
 
 
 def test_the_threshold_is_where_half_the_runs_collapse():
     first, second = line([0.5, 0.005, 0.005], seed=0), line([0.5, 0.5, 0.005], seed=1)
     panel = panel_of([*first.points, *second.points])
-    assert threshold(panel) == 2
-    assert threshold(line([0.5, 0.5])) is None
-    (same,) = threshold_claims([panel, panel])
+    assert diameters.threshold(panel) == 2
+    assert diameters.threshold(line([0.5, 0.5])) is None
+    (same,) = diameters.threshold_claims([panel, panel])
     assert same.holds is True
     assert "N = 2" in same.ours
-    assert threshold_claims([panel, line([0.5, 0.5])])[0].holds is False
+    assert diameters.threshold_claims([panel, line([0.5, 0.5])])[0].holds is False
 
 
 def test_what_is_left_is_asked_beside_the_diameter():
     # Diameters that grow with the dimension only because they begin larger.
     points = [point(dim=2**n, start=2.0**n, end=0.1 * 1.5**n, drift=0.1 * n) for n in range(1, 8)]
-    assert claims_of(panel_of(points, "dim"))[0].holds is True
-    note = beyond(panel_of(points, "dim"))
+    assert diameters.claims_of(panel_of(points, "dim"))[0].holds is True
+    note = diameters.beyond(panel_of(points, "dim"))
     assert "against the dimension ρ = -1.00 over 7 runs (p < 0.001), not as expected" in note
     assert "drift at the start ρ = -1.00 over 7 runs (p < 0.001), as expected" in note
 
@@ -250,7 +228,7 @@ def test_batch_norm_before_training_has_the_statistics_of_batches(tmp_path):
         untouched = diameter(network.eval()(test[:][0]))
         as_trained = diameter(network.train()(test[:][0]))
     short = config.model_copy(update={"train": config.train.model_copy(update={"steps": 1})})
-    start = measure(train(short, tmp_path / "run")).start
+    start = diameters.measure(train(short, tmp_path / "run")).start
     assert start == pytest.approx(as_trained, rel=0.2)
     assert untouched < 0.5 * start
 
@@ -350,20 +328,22 @@ def test_a_run_that_fails_is_named_and_without_any_there_is_no_figure(tmp_path, 
 
 def market(base):
     people = [(person, camera) for person in range(1, 9) for camera in (1, 2)]
-    write_market(base / "market1501", people, people[:4], [*people[:4], (0, 1)])
+    small_copies.write_market(base / "market1501", people, people[:4], [*people[:4], (0, 1)])
 
 
 def sop(base):
     products = [1 + place // 4 for place in range(16)]
-    write_products(base / "sop", products, [11_319 + place // 4 for place in range(8)])
+    small_copies.write_products(base / "sop", products, [11_319 + place // 4 for place in range(8)])
 
 
 def cub200(base):
-    write_birds(base / "cub200", [1] * 8 + [2] * 8 + [101] * 2 + [102] * 2)
+    small_copies.write_birds(base / "cub200", [1] * 8 + [2] * 8 + [101] * 2 + [102] * 2)
 
 
 def cars196(base):
-    write_cars(base / "cars196", [1 + place // 4 for place in range(16)] + [99] * 2 + [100] * 2)
+    small_copies.write_cars(
+        base / "cars196", [1 + place // 4 for place in range(16)] + [99] * 2 + [100] * 2
+    )
 
 
 def night(*values):
@@ -403,7 +383,7 @@ def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_p
     assert len(losses) == 2
     assert all(np.isfinite(losses))
     if name == "fig12":
-        measured = measure(Run.open(run.path))
+        measured = diameters.measure(Run.open(run.path))
         assert measured.start > 0.0
         assert (measured.batch, measured.dim, measured.anchors) == (4, 128, 1.0)
         assert 0.0 < measured.mean_ap <= 1.0  # queries against the gallery
@@ -428,7 +408,7 @@ def test_a_laptop_without_the_papers_data_is_told_what_to_get_and_where(tmp_path
 
 
 def test_fig12_takes_letters_on_a_laptop_without_market(tmp_path):
-    write_letters(tmp_path / "omniglot", {"Greek": 1}, {"Latin": 1})
+    small_copies.write_letters(tmp_path / "omniglot", {"Greek": 1}, {"Latin": 1})
     request = asked("laptop", tmp_path, data_root=tmp_path)
     protocol = STUDIES[FIGURES["fig12"]["panels"][0]["study"]]
     assert protocol.setup(request).config["data"]["name"] == "omniglot"
