@@ -28,6 +28,7 @@ def test_a_folder_is_a_class(pets):
     assert (data.shape, data.split) == ((3, 16, 16), "all")
     assert names_of(data) == ["ant", "cat", "cat", "dog"]
     assert data.fine_labels is None
+    assert [file[-9:] for file in data.subset([3, 0]).files] == ["og/1.webp", "ant/1.jpg"]
     assert sorted(data.report.ignored) == ["cat/Thumbs.db", "pets/notes.txt"]
 
 
