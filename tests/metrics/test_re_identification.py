@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncollapse._base.check import InputError
+from metrics.reid_protocol import market_1501
+from oracles import distance_matrix
+from support.errors import refuses
 from uncollapse._base.extras import without_kernels
 from uncollapse.metrics import ReidResult, reid
 
@@ -44,25 +46,6 @@ def test_the_market_1501_example_by_hand(engine):
     assert (result.gallery_size, result.junk, result.queries_without_match) == (5, 1, 0)
 
 
-def loop(x, ids, cams, y, y_ids, y_cams):
-    """The protocol, one query at a time."""
-    out = []
-    for q in range(len(x)):
-        square = ((x[q] - y) ** 2).sum(1)
-        good = (y_ids == ids[q]) & (y_cams != cams[q])
-        ignored = ((y_ids == ids[q]) & (y_cams == cams[q])) | (y_ids == -1)
-        listed = np.flatnonzero(~ignored)
-        # Wrong items first among equals.
-        ranking = sorted(listed, key=lambda g: (square[g], good[g]))
-        ranks = [place for place, g in enumerate(ranking) if good[g]]
-        if ranks:
-            precision = [(k + 1) / (rank + 1) for k, rank in enumerate(ranks)]
-            out.append(
-                (np.mean(precision), ranks[0] < 1, ranks[0] < 5, len(ranks) / (ranks[-1] + 1))
-            )
-    return np.mean(out, axis=0) if out else None
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 40))
 def test_random_sets_with_ties_agree_with_the_loop(engine, seed, queries, size):
@@ -71,7 +54,7 @@ def test_random_sets_with_ties_agree_with_the_loop(engine, seed, queries, size):
     ids, y_ids = rng.integers(1, 5, queries), rng.integers(-1, 5, size)
     y_ids[0] = 1
     cams, y_cams = (rng.integers(0, 3, n) for n in (queries, size))
-    expected = loop(x, ids, cams, y, y_ids, y_cams)
+    expected = market_1501(distance_matrix(x, y), ids, cams, y_ids, y_cams)
     result = by(engine, x, ids, cams, y, y_ids, y_cams)
     if expected is None:
         assert result.queries_without_match == queries
@@ -84,31 +67,6 @@ def test_random_sets_with_ties_agree_with_the_loop(engine, seed, queries, size):
 def test_string_ids_have_neither_junk_nor_distractors():
     result = reid([[0.0]], ["ann"], ["c1"], [[1.0], [2.0]], ["bob", "ann"], ["c1", "c2"])
     assert (result.map, result.junk) == (0.5, 0)
-
-
-def test_a_collapsed_embedding_puts_every_match_last():
-    result = reid(
-        np.zeros((2, 3)), [1, 2], [0, 0], np.zeros((6, 3)), [1, 2, 3, 4, 0, 0], [1] * 6, ks=(1, 5)
-    )
-    assert (result.cmc[1], result.cmc[5], result.minp) == (0.0, 0.0, 1 / 6)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (1, [7, 0], "query_ids: expected ids of persons only, got -1 or 0 in row 1"),
-        (1, [-1, 9], "query_ids: .* row 0"),
-        (4, [-1] * 6, "gallery_ids: expected at least one item that is not junk"),
-        (2, [1], "query_cams: expected 2, one for each row"),
-        (5, ["a"] * 6, "gallery_cams: expected labels of one kind"),
-        (0, [[0.0], [np.inf]], "queries: expected finite numbers"),
-    ],
-)
-def test_bad_input_names_the_argument(place, value, message):
-    arguments = list(market())
-    arguments[place] = value
-    with pytest.raises(InputError, match=message):
-        reid(*arguments)
 
 
 # Other people's code, on rows anybody can make again.
@@ -139,40 +97,15 @@ def test_the_figures_that_torchreid_and_fast_reid_give(engine):
     assert (result.junk, result.gallery_size) == (17, 133)
 
 
-def by_distance_matrix(x, ids, cams, y, there, met, ks):
-    """The protocol in their form: a sorted matrix of distances, and rows of hits.
-
-    Junk is dropped first; then, of each query's list, its own person under its own camera.
-    """
-    kept = there != -1
-    y, there, met = y[kept], there[kept], met[kept]
-    order = np.argsort(np.linalg.norm(x[:, None] - y[None], axis=2), axis=1)
-    curves, precisions, hardest = [], [], []
-    for row, identity, camera in zip(order, ids, cams, strict=True):
-        own = (there[row] == identity) & (met[row] == camera)
-        hits = (there[row] == identity)[~own].astype(float)
-        if not hits.any():
-            continue
-        found, rank = np.cumsum(hits), np.arange(1, len(hits) + 1)
-        curves.append(found[np.minimum(ks, len(hits)) - 1] > 0)
-        precisions.append((found / rank * hits).sum() / hits.sum())
-        last = np.flatnonzero(hits)[-1]
-        hardest.append(found[last] / rank[last])
-    return np.mean(curves, axis=0), np.mean(precisions), np.mean(hardest)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", range(5))
-def test_a_set_like_market_agrees_with_the_sorted_distance_matrix(engine, seed):
-    rng = np.random.default_rng(seed)
-    ids, there = rng.integers(1, 40, 90), rng.integers(-1, 45, 700)
-    there[rng.random(700) < 0.15] = 0
-    cams, met = rng.integers(1, 7, 90), rng.integers(1, 7, 700)
-    centres = rng.normal(size=(46, 16))
-    x, y = (centres[who] + rng.normal(size=(len(who), 16)) for who in (ids, there))
-    ks = np.array([1, 5, 10])
-    cmc, mean_ap, minp = by_distance_matrix(x, ids, cams, y, there, met, ks)
-    result = by(engine, x, ids, cams, y, there, met, ks=(1, 5, 10))
-    assert list(result.cmc.values()) == pytest.approx(cmc.tolist(), abs=1e-12)
-    assert (result.map, result.minp) == pytest.approx((mean_ap, minp), abs=1e-12)
-    assert 0.05 < mean_ap < 0.95  # neither all nor nothing is found
+def test_wrong_arguments_are_refused_by_name():
+    names = ("queries", "query_ids", "query_cams", "gallery", "gallery_ids", "gallery_cams")
+    refuses(
+        reid,
+        dict(zip(names, market(), strict=True)),
+        query_ids=[[7, 0], [-1, 9]],
+        gallery_ids=[[-1] * 6],
+        query_cams=[[1]],
+        gallery_cams=[["a"] * 6],
+        queries=[[[0.0], [np.inf]]],
+        rerank=[True],
+    )

@@ -121,8 +121,8 @@ def test_results_are_the_same_to_the_bit_on_any_number_of_threads(limits, full_m
         found[threads] = [*alone.values(), *pair.values(), *people.per_query.values()]
     assert max(used) == 3
     for threads in (2, 3):
-        for one, many in zip(found[1], found[threads], strict=True):
-            np.testing.assert_array_equal(one, many)
+        for alone, shared in zip(found[1], found[threads], strict=True):
+            np.testing.assert_array_equal(alone, shared)
 
 
 @needs_numba
