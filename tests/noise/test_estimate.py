@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse._base.check import InputError
+from support.errors import refuses
 from uncollapse.noise import NoiseModel, estimate_noise
 from uncollapse.noise.estimate import _deviation, _nearest
 
@@ -14,6 +14,7 @@ def clusters(t: int, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, tor
     return z, labels, g
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("t", "p"), [(2, 0.7), (3, 0.55), (10, 0.9), (3, 0.99)])
 def test_p_is_found_within_its_interval_on_most_seeds(t, p):
     z, labels, g = clusters(t, 400, seed=0)
@@ -52,14 +53,11 @@ def test_clean_labels_give_p_1_with_an_interval_below_it():
     assert 0.97 < found.low < 0.999
 
 
-def test_touching_classes_make_p_too_small_as_the_result_says():
+def test_touching_classes_make_p_too_small():
     g = torch.Generator().manual_seed(0)
     labels = torch.arange(400) % 2
     z = torch.randn(400, 2, generator=g) + labels[:, None]
-    found = estimate_noise(z, labels)
-    assert found.high < 1.0
-    assert "underestimated" in found.assumes
-    assert str(found).startswith(f"p = {found.p:.3f} (95\N{NO-BREAK SPACE}% interval")
+    assert estimate_noise(z, labels).high < 1.0
 
 
 def test_labels_that_say_nothing_give_one_over_t():
@@ -82,16 +80,7 @@ def test_neighbours_are_the_nearest_others_in_blocks_too():
     assert np.array_equal(np.sort(_nearest(z, 3)), np.sort(d.topk(3, largest=False).indices))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"neighbours": 4}, "neighbours: expected fewer than the 4 rows"),
-        ({"confidence": 1.0}, "confidence: expected a number strictly between 0 and 1"),
-        ({"classes": 1}, "classes: expected a whole number of at least 2"),
-        ({"labels": [0, 0, 0, 0]}, "labels: expected at least 2 classes"),
-    ],
-)
-def test_wrong_arguments_are_named(change, message):
-    arguments = {"labels": [0, 1, 0, 1], "neighbours": 1} | change
-    with pytest.raises(InputError, match=message):
-        estimate_noise([[0.0], [1.0], [2.0], [3.0]], **arguments)
+def test_wrong_arguments_are_refused_by_name():
+    good = {"embeddings": [[0.0], [1.0], [2.0], [3.0]], "labels": [0, 1, 0, 1], "neighbours": 1}
+    refuses(estimate_noise, good, neighbours=[4], confidence=[1.0], classes=[1])
+    refuses(estimate_noise, good, labels=[[0, 0, 0, 0]])
