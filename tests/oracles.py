@@ -1,7 +1,5 @@
 """Slow float64 answers written from the definitions, and the inputs they are asked about."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

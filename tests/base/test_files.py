@@ -72,15 +72,6 @@ def test_what_cannot_be_renamed_or_synced_leaves_the_old_file(tmp_path, monkeypa
         assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_reader_that_has_the_old_file_open_keeps_it(tmp_path):
-    target = tmp_path / "a.txt"
-    files.write_text(target, "old")
-    with target.open() as reader:
-        files.write_text(target, "new")
-        assert reader.read() == "old"
-    assert target.read_text() == "new"
-
-
 def test_folders_are_made_and_the_suffix_stays_for_writers_that_go_by_it(tmp_path):
     target = tmp_path / "deep" / "down" / "a.tar.png"
     with files.written_aside(target) as aside:

@@ -1,3 +1,4 @@
+import itertools
 import os
 import subprocess
 import threading
@@ -135,11 +136,14 @@ def test_an_old_lock_that_another_takes_over_meanwhile_stays_with_it(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_without_waiting_the_holder_is_named(tmp_path):
+def test_without_waiting_the_holder_is_named(tmp_path, monkeypatch):
     path = tmp_path / "a.lock"
     with FileLock(path), pytest.raises(InUseError, match=f"process {os.getpid()} on "):
         FileLock(path, wait=False).__enter__()
     path.write_bytes(b"\xff\xfe garbage")
+    now = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     with pytest.raises(InUseError, match="a process that has left no name"):
         FileLock(path, wait=False).__enter__()
 

@@ -34,12 +34,6 @@ def test_a_bar_is_drawn_on_a_terminal_unless_refused(option, terminal, drawn, mo
     assert capsys.readouterr().out == ""
 
 
-def test_a_function_is_told_and_nothing_is_drawn(monkeypatch):
-    seen = []
-    assert shown(lambda done, total: seen.append((done, total)), True, monkeypatch) == ""
-    assert seen == [(1, 2), (2, 2)]
-
-
 def test_anything_else_is_refused_by_name():
     for option in (1, "yes", 0.5):
         with refused("progress"), progress_reporter(option, "x"):

@@ -10,6 +10,7 @@ from scipy.spatial.distance import pdist
 
 from oracles import distance_matrix, labelled_sets, point_sets
 from support.errors import refuses
+from support.precision import rounded_products
 from uncollapse.geometry import class_diameters, diameter, iap_constant, thickness
 from uncollapse.geometry.diameters import diameter_lower_bound
 
@@ -58,12 +59,8 @@ def test_diameter_at_the_ends_of_float64(rows):
 
 def test_products_that_torch_may_round_are_not_relied_on():
     x = many_points("sphere", 1500, 40, 0)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
+    with rounded_products():
         found = diameter(torch.from_numpy(x).float())
-    finally:
-        torch.set_float32_matmul_precision(before)
     np.testing.assert_allclose(found, pdist(x.astype(np.float32)).max(), rtol=1e-9)
 
 

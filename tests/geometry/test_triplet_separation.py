@@ -7,6 +7,7 @@ from scipy.spatial.distance import cdist
 
 from oracles import distance_matrix, labelled_sets, separation_margin
 from support.errors import refuses
+from support.precision import rounded_products
 from uncollapse.geometry import hard_mined_loss, is_triplet_separated, separation
 
 
@@ -56,12 +57,8 @@ def test_classes_of_one_of_a_few_and_of_many_are_measured_alike(offset):
 def test_products_that_torch_may_round_are_not_relied_on():
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(1500, 12)), rng.integers(0, 5, 1500)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
+    with rounded_products():
         found = separation(x, labels).margin
-    finally:
-        torch.set_float32_matmul_precision(before)
     np.testing.assert_allclose(found, dense_margin(x, labels), rtol=1e-9)
 
 

@@ -1,7 +1,5 @@
 """Market-1501's protocol on a matrix of distances, one query at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

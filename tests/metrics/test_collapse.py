@@ -1,7 +1,5 @@
 """Figures of collapse: against loops over their formulas, published code's numbers, known cases."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -86,19 +84,22 @@ def test_the_numbers_of_published_code():
 
 X, LABELS = labelled(count=4, dim=12, spread=0.3)
 LABELS = np.array(list("abcd"))[LABELS]
+# What each is for one point, without labels and with them.
 WITHOUT = {
-    "rankme", "effective_rank", "alpha_req", "rho_spectrum", "pcf", "uniformity", "cosine_mean",
-    "cosine_q05", "cosine_q25", "cosine_q50", "cosine_q75", "cosine_q95",
+    "rankme": 1, "effective_rank": 0, "alpha_req": math.inf, "rho_spectrum": math.inf, "pcf": 0,
+    "uniformity": 0, "cosine_mean": 1, "cosine_q05": 1, "cosine_q25": 1, "cosine_q50": 1,
+    "cosine_q75": 1, "cosine_q95": 1,
 }  # fmt: skip
 WITH = {
-    "lidar", "nc1", "nc2_equinorm", "nc2_equiangular", "nc2_maximal_angle", "ncc_error", "cdnv",
-    "alignment", "pi_intra", "pi_inter", "pi_ratio",
+    "lidar": 0, "nc1": math.inf, "nc2_equinorm": math.nan, "nc2_equiangular": math.nan,
+    "nc2_maximal_angle": math.nan, "ncc_error": 1, "cdnv": 0, "alignment": 0, "pi_intra": 0,
+    "pi_inter": 0, "pi_ratio": math.nan,
 }  # fmt: skip
 
 
 def test_every_figure_is_there_and_is_that_of_its_function():
     figures = field_figures(X, LABELS)
-    assert set(figures) == WITHOUT | WITH
+    assert set(figures) == {*WITHOUT, *WITH}
     assert all(isinstance(v, float) and math.isfinite(v) for v in figures.values())
     for name in ("rankme", "effective_rank", "alpha_req", "rho_spectrum", "pcf", "uniformity"):
         assert figures[name] == getattr(metrics, name)(X)
@@ -117,16 +118,8 @@ def test_every_figure_is_there_and_is_that_of_its_function():
 
 
 def test_one_point_gives_every_figure_a_documented_value():
-    expected = {
-        "rankme": 1, "effective_rank": 0, "alpha_req": math.inf, "rho_spectrum": math.inf,
-        "pcf": 0, "uniformity": 0, "cosine_mean": 1, "cosine_q05": 1, "cosine_q25": 1,
-        "cosine_q50": 1, "cosine_q75": 1, "cosine_q95": 1, "lidar": 0, "nc1": math.inf,
-        "nc2_equinorm": math.nan, "nc2_equiangular": math.nan, "nc2_maximal_angle": math.nan,
-        "ncc_error": 1, "cdnv": 0, "alignment": 0, "pi_intra": 0, "pi_inter": 0,
-        "pi_ratio": math.nan,
-    }  # fmt: skip
     figures = field_figures(ONE_POINT, np.arange(80) % 4)
-    assert figures == pytest.approx(expected, abs=1e-4, nan_ok=True)
+    assert figures == pytest.approx(WITHOUT | WITH, abs=1e-4, nan_ok=True)
 
 
 def test_a_cone_is_seen_in_directions_and_uncentred_spectra_alone():

@@ -1,7 +1,5 @@
 """Nearest rows: choosing the first few is the same as sorting all."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Re-ranking: the numbers of the dense formulae, from neighbour lists and sparse encodings."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 
@@ -178,12 +176,6 @@ def test_with_all_weight_on_the_original_distance_nothing_changes(ties):
     plain = reid(*arguments, ties=ties, progress=False)
     same = reid(*arguments, ties=ties, rerank=ReRanking(lambda_value=1.0), progress=False)
     assert same.to_dict() == pytest.approx(plain.to_dict(), abs=1e-12)
-
-
-def test_ties_of_a_collapsed_embedding_count_as_wrong():
-    x, ids, cams, y, there, met = people(0)
-    result = reid(x * 0, ids, cams, y * 0, there, met, rerank=ReRanking(lambda_value=1.0))
-    assert result.cmc[1] == 0.0
 
 
 def test_wrong_arguments_are_refused_by_name():

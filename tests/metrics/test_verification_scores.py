@@ -1,7 +1,5 @@
 """Verification against scikit-learn, loops over all pairs, and cases computed by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 
@@ -69,16 +67,6 @@ def test_tar_at_far_is_the_best_of_all_thresholds_and_is_reached_at_the_one_give
     at = found.thresholds[rate]
     assert (scores[same] >= at).mean() == pytest.approx(found.tar[rate])
     assert (scores[~same] >= at).mean() <= rate + 1e-12
-
-
-def test_a_case_by_hand():
-    # From the most alike: s d s d d s.
-    found = verification(scores=[6, 5, 4, 3, 2, 1], same=[1, 0, 1, 0, 0, 1], far=[1 / 3, 2 / 3])
-    assert found.auc == pytest.approx((3 + 2 + 0) / 9)
-    assert found.tar == {1 / 3: pytest.approx(2 / 3), 2 / 3: pytest.approx(2 / 3)}
-    assert found.thresholds == {1 / 3: 4.0, 2 / 3: 4.0}
-    assert found.eer == pytest.approx(1 / 3)
-    assert (found.accuracy, found.accuracy_threshold) == (pytest.approx(4 / 6), 6.0)
 
 
 def test_scores_that_are_all_equal_are_chance():

@@ -1,30 +1,16 @@
 """Slow float64 oracles of the expected losses, written from EPS §4.2 and appendix B."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
 import torch
-from torch import Tensor
-
-from uncollapse.noise import NoiseModel
 
 
-def direct_distances(z: Tensor) -> Tensor:
+def direct_distances(z):
     return torch.linalg.vector_norm(z[:, None] - z[None], dim=-1)
 
 
-def loss_by_loops(
-    objective: str,
-    z: Tensor,
-    ids: Tensor,
-    model: NoiseModel,
-    *,
-    margin: float,
-    diagonal: str,
-    beta: Tensor,
-) -> Tensor:
+def loss_by_loops(objective, z, ids, model, *, margin, diagonal, beta):
     """Any expected loss, term by term."""
     d, label = direct_distances(z), model.probabilities[ids]
     if objective == "triplet":
@@ -34,7 +20,7 @@ def loss_by_loops(
     return _labellings(objective, d, label, margin, diagonal, beta)
 
 
-def _triplets(d: Tensor, label: Tensor, margin: float, diagonal: str) -> Tensor:
+def _triplets(d, label, margin, diagonal):
     total = d.new_zeros(())
     for i, j, k in itertools.product(range(len(d)), repeat=3):
         weight = float((label[i] * label[j] * (1 - label[k])).sum())
@@ -48,9 +34,7 @@ def _triplets(d: Tensor, label: Tensor, margin: float, diagonal: str) -> Tensor:
     return total
 
 
-def _pairs(
-    objective: str, d: Tensor, label: Tensor, margin: float, diagonal: str, beta: Tensor
-) -> Tensor:
+def _pairs(objective, d, label, margin, diagonal, beta):
     total = d.new_zeros(())
     for i, j in itertools.product(range(len(d)), repeat=2):
         equal = float((label[i] * label[j]).sum())
@@ -66,9 +50,7 @@ def _pairs(
     return total
 
 
-def _labellings(
-    objective: str, d: Tensor, label: Tensor, margin: float, diagonal: str, beta: Tensor
-) -> Tensor:
+def _labellings(objective, d, label, margin, diagonal, beta):
     """Every labelling of an anchor and the others, the easy positive found in each.
 
     With "independent" the anchor is among the others too, with a label of its own there.
@@ -94,7 +76,7 @@ def _labellings(
     return total
 
 
-def equidistant_classes(t: int, size: int, *, inside: float, between: float) -> Tensor:
+def equidistant_classes(t, size, *, inside, between):
     """t classes in R^(n−1) with one distance inside classes and one between them."""
     n = t * size
     labels = torch.arange(n) // size

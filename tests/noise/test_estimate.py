@@ -37,15 +37,6 @@ def test_the_deviation_is_that_of_the_agreement_over_sampled_labels():
     assert np.mean(agreement) == pytest.approx(noise.same, abs=0.005)
 
 
-def test_more_samples_make_the_interval_narrower():
-    widths = []
-    for n in (200, 3200):
-        z, labels, g = clusters(2, n, seed=2)
-        found = estimate_noise(z, NoiseModel(2, 0.8).sample(labels, g))
-        widths.append(found.high - found.low)
-    assert widths[1] == pytest.approx(widths[0] / 4, rel=0.25)
-
-
 def test_clean_labels_give_p_1_with_an_interval_below_it():
     z, labels, _ = clusters(3, 300, seed=3)
     found = estimate_noise(z, labels)
