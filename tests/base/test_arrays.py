@@ -64,9 +64,6 @@ def test_what_is_no_point_set_is_refused_by_name():
 
 def test_large_finite_numbers_are_not_taken_for_infinity():
     assert arrays.points(torch.full((4, 4), 3e38)).shape == (4, 4)
-
-
-def test_whether_numbers_are_finite_is_left_to_those_who_ask_for_it():
     assert arrays.points(torch.full((1, 1), np.inf), check_finite=False).isinf().all()
 
 

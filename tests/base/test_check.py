@@ -35,13 +35,8 @@ def test_an_error_carries_the_argument_the_value_and_what_is_allowed():
     assert (error.name, error.given) == ("k", "3")
     assert error.allowed == "a whole number of at least 1"
     assert str(error) == "k: expected a whole number of at least 1, got '3'"
-
-
-def test_a_conflict_is_a_plain_sentence():
-    error = check.InputError.conflict("pass tuples or a miner, not both")
-    assert isinstance(error, check.InputError)
-    assert str(error) == "pass tuples or a miner, not both"
-    assert (error.name, error.given, error.allowed) == (None, None, None)
+    conflict = check.InputError.conflict("pass tuples or a miner, not both")
+    assert (conflict.name, conflict.given, conflict.allowed) == (None, None, None)
 
 
 class _ErrorWithMore(check.InputError):

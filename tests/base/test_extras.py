@@ -134,13 +134,8 @@ def test_a_run_keeps_memory_and_gives_it_back(tmp_path, monkeypatch):
     called = []
     monkeypatch.setattr("uncollapse.training.engine.keep_memory", lambda: called.append("keep"))
     monkeypatch.setattr("uncollapse.training.engine.give_back_memory", lambda: called.append("end"))
-    config = uc.training.parse_config(
-        {
-            "data": {"name": "digits"},
-            "model": {"backbone": "mlp", "hidden": [8], "dim": 4},
-            "train": {"steps": 1},
-        }
-    )
-    train(config, tmp_path / "run")
+    model = {"backbone": "mlp", "hidden": [8], "dim": 4}
+    tables = {"data": {"name": "digits"}, "model": model, "train": {"steps": 1}}
+    train(uc.training.parse_config(tables), tmp_path / "run")
     # At the start, around the evaluation, at the end.
     assert called == ["keep", *["end"] * 4]

@@ -322,16 +322,13 @@ def test_a_cone_keeps_its_ratio_to_the_last_digits():
         ([[1.0, 0.0], [0.0, 1.0]], [0, 0], (1.0, math.nan, math.nan)),
         ([[1.0, 0.0], [0.0, 1.0]], [0, 1], (math.nan, 1.0, math.nan)),
         ([[1.0, 1.0], [1.0, -1.0]] * 2, [0, 0, 1, 1], (1.0, 0.0, math.inf)),
+        ([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0, 0, 1], (1.0, 1 + 0.5**0.5, 2 - 2**0.5)),
     ],
-    ids=["one class", "lone rows", "one mean"],
+    ids=["one class", "lone rows", "one mean", "a lone row"],
 )
 def test_a_pi_ratio_without_pairs_or_means_apart(x, labels, expected):
     found = pi_ratio(x, labels)
     assert (found.intra, found.inter, found.ratio) == pytest.approx(expected, nan_ok=True)
-
-
-def test_the_intra_distance_leaves_lone_rows_out():
-    assert pi_ratio([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], [0, 0, 1]).intra == 1.0
 
 
 # ---- the spectrum

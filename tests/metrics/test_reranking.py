@@ -86,11 +86,13 @@ def test_ties_and_copies_go_to_the_lower_row(seed, queries, size, k1):
 
 def test_more_rows_than_a_block_and_than_groups_of_columns():
     x, y = clustered(0, 30, 400, dim=24, people=60)
-    expected = dense(x, y)
+    expected, reports = dense(x, y), []
     for max_memory in ("1KB", "256MB"):
-        found = rerank(x, y, max_memory=max_memory, progress=False).distances().numpy()
+        ranked = rerank(x, y, max_memory=max_memory, progress=lambda *p: reports.append(p))
+        found = ranked.distances().numpy()
         assert found == pytest.approx(expected, abs=1e-12)
         assert (np.argsort(found, axis=1) == np.argsort(expected, axis=1)).all()
+        assert reports[-1] == (430, 430)
 
 
 def test_float32_far_from_the_origin_keeps_its_neighbours():
@@ -137,13 +139,6 @@ def test_the_nearest_are_those_of_the_distances_and_blocks_join_to_them():
     torch.testing.assert_close(ranked.distances([3, 1]), whole[[3, 1]], rtol=0, atol=1e-14)
     with refused("k"):
         ranked.nearest(151)
-
-
-def test_progress_is_told_to_the_end():
-    seen = []
-    x, y = clustered(0, 5, 40)
-    rerank(x, y, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (45, 45)
 
 
 # Re-identification in the new order.

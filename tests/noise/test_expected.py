@@ -110,13 +110,6 @@ def test_collapsed_points_get_a_finite_gradient():
     assert bool(torch.isfinite(z.grad).all())
 
 
-def test_labels_may_be_words_and_one_number_serves_as_beta():
-    noise, z = NoiseModel(2, 0.9), torch.tensor([[0.0], [1.0], [2.0]])
-    by_word = expected_loss("margin", z, ["x", "y", "x"], noise, beta=0.5)
-    by_row = expected_loss("margin", z, [0, 1, 0], noise, beta=torch.full((3,), 0.5))
-    assert float(by_word) == float(by_row)
-
-
 def test_wrong_arguments_are_refused_by_name():
     rows = {"embedding": [[0.0], [1.0], [2.0]], "labels": [0, 1, 0], "model": NoiseModel(2, 0.9)}
     good = rows | {"objective": "margin", "beta": 1.0}

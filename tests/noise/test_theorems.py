@@ -27,13 +27,7 @@ from uncollapse.noise.theorems import claim_4_gap, mode_gain
 P = st.sampled_from([0.05, 0.2, 0.45, 0.6, 0.8, 0.99])
 
 
-@given(
-    t=st.integers(2, 4),
-    size=st.integers(2, 4),
-    p=P,
-    seed=st.integers(0, 10_000),
-    scale=st.sampled_from([0.1, 0.5, 2.0]),
-)
+@given(st.integers(2, 4), st.integers(2, 4), P, st.integers(0, 99), st.sampled_from([0.1, 0.5, 2]))
 def test_no_embedding_is_below_the_bounds(t, size, p, seed, scale):
     noise, n = NoiseModel(t, p), t * size
     g = torch.Generator().manual_seed(seed)
@@ -161,15 +155,6 @@ def test_the_closed_form_of_the_gain_is_the_difference_of_the_expected_losses(t,
             )
             slow.append(float(collapsed - split))
         np.testing.assert_allclose(mode_gain(claim, noise, halves, margin=0.7), slow, atol=1e-9)
-
-
-@pytest.mark.parametrize(("t", "p"), [(2, 0.8), (3, 0.6), (5, 0.8), (5, 0.9)])
-def test_two_modes_win_from_m_on_and_lose_just_before(t, p):
-    noise = NoiseModel(t, p)
-    for claim in (1, 2):
-        m = smallest_m(claim, p, t) // (2 * t)
-        assert np.all(mode_gain(claim, noise, np.arange(m, 20 * m)) > 0)
-        assert m == 1 or float(mode_gain(claim, noise, [m - 1])[0]) <= 0
 
 
 @pytest.mark.parametrize(
