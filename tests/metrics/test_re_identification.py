@@ -73,13 +73,7 @@ def test_the_figures_that_torchreid_and_fast_reid_give(engine):
 
 def test_wrong_arguments_are_refused_by_name():
     names = ("queries", "query_ids", "query_cams", "gallery", "gallery_ids", "gallery_cams")
-    refuses(
-        reid,
-        dict(zip(names, made_set(), strict=True)),
-        query_ids=[np.arange(24), np.arange(24) - 1],
-        gallery_ids=[[-1] * 150],
-        query_cams=[[1]],
-        gallery_cams=[["a"] * 150],
-        queries=[np.full((24, 8), np.inf)],
-        rerank=[True],
-    )
+    good = dict(zip(names, made_set(), strict=True))
+    refuses(reid, good, query_ids=[np.arange(24), np.arange(24) - 1], gallery_ids=[[-1] * 150])
+    refuses(reid, good, query_cams=[[1]], gallery_cams=[["a"] * 150], rerank=[True])
+    refuses(reid, good, queries=[np.full((24, 8), np.inf)])

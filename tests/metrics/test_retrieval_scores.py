@@ -304,17 +304,9 @@ def test_terms_without_labels_have_no_classes():
 
 def test_wrong_arguments_are_refused_by_name():
     good = {"queries": [[1.0], [2.0]], "query_labels": [0, 1]}
-    refuses(
-        retrieval,
-        good,
-        ks=[(), 3, (0,), (1.5,)],
-        ties=["none"],
-        max_memory=["lots", True, "1MB"],
-        progress=[3],
-        rows=[[], [0, 2]],
-        query_labels=[[1]],
-        queries=[[[1.0], [math.nan]]],
-    )
+    refuses(retrieval, good, ks=[(), 3, (0,), (1.5,)], ties=["none"], progress=[3])
+    refuses(retrieval, good, max_memory=["lots", True, "1MB"], rows=[[], [0, 2]])
+    refuses(retrieval, good, query_labels=[[1]], queries=[[[1.0], [math.nan]]])
     refuses(retrieval, good | {"normalize": True}, queries=[[[0.0], [1.0]]])
     refuses(retrieval, good | {"gallery": [[1.0]]}, gallery_labels=[None, ["a"]])
     there = good | {"gallery": [[1.0]], "gallery_labels": [1]}
