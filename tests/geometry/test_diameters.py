@@ -55,8 +55,8 @@ def test_diameter_at_the_ends_of_float64(rows):
 def test_products_that_torch_may_round_are_not_relied_on():
     x = many_points("sphere", 1500, 40, 0)
     with rounded_products():
-        found = diameter(torch.from_numpy(x).float())
-    np.testing.assert_allclose(found, pdist(x.astype(np.float32)).max(), rtol=1e-9)
+        result = diameter(torch.from_numpy(x).float())
+    np.testing.assert_allclose(result, pdist(x.astype(np.float32)).max(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("norm", [0.0, 1.0, 1e3])
@@ -112,56 +112,56 @@ def simplex_width(n):
 )
 def test_thickness_of_regular_bodies_equals_the_closed_form(body, width, n):
     x = 1e-4 * body(n) + 7.0
-    found = thickness(x)
+    result = thickness(x)
     # The offset of 7 leaves the coordinates with a relative rounding of 1e-11.
-    assert found.lower <= 1e-4 * width(n) * (1 + 1e-9)
-    np.testing.assert_allclose(found.upper, 1e-4 * width(n), rtol=1e-9)
-    np.testing.assert_allclose(np.ptp(x @ found.direction), found.upper, rtol=1e-9)
-    if found.exact:
-        np.testing.assert_allclose(found.lower, found.upper)
-    assert found.exact or (n, body) == (5, cube)
+    assert result.lower <= 1e-4 * width(n) * (1 + 1e-9)
+    np.testing.assert_allclose(result.upper, 1e-4 * width(n), rtol=1e-9)
+    np.testing.assert_allclose(np.ptp(x @ result.direction), result.upper, rtol=1e-9)
+    if result.exact:
+        np.testing.assert_allclose(result.lower, result.upper)
+    assert result.exact or (n, body) == (5, cube)
 
 
 @given(st.integers(0, 2**31), st.integers(2, 5), st.integers(0, 12))
 def test_the_bracket_holds_against_every_direction_tried(seed, n, extra):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n + 1 + extra, n))
-    found = thickness(x)
-    np.testing.assert_allclose(np.ptp(x @ found.direction), found.upper, rtol=1e-9)
-    np.testing.assert_allclose(np.linalg.norm(found.direction), 1.0)
+    result = thickness(x)
+    np.testing.assert_allclose(np.ptp(x @ result.direction), result.upper, rtol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(result.direction), 1.0)
     directions = rng.normal(size=(n, 4000))
     directions /= np.linalg.norm(directions, axis=0)
     # A narrow cone around the witness too: no local improvement may exist.
-    near = found.direction[:, None] + 0.02 * rng.normal(size=(n, 4000))
+    near = result.direction[:, None] + 0.02 * rng.normal(size=(n, 4000))
     near /= np.linalg.norm(near, axis=0)
     tried = min(np.ptp(x @ directions, axis=0).min(), np.ptp(x @ near, axis=0).min())
-    assert found.lower <= found.upper * (1 + 1e-12)
-    if found.exact:
-        assert found.upper <= tried * (1 + 1e-9)
-    assert found.lower <= tried
+    assert result.lower <= result.upper * (1 + 1e-12)
+    if result.exact:
+        assert result.upper <= tried * (1 + 1e-9)
+    assert result.lower <= tried
 
 
 @pytest.mark.parametrize("n", [8, pytest.param(24, marks=pytest.mark.slow)])
 def test_in_high_dimension_the_bracket_is_certified_and_close(n):
     rng = np.random.default_rng(n)
     x = rng.normal(size=(400, n)) * np.linspace(1, 0.5, n)
-    found = thickness(x)
-    assert not found.exact
-    assert 0.4 * found.upper < found.lower < found.upper
+    result = thickness(x)
+    assert not result.exact
+    assert 0.4 * result.upper < result.lower < result.upper
     principal = np.linalg.svd(x - x.mean(0))[2]
-    assert found.upper <= min(np.ptp(x @ axis) for axis in principal)
+    assert result.upper <= min(np.ptp(x @ axis) for axis in principal)
 
 
 def test_the_cross_polytope_is_bracketed_exactly_in_dimension_nine():
-    found = thickness(cross_polytope(9))
-    np.testing.assert_allclose([found.lower, found.upper], 2 / 3, rtol=1e-6)
+    result = thickness(cross_polytope(9))
+    np.testing.assert_allclose([result.lower, result.upper], 2 / 3, rtol=1e-6)
 
 
 @pytest.mark.parametrize("x", [[[0.0, 0.0], [1.0, 2.0]], [[1.0, 1.0]], [[0.0, 1.0]] * 5])
 def test_flat_sets_have_thickness_zero_and_an_infinite_constant(x):
-    found = thickness(x)
-    assert (found.lower, found.upper, found.exact) == (0.0, 0.0, True)
-    np.testing.assert_allclose(np.ptp(np.array(x) @ found.direction), 0.0, atol=1e-12)
+    result = thickness(x)
+    assert (result.lower, result.upper, result.exact) == (0.0, 0.0, True)
+    np.testing.assert_allclose(np.ptp(np.array(x) @ result.direction), 0.0, atol=1e-12)
     assert iap_constant(x) == math.inf
 
 

@@ -41,10 +41,10 @@ def test_an_isometry_is_recovered_even_far_from_the_origin(norm, dim):
     rng = np.random.default_rng(dim)
     x = rng.normal(size=(12, dim)) + 1e3
     turn, shift = rotation(dim, rng), rng.normal(size=dim)
-    found = best_isometry(x, x @ turn.T + shift, norm)
-    assert found.error < 1e-9
-    np.testing.assert_allclose(found(x), x @ turn.T + shift, atol=1e-8)
-    np.testing.assert_allclose(found.matrix @ found.matrix.T, np.eye(dim), atol=1e-12)
+    result = best_isometry(x, x @ turn.T + shift, norm)
+    assert result.error < 1e-9
+    np.testing.assert_allclose(result(x), x @ turn.T + shift, atol=1e-8)
+    np.testing.assert_allclose(result.matrix @ result.matrix.T, np.eye(dim), atol=1e-12)
 
 
 @pytest.mark.slow
@@ -54,10 +54,10 @@ def test_the_sup_bracket_holds_the_best_isometry_of_the_plane(seed, noise):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(8, 2))
     y = x @ rotation(2, rng).T + noise * rng.normal(size=x.shape)
-    found = best_isometry(x, y)
-    residual = np.linalg.norm(found(x) - y, axis=1).max()
-    np.testing.assert_allclose(residual, found.error, rtol=1e-9)
-    assert found.lower_bound <= found.error
+    result = best_isometry(x, y)
+    residual = np.linalg.norm(result(x) - y, axis=1).max()
+    np.testing.assert_allclose(residual, result.error, rtol=1e-9)
+    assert result.lower_bound <= result.error
     # A fine grid of rotations and reflections, with the best shift to within 2 %.
     grid = np.inf
     for angle in np.linspace(0, 2 * np.pi, 180, endpoint=False):
@@ -69,8 +69,8 @@ def test_the_sup_bracket_holds_the_best_isometry_of_the_plane(seed, noise):
                 far = shift[np.linalg.norm(shift - middle, axis=1).argmax()]
                 middle = middle + (far - middle) / (k + 2)
             grid = min(grid, np.linalg.norm(shift - middle, axis=1).max())
-    assert found.lower_bound <= grid * (1 + 1e-9)
-    assert found.error <= grid * 1.02
+    assert result.lower_bound <= grid * (1 + 1e-9)
+    assert result.error <= grid * 1.02
 
 
 def test_the_sup_isometry_never_loses_to_least_squares():

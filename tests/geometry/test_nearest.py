@@ -107,19 +107,19 @@ def labelled(draw, max_points=6, max_dim=3):
 def test_coincident_singletons_on_a_line_must_be_spread_by_the_margin(count, objective, value):
     x, ids = np.zeros((count, 1)), np.arange(count)
     assert hard_mined_loss(x, ids, 1.0) == 1.0
-    found = nearest_separated(x, ids, 1.0, objective)
-    assert found.value == pytest.approx(value, rel=1e-8)
-    assert found.lower_bound == pytest.approx(value, rel=1e-8)
-    assert found.method == "exact on the line"
+    result = nearest_separated(x, ids, 1.0, objective)
+    assert result.value == pytest.approx(value, rel=1e-8)
+    assert result.lower_bound == pytest.approx(value, rel=1e-8)
+    assert result.method == "exact on the line"
 
 
 def test_the_cross_is_farther_from_separated_than_its_loss():
     assert hard_mined_loss(CROSS, CROSS_IDS) == pytest.approx(2 - math.sqrt(2))
-    found = nearest_separated(CROSS, CROSS_IDS)
-    assert found.value == pytest.approx(0.9107, rel=1e-3)
-    assert found.value > hard_mined_loss(CROSS, CROSS_IDS)
+    result = nearest_separated(CROSS, CROSS_IDS)
+    assert result.value == pytest.approx(0.9107, rel=1e-3)
+    assert result.value > hard_mined_loss(CROSS, CROSS_IDS)
     # Free to use more dimensions, A and B could each shrink by a third and lift by sqrt(2)/3.
-    assert found.lower_bound == pytest.approx(1 / math.sqrt(3), rel=1e-5)
+    assert result.lower_bound == pytest.approx(1 / math.sqrt(3), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_the_cross_is_farther_from_separated_than_its_loss():
 )
 def test_tiny_planar_sets_match_a_dense_multistart(seed, labels, objective, share):
     x, ids = np.random.default_rng(seed).standard_normal((5, 2)), np.array(labels)
-    found = nearest_separated(x, ids, 0.0, objective)
-    assert found.value <= best_of_many_descents(x, ids, objective) * (1 + 1e-4)
+    result = nearest_separated(x, ids, 0.0, objective)
+    assert result.value <= best_of_many_descents(x, ids, objective) * (1 + 1e-4)
     if share:
-        assert found.value == pytest.approx(share * hard_mined_loss(x, ids), rel=1e-4)
+        assert result.value == pytest.approx(share * hard_mined_loss(x, ids), rel=1e-4)
 
 
 def test_the_paper_s_figure_fifty_steps_go_farther_and_shrink_the_points_more():
@@ -154,17 +154,17 @@ def test_the_paper_s_figure_fifty_steps_go_farther_and_shrink_the_points_more():
 @given(labelled(), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from(["haus", "iso"]))
 def test_the_points_are_separated_and_the_value_is_measured_on_them(case, alpha, objective):
     x, ids = case
-    found = nearest_separated(x, ids, alpha, objective, starts=2)
-    z = found.points.numpy()
-    assert found.points.dtype == torch.float64
-    assert found.separated
+    result = nearest_separated(x, ids, alpha, objective, starts=2)
+    z = result.points.numpy()
+    assert result.points.dtype == torch.float64
+    assert result.separated
     assert is_triplet_separated(z, ids, alpha)
     scale = alpha + distance_matrix(z).max()
     assert separation_margin(z, ids) >= alpha - 1e-9 * scale
-    assert found.value == pytest.approx(measured(x, z, ids, objective), rel=1e-9, abs=1e-12)
+    assert result.value == pytest.approx(measured(x, z, ids, objective), rel=1e-9, abs=1e-12)
     loss = max(0.0, alpha - separation_margin(x, ids))
     least = loss / (2 if objective == "iso" else 4)
-    assert least * (1 - 1e-6) - 1e-12 <= found.lower_bound <= found.value
+    assert least * (1 - 1e-6) - 1e-12 <= result.lower_bound <= result.value
 
 
 @given(labelled(max_points=5, max_dim=2), st.sampled_from([0.0, 1.0]), st.integers(0, 10**6))
@@ -194,17 +194,17 @@ def test_no_separated_points_are_nearer_than_the_lower_bound(case, alpha, seed):
 def test_a_line_is_solved_exactly(ids, places, alpha, objective):
     ids = np.array(ids)
     x = np.array(places[: len(ids)], float)
-    found = nearest_separated(x[:, None], ids, alpha, objective)
+    result = nearest_separated(x[:, None], ids, alpha, objective)
     exact = exact_on_a_line(x, ids, alpha, objective)
-    assert found.value == pytest.approx(exact, rel=1e-6, abs=1e-6)  # the solver stops at 1e-7
-    assert found.lower_bound == pytest.approx(exact, rel=1e-7, abs=1e-7)
+    assert result.value == pytest.approx(exact, rel=1e-6, abs=1e-6)  # the solver stops at 1e-7
+    assert result.lower_bound == pytest.approx(exact, rel=1e-7, abs=1e-7)
 
 
 def test_separated_points_are_returned_as_they_are():
     x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [9.0, 0.0]], dtype=torch.float64)
-    found = nearest_separated(x, ["a", "a", "b"], 1.0)
-    assert torch.equal(found.points, x)
-    assert (found.value, found.lower_bound, found.method) == (0.0, 0.0, "already separated")
+    result = nearest_separated(x, ["a", "a", "b"], 1.0)
+    assert torch.equal(result.points, x)
+    assert (result.value, result.lower_bound, result.method) == (0.0, 0.0, "already separated")
 
 
 @pytest.mark.parametrize("objective", ["haus", "iso"])
@@ -219,26 +219,26 @@ def test_scale_and_place_do_not_matter_and_the_seed_decides(objective):
 
 def test_float32_points_far_from_the_origin_are_separated_in_float64():
     x = (1e3 + 1e-3 * np.random.default_rng(2).standard_normal((10, 3))).astype(np.float32)
-    found = nearest_separated(torch.from_numpy(x), np.arange(10) % 2, 0.0)
-    assert is_triplet_separated(found.points, np.arange(10) % 2)
-    assert 0 < found.lower_bound <= found.value < 1e-2
+    result = nearest_separated(torch.from_numpy(x), np.arange(10) % 2, 0.0)
+    assert is_triplet_separated(result.points, np.arange(10) % 2)
+    assert 0 < result.lower_bound <= result.value < 1e-2
 
 
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_points_that_all_coincide_can_be_separated(alpha):
-    found = nearest_separated(np.ones((6, 2)), [0, 0, 1, 1, 2, 2], alpha)
-    assert is_triplet_separated(found.points, [0, 0, 1, 1, 2, 2], alpha)
+    result = nearest_separated(np.ones((6, 2)), [0, 0, 1, 1, 2, 2], alpha)
+    assert is_triplet_separated(result.points, [0, 0, 1, 1, 2, 2], alpha)
     # Three points 2 apart lie on a circle of radius 2/sqrt(3).
-    assert found.value == pytest.approx(alpha / math.sqrt(3), abs=1e-6)
+    assert result.value == pytest.approx(alpha / math.sqrt(3), abs=1e-6)
 
 
 def test_many_dimensions_are_cut_down_to_those_that_matter():
     x, ids = np.random.default_rng(0).standard_normal((10, 400)), np.arange(10) % 2
-    found = nearest_separated(x, ids, 40.0, starts=2)
-    assert found.points.shape == (10, 400)
-    assert is_triplet_separated(found.points, ids, 40.0)
-    assert found.value == pytest.approx(measured(x, found.points.numpy(), ids, "haus"))
-    assert found.value <= 1.5 * found.lower_bound
+    result = nearest_separated(x, ids, 40.0, starts=2)
+    assert result.points.shape == (10, 400)
+    assert is_triplet_separated(result.points, ids, 40.0)
+    assert result.value == pytest.approx(measured(x, result.points.numpy(), ids, "haus"))
+    assert result.value <= 1.5 * result.lower_bound
 
 
 @pytest.mark.parametrize("objective", ["haus", "iso"])
@@ -246,10 +246,10 @@ def test_many_dimensions_are_cut_down_to_those_that_matter():
 def test_large_sets_get_a_bracket_without_an_optimiser(objective, alpha):
     x = np.random.default_rng(0).standard_normal((400, 24))
     ids = np.arange(400) % 20
-    found = nearest_separated(x, ids, alpha, objective)
-    assert found.method == "shrink"
-    assert is_triplet_separated(found.points, ids, alpha)
-    assert 0 < found.lower_bound < found.value < 2 * diameter(x)
+    result = nearest_separated(x, ids, alpha, objective)
+    assert result.method == "shrink"
+    assert is_triplet_separated(result.points, ids, alpha)
+    assert 0 < result.lower_bound < result.value < 2 * diameter(x)
 
 
 def slow_step(z, ids, alpha, lr):

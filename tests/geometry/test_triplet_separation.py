@@ -15,15 +15,15 @@ from uncollapse.geometry import hard_mined_loss, is_triplet_separated, separatio
 def test_separation_equals_the_definition(data, alpha):
     x, labels = data
     truth, scale = separation_margin(x, labels), np.abs(x).max()
-    found = separation(x, labels)
-    np.testing.assert_allclose(found.margin, truth, rtol=1e-9, atol=1e-13 * scale)
+    result = separation(x, labels)
+    np.testing.assert_allclose(result.margin, truth, rtol=1e-9, atol=1e-13 * scale)
     d = distance_matrix(x)
-    witness = d[found.anchor, found.negative] - d[found.anchor, found.positive]
+    witness = d[result.anchor, result.negative] - d[result.anchor, result.positive]
     np.testing.assert_allclose(witness, truth, rtol=1e-9, atol=1e-13 * scale)
-    assert labels[found.anchor] == labels[found.positive] != labels[found.negative]
+    assert labels[result.anchor] == labels[result.positive] != labels[result.negative]
     loss = max(0.0, alpha - truth)
     np.testing.assert_allclose(hard_mined_loss(x, labels, alpha), loss, rtol=1e-9, atol=1e-12)
-    assert is_triplet_separated(x, labels, alpha) == (found.margin >= alpha)
+    assert is_triplet_separated(x, labels, alpha) == (result.margin >= alpha)
 
 
 def dense_margin(x, labels):
@@ -58,8 +58,8 @@ def test_products_that_torch_may_round_are_not_relied_on():
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(1500, 12)), rng.integers(0, 5, 1500)
     with rounded_products():
-        found = separation(x, labels).margin
-    np.testing.assert_allclose(found, dense_margin(x, labels), rtol=1e-9)
+        result = separation(x, labels).margin
+    np.testing.assert_allclose(result, dense_margin(x, labels), rtol=1e-9)
 
 
 @pytest.mark.parametrize("spread", [1e-1, 1e-3, 1e-5, 1e-7])
@@ -79,13 +79,13 @@ def test_total_collapse_has_margin_zero_and_loss_alpha():
 
 def test_the_lowest_rows_win_a_tie():
     x = [[0.0], [1.0], [0.0], [1.0]]
-    found = separation(x, [0, 1, 0, 1])
-    assert (found.anchor, found.positive, found.negative) == (0, 0, 1)
+    result = separation(x, [0, 1, 0, 1])
+    assert (result.anchor, result.positive, result.negative) == (0, 0, 1)
 
 
 def test_singletons_are_anchors_with_themselves_as_positive():
-    found = separation([[0.0], [3.0]], ["a", "b"])
-    assert (found.margin, found.anchor, found.positive) == (3.0, 0, 0)
+    result = separation([[0.0], [3.0]], ["a", "b"])
+    assert (result.margin, result.anchor, result.positive) == (3.0, 0, 0)
 
 
 def test_wrong_arguments_are_refused_by_name():

@@ -255,25 +255,25 @@ def test_uniformity_is_the_log_of_the_mean_over_pairs_also_in_blocks(t, monkeypa
 def test_anisotropy_is_that_of_all_pairs():
     u = sphere(ROWS)
     cosines = [float(u[i] @ u[j]) for i, j in PAIRS]
-    found = anisotropy(1e-200 * ROWS)
-    assert found.mean == pytest.approx(np.mean(cosines), abs=1e-12)
+    result = anisotropy(1e-200 * ROWS)
+    assert result.mean == pytest.approx(np.mean(cosines), abs=1e-12)
     levels = (0.05, 0.25, 0.5, 0.75, 0.95)
     expected = {level: np.quantile(cosines, level) for level in levels}
-    assert found.quantiles == pytest.approx(expected, abs=1e-12)
+    assert result.quantiles == pytest.approx(expected, abs=1e-12)
 
 
 def test_anisotropy_of_a_cone_is_right_to_what_is_missing_to_1():
     x = np.c_[np.ones(300), 1e-5 * np.random.default_rng(0).normal(size=(300, 50))]
     u = x[:, 1:] - x[:, 1:].mean(axis=0)
-    found = anisotropy(x)
-    assert 1 - found.mean == pytest.approx((u**2).sum() / 299, rel=1e-4)
-    assert 0 < 1 - found.quantiles[0.95] < 1 - found.quantiles[0.05] < 2e-8
+    result = anisotropy(x)
+    assert 1 - result.mean == pytest.approx((u**2).sum() / 299, rel=1e-4)
+    assert 0 < 1 - result.quantiles[0.95] < 1 - result.quantiles[0.05] < 2e-8
 
 
 def test_a_row_of_zeros_has_cosine_0():
-    found = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], quantiles=(0.0, 1.0))
-    assert found.mean == pytest.approx(1 / 3)
-    assert found.quantiles == {0.0: 0.0, 1.0: 1.0}
+    result = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], quantiles=(0.0, 1.0))
+    assert result.mean == pytest.approx(1 / 3)
+    assert result.quantiles == {0.0: 0.0, 1.0: 1.0}
     assert anisotropy(np.zeros((4, 2))).mean == 0.0
 
 
@@ -302,8 +302,8 @@ def test_the_pi_ratio_is_that_of_loops_over_pairs_and_class_means(seed):
     intra = np.mean([mean_pair(rows) for rows in classes])
     inter = mean_pair([np.mean(rows, axis=0) for rows in classes])
     for scale in (1.0, 1e-200, 1e200):
-        found = pi_ratio(scale * x, labels)
-        values = (found.intra, found.inter, found.ratio)
+        result = pi_ratio(scale * x, labels)
+        values = (result.intra, result.inter, result.ratio)
         assert values == pytest.approx((intra, inter, intra / inter), rel=1e-10)
 
 
@@ -327,8 +327,8 @@ def test_a_cone_keeps_its_ratio_to_the_last_digits():
     ids=["one class", "lone rows", "one mean", "a lone row"],
 )
 def test_a_pi_ratio_without_pairs_or_means_apart(x, labels, expected):
-    found = pi_ratio(x, labels)
-    assert (found.intra, found.inter, found.ratio) == pytest.approx(expected, nan_ok=True)
+    result = pi_ratio(x, labels)
+    assert (result.intra, result.inter, result.ratio) == pytest.approx(expected, nan_ok=True)
 
 
 # ---- the spectrum

@@ -108,7 +108,7 @@ def test_results_are_the_same_to_the_bit_on_any_number_of_threads(
         each_tile(*args, threads=threads, **options)
 
     monkeypatch.setattr(ranking, "each_tile", each_tile_seen)
-    found = {}
+    result = {}
     for threads in (1, 2, 3):
         with torch_threads(threads):
             alone = retrieval(x, labels, full_map=full_map).per_query
@@ -117,10 +117,10 @@ def test_results_are_the_same_to_the_bit_on_any_number_of_threads(
             people = reid(
                 x[:300], labels[:300], cameras[:300], x[300:], labels[300:], cameras[300:]
             )
-        found[threads] = [*alone.values(), *pair.values(), *people.per_query.values()]
+        result[threads] = [*alone.values(), *pair.values(), *people.per_query.values()]
     assert max(used) == 3
     for threads in (2, 3):
-        for alone, shared in zip(found[1], found[threads], strict=True):
+        for alone, shared in zip(result[1], result[threads], strict=True):
             np.testing.assert_array_equal(alone, shared)
 
 

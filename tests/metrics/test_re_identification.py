@@ -34,8 +34,8 @@ def test_random_sets_with_ties_agree_with_the_loop(engine, seed, queries, size):
         assert result.queries_without_match == queries
         assert math.isnan(result.map)
     else:
-        found = (result.map, result.cmc[1], result.cmc[5], result.minp)
-        assert found == pytest.approx(expected, abs=1e-12)
+        answer = (result.map, result.cmc[1], result.cmc[5], result.minp)
+        assert answer == pytest.approx(expected, abs=1e-12)
 
 
 def test_string_ids_have_neither_junk_nor_distractors():

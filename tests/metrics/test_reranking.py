@@ -72,16 +72,16 @@ def by(engine: str):
 def test_clustered_rows_agree_with_the_dense_formulae(engine, seed, queries, size, k1, k2, weight):
     x, y = clustered(seed, queries, size)
     with by(engine):
-        found = rerank(x, y, k1=k1, k2=k2, lambda_value=weight, progress=False).distances()
-    assert found.numpy() == pytest.approx(dense(x, y, k1, k2, weight), abs=1e-12)
+        result = rerank(x, y, k1=k1, k2=k2, lambda_value=weight, progress=False).distances()
+    assert result.numpy() == pytest.approx(dense(x, y, k1, k2, weight), abs=1e-12)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 40), st.integers(1, 20))
 def test_ties_and_copies_go_to_the_lower_row(seed, queries, size, k1):
     rng = np.random.default_rng(seed)
     x, y = (rng.integers(-1, 2, (n, 2)).astype(np.float64) for n in (queries, size))
-    found = rerank(x, y, k1=k1, k2=3, progress=False).distances().numpy()
-    assert found == pytest.approx(dense(x, y, k1, 3), abs=1e-12)
+    result = rerank(x, y, k1=k1, k2=3, progress=False).distances().numpy()
+    assert result == pytest.approx(dense(x, y, k1, 3), abs=1e-12)
 
 
 def test_more_rows_than_a_block_and_than_groups_of_columns():
@@ -89,40 +89,40 @@ def test_more_rows_than_a_block_and_than_groups_of_columns():
     expected, reports = dense(x, y), []
     for max_memory in ("1KB", "256MB"):
         ranked = rerank(x, y, max_memory=max_memory, progress=lambda *p: reports.append(p))
-        found = ranked.distances().numpy()
-        assert found == pytest.approx(expected, abs=1e-12)
-        assert (np.argsort(found, axis=1) == np.argsort(expected, axis=1)).all()
+        result = ranked.distances().numpy()
+        assert result == pytest.approx(expected, abs=1e-12)
+        assert (np.argsort(result, axis=1) == np.argsort(expected, axis=1)).all()
         assert reports[-1] == (430, 430)
 
 
 def test_float32_far_from_the_origin_keeps_its_neighbours():
     x, y = (1000 + 1e-3 * part for part in clustered(0, 5, 90))
     x, y = x.astype(np.float32), y.astype(np.float32)
-    found = rerank(x, y, k1=8, progress=False).distances().numpy()
-    assert found == pytest.approx(dense(x, y, k1=8), abs=1e-9)
-    assert len(np.unique(found)) > 200  # not one point
+    result = rerank(x, y, k1=8, progress=False).distances().numpy()
+    assert result == pytest.approx(dense(x, y, k1=8), abs=1e-9)
+    assert len(np.unique(result)) > 200  # not one point
 
 
 def test_neighbours_that_a_float32_product_cannot_tell_apart():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(size=(40, 3)) * 1e-6, 1 + rng.normal(size=(40, 3)) * 1e-6])
-    found = rerank(x[::8], x[1::2], k1=5, k2=2, progress=False).distances().numpy()
-    assert found == pytest.approx(dense(x[::8], x[1::2], 5, 2), abs=1e-9)
+    result = rerank(x[::8], x[1::2], k1=5, k2=2, progress=False).distances().numpy()
+    assert result == pytest.approx(dense(x[::8], x[1::2], 5, 2), abs=1e-9)
 
 
 def test_directions_are_compared_if_normalized():
     x, y = clustered(1, 7, 50)
     unit_x, unit_y = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (x, y))
-    found = rerank(3 * x, y, k1=6, normalize=True, progress=False).distances().numpy()
-    assert found == pytest.approx(dense(unit_x, unit_y, k1=6), abs=1e-9)
+    result = rerank(3 * x, y, k1=6, normalize=True, progress=False).distances().numpy()
+    assert result == pytest.approx(dense(unit_x, unit_y, k1=6), abs=1e-9)
     with refused("gallery"):
         rerank(x, np.where(np.arange(50)[:, None] == 2, 0.0, y), normalize=True)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_collapsed_embedding_gives_finite_distances(normalize):
-    found = rerank(np.ones((3, 4)), np.ones((40, 4)), k1=5, normalize=normalize, progress=False)
-    assert torch.isfinite(found.distances()).all()
+    result = rerank(np.ones((3, 4)), np.ones((40, 4)), k1=5, normalize=normalize, progress=False)
+    assert torch.isfinite(result.distances()).all()
 
 
 def test_the_nearest_are_those_of_the_distances_and_blocks_join_to_them():
@@ -133,9 +133,9 @@ def test_the_nearest_are_those_of_the_distances_and_blocks_join_to_them():
     assert (len(ranked), ranked.gallery_size) == (21, 150)
     joined = torch.cat([block for _, block in ranked.blocks()])
     torch.testing.assert_close(joined, whole, rtol=0, atol=1e-14)
-    found = ranked.nearest(7)
-    assert torch.equal(found.rows, torch.argsort(whole, dim=1, stable=True)[:, :7])
-    torch.testing.assert_close(found.distances, whole.gather(1, found.rows), rtol=0, atol=1e-14)
+    result = ranked.nearest(7)
+    assert torch.equal(result.rows, torch.argsort(whole, dim=1, stable=True)[:, :7])
+    torch.testing.assert_close(result.distances, whole.gather(1, result.rows), rtol=0, atol=1e-14)
     torch.testing.assert_close(ranked.distances([3, 1]), whole[[3, 1]], rtol=0, atol=1e-14)
     with refused("k"):
         ranked.nearest(151)
@@ -160,8 +160,8 @@ def test_reid_scores_the_new_order_by_the_same_protocol(seed, weight):
     expected = market_1501(dense(x, y[kept], 10, 4, weight), ids, cams, there[kept], met[kept])
     how = ReRanking(k1=10, k2=4, lambda_value=weight)
     result = reid(x, ids, cams, y, there, met, rerank=how, progress=False)
-    found = (result.map, result.cmc[1], result.cmc[5], result.minp)
-    assert found == pytest.approx(expected, abs=1e-12)
+    answer = (result.map, result.cmc[1], result.cmc[5], result.minp)
+    assert answer == pytest.approx(expected, abs=1e-12)
     assert (result.junk, result.gallery_size) == ((~kept).sum(), kept.sum())
 
 

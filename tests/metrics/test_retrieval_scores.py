@@ -60,10 +60,10 @@ def scores(result: RetrievalResult) -> dict[str, float]:
 
 def full(engine: str, *args, **options) -> dict[str, float]:
     """Every metric; those that are given without mAP are the same without it."""
-    found = scores(by(engine, *args, full_map=True, **options))
+    result = scores(by(engine, *args, full_map=True, **options))
     less = scores(by(engine, *args, **options))
-    assert less == {name: value for name, value in found.items() if name != "mAP"}
-    return found
+    assert less == {name: value for name, value in result.items() if name != "mAP"}
+    return result
 
 
 def cloud(seed, n=90, d=6, classes=7, spread=1.0):
@@ -94,15 +94,15 @@ def test_every_metric_equals_the_float64_loop(kind, dtype, engine):
     x, labels = cloud(1)
     x = CLOUDS[kind](x).astype(dtype)
     for ties in ("pessimistic", "optimistic"):
-        found = full(engine, x, labels, ties=ties)
-        assert found == pytest.approx(retrieval_oracle(x, labels, ties=ties), abs=1e-12)
+        result = full(engine, x, labels, ties=ties)
+        assert result == pytest.approx(retrieval_oracle(x, labels, ties=ties), abs=1e-12)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_large_classes_agree_with_the_loop(engine):
     x, labels = cloud(4, n=200, d=3, classes=2)
-    found = full(engine, x, labels)
-    assert found == pytest.approx(retrieval_oracle(x, labels), abs=1e-12)
+    result = full(engine, x, labels)
+    assert result == pytest.approx(retrieval_oracle(x, labels), abs=1e-12)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -200,8 +200,8 @@ def test_it_agrees_with_pytorch_metric_learning():
     calculator = AccuracyCalculator(include=names, k=399, device=torch.device("cpu"))
     theirs = calculator.get_accuracy(torch.from_numpy(x), torch.from_numpy(labels))
     ours = retrieval(x, labels, full_map=True)
-    found = (ours.precision[1], ours.r_precision, ours.map_at_r, ours.mrr, ours.map)
-    assert found == pytest.approx([theirs[name] for name in names], abs=1e-6)
+    result = (ours.precision[1], ours.r_precision, ours.map_at_r, ours.mrr, ours.map)
+    assert result == pytest.approx([theirs[name] for name in names], abs=1e-6)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

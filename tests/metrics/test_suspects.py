@@ -84,8 +84,8 @@ def test_neighbours_are_the_nearest_other_rows():
     z, labels = lumps(3, 20, 4)
     distance = np.linalg.norm(z[:, None] - z, axis=2)
     np.fill_diagonal(distance, np.inf)
-    found = suspect_labels(z, labels, neighbours=7)
-    np.testing.assert_array_equal(found.neighbours, np.argsort(distance, axis=1)[:, :7])
+    result = suspect_labels(z, labels, neighbours=7)
+    np.testing.assert_array_equal(result.neighbours, np.argsort(distance, axis=1)[:, :7])
 
 
 # ---- what it promises
@@ -97,12 +97,12 @@ def test_neighbours_are_the_nearest_other_rows():
 def test_wrong_labels_of_separate_classes_are_found_and_counted(seed, share, modes):
     z, labels = lumps(modes=modes, seed=seed)
     noisy, rows = made_wrong(labels, share, seed)
-    found = suspect_labels(z, noisy)
-    hit = np.isin(found.rows, rows)
+    result = suspect_labels(z, noisy)
+    hit = np.isin(result.rows, rows)
     assert hit.mean() > 0.9
     assert hit.sum() > 0.9 * len(rows)
-    assert found.expected == pytest.approx(len(rows), rel=0.35, abs=3)
-    assert (found.suggested[rows] == labels[rows]).mean() > 0.9
+    assert result.expected == pytest.approx(len(rows), rel=0.35, abs=3)
+    assert (result.suggested[rows] == labels[rows]).mean() > 0.9
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -114,36 +114,36 @@ def test_clean_labels_are_left_alone(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_labels_that_are_pure_noise_make_no_label_suspect(seed):
     rng = np.random.default_rng(seed)
-    found = suspect_labels(rng.normal(size=(300, 5)), rng.integers(0, 10, 300))
-    assert len(found.rows) <= 3
-    assert found.information < 0.05
+    result = suspect_labels(rng.normal(size=(300, 5)), rng.integers(0, 10, 300))
+    assert len(result.rows) <= 3
+    assert result.information < 0.05
 
 
 def test_a_rare_class_between_large_ones_is_not_suspect():
     z, labels = lumps(3, 200, 5)
     small = z[:1] + 30 + 0.5 * np.random.default_rng(0).normal(size=(3, 5))
-    found = suspect_labels(np.r_[z, small], np.r_[labels, [9, 9, 9]])
-    assert not np.isin([600, 601, 602], found.rows).any()
+    result = suspect_labels(np.r_[z, small], np.r_[labels, [9, 9, 9]])
+    assert not np.isin([600, 601, 602], result.rows).any()
 
 
 def test_a_row_alone_in_its_class_is_not_judged():
     z, labels = lumps(4, 20)
     labels[5] = 77
-    found = suspect_labels(z, labels)
-    assert not found.judged[5]
-    assert 5 not in found.ranking
-    assert found.wrong[5] == 0
-    assert found.suggested[5] == 0  # yet what it would be is said
-    assert "1 alone in their class" in str(found)
+    result = suspect_labels(z, labels)
+    assert not result.judged[5]
+    assert 5 not in result.ranking
+    assert result.wrong[5] == 0
+    assert result.suggested[5] == 0  # yet what it would be is said
+    assert "1 alone in their class" in str(result)
 
 
 def test_the_ranking_is_worst_first_and_ties_go_to_the_lower_row():
     z, labels = lumps()
-    found = suspect_labels(z, made_wrong(labels, 0.1)[0])
-    score = found.score[found.ranking]
+    result = suspect_labels(z, made_wrong(labels, 0.1)[0])
+    score = result.score[result.ranking]
     assert (np.diff(score) <= 0).all()
-    assert (np.diff(found.ranking)[np.diff(score) == 0] > 0).all()
-    np.testing.assert_array_equal(found.rows, found.ranking[: len(found.rows)])
+    assert (np.diff(result.ranking)[np.diff(score) == 0] > 0).all()
+    np.testing.assert_array_equal(result.rows, result.ranking[: len(result.rows)])
 
 
 def test_far_from_the_origin_and_in_float32_the_answer_is_the_same():
@@ -168,9 +168,9 @@ def test_names_are_labels_too():
     z, labels = lumps(2, 20)
     names = np.array(["cat", "dog"])[labels]
     names[0] = "dog"
-    found = suspect_labels(z, names.tolist())
-    assert found.rows.tolist() == [0]
-    assert found.suggested[0] == "cat"
+    result = suspect_labels(z, names.tolist())
+    assert result.rows.tolist() == [0]
+    assert result.suggested[0] == "cat"
 
 
 def test_few_rows_have_fewer_neighbours():

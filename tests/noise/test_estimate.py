@@ -19,12 +19,12 @@ def clusters(t: int, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, tor
 def test_p_is_found_within_its_interval_on_most_seeds(t, p):
     z, labels, g = clusters(t, 400, seed=0)
     noise = NoiseModel(t, p)
-    found = [estimate_noise(z, noise.sample(labels, g), classes=t) for _ in range(60)]
-    hits = sum(e.low <= p <= e.high for e in found)
+    result = [estimate_noise(z, noise.sample(labels, g), classes=t) for _ in range(60)]
+    hits = sum(e.low <= p <= e.high for e in result)
     # 95 % of 60 are 57; fewer than 50 has probability 1e-3
     assert hits >= 50
     # the mean of 60 is within 0.02 of p: several standard errors at every level here
-    assert float(np.mean([e.p for e in found])) == pytest.approx(p, abs=0.02)
+    assert float(np.mean([e.p for e in result])) == pytest.approx(p, abs=0.02)
 
 
 def test_the_deviation_is_that_of_the_agreement_over_sampled_labels():
@@ -39,9 +39,9 @@ def test_the_deviation_is_that_of_the_agreement_over_sampled_labels():
 
 def test_clean_labels_give_p_1_with_an_interval_below_it():
     z, labels, _ = clusters(3, 300, seed=3)
-    found = estimate_noise(z, labels)
-    assert found.p == found.high == 1.0
-    assert 0.97 < found.low < 0.999
+    result = estimate_noise(z, labels)
+    assert result.p == result.high == 1.0
+    assert 0.97 < result.low < 0.999
 
 
 def test_touching_classes_make_p_too_small():
@@ -54,15 +54,15 @@ def test_touching_classes_make_p_too_small():
 def test_labels_that_say_nothing_give_one_over_t():
     g = torch.Generator().manual_seed(5)
     z, labels = torch.randn(500, 2, generator=g), torch.randint(0, 4, (500,), generator=g)
-    found = estimate_noise(z, labels)
-    assert found.low == 0.25
-    assert found.low <= found.p <= found.high < 0.45
+    result = estimate_noise(z, labels)
+    assert result.low == 0.25
+    assert result.low <= result.p <= result.high < 0.45
 
 
 def test_agreement_far_below_chance_is_answered_with_one_over_t():
     z = torch.arange(200.0)[:, None]
-    found = estimate_noise(z, torch.arange(200) % 2, neighbours=1)
-    assert (found.agreement, found.p, found.low, found.high) == (0.0, 0.5, 0.5, 0.5)
+    result = estimate_noise(z, torch.arange(200) % 2, neighbours=1)
+    assert (result.agreement, result.p, result.low, result.high) == (0.0, 0.5, 0.5, 0.5)
 
 
 def test_neighbours_are_the_nearest_others_in_blocks_too():
