@@ -1,7 +1,5 @@
 """Slow float64 answers written from the definitions, and the inputs they are asked about."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -27,6 +25,18 @@ def triplets(labels: Array, *, self_positive: bool = False) -> list[tuple[int, i
         for a, p, k in itertools.product(n, n, n)
         if labels[a] == labels[p] != labels[k] and (a != p or self_positive)
     ]
+
+
+def separation_margin(x: Array, labels: Array) -> float:
+    """The largest alpha of HNM (5): the positive may be the anchor itself."""
+    d = distance_matrix(x)
+    return float(min(d[a, k] - d[a, p] for a, p, k in triplets(labels, self_positive=True)))
+
+
+def hausdorff_distance(a: Array, b: Array) -> float:
+    """The farthest that a point of one set is from the other set."""
+    d = distance_matrix(a, b)
+    return float(max(d.min(axis=1).max(), d.min(axis=0).max()))
 
 
 # Coordinates on a coarse grid make ties, duplicates and zero distances common.

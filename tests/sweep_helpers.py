@@ -3,7 +3,8 @@
 import threading
 from pathlib import Path
 
-from uncollapse.sweep.jobs import perform
+from uncollapse.sweep.jobs import Job, perform
+from uncollapse.training import parse_config
 
 TINY = {
     "data": {"name": "digits"},
@@ -11,13 +12,15 @@ TINY = {
     "batch": {"p": 5, "k": 4},
     "mining": {"positives": "random", "negatives": "random"},
     "evaluate": {"max_samples": 100, "ks": [1]},
-    "train": {
-        "steps": 4,
-        "log_every": 2,
-        "evaluate_every": 4,
-        "checkpoint_every": 2,
-    },
+    "train": {"steps": 4, "log_every": 2, "evaluate_every": 4, "checkpoint_every": 2},
 }
+# Saved every 5 steps; each process stands at its 12th until it is killed or let go.
+LONG = {
+    **TINY,
+    "model": {"backbone": "gated_network:network", "dim": 4},
+    "train": {**TINY["train"], "steps": 30, "checkpoint_every": 5},
+}
+LONG_JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]
 
 
 class InlineEngine:

@@ -1,3 +1,5 @@
+"""Networks with heads: how they start, what stays frozen, and networks from elsewhere."""
+
 import copy
 import pickle
 import sys
@@ -8,9 +10,8 @@ import torch
 from torch import nn
 
 from support.errors import refused
-from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
-from uncollapse.backbones import Head, build, freeze_batch_norm, initialise
+from uncollapse.backbones import Embedder, Head, build, freeze, freeze_batch_norm, initialise
 from uncollapse.backbones import sentences as module
 from uncollapse.backbones.head import FrozenBatchNorm
 from uncollapse.backbones.networks import ResNet
@@ -37,21 +38,18 @@ def test_normalised_embeddings_lie_on_the_unit_sphere():
     assert torch.allclose(z, w / w.norm(dim=1, keepdim=True), atol=1e-6)
 
 
-def test_weights_depend_on_the_generator_only():
-    state = torch.get_rng_state()
-    first = build("conv2", shape=(1, 16, 16), generator=generator(1)).state_dict()
-    torch.manual_seed(99)
-    again = build("conv2", shape=(1, 16, 16), generator=generator(1)).state_dict()
-    torch.set_rng_state(state)
-    other = build("conv2", shape=(1, 16, 16), generator=generator(2)).state_dict()
+def test_weights_depend_on_the_generator_only_and_the_global_state_stays():
+    def state(seed):
+        return build("conv2", shape=(1, 16, 16), generator=generator(seed)).state_dict()
+
+    before = torch.get_rng_state()
+    first = state(1)
+    assert torch.equal(before, torch.get_rng_state())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        again = state(1)
     assert all(torch.equal(first[k], again[k]) for k in first)
-    assert not torch.equal(first["head.linear.weight"], other["head.linear.weight"])
-
-
-def test_building_leaves_the_global_random_state_alone():
-    state = torch.get_rng_state()
-    build("mlp", shape=(4,))
-    assert torch.equal(state, torch.get_rng_state())
+    assert not torch.equal(first["head.linear.weight"], state(2)["head.linear.weight"])
 
 
 def test_hnm_initialisation_has_the_deviation_of_fan_out():
@@ -75,11 +73,6 @@ def test_eps_initialisation_is_uniform_within_the_root_of_fan_in():
 def test_googlenet_starts_narrow_as_torchvision_does():
     model = build("googlenet", shape=(3, 32, 32))
     assert float(model.trunk.conv3.conv.weight.detach().std()) == pytest.approx(0.01, rel=0.02)
-
-
-def test_an_unknown_initialisation_is_refused():
-    with refused("init"):
-        build("linear", shape=(3,), init="zero")
 
 
 def test_frozen_batch_norm_stays_frozen_after_train():
@@ -146,25 +139,28 @@ def test_a_perceptron_has_the_hidden_layers_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("field", "arguments"),
     [
-        (
-            {"name": "resnet"},
-            r"name: expected one of mnist-cnn.*module\.path:function, got 'resnet'",
-        ),
-        ({"name": "linear", "dim": 0}, "dim: expected a whole number of at least 1, got 0"),
-        ({"name": "linear", "shape": (3, 4)}, r"shape: expected \(channels, height, width\)"),
-        ({"name": "resnet18", "shape": (64,)}, "for 'resnet18'"),
-        ({"name": "mlp", "shape": (4,), "hidden": (0,)}, "hidden: expected a whole number"),
-        ({"name": "conv2", "weights": "pretrained"}, "weights: expected a path to a weight file"),
-        ({"name": "no_such_module:net"}, r"name: expected module\.path:function to import"),
-        ({"name": "torch.nn:NoSuchNet"}, r"name: expected module\.path:function to import"),
-        ({"name": "builtins:str"}, "a function that returns a torch.nn.Module"),
+        ("name", {"name": "resnet"}),
+        ("dim", {"dim": 0}),
+        ("init", {"shape": (3,), "init": "zero"}),
+        ("shape", {"shape": (3, 4)}),
+        ("shape", {"name": "resnet18", "shape": (64,)}),
+        ("hidden", {"name": "mlp", "shape": (4,), "hidden": (0,)}),
+        ("weights", {"name": "conv2", "weights": "pretrained"}),
+        ("name", {"name": "no_such_module:net"}),
+        ("name", {"name": "torch.nn:NoSuchNet"}),
+        ("name", {"name": "builtins:str"}),
+        ("freeze", {"name": "resnet18", "shape": (3, 32, 32), "freeze": "layer9"}),
+        ("freeze", {"name": "conv2", "freeze": "conv1"}),
+        ("freeze", {"name": "conv2", "dim": 1024, "head": "none", "freeze": True}),
+        ("dim", {"name": "conv2", "dim": 64, "head": "none"}),
+        ("head", {"head": "mlp"}),
     ],
 )
-def test_impossible_requests_are_refused_by_name(arguments, message):
-    with pytest.raises(InputError, match=message):
-        build(**arguments)
+def test_impossible_requests_are_refused_by_name(field, arguments):
+    with refused(field):
+        build(**({"name": "linear"} | arguments))
 
 
 @pytest.fixture
@@ -213,20 +209,72 @@ def test_timm_networks_get_our_head(monkeypatch):
     again = build("timm:tiny_net", dim=4, shape=(1, 8, 8))
     assert fake.calls[-1][1]["pretrained"] is False
     assert torch.equal(model.trunk[2].weight, again.trunk[2].weight)
-    with pytest.raises(InputError, match=r"such as tiny_net, got 'timm:tiny_nets'"):
+    with refused("name"):
         build("timm:tiny_nets", shape=(1, 8, 8))
 
 
-def test_without_timm_the_error_names_the_extra(monkeypatch):
+def test_a_timm_that_is_missing_or_does_not_fit_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingExtraError, match=r"uncollapse\[timm\]"):
         build("timm:resnet18")
 
-
-def test_a_timm_whose_torchvision_does_not_fit_is_explained(monkeypatch):
     def broken(name, extra):
         raise RuntimeError("operator torchvision::nms does not exist")
 
     monkeypatch.setattr(module, "import_extra", broken)
-    with pytest.raises(ImportError, match=r"timm does not work with the torch installed"):
+    with pytest.raises(ImportError, match="timm does not work"):
         build("timm:resnet18")
+
+
+# Frozen networks: what trains, what does not, and samples that went through already.
+
+SHAPE = (3, 32, 32)
+
+
+def images(count=4):
+    return torch.rand(count, *SHAPE, generator=generator(1))
+
+
+@pytest.mark.parametrize("up_to", [True, "layer2", "layer4"])
+def test_frozen_or_not_the_embedding_is_the_same_and_features_stand_for_samples(up_to):
+    plain = build("resnet18", 8, shape=SHAPE).eval()
+    frozen = build("resnet18", 8, shape=SHAPE, freeze=up_to).eval()
+    z = plain(images())
+    assert torch.allclose(frozen(images()), z, atol=1e-6)
+    features = frozen.front(images())
+    assert tuple(features.shape[1:]) == frozen.front.shape
+    assert torch.allclose(frozen(features), z, atol=1e-6)
+
+
+def test_only_what_comes_after_the_stage_trains_and_batch_norm_below_it_stays():
+    model = build("resnet18", 8, shape=SHAPE, freeze="layer3").train()
+    assert not any(module.training for module in model.front.modules())
+    before = {k: v.clone() for k, v in model.front.state_dict().items()}
+    model(images()).sum().backward()
+    assert all(p.grad is None for p in model.front.parameters())
+    assert all(p.grad is not None for p in model.trunk.parameters())
+    assert all(torch.equal(v, before[k]) for k, v in model.front.state_dict().items())
+
+
+def test_a_head_from_principal_axes_keeps_distances_as_far_as_its_dimension_can():
+    x = torch.randn(200, 6, generator=generator(), dtype=torch.float64)
+    x = (x * torch.tensor([5.0, 3.0, 1.0, 0.0, 0.0, 0.0])).float() + 10.0
+    head = Head(6, 3)
+    head.start_from_axes(x)
+    z = head(x)
+    assert torch.allclose(torch.pdist(z), torch.pdist(x), rtol=1e-4)
+    assert torch.allclose(z.mean(0), torch.zeros(3), atol=1e-4)
+    spread = z.var(0)
+    assert spread[0] > spread[1] > spread[2]
+
+
+def test_more_dimensions_than_axes_and_a_network_that_changes_nothing_are_refused():
+    with refused("dim"):
+        Head(6, 5).start_from_axes(torch.randn(5, 6))
+    with refused("freeze"):
+        freeze(Embedder(nn.Identity(), Head(5, 2), 2), True, (5,))
+
+
+def test_without_a_head_the_dimension_is_the_networks():
+    model = build("resnet18", 512, shape=SHAPE, head="none").eval()
+    assert torch.equal(model(images()), model.trunk(images()).mean((2, 3)))

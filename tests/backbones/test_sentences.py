@@ -9,12 +9,9 @@ import torch
 
 pytest.importorskip("sentence_transformers")
 
-from torch import nn
-
 from support.errors import refused
 from text_models import make_sentence_model
 from uncollapse._base.arrays import rows_of_texts
-from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.backbones import build
 
@@ -106,16 +103,13 @@ def test_a_model_with_code_of_its_own_is_refused(tmp_path, folder):
     parts[0]["type"] = "modeling_own.Transformer"
     (hostile / "modules.json").write_text(json.dumps(parts))
     (hostile / "modeling_own.py").write_text("raise RuntimeError('imported')")
-    with pytest.raises(InputError, match=r"its part 'modeling_own.Transformer' is code of its own"):
+    with refused("name") as error:
         build(f"sentence:{hostile}", shape=(20,))
+    assert "modeling_own.Transformer" in str(error.value)
     (hostile / "modules.json").write_text("{")
-    with pytest.raises(InputError, match=r"modules\.json cannot be read"):
-        build(f"sentence:{hostile}", shape=(20,))
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with refused("name"):
-        build(f"sentence:{tmp_path}", shape=(20,))
+    for folder in (hostile, tmp_path):  # a damaged model, and none
+        with refused("name"):
+            build(f"sentence:{folder}", shape=(20,))
 
 
 def test_samples_that_are_no_texts_are_refused(model):
@@ -125,7 +119,6 @@ def test_samples_that_are_no_texts_are_refused(model):
 
 def test_the_draw_of_the_head_is_seeded_and_pretrained_is_what_there_is(folder):
     one, two = (build(f"sentence:{folder}", shape=(20,), weights=w) for w in (None, "pretrained"))
-    assert isinstance(one.head.linear, nn.Linear)
     assert torch.equal(one.head.linear.weight, two.head.linear.weight)
 
 

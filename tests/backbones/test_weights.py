@@ -3,7 +3,6 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from support.errors import refused
 from uncollapse.backbones import WeightsError, build, load_weights, preprocessing, read_weights
@@ -74,9 +73,6 @@ def test_what_does_not_fit_is_listed_and_nothing_is_loaded(official):
         "  of another shape (1): layer4.1.conv2.weight (512, 512, 1, 1) for (512, 512, 3, 3)",
     ]
     assert all(torch.equal(network.state_dict()[key], before[key]) for key in before)
-
-
-def test_long_lists_are_cut(official):
     with pytest.raises(WeightsError, match=r"missing \(\d+\): .*, and \d+ more"):
         load_weights(BNInception(), official)
 
@@ -124,8 +120,3 @@ def test_preprocessing_is_what_the_official_weights_were_trained_with():
     grey = torch.rand(1, 1, 2, 2)
     for name in ("resnet18", "bn-inception", "mnist-cnn"):
         assert torch.equal(preprocessing(name)(grey), grey)
-
-
-def test_a_state_may_be_given_as_a_mapping():
-    layer = load_weights(nn.Linear(1, 1), {"weight": torch.ones(1, 1), "bias": torch.zeros(1)})
-    assert layer(torch.tensor([[5.0]])).tolist() == [[5.0]]

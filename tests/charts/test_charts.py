@@ -1,7 +1,5 @@
 """The charts: no point lost, readable without colour, described in words; empty ones say so."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncollapse._base.check import InputError
+from support.errors import refused
+from uncollapse._base.table import number, percent
 from uncollapse.charts import (
     Chart,
     Event,
+    Scale,
     Series,
     bars,
     curves,
@@ -22,18 +22,18 @@ from uncollapse.charts import (
     png,
     scatter,
     svg,
-)
+)  # fmt: skip
 from uncollapse.charts.marks import Group, Line, Points, Polyline, Rect, Text
 from uncollapse.charts.plots import _labels_apart
-from uncollapse.charts.text import text_width, wrapped
+from uncollapse.charts.text import text_width, tick_text, wrapped
 from uncollapse.health.verdict import Histogram
 
 
-def of(chart: Chart, kind: type) -> list:
+def of(chart, kind):
     return [mark for mark in chart.marks if isinstance(mark, kind)]
 
 
-def said(chart: Chart) -> list[str]:
+def words(chart):
     return [mark.text for mark in of(chart, Text)]
 
 
@@ -66,7 +66,7 @@ def test_values_that_are_not_finite_are_left_out():
     ],
 )
 def test_a_chart_of_nothing_says_so(chart):
-    (sentence,) = said(chart)
+    (sentence,) = words(chart)
     assert sentence == chart.description
     assert sentence.endswith(".")
     assert png(chart)[:4] == b"\x89PNG"
@@ -84,11 +84,10 @@ def test_any_values_make_a_chart_inside_its_frame(values: list[float], log):
     assert "nan" not in svg(chart)
 
 
-def test_constant_values_are_drawn_in_the_middle_of_the_frame():
-    for value in (0.0, 5.0, -3.0, 1e-9):
-        chart = curves("flat", [Series("a", [0, 1], [value, value])], log=False)
-        (line,) = of(chart, Polyline)
-        assert all(10 < y <= 185 for _, y in line.points)
+@pytest.mark.parametrize("value", [0.0, 5.0, -3.0, 1e-9])
+def test_constant_values_are_drawn_in_the_middle_of_the_frame(value):
+    (line,) = of(curves("flat", [Series("a", [0, 1], [value, value])], log=False), Polyline)
+    assert all(10 < y <= 185 for _, y in line.points)
 
 
 def test_lines_differ_by_more_than_colour_and_a_missing_one_keeps_its_place():
@@ -107,7 +106,7 @@ def test_a_band_lies_behind_its_line():
     assert len(band.points) == 4
 
 
-def test_events_are_flagged_and_told_and_near_ones_share_a_flag():
+def test_events_are_flagged_and_described_and_near_ones_share_a_flag():
     events = [Event(50, "1", "shrinking"), Event(51, "2", "rolled back"), Event(90, "3", "healthy")]
     chart = curves("loss", [Series("a", [0, 100], [1.0, 2.0])], events=events)
     assert [mark.text for mark in of(chart, Text) if mark.bold] == ["1–2", "3"]
@@ -137,10 +136,10 @@ def test_names_on_a_map_do_not_overprint_even_when_all_classes_are_one_point():
     chart = scatter("map", np.zeros((48, 2)), labels)
     names = [mark for mark in of(chart, Text) if mark.bold]
     assert len(names) == 12
-    for i, one in enumerate(names):
+    for i, name in enumerate(names):
         for other in names[:i]:
-            wide = text_width(one.text, bold=True)
-            assert abs(one.x - other.x) >= wide or abs(one.y - other.y) >= one.size
+            wide = text_width(name.text, bold=True)
+            assert abs(name.x - other.x) >= wide or abs(name.y - other.y) >= name.size
 
 
 @given(
@@ -148,9 +147,9 @@ def test_names_on_a_map_do_not_overprint_even_when_all_classes_are_one_point():
         st.tuples(st.floats(0, 300), st.floats(0, 300), st.floats(5, 40)), min_size=1, max_size=12
     )
 )
-def test_labels_moved_apart_stay_inside_and_do_not_overlap(found):
-    sizes = [(wide, 12.0) for _, _, wide in found]
-    placed = _labels_apart([(x, y) for x, y, _ in found], sizes, (0.0, 0.0, 300.0, 300.0))
+def test_labels_moved_apart_stay_inside_and_do_not_overlap(labels):
+    sizes = [(wide, 12.0) for _, _, wide in labels]
+    placed = _labels_apart([(x, y) for x, y, _ in labels], sizes, (0.0, 0.0, 300.0, 300.0))
     for i, ((x, y), (w, h)) in enumerate(zip(placed, sizes, strict=True)):
         assert w / 2 - 0.1 <= x <= 300 - w / 2 + 0.1
         assert h / 2 - 0.1 <= y <= 300 - h / 2 + 0.1
@@ -159,29 +158,25 @@ def test_labels_moved_apart_stay_inside_and_do_not_overlap(found):
             assert abs(x - a) >= (w + v) / 2 - 1.5 or abs(y - b) >= (h + u) / 2 - 1.5
 
 
-def test_labels_that_are_in_nobodys_way_stay():
+def test_labels_that_overlap_nothing_stay():
     places = [(50.0, 50.0), (50.0, 50.0), (51.0, 50.0), (200.0, 200.0)]
     placed = np.array(_labels_apart(places, [(20.0, 12.0)] * 4, (0.0, 0.0, 300.0, 300.0)))
     assert placed[3].tolist() == [200.0, 200.0]
     assert np.abs(placed[:3] - 50.0).max() < 30.0
 
 
-def test_classes_on_a_map_differ_by_marker_where_they_share_a_colour():
-    chart = scatter("map", np.random.default_rng(0).normal(size=(12, 2)), np.arange(12))
+def test_classes_on_a_map_differ_by_marker_and_those_beyond_are_grey_and_counted():
+    points = np.random.default_rng(0).normal(size=(60, 2))
+    chart = scatter("map", points[:12], np.arange(12))
     assert len({(cloud.kind, cloud.colour) for cloud in of(chart, Points)}) == 12
-
-
-def test_more_classes_than_can_be_told_apart_are_grey_and_the_map_says_so():
-    labels = np.repeat(np.arange(30), 2)
-    chart = scatter("map", np.random.default_rng(0).normal(size=(60, 2)), labels)
-    words = "60 points of 30 classes; the 12 with most points are named, the others grey"
-    assert words in chart.note
+    chart = scatter("map", points, np.repeat(np.arange(30), 2))
+    assert "60 points of 30 classes; the 12 with most points are named" in chart.note
     assert len(of(chart, Points)) == 13
 
 
 def test_long_class_names_become_letters_explained_in_the_legend():
     chart = scatter("map", np.eye(2), np.array(["Scarlet Tanager", "Wren"]))
-    assert "A" in said(chart)
+    assert "A" in words(chart)
     assert chart.legend[0].name == "A: Scarlet Tanager"
 
 
@@ -197,15 +192,17 @@ def test_a_histogram_shows_shares_of_each_kind():
 
 def test_bars_mark_where_99_per_cent_is_reached():
     chart = bars("s", [0.9, 0.095, 0.005], x_label="axis", split=(2, "99 % in 2"))
-    assert "99 % in 2" in said(chart)
+    assert "99 % in 2" in words(chart)
     first, second, _ = of(chart, Rect)
     assert first.height / second.height == pytest.approx(0.9 / 0.095, rel=0.02)
     assert first.tip == "1: 0.9"
 
 
-def test_bars_below_zero_hang_from_it():
+def test_bars_below_zero_hang_from_it_and_zeros_have_an_axis_of_ordinary_size():
     up, down = of(bars("s", [1.0, -1.0], x_label="axis"), Rect)
     assert up.y + up.height == pytest.approx(down.y)
+    zeros = bars("spectrum", [0.0, 0.0], x_label="axis", percent=True)
+    assert "100\N{NO-BREAK SPACE}%" in words(zeros)
 
 
 def test_a_heat_map_writes_its_values_and_crosses_the_bad_ones():
@@ -245,20 +242,63 @@ def test_panels_stand_side_by_side_under_one_title():
     assert [group.x for group in groups] == [0.0, 114.0, 0.0]
     assert groups[2].y > groups[1].y
     assert "one: first. two: second" in both.description
-    with pytest.raises(InputError, match="columns"):
+    with refused("columns"):
         panels("none", [one], columns=0)
 
 
 def test_wrapped_lines_fit_and_lose_nothing():
-    text = (
-        "a rather long sentence with aVeryLongWordThatFitsOnNoLineAtAllWhateverOneDoes\nand a break"
-    )
+    text = "a rather long sentence with aVeryLongWordThatFitsOnNoLineAtAll\nand a break"
     lines = wrapped(text, 120)
     assert all(text_width(line) <= 120 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
     assert wrapped("", 100) == []
 
 
-def test_bars_of_zeros_have_an_axis_of_ordinary_size():
-    chart = bars("spectrum", [0.0, 0.0], x_label="axis", percent=True)
-    assert "100\N{NO-BREAK SPACE}%" in [mark.text for mark in of(chart, Text)]
+# Scales: every value inside, ticks round and in range, any kind.
+
+finite = st.floats(-1e12, 1e12, allow_nan=False)
+
+
+@given(st.lists(finite, min_size=1, max_size=9), st.booleans())
+def test_every_value_lies_inside_and_every_tick_is_in_range(values: list[float], zero: bool):
+    scale = Scale.around(values, 0.0, 100.0, zero=zero)
+    assert all(0.0 <= scale(value) <= 100.0 for value in values)
+    ticks = scale.ticks()
+    assert len(ticks) <= 8
+    slack = 1e-6 * (scale.high - scale.low)
+    assert all(scale.low - slack <= tick <= scale.high + slack for tick in ticks)
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1.0, 1e8))
+def test_a_logarithmic_scale_has_ticks_inside_it(low: float, ratio: float):
+    scale = Scale.around([low, low * ratio], 0.0, 100.0, log=True)
+    ticks = scale.ticks()
+    assert ticks
+    assert all(scale.low * 0.999 <= tick <= scale.high * 1.001 for tick in ticks)
+    assert 0.0 <= scale(low) <= scale(low * ratio) <= 100.0
+
+
+def test_a_logarithmic_scale_ignores_what_has_no_logarithm():
+    scale = Scale.around([-1.0, 0.0, math.nan, math.inf, 0.1, 10.0], 0.0, 100.0, log=True)
+    assert scale.low == pytest.approx(0.1 / 1.2)
+    assert scale.high == pytest.approx(12.0)
+    assert math.isfinite(scale(0.0))
+    nothing = Scale.around([-1.0], 0.0, 100.0, log=True)
+    assert nothing.ticks()
+
+
+def test_values_that_are_not_finite_do_not_widen_a_scale():
+    wide = Scale.around([1.0, math.nan, math.inf, 2.0], 0.0, 1.0)
+    assert wide == Scale.around([1.0, 2.0], 0.0, 1.0)
+
+
+def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not():
+    assert Scale.around([0.01, 1.0], 0, 1, log=None).log
+    assert not Scale.around([0.5, 1.0], 0, 1, log=None).log
+    assert not Scale.around([0.0, 1.0], 0, 1, log=None).log
+
+
+def test_numbers_are_short_and_unknown_ones_a_dash():
+    assert [number(v) for v in (math.nan, math.inf, -math.inf, 0.5)] == ["–", "∞", "−∞", "0.5"]
+    assert percent(math.nan) == "–"
+    assert max(len(tick_text(v)) for v in (1e-9, 12500.0, 123456789.0, -0.00025)) <= 12

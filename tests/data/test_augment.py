@@ -1,3 +1,5 @@
+"""Augmentations of batches: boxes and flips by coordinates, colours against loops over pixels."""
+
 import pickle
 from functools import partial
 
@@ -9,15 +11,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from support.errors import refused
-from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource, paper_transform
 from uncollapse.data.augment import (
     Compose,
     center_crop,
+    color_jitter,
     horizontal_flip,
     per_image,
+    random_crop,
     random_erasing,
     random_resized_crop,
+    standardize,
 )
 
 SEEDS = st.integers(0, 2**31)
@@ -117,16 +121,11 @@ def test_the_middle_of_odd_sizes_and_too_large_crops():
 STEPS = [partial(random_resized_crop, size=(6, 6)), horizontal_flip, random_erasing]
 
 
-def test_augmentation_is_the_same_again_with_the_same_seed_and_another_with_another():
-    images = torch.rand(8, 3, 10, 10, generator=generator(0))
+def test_augmentation_depends_on_its_seed_and_not_on_the_global_random_state():
+    images, state = torch.rand(8, 3, 10, 10, generator=generator(0)), torch.get_rng_state()
     first = Compose(STEPS, seed=1)(images)
     assert torch.equal(first, Compose(STEPS, seed=1)(images))
     assert not torch.equal(first, Compose(STEPS, seed=2)(images))
-
-
-def test_augmentation_leaves_the_global_random_state_alone():
-    state = torch.get_rng_state()
-    Compose(STEPS)(torch.rand(2, 3, 8, 8, generator=generator(0)))
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -149,7 +148,7 @@ def test_any_callable_is_a_step():
 
     images = torch.zeros(1, 1, 2, 2)
     assert float(Compose([Module(), lambda batch: batch * 3, torch.neg])(images).mean()) == -3.0
-    with pytest.raises(InputError, match=r"steps\[1\]: expected a callable"):
+    with refused("steps[1]"):
         Compose([torch.neg, "flip"])
 
 
@@ -171,12 +170,13 @@ def test_worker_processes_draw_differently_from_each_other():
     data = LabelledImages(TensorSource(ramp(1, 1, 64)), torch.zeros(1, dtype=torch.long))
     data.transform = Compose([partial(random_erasing, p=1.0, value=-1.0)])
     batches = [[0]] * 8
-    for seed in (0, 1):
-        made = [b for b, _ in data.loader(batches, workers=2, generator=generator(seed))]
-        again = [b for b, _ in data.loader(batches, workers=2, generator=generator(seed))]
-        assert all(torch.equal(one, two) for one, two in zip(made, again, strict=True))
-        # Worker 0 gives the even batches, worker 1 the odd ones.
-        assert any(not torch.equal(made[i], made[i + 1]) for i in range(0, 8, 2))
+    made, again = (
+        [batch for batch, _ in data.loader(batches, workers=2, generator=generator(0))]
+        for _ in range(2)
+    )
+    assert all(map(torch.equal, made, again))
+    # Worker 0 gives the even batches, worker 1 the odd ones.
+    assert any(not torch.equal(made[i], made[i + 1]) for i in range(0, 8, 2))
 
 
 def test_the_papers_transforms_crop_what_is_cropped_and_nothing_else():
@@ -189,3 +189,64 @@ def test_the_papers_transforms_crop_what_is_cropped_and_nothing_else():
     people = images[..., :128]
     assert torch.equal(paper_transform("market1501", train=False)(people), people)
     assert paper_transform("market1501", train=True)(people).shape == people.shape
+
+
+def by_pixels(image, bright, contrast, saturation):
+    """One image [3, H, W] in float64, pixel by pixel."""
+    weights = np.array([0.299, 0.587, 0.114])
+    image = np.clip(image * bright, 0, 1)
+    middle = np.mean([weights @ image[:, y, x] for y in range(4) for x in range(5)])
+    image = np.clip(middle + contrast * (image - middle), 0, 1)
+    changed = np.empty_like(image)
+    for y in range(4):
+        for x in range(5):
+            grey = weights @ image[:, y, x]
+            changed[:, y, x] = np.clip(grey + saturation * (image[:, y, x] - grey), 0, 1)
+    return changed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_image_has_brightness_contrast_and_saturation_of_its_own(seed):
+    images = torch.rand(6, 3, 4, 5, generator=generator(seed), dtype=torch.float64)
+    changed = color_jitter(images, generator(seed), 0.4, 0.5, 0.6)
+    draws = (2 * torch.rand(3, 6, generator=generator(seed)) - 1).double().numpy()
+    factors = 1 + np.array([[0.4], [0.5], [0.6]]) * draws
+    expected = [by_pixels(image, *factors[:, i]) for i, image in enumerate(images.numpy())]
+    np.testing.assert_allclose(changed.numpy(), np.stack(expected), atol=1e-6)
+    assert len(np.unique(factors)) == 18
+
+
+def test_grey_images_have_no_saturation_and_stay_in_range():
+    images = torch.rand(4, 1, 5, 5, generator=generator(0))
+    torch.testing.assert_close(color_jitter(images, generator(1), 0.0, 0.0, 0.9), images)
+    wild = color_jitter(images, generator(1), 0.9, 0.9)
+    assert wild.shape == images.shape
+    assert 0.0 <= float(wild.min()) < float(wild.max()) <= 1.0
+    assert not torch.equal(wild, images)
+
+
+def test_standardised_channels_have_mean_0_and_deviation_1():
+    scales = torch.tensor([1.0, 2.0, 3.0]).view(1, 3, 1, 1)
+    images = scales * torch.rand(8, 3, 6, 6, generator=generator(0))
+    mean, std = images.mean(dim=(0, 2, 3)), images.std(dim=(0, 2, 3))
+    scaled = standardize(images, mean.tolist(), std.tolist())
+    torch.testing.assert_close(scaled.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scaled.std(dim=(0, 2, 3)), torch.ones(3), atol=1e-5, rtol=0)
+
+
+def test_statistics_of_other_channels_are_refused():
+    with refused("mean"):
+        standardize(torch.zeros(2, 1, 4, 4), [0.5, 0.5, 0.5], [1.0])
+    with refused("images"):
+        standardize(torch.zeros(2, 4), [0.5], [1.0])
+
+
+def test_a_random_crop_keeps_the_shape_and_most_of_the_picture():
+    tall = torch.linspace(0, 1, 64).view(1, 1, 64, 1).expand(200, 1, 64, 32)
+    cut = random_crop(tall, generator(0))
+    assert cut.shape == tall.shape
+    heights = cut[:, 0, -1, 0] - cut[:, 0, 0, 0]
+    # Area 0.7 to 1 and an aspect of 0.9 to 1.1 of the image's own.
+    assert float(heights.min()) > (0.7 / 1.1) ** 0.5 - 0.03
+    assert float(heights.max()) <= 1.0 + 1e-5
+    assert float(heights.std()) > 0.02

@@ -1,3 +1,5 @@
+"""Caches of decoded images and of frozen features: built once, and never of something else."""
+
 import errno
 import io
 import json
@@ -11,16 +13,17 @@ from collections import namedtuple
 import pytest
 import torch
 
+from support.small_copies import paint
 from uncollapse._base import files as base_files
 from uncollapse._base import progress as base_progress
-from uncollapse.data import CacheError, cache
+from uncollapse.data import CacheError, LabelledImages, TensorSource, cache, with_features
 from uncollapse.data.cache import MappedSource, cached
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef
 
 
 @pytest.fixture
-def files(tmp_path, paint):
+def files(tmp_path):
     return [paint(tmp_path / "images" / f"{i}.png", seed=i) for i in range(5)]
 
 
@@ -28,137 +31,116 @@ def source_of(files, size=(6, 6)):
     return FileSource([ImageRef(path) for path in files], Decoding(size))
 
 
-def watch(calls):
-    return lambda done, total: calls.append((done, total))
+def every(source):
+    return source.read(torch.arange(len(source)))
 
 
-def rows(source):
-    return torch.arange(len(source))
+@pytest.fixture
+def built(files):
+    """Build or read the cache of the files; `built.calls` says what was decoded."""
+
+    def build(files=files, size=(6, 6), name="x", **options):
+        def progress(done, total):
+            build.calls.append((done, total))
+
+        return cached(source_of(files, size), name, progress=progress, **options)
+
+    build.calls = []
+    return build
 
 
-def test_a_cache_holds_what_decoding_gives_and_is_read_not_rebuilt_the_second_time(files):
-    source, calls = source_of(files), []
-    first = cached(source, "x", progress=watch(calls))
-    assert calls == [(5, 5)]
-    second = cached(source, "x", progress=watch(calls))
-    assert calls == [(5, 5)]
-    for found in (first, second):
-        assert torch.equal(found.source.read(rows(source)), source.read(rows(source)))
-        assert found.rows == (0, 1, 2, 3, 4)
+def test_a_cache_holds_what_decoding_gives_and_is_read_not_rebuilt_the_second_time(files, built):
+    for images in (built(), built()):
+        assert torch.equal(every(images.source), every(source_of(files)))
+        assert images.rows == (0, 1, 2, 3, 4)
+    assert built.calls == [(5, 5)]
 
 
 def test_changing_a_file_or_adding_one_rebuilds_and_leaves_one_pixel_file(
-    files, paint, cache_of_its_own
+    files, built, cache_of_its_own
 ):
-    calls = []
-    before = cached(source_of(files), "x", progress=watch(calls))
+    before = built().source
+    old = every(before)
     paint(files[2], seed=99)
     os.utime(files[2], ns=(1, 1))
-    after = cached(source_of(files), "x", progress=watch(calls))
-    more = [*files, paint(files[0].with_name("new.png"), seed=7)]
-    cached(source_of(more), "x", progress=watch(calls))
-    assert calls == [(5, 5), (5, 5), (6, 6)]
-    changed = (before.source.read(rows(files)) != after.source.read(rows(files))).flatten(1).any(1)
+    changed = (every(built().source) != old).flatten(1).any(1)
     assert changed.tolist() == [False, False, True, False, False]
+    assert torch.equal(every(before), old)  # a map that is open survives
+    built([*files, paint(files[0].with_name("new.png"), seed=7)])
+    assert built.calls == [(5, 5), (5, 5), (6, 6)]
     assert len(list(cache_of_its_own.glob("*.bin"))) == 1
 
 
-def test_a_map_that_is_open_survives_a_rebuild(files, paint):
-    before = cached(source_of(files), "x").source
-    old = before.read(rows(files))
-    paint(files[0], seed=50, size=(40, 40))
-    cached(source_of(files), "x")
-    assert torch.equal(before.read(rows(files)), old)
-
-
-def test_each_size_and_place_has_its_own_cache(files, cache_of_its_own):
-    small = cached(source_of(files), "x", origin="here")
-    large = cached(source_of(files, (9, 9)), "x", origin="here")
-    there = cached(source_of(files), "x", origin="there")
-    assert small.source.shape == (3, 6, 6)
-    assert large.source.shape == (3, 9, 9)
-    assert len({small.source.path, large.source.path, there.source.path}) == 3
+def test_each_size_and_place_has_its_own_cache(built, cache_of_its_own):
+    small, large = built(origin="here").source, built(size=(9, 9), origin="here").source
+    there = built(origin="there").source
+    assert (small.shape, large.shape) == ((3, 6, 6), (3, 9, 9))
+    assert len({small.path, large.path, there.path}) == 3
     assert len(list(cache_of_its_own.glob("*.bin"))) == 3
 
 
-def test_unreadable_images_are_left_out_and_remembered(files, truncate, paint):
+def test_unreadable_images_are_left_out_and_remembered(files, built, truncate):
     truncate(files[1])
     paint(files[3], "L")
     for _ in range(2):
-        found = cached(source_of(files), "x")
-        assert found.rows == (0, 2, 3, 4)
-        assert len(found.source) == 4
-        assert [name.split(" ")[0] for name in found.report.unreadable] == ["images/1.png"]
-        assert found.report.converted == {"grey": ("images/3.png",)}
+        images = built()
+        assert images.rows == (0, 2, 3, 4)
+        assert len(images.source) == 4
+        assert [name.split(" ")[0] for name in images.report.unreadable] == ["images/1.png"]
+        assert images.report.converted == {"grey": ("images/3.png",)}
 
 
 @pytest.mark.parametrize("damage", ["truncated pixels", "no pixels", "broken json", "other json"])
-def test_a_damaged_cache_is_never_used(files, truncate, damage):
-    calls = []
-    found = cached(source_of(files), "x")
-    manifest = next(found.source.path.parent.glob("*.json"))
+def test_a_damaged_cache_is_never_used(files, built, truncate, damage):
+    pixels = built().source.path
+    manifest = next(pixels.parent.glob("*.json"))
     if damage == "truncated pixels":
-        truncate(found.source.path)
+        truncate(pixels)
     elif damage == "no pixels":
-        found.source.path.unlink()
+        pixels.unlink()
     elif damage == "broken json":
         truncate(manifest)
     else:
         manifest.write_text(json.dumps([1, 2]))
-    again = cached(source_of(files), "x", progress=watch(calls))
-    assert calls == [(5, 5)]
-    assert torch.equal(again.source.read(rows(files)), source_of(files).read(rows(files)))
+    assert torch.equal(every(built().source), every(source_of(files)))
+    assert len(built.calls) == 2
 
 
-def test_maps_do_not_travel_to_other_processes_and_batches_are_copies(files):
-    found = cached(source_of(files), "x").source
-    batch = found.read(torch.tensor([0]))
-    batch.zero_()
-    assert int(found.read(torch.tensor([0])).sum()) > 0
-    assert len(pickle.dumps(found)) < 1000
-    again = pickle.loads(pickle.dumps(found))
+def test_maps_do_not_travel_to_other_processes_and_batches_are_copies(built):
+    source = built().source
+    source.read(torch.tensor([0])).zero_()
+    assert int(source.read(torch.tensor([0])).sum()) > 0
+    assert len(pickle.dumps(source)) < 1000
+    again = pickle.loads(pickle.dumps(source))
     assert isinstance(again, MappedSource)
-    assert torch.equal(again.read(torch.tensor([3])), found.read(torch.tensor([3])))
+    assert torch.equal(every(again), every(source))
 
 
-def leftovers(folder):
-    return [p.name for p in folder.iterdir() if p.suffix != ".json"] if folder.exists() else []
-
-
-def test_a_full_disk_is_said_before_anything_is_decoded(files, monkeypatch, cache_of_its_own):
+def test_a_full_disk_is_said_before_anything_is_decoded(built, monkeypatch, cache_of_its_own):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda path: usage(10, 10, 0))
     with pytest.raises(CacheError, match=r"disk is full .*UNCOLLAPSE_CACHE.*cache=False"):
-        cached(source_of(files), "x", progress=lambda done, total: pytest.fail("decoded"))
-    assert leftovers(cache_of_its_own) == []
+        built()
+    assert built.calls == []
+    assert not list(cache_of_its_own.glob("*.bin"))
 
 
+@pytest.mark.parametrize("filled_by", [".bin", ".json"])  # the manifest is written at the very end
 def test_a_disk_that_fills_while_writing_leaves_nothing_and_keeps_the_old_cache(
-    files, paint, monkeypatch, cache_of_its_own
+    files, built, monkeypatch, cache_of_its_own, filled_by
 ):
-    before = cached(source_of(files), "x")
+    before = built().source
     paint(files[0], seed=77, size=(30, 30))
 
-    def full(path):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(base_files, "sync", full)
-    with pytest.raises(CacheError, match="disk is full"):
-        cached(source_of(files), "x")
-    assert leftovers(cache_of_its_own) == [before.source.path.name]
-
-
-def test_a_disk_that_fills_at_the_very_end_leaves_no_pixels_either(
-    files, monkeypatch, cache_of_its_own
-):
-    def full_at_last(path):
-        if path.suffix == ".json":  # the manifest, when the pixels are in place
+    def sync(path):
+        if path.suffix == filled_by:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(base_files, "sync", full_at_last)
+    monkeypatch.setattr(base_files, "sync", sync)
     with pytest.raises(CacheError, match="disk is full"):
-        cached(source_of(files), "x")
-    assert list(cache_of_its_own.iterdir()) == []
+        built()
+    assert [path.name for path in cache_of_its_own.glob("*.bin")] == [before.path.name]
+    assert not [path for path in cache_of_its_own.iterdir() if path.name.startswith(".")]
 
 
 def test_on_a_terminal_a_bar_is_drawn_and_elsewhere_nothing(files, monkeypatch, capsys):
@@ -175,11 +157,13 @@ def test_on_a_terminal_a_bar_is_drawn_and_elsewhere_nothing(files, monkeypatch, 
     assert capsys.readouterr().err == ""
 
 
-def test_a_folder_that_cannot_be_written_is_a_clear_error(files, monkeypatch, tmp_path):
+def test_a_folder_that_cannot_be_written_is_a_clear_error(built, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(CacheError, match=r"file/cache: it cannot be written \(Not a directory\)"):
-        cached(source_of(files), "x")
+    with pytest.raises(CacheError, match=r"image cache in .*UNCOLLAPSE_CACHE"):
+        built()
+    with pytest.raises(CacheError, match=r"feature cache in .*UNCOLLAPSE_CACHE"):
+        with_features(samples(), Means(), "means")
 
 
 SCRIPT = """
@@ -197,8 +181,8 @@ def progress(done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 # Importing takes seconds; forking after it lets the processes really meet.
 children = [] if sys.argv[2] == "die" else [os.fork() for _ in range(2)]
-found = cached(source, "x", progress=progress)
-say(int(found.source.read(torch.arange(len(source))).sum()))
+images = cached(source, "x", progress=progress)
+say(int(images.source.read(torch.arange(len(source))).sum()))
 if all(children):
     for child in children:
         os.waitpid(child, 0)
@@ -213,23 +197,89 @@ def run(folder, what):
 @pytest.mark.slow
 def test_several_processes_build_one_cache_between_them(files, cache_of_its_own):
     lines = run(files[0].parent, "four processes").stdout.split()
-    wanted = str(int(source_of(sorted(files)).read(rows(files)).sum()))
+    wanted = str(int(every(source_of(files)).sum()))
     assert sorted(lines) == sorted(["built", wanted, wanted, wanted, wanted])
     assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".bin", ".json"]
 
 
 @pytest.mark.slow
-def test_a_build_killed_half_way_is_neither_used_nor_waited_for(files, cache_of_its_own):
+def test_a_build_killed_half_way_is_neither_used_nor_waited_for(files, built, cache_of_its_own):
     assert run(files[0].parent, "die").returncode == -signal.SIGKILL
     pixels, lock = sorted(cache_of_its_own.iterdir())
     assert (pixels.name[0], pixels.suffix, lock.suffix) == (".", ".bin", ".lock")
-    found = cached(source_of(sorted(files)), "x")
-    assert torch.equal(found.source.read(rows(files)), source_of(sorted(files)).read(rows(files)))
+    assert torch.equal(every(built().source), every(source_of(files)))
     assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".bin", ".json"]
 
 
-def test_the_cache_is_in_the_home_folder_unless_said_otherwise(monkeypatch, tmp_path):
-    assert cache.cache_folder() == tmp_path / "cache-of-this-test"
+def test_the_cache_is_in_the_home_folder_unless_said_otherwise(monkeypatch, cache_of_its_own):
+    assert cache.cache_folder() == cache_of_its_own
     monkeypatch.delenv("UNCOLLAPSE_CACHE")
     monkeypatch.setenv("HOME", "/home/someone")
     assert str(cache.cache_folder()) == "/home/someone/.cache/uncollapse"
+
+
+# Features of a frozen network.
+
+
+def samples(count=5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(0, 256, (count, 3, 4, 4), generator=generator, dtype=torch.uint8)
+    return LabelledImages(TensorSource(pixels), torch.arange(count) % 2)
+
+
+class Means:
+    """Counts the samples it is given."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def __call__(self, images):
+        self.seen += len(images)
+        return images.mean((2, 3))
+
+
+def test_every_sample_goes_through_the_network_once():
+    data, network = samples(150), Means()
+    for _ in range(2):
+        made = with_features(data, network, "means")
+        assert torch.allclose(made[:][0], data[:][0].mean((2, 3)))
+        assert torch.equal(made.pixels(), data.pixels())
+        assert made.shape == (3, 4, 4)
+    assert network.seen == 150
+
+
+def test_a_subset_and_another_process_read_the_same():
+    made = with_features(samples(), Means(), "means")
+    part = made.subset([3, 1])
+    assert torch.equal(part[:][0], made[[3, 1]][0])
+    assert torch.equal(pickle.loads(pickle.dumps(part))[:][0], part[:][0])
+
+
+def test_other_samples_or_another_network_are_another_file(cache_of_its_own):
+    network = Means()
+    for data, identity in ((samples(), "a"), (samples(), "b"), (samples(seed=1), "a")):
+        with_features(data, network, identity)
+    assert network.seen == 15
+    assert len(list(cache_of_its_own.glob("*.bin"))) == 3
+    with_features(samples().subset([0, 1]), network, "a")
+    with_features(samples().subset([1, 0]), network, "a")
+    assert network.seen == 19
+
+
+def test_images_of_a_cache_are_known_by_its_name(tmp_path):
+    pixels = samples(4).pixels()
+    network, labels = Means(), torch.arange(4)
+    for name in ("one.bin", "one.bin", "two.bin"):
+        (tmp_path / name).write_bytes(pixels.numpy().tobytes())
+        source = MappedSource(tmp_path / name, 4, (3, 4, 4))
+        with_features(LabelledImages(source, labels), network, "a")
+    assert network.seen == 8
+
+
+def test_a_network_that_fails_leaves_no_file(cache_of_its_own):
+    def fails(images):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        with_features(samples(), fails, "fails")
+    assert not list(cache_of_its_own.glob("*.bin"))

@@ -1,10 +1,8 @@
 """Letters that the package draws: their splits, their labels, and that they are always the same."""
 
-from __future__ import annotations
-
 import torch
 
-from uncollapse.data import describe, load
+from uncollapse.data import describe
 from uncollapse.data.letters import draw_letters, letter_shapes
 from uncollapse.data.listing import Counts
 from uncollapse.data.registry import list_split
@@ -12,29 +10,15 @@ from uncollapse.data.registry import list_split
 INFO = describe("letters")
 
 
-def test_each_split_has_the_counts_it_is_said_to_have():
-    for split, counts in INFO.official.items():
-        assert Counts.of(list_split("letters", split=split)) == counts
-
-
-def test_letters_of_test_are_in_no_other_split():
-    seen = {split: set(load("letters", split=split).fine_labels.tolist()) for split in INFO.splits}
-    assert seen["train"] == seen["val"]
-    assert not seen["train"] & seen["test"]
-
-
-def test_the_drawings_of_val_are_not_those_of_train():
-    train, val = (
-        torch.from_numpy(list_split("letters", split=split).images).flatten(1)
-        for split in ("train", "val")
-    )
-    assert len(torch.unique(torch.cat([train, val]), dim=0)) == len(train) + len(val)
-
-
-def test_an_alphabet_has_twelve_letters():
-    data = load("letters", split="test")
-    for alphabet in data.labels.unique():
-        assert len(data.fine_labels[data.labels == alphabet].unique()) == 12
+def test_splits_have_their_official_counts_and_letters_of_test_are_in_no_other():
+    splits = {split: list_split("letters", split=split) for split in INFO.splits}
+    assert {split: Counts.of(listing) for split, listing in splits.items()} == dict(INFO.official)
+    letters = {split: set(listing.fine_labels.tolist()) for split, listing in splits.items()}
+    assert letters["train"] == letters["val"]
+    assert {number // 12 for number in letters["test"]} == {*splits["test"].labels.tolist()}
+    assert not letters["train"] & letters["test"]
+    drawings = [torch.from_numpy(splits[name].images).flatten(1) for name in ("train", "val")]
+    assert len(torch.unique(torch.cat(drawings), dim=0)) == sum(map(len, drawings))
 
 
 def test_the_same_seed_draws_the_same_ink():

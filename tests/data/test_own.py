@@ -1,13 +1,16 @@
+"""The user's own images and arrays: folders, manifests, files of features."""
+
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
 
+from support.small_copies import paint
 from uncollapse.data import DataError, load
 
 
 @pytest.fixture
-def pets(tmp_path, paint):
+def pets(tmp_path):
     base = tmp_path / "pets"
     for seed, name in enumerate(("cat/1.jpg", "cat/2.PNG", "dog/1.webp", "ant/1.jpg")):
         paint(base / name, seed=seed)
@@ -16,21 +19,20 @@ def pets(tmp_path, paint):
     return base
 
 
+def names_of(data):
+    return [data.class_names[int(label)] for label in data.labels]
+
+
 def test_a_folder_is_a_class(pets):
     data = load("folder", pets, size=16)
-    assert data.shape == (3, 16, 16)
-    assert data.split == "all"
-    assert [data.class_names[label] for label in data.labels.tolist()] == [
-        "ant",
-        "cat",
-        "cat",
-        "dog",
-    ]
+    assert (data.shape, data.split) == ((3, 16, 16), "all")
+    assert names_of(data) == ["ant", "cat", "cat", "dog"]
     assert data.fine_labels is None
+    assert [file[-9:] for file in data.subset([3, 0]).files] == ["og/1.webp", "ant/1.jpg"]
     assert sorted(data.report.ignored) == ["cat/Thumbs.db", "pets/notes.txt"]
 
 
-def test_folders_inside_a_class_are_fine_classes(tmp_path, paint):
+def test_folders_inside_a_class_are_fine_classes(tmp_path):
     for name in ("cat/black/1.jpg", "cat/white/1.jpg", "dog/black/1.jpg"):
         paint(tmp_path / "own" / name)
     data = load("folder", tmp_path / "own", size=8)
@@ -39,7 +41,7 @@ def test_folders_inside_a_class_are_fine_classes(tmp_path, paint):
     assert data.fine_names == {0: "cat/black", 1: "cat/white", 2: "dog/black"}
 
 
-def test_split_folders_are_splits_and_classes_keep_their_numbers(tmp_path, paint):
+def test_split_folders_are_splits_and_classes_keep_their_numbers(tmp_path):
     for name in ("train/bee/1.jpg", "train/cat/1.jpg", "test/ant/1.jpg", "test/cat/2.jpg"):
         paint(tmp_path / "own" / name)
     train = load("folder", tmp_path / "own", size=8)
@@ -73,17 +75,24 @@ def test_a_csv_manifest_gives_every_column(pets):
     assert train.fine_labels.tolist() == [0, 1]
     assert train.cameras.tolist() == [1, 2]
     test = load("manifest", pets / "list.csv", "test", size=8)
-    assert test.class_names[int(test.labels[0])] == "dog"
+    assert names_of(test) == ["dog"]
     assert test.report.missing == ("pets/gone.jpg",)
     assert len(load("manifest", pets / "list.csv", "all", size=8)) == 3
+    with pytest.raises(DataError, match="no rows of split 'val'; there is: test, train, all"):
+        load("manifest", pets / "list.csv", "val")
 
 
-def test_whole_numbers_stay_as_they_are(pets):
+def test_whole_numbers_stay_as_they_are_and_beyond_64_bits_they_are_names(pets, tmp_path):
     (pets / "list.csv").write_text("path,label\ncat/1.jpg,-1\ndog/1.webp,1000000007\n")
     data = load("manifest", pets / "list.csv", size=8)
     assert (data.split, data.labels.tolist()) == ("all", [-1, 1000000007])
     assert data.fine_labels is None
     assert data.cameras is None
+    (pets / "list.csv").write_text(f"path,label\ncat/1.jpg,{10**30}\ndog/1.webp,7\n")
+    assert names_of(load("manifest", pets / "list.csv", size=8)) == [str(10**30), "7"]
+    labels = np.array([2**63 + 5, 7, 7, 2**63 + 5], np.uint64)
+    np.savez(tmp_path / "f.npz", x=FEATURES, labels=labels)
+    assert names_of(load("arrays", tmp_path / "f.npz")) == [str(v) for v in labels]
 
 
 def test_a_parquet_manifest_gives_the_same(pets):
@@ -93,54 +102,31 @@ def test_a_parquet_manifest_gives_the_same(pets):
     parquet.write_table(table, pets / "list.parquet")
     data = load("manifest", pets / "list.parquet", size=8)
     assert (data.labels.tolist(), data.cameras.tolist()) == ([4, 9], [1, 2])
-    (pets / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"broken\.parquet: cannot be read"):
-        load("manifest", pets / "broken.parquet")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "content", "message"),
     [
-        ("file,label\na,1\n", "no column 'path'; its columns are file, label"),
-        ("", "no column 'path'; its columns are none"),
-        ("path,label\ncat/1.jpg,\n", "column 'label' is empty in row 1"),
-        ("path,label\ncat/1.jpg\n", "column 'label' is empty in row 1"),
-        ("path,label,camera\ncat/1.jpg,1,left\n", "column 'camera' holds 'left'; expected whole"),
+        ("a.csv", b"file,label\na,1\n", "no column 'path'; its columns are file, label"),
+        ("a.csv", b"", "no column 'path'; its columns are none"),
+        ("a.csv", b"path,label\ncat/1.jpg,\n", "'label' is empty in row 1"),
+        ("a.csv", b"path,label\ncat/1.jpg\n", "'label' is empty in row 1"),
+        ("a.csv", b"path,label,camera\ncat/1.jpg,1,left\n", "'camera' holds 'left'"),
+        ("a.csv", b"path,label,camera\ncat/1.jpg,1,%d\n" % 10**30, "18 digits"),
+        ("a.csv", "path,label\nä,1\n".encode("latin-1"), "not UTF-8"),
+        ("a.parquet", b"PAR1", r"a\.parquet: cannot be read"),
+        ("a.txt", b"", r"expected a \.csv or \.parquet file"),
+        ("a.csv", None, r"root must be a \.csv or \.parquet file"),
     ],
 )
-def test_manifests_that_cannot_be_understood_are_refused(pets, text, message):
-    (pets / "list.csv").write_text(text)
+def test_manifests_that_cannot_be_understood_are_refused(pets, name, content, message):
+    if content is not None:
+        (pets / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        load("manifest", pets / "list.csv")
-
-
-def test_manifests_of_other_kinds_and_missing_splits_are_refused(pets):
-    with pytest.raises(DataError, match=r"root must be a \.csv or \.parquet file"):
-        load("manifest", pets / "none.csv")
-    with pytest.raises(DataError, match=r"expected a \.csv or \.parquet file, got notes\.txt"):
-        load("manifest", pets / "notes.txt")
-    (pets / "list.csv").write_bytes("path,label\nä,1\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"list\.csv: cannot be read: not UTF-8 text"):
-        load("manifest", pets / "list.csv")
-    (pets / "list.csv").write_text(CSV)
-    with pytest.raises(DataError, match="no rows of split 'val'; there is: test, train, all"):
-        load("manifest", pets / "list.csv", "val")
+        load("manifest", pets / name)
 
 
 FEATURES = np.arange(12, dtype=np.float64).reshape(4, 3)
-
-
-def test_labels_beyond_64_bits_are_names(tmp_path, pets):
-    (pets / "list.csv").write_text(f"path,label\ncat/1.jpg,{10**30}\ndog/1.webp,7\n")
-    data = load("manifest", pets / "list.csv", size=8)
-    assert [data.class_names[int(label)] for label in data.labels] == [str(10**30), "7"]
-    (pets / "list.csv").write_text(f"path,label,camera\ncat/1.jpg,1,{10**30}\n")
-    with pytest.raises(DataError, match="expected whole numbers of at most 18 digits"):
-        load("manifest", pets / "list.csv")
-    labels = np.array([2**63 + 5, 7, 7, 2**63 + 5], np.uint64)
-    np.savez(tmp_path / "f.npz", x=FEATURES, labels=labels)
-    data = load("arrays", tmp_path / "f.npz")
-    assert [data.class_names[int(label)] for label in data.labels] == [str(v) for v in labels]
 
 
 def test_features_from_npz_with_splits_and_words_as_labels(tmp_path):
@@ -167,7 +153,7 @@ def test_features_from_safetensors_and_npy(tmp_path):
     save_file({"x": FEATURES, "y": np.arange(4)}, tmp_path / "f.safetensors")
     assert load("arrays", tmp_path / "f.safetensors").labels.tolist() == [0, 1, 2, 3]
     np.save(tmp_path / "g.npy", FEATURES)
-    with pytest.raises(DataError, match=r"neither g_labels\.npy or labels\.npy is beside it"):
+    with pytest.raises(DataError, match=r"neither g_labels\.npy or labels\.npy"):
         load("arrays", tmp_path / "g.npy")
     np.save(tmp_path / "g_labels.npy", np.arange(4))
     assert load("arrays", tmp_path / "g.npy").shape == (3,)
@@ -195,9 +181,9 @@ def test_arrays_of_images_are_scaled_like_any_images(tmp_path):
     [
         ({"a": FEATURES}, "none of features.*; it holds a"),
         ({"x": FEATURES}, "no labels; it holds x"),
-        ({"x": FEATURES, "y": np.arange(3)}, r"labels is int64 of shape \(3,\); expected 4"),
+        ({"x": FEATURES, "y": np.arange(3)}, r"labels is int64 of shape \(3,\)"),
         ({"x": FEATURES, "y": np.arange(4) / 2}, "labels is float64"),
-        ({"x": FEATURES + np.inf, "y": np.arange(4)}, "x holds NaN or infinity"),
+        ({"x": FEATURES + np.inf, "y": np.arange(4)}, "NaN or infinity"),
         ({"x": FEATURES[0], "y": np.arange(3)}, r"expected numbers \[N, D\]"),
         ({"images": np.zeros((2, 4, 4, 3), np.uint8), "y": np.arange(2)}, "expected numbers"),
     ],
@@ -217,16 +203,12 @@ def test_pickled_arrays_are_never_unpickled(tmp_path, capsys):
     np.save(tmp_path / "p.npy", np.array([Bomb()], object), allow_pickle=True)
     np.savez(tmp_path / "p.npz", features=np.array([Bomb()], object), allow_pickle=True)
     for name in ("p.npy", "p.npz"):
-        with pytest.raises(DataError, match="cannot be read without unpickling"):
+        with pytest.raises(DataError, match="without unpickling"):
             load("arrays", tmp_path / name)
     assert capsys.readouterr().out == ""
 
 
-def test_damaged_and_unknown_array_files_are_refused(tmp_path):
-    for name in ("a.npz", "a.npy", "a.safetensors"):
-        (tmp_path / name).write_bytes(b"damaged")
-        with pytest.raises(DataError, match="cannot be read"):
-            load("arrays", tmp_path / name)
+def test_unknown_array_files_are_refused(tmp_path):
     (tmp_path / "a.pkl").write_bytes(b"")
     with pytest.raises(DataError, match=r"expected one of \.npz, \.npy, \.safetensors"):
         load("arrays", tmp_path / "a.pkl")

@@ -1,13 +1,13 @@
+"""Texts: files of the user's own, and CLINC150."""
+
 import json
 
 import pytest
 import torch
 
 from support.errors import refused
-from uncollapse._base.check import InputError
 from uncollapse.data import DataError, check, describe, load
 from uncollapse.data.own import read_texts
-from uncollapse.data.types import LabelledImages, TensorSource
 
 CSV = """text,label,fine_label,split
 "freeze my card, please",cards,freeze,train
@@ -16,11 +16,13 @@ card",cards,order,train
 wie ist das Wetter in Köln?,weather,rain,test
 """
 ROWS = [
-    {"text": "freeze my card, please", "label": "cards", "fine_label": "freeze", "split": "train"},
-    {"text": "a new\ncard", "label": "cards", "fine_label": "order", "split": "train"},
-    {"text": "wie ist das Wetter in Köln?", "label": "weather", "fine_label": "rain",
-     "split": "test"},
-]  # fmt: skip
+    dict(zip(("text", "label", "fine_label", "split"), row, strict=True))
+    for row in (
+        ("freeze my card, please", "cards", "freeze", "train"),
+        ("a new\ncard", "cards", "order", "train"),
+        ("wie ist das Wetter in Köln?", "weather", "rain", "test"),
+    )
+]
 
 
 def write(folder, ending):
@@ -40,11 +42,8 @@ def write(folder, ending):
 def test_every_kind_of_file_gives_the_same(tmp_path, ending):
     path = write(tmp_path, ending)
     train, test = load("texts", path), load("texts", path, "test")
-    assert (train.split, train.labels.tolist(), train.fine_labels.tolist()) == (
-        "train",
-        [0, 0],
-        [0, 1],
-    )
+    assert (train.split, train.labels.tolist()) == ("train", [0, 0])
+    assert train.fine_labels.tolist() == [0, 1]
     assert train.texts() == ["freeze my card, please", "a new\ncard"]
     assert test.texts() == ["wie ist das Wetter in Köln?"]
     assert test.class_names[int(test.labels[0])] == "weather"
@@ -68,12 +67,6 @@ def test_subsets_and_fine_labels_keep_the_texts(tmp_path):
     assert data.subset([2]).holds_texts
 
 
-def test_samples_that_are_no_texts_have_none():
-    data = LabelledImages(TensorSource(torch.zeros(2, 4)), torch.tensor([0, 1]))
-    assert data.texts() is None
-    assert not data.holds_texts
-
-
 def test_whole_numbers_stay_and_no_split_is_all(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a", "label": 7}\n{"text": "b", "label": -3}')
@@ -85,10 +78,8 @@ def test_whole_numbers_stay_and_no_split_is_all(tmp_path):
     ("name", "text", "message"),
     [
         ("a.csv", "words,label\na,1\n", "no column 'text'; its columns are words, label"),
-        ("a.csv", "text,mark\na,1\n", "no column 'label'"),
         ("a.csv", "text,label\n,1\n", "column 'text' is empty in row 1"),
         ("a.csv", 'text,label\nb,1\n" \n",1\n', "column 'text' is empty in row 2"),
-        ("a.csv", "text,label\na,\n", "column 'label' is empty in row 1"),
         ("a.csv", "text,label\n", "no usable texts"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "'label' is empty in row 2"),
         ("a.jsonl", '{"text": ["a"], "label": 1}\n', "column 'text' holds a list in row 1"),
@@ -115,7 +106,7 @@ def test_a_missing_file_and_an_unknown_split_are_named(tmp_path):
 
 @pytest.mark.parametrize("option", [{"size": 32}, {"channels": 1}, {"fit": "cover"}])
 def test_what_is_for_images_is_refused(tmp_path, option):
-    with pytest.raises(InputError, match="texts is not decoded from image files"):
+    with pytest.raises(ValueError, match="not decoded from image files"):
         load("texts", write(tmp_path, ".csv"), **option)
 
 
@@ -170,10 +161,8 @@ def test_clinc_has_domains_as_labels_and_intents_as_fine_labels(clinc):
     data = load("clinc150", clinc.parent, "test")
     assert data.texts() == ["how warm is it", "block my account"]
     assert [data.class_names[label] for label in data.labels.tolist()] == ["utility", "banking"]
-    assert [data.fine_names[label] for label in data.fine_labels.tolist()] == [
-        "weather",
-        "freeze_account",
-    ]
+    fine = [data.fine_names[label] for label in data.fine_labels.tolist()]
+    assert fine == ["weather", "freeze_account"]
     assert [len(load("clinc150", clinc, s)) for s in ("train", "validation", "all")] == [2, 1, 5]
 
 
@@ -186,29 +175,26 @@ def test_requests_out_of_scope_are_a_split_of_their_own(clinc):
 
 
 def test_a_copy_of_clinc_is_held_to_the_official_counts(clinc):
-    found = check("clinc150", clinc)
-    assert not found.complete
-    assert str(found.found["train"]) == "2 texts, 2 classes, 2 fine"
+    survey = check("clinc150", clinc)
+    assert not survey.complete
+    assert str(survey.found["train"]) == "2 texts, 2 classes, 2 fine"
     assert str(describe("clinc150").official["train"]) == "15,000 texts, 10 classes, 150 fine"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data_full.json", "[]", "expected a dict, found list"),
-        ("data_full.json", '{"train": 3}', "'train' holds no list"),
-        ("data_full.json", '{"train": [["only one"]]}', "row 1 of 'train' is no request"),
-        ("data_full.json", '{"test": []}', "has no rows of 'train'"),
-        ("domains.json", '{"banking": ["freeze_account"]}', "has the intent 'weather'"),
+        ("data_full.json", "[]", "data_full.json"),
+        ("data_full.json", '{"train": 3}', "'train'"),
+        ("data_full.json", '{"train": [["only one"]]}', "row 1 of 'train'"),
+        ("data_full.json", '{"test": []}', "no rows of 'train'"),
+        ("domains.json", '{"banking": ["freeze_account"]}', "'weather'"),
+        ("domains.json", None, r"no file .*domains\.json"),
     ],
 )
 def test_files_of_clinc_that_are_not_as_published_are_refused(clinc, name, content, message):
-    (clinc / name).write_text(content)
+    (clinc / name).unlink()
+    if content is not None:
+        (clinc / name).write_text(content)
     with pytest.raises(DataError, match=message):
         load("clinc150", clinc, "train")
-
-
-def test_a_file_of_clinc_that_is_missing_is_named(clinc):
-    (clinc / "domains.json").unlink()
-    with pytest.raises(DataError, match=r"no file .*domains\.json"):
-        load("clinc150", clinc)

@@ -1,7 +1,5 @@
 """Nearest rows: choosing the first few is the same as sorting all."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +18,9 @@ def test_it_is_a_stable_sort_of_all_distances_also_with_ties(seed, k, size):
     distances = pairwise_distances(queries, gallery)
     distances[itself, itself] = torch.inf
     order = torch.argsort(distances, dim=1, stable=True)[:, :k]
-    found = nearest(queries, gallery, k, exclude=itself)
-    assert torch.equal(found.rows, order)
-    assert torch.equal(found.distances, distances.gather(1, order))
+    result = nearest(queries, gallery, k, exclude=itself)
+    assert torch.equal(result.rows, order)
+    assert torch.equal(result.distances, distances.gather(1, order))
 
 
 def test_progress_is_told_and_too_many_are_refused():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -28,12 +26,6 @@ def test_a_result_becomes_a_dict_of_plain_values_and_a_frame_of_one_row(kind):
     frame = result.to_frame()
     assert frame.to_dict("records") == [numbers]
     assert str(result)
-
-
-def test_retrieval_prints_as_a_table():
-    lines = str(retrieval(X, LABELS, ks=(1,))).splitlines()
-    assert lines[0].split() == ["recall@1", "1.0000"]
-    assert len({len(line) for line in lines}) == 1
 
 
 def test_a_frame_without_pandas_names_the_extra(monkeypatch):

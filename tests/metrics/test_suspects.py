@@ -1,16 +1,12 @@
 """Suspect labels: the model of votes against loops in float64, and what it promises of labels."""
 
-from __future__ import annotations
-
-import math
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncollapse._base.check import InputError
+from support.errors import refuses
 from uncollapse.metrics import suspect_labels
 from uncollapse.metrics.suspects import count_votes, fit_votes
 
@@ -34,58 +30,52 @@ def made_wrong(labels, share, seed=0):
 # ---- the model
 
 
-def slow_ratio(near, ids, tau, row, decay=0.5):
-    """log P(own label | votes) / P(own label), written from the module's formula with loops."""
-    n, k = len(ids), len(near[0])
-    share = {c: float((ids == c).sum()) / n for c in set(ids.tolist())}
+def slow_ratios(near, ids, tau, decay=0.5):
+    """log P(own label | votes) / P(own label) of each row, from the module's formula in float64."""
+    n, k = near.shape
+    classes, own = np.unique(ids, return_inverse=True)
+    share = np.array([(ids == c).mean() for c in classes])
     agree = np.mean([[ids[j] == ids[i] for j in near[i]] for i in range(n)])
-    chance = sum(p * p for p in share.values())
+    chance = (share**2).sum()
     same = min(max((agree - chance) / (1 - chance), 0.0), 0.999)
     kappa = same / (1 - same)
-    votes = dict.fromkeys(share, 0.0)
-    for rank in range(k):
-        votes[ids[near[row][rank]]] += (rank + 1) ** -decay
-    weight = {c: p * (1 + kappa / p) ** (tau * votes[c]) for c, p in share.items()}
-    mine = ids[row]
-    return math.log(weight[mine] / sum(weight.values()) / share[mine])
-
-
-def slow_likelihood(ratio, rate):
-    return float(np.mean(np.log((1 - rate) * np.exp(ratio) + rate)))
+    votes = np.zeros((n, len(classes)))
+    for i in range(n):
+        for rank in range(k):
+            votes[i, own[near[i, rank]]] += (rank + 1) ** -decay
+    weight = share * (1 + kappa / share) ** (tau * votes)
+    return np.log((weight / weight.sum(axis=1, keepdims=True) / share)[np.arange(n), own])
 
 
 @given(seed=st.integers(0, 2**32), classes=st.integers(2, 6), k=st.integers(1, 8))
-def test_the_fit_is_the_likeliest_of_a_grid_of_float64_loops(seed, classes, k):
+def test_the_fit_is_the_likeliest_of_a_grid_in_float64(seed, classes, k):
     rng = np.random.default_rng(seed)
     n = 30
     ids = np.unique(rng.integers(0, classes, n), return_inverse=True)[1]
     near = np.stack([rng.permutation(np.delete(np.arange(n), i))[:k] for i in range(n)])
     near[:, 0] = [rng.choice(np.flatnonzero(ids == ids[i])) for i in range(n)]  # some knowledge
     judged = np.bincount(ids)[ids] > 1
-    if len(set(ids.tolist())) < 2:
+    if ids.max() == 0:
         return
     fit = fit_votes(count_votes(near, ids, 0.5), ids, judged)
+    ratios = [slow_ratios(near, ids, tau)[judged] for tau in np.geomspace(0.01, 10, 15)]
     best = max(
-        slow_likelihood(
-            np.array([slow_ratio(near, ids, tau, i) for i in np.flatnonzero(judged)]), e
-        )
-        for tau in np.geomspace(0.01, 10, 15)
-        for e in np.linspace(0, 0.999, 15)
+        np.log((1 - rate) * np.exp(ratio) + rate).mean()
+        for ratio in ratios
+        for rate in np.linspace(0, 0.999, 15)
     )
     assert fit.information >= best - 1e-4 or best * judged.sum() < 10
 
 
-def test_ratios_and_probabilities_are_those_of_float64_loops():
+def test_ratios_and_probabilities_are_those_of_the_formula():
     z, labels = lumps(4, 10, 3, 2.0)
     noisy, _ = made_wrong(labels, 0.1)
-    near = suspect_labels(z, noisy, neighbours=5).neighbours
+    near = np.asarray(suspect_labels(z, noisy, neighbours=5).neighbours)
     fit = fit_votes(count_votes(near, noisy, 0.5), noisy, np.ones(40, bool))
     # τ is what the worst row's ratio says; all others must then follow.
-    worst = int(np.argmin(fit.ratio))
-    taus = np.geomspace(0.01, 10, 20_000)
-    tau = taus[np.argmin([abs(slow_ratio(near, noisy, t, worst) - fit.ratio[worst]) for t in taus])]
-    for row in range(40):
-        assert fit.ratio[row] == pytest.approx(slow_ratio(near, noisy, tau, row), abs=2e-2)
+    worst, taus = int(np.argmin(fit.ratio)), np.geomspace(0.01, 10, 700)
+    gap = [abs(slow_ratios(near, noisy, t)[worst] - fit.ratio[worst]) for t in taus]
+    np.testing.assert_allclose(slow_ratios(near, noisy, taus[np.argmin(gap)]), fit.ratio, atol=2e-2)
     wrong = fit.rate / (fit.rate + (1 - fit.rate) * np.exp(fit.ratio))
     np.testing.assert_allclose(fit.wrong, wrong)
 
@@ -94,25 +84,25 @@ def test_neighbours_are_the_nearest_other_rows():
     z, labels = lumps(3, 20, 4)
     distance = np.linalg.norm(z[:, None] - z, axis=2)
     np.fill_diagonal(distance, np.inf)
-    found = suspect_labels(z, labels, neighbours=7)
-    np.testing.assert_array_equal(found.neighbours, np.argsort(distance, axis=1)[:, :7])
+    result = suspect_labels(z, labels, neighbours=7)
+    np.testing.assert_array_equal(result.neighbours, np.argsort(distance, axis=1)[:, :7])
 
 
 # ---- what it promises
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("share", [0.05, 0.3])
 @pytest.mark.parametrize("modes", [1, 3])
 def test_wrong_labels_of_separate_classes_are_found_and_counted(seed, share, modes):
     z, labels = lumps(modes=modes, seed=seed)
     noisy, rows = made_wrong(labels, share, seed)
-    found = suspect_labels(z, noisy)
-    hit = np.isin(found.rows, rows)
+    result = suspect_labels(z, noisy)
+    hit = np.isin(result.rows, rows)
     assert hit.mean() > 0.9
     assert hit.sum() > 0.9 * len(rows)
-    assert found.expected == pytest.approx(len(rows), rel=0.35, abs=3)
-    assert (found.suggested[rows] == labels[rows]).mean() > 0.9
+    assert result.expected == pytest.approx(len(rows), rel=0.35, abs=3)
+    assert (result.suggested[rows] == labels[rows]).mean() > 0.9
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -124,42 +114,36 @@ def test_clean_labels_are_left_alone(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_labels_that_are_pure_noise_make_no_label_suspect(seed):
     rng = np.random.default_rng(seed)
-    found = suspect_labels(rng.normal(size=(300, 5)), rng.integers(0, 10, 300))
-    assert len(found.rows) <= 3
-    assert found.information < 0.05
+    result = suspect_labels(rng.normal(size=(300, 5)), rng.integers(0, 10, 300))
+    assert len(result.rows) <= 3
+    assert result.information < 0.05
 
 
 def test_a_rare_class_between_large_ones_is_not_suspect():
     z, labels = lumps(3, 200, 5)
     small = z[:1] + 30 + 0.5 * np.random.default_rng(0).normal(size=(3, 5))
-    found = suspect_labels(np.r_[z, small], np.r_[labels, [9, 9, 9]])
-    assert not np.isin([600, 601, 602], found.rows).any()
+    result = suspect_labels(np.r_[z, small], np.r_[labels, [9, 9, 9]])
+    assert not np.isin([600, 601, 602], result.rows).any()
 
 
 def test_a_row_alone_in_its_class_is_not_judged():
     z, labels = lumps(4, 20)
     labels[5] = 77
-    found = suspect_labels(z, labels)
-    assert not found.judged[5]
-    assert 5 not in found.ranking
-    assert found.wrong[5] == 0
-    assert found.suggested[5] == 0  # yet what it would be is said
-    assert "1 alone in their class" in str(found)
+    result = suspect_labels(z, labels)
+    assert not result.judged[5]
+    assert 5 not in result.ranking
+    assert result.wrong[5] == 0
+    assert result.suggested[5] == 0  # yet what it would be is said
+    assert "1 alone in their class" in str(result)
 
 
 def test_the_ranking_is_worst_first_and_ties_go_to_the_lower_row():
     z, labels = lumps()
-    found = suspect_labels(z, made_wrong(labels, 0.1)[0])
-    score = found.score[found.ranking]
+    result = suspect_labels(z, made_wrong(labels, 0.1)[0])
+    score = result.score[result.ranking]
     assert (np.diff(score) <= 0).all()
-    assert (np.diff(found.ranking)[np.diff(score) == 0] > 0).all()
-    np.testing.assert_array_equal(found.rows, found.ranking[: len(found.rows)])
-
-
-def test_rows_in_one_place_say_nothing():
-    labels = np.arange(60) % 3
-    found = suspect_labels(np.ones((60, 4)), np.random.default_rng(0).permutation(labels))
-    assert len(found.rows) <= 1
+    assert (np.diff(result.ranking)[np.diff(score) == 0] > 0).all()
+    np.testing.assert_array_equal(result.rows, result.ranking[: len(result.rows)])
 
 
 def test_far_from_the_origin_and_in_float32_the_answer_is_the_same():
@@ -176,34 +160,25 @@ def test_cosines_forget_lengths():
     z, labels = lumps()
     noisy, _ = made_wrong(labels, 0.1)
     lengths = np.random.default_rng(0).uniform(0.1, 9, (len(z), 1))
-    one, two = (suspect_labels(x, noisy, normalize=True) for x in (z, z * lengths))
-    np.testing.assert_array_equal(one.rows, two.rows)
+    plain, scaled = (suspect_labels(x, noisy, normalize=True) for x in (z, z * lengths))
+    np.testing.assert_array_equal(plain.rows, scaled.rows)
 
 
 def test_names_are_labels_too():
     z, labels = lumps(2, 20)
     names = np.array(["cat", "dog"])[labels]
     names[0] = "dog"
-    found = suspect_labels(z, names.tolist())
-    assert found.rows.tolist() == [0]
-    assert found.suggested[0] == "cat"
+    result = suspect_labels(z, names.tolist())
+    assert result.rows.tolist() == [0]
+    assert result.suggested[0] == "cat"
 
 
 def test_few_rows_have_fewer_neighbours():
     assert suspect_labels([[0.0], [0.1], [5.0]], [0, 0, 1]).neighbours.shape == (3, 2)
 
 
-@pytest.mark.parametrize(
-    ("z", "labels", "options", "message"),
-    [
-        (np.eye(4), [0, 0, 0, 0], {}, "labels"),
-        (np.eye(4), [0, 1, 2, 3], {}, "a class of two rows or more"),
-        (np.eye(4), [0, 0, 1], {}, "labels"),
-        (np.eye(4), [0, 0, 1, 1], {"neighbours": 0}, "neighbours"),
-        (np.zeros((4, 2)), [0, 0, 1, 1], {"normalize": True}, "zeros only in row 0"),
-        (np.eye(4), [0, 0, 1, 1], {"max_memory": "much"}, "max_memory"),
-    ],
-)
-def test_what_cannot_be_judged_is_said(z, labels, options, message):
-    with pytest.raises(InputError, match=message):
-        suspect_labels(z, labels, **options)
+def test_what_cannot_be_judged_is_refused_by_name():
+    good = {"embeddings": np.eye(4), "labels": [0, 0, 1, 1]}
+    refuses(suspect_labels, good, labels=[[0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 1]])
+    refuses(suspect_labels, good, neighbours=[0], max_memory=["much"])
+    refuses(suspect_labels, good | {"normalize": True}, embeddings=[np.zeros((4, 2))])

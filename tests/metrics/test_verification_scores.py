@@ -1,7 +1,5 @@
 """Verification against scikit-learn, loops over all pairs, and cases computed by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-import uncollapse as uc
+from support.errors import refuses
 from uncollapse._base.check import InputError
 from uncollapse.metrics import verification_scores
 from uncollapse.metrics.verification_scores import verification
@@ -41,67 +39,43 @@ def all_pairs(x, labels):
 @given(SCORES)
 def test_area_curve_and_equal_error_are_scikit_learns_with_ties(rows):
     scores, same = np.array([s for s, _ in rows]), np.array([t for _, t in rows])
-    found = verification(scores=scores, same=same)
-    assert found.auc == pytest.approx(roc_auc_score(same, scores), abs=1e-12)
-    assert found.eer == pytest.approx(equal_error_by_definition(scores, same), abs=1e-12)
+    result = verification(scores=scores, same=same)
+    assert result.auc == pytest.approx(roc_auc_score(same, scores), abs=1e-12)
+    assert result.eer == pytest.approx(equal_error_by_definition(scores, same), abs=1e-12)
     far, tar, thresholds = roc_curve(same, scores, drop_intermediate=False)
-    ours = np.interp(far, found.roc.far, found.roc.tar)
+    ours = np.interp(far, result.roc.far, result.roc.tar)
     upright = np.r_[False, np.diff(far) == 0] | np.r_[np.diff(far) == 0, False]
     np.testing.assert_allclose(ours[~upright], tar[~upright], atol=1e-12)
     best = max(((scores >= t) == same).mean() for t in thresholds)
-    assert found.accuracy == pytest.approx(best, abs=1e-12)
-    accepted = scores >= found.accuracy_threshold
-    assert (accepted == same).mean() == pytest.approx(found.accuracy, abs=1e-12)
+    assert result.accuracy == pytest.approx(best, abs=1e-12)
+    accepted = scores >= result.accuracy_threshold
+    assert (accepted == same).mean() == pytest.approx(result.accuracy, abs=1e-12)
 
 
 @given(SCORES, st.sampled_from([0.05, 0.1, 0.25, 0.5]))
 def test_tar_at_far_is_the_best_of_all_thresholds_and_is_reached_at_the_one_given(rows, rate):
     scores, same = np.array([s for s, _ in rows]), np.array([t for _, t in rows])
-    found = verification(scores=scores, same=same, far=[rate])
+    result = verification(scores=scores, same=same, far=[rate])
     negatives = int((~same).sum())
     if rate * negatives < 1:
-        assert found.tar[rate] is None
-        assert found.thresholds[rate] is None
+        assert result.tar[rate] is None
+        assert result.thresholds[rate] is None
         return
     tries = [np.inf, *scores]
     allowed = [t for t in tries if (scores[~same] >= t).mean() <= rate + 1e-12]
-    assert found.tar[rate] == pytest.approx(max((scores[same] >= t).mean() for t in allowed))
-    at = found.thresholds[rate]
-    assert (scores[same] >= at).mean() == pytest.approx(found.tar[rate])
+    assert result.tar[rate] == pytest.approx(max((scores[same] >= t).mean() for t in allowed))
+    at = result.thresholds[rate]
+    assert (scores[same] >= at).mean() == pytest.approx(result.tar[rate])
     assert (scores[~same] >= at).mean() <= rate + 1e-12
 
 
-@given(SCORES)
-def test_a_monotone_change_of_scores_changes_nothing_but_thresholds(rows):
-    scores, same = np.array([float(s) for s, _ in rows]), np.array([t for _, t in rows])
-    folds = np.arange(len(rows)) % 2
-    options = {"far": [0.1, 0.5]}
-    try:
-        plain = verification(scores=scores, same=same, folds=folds, **options)
-    except InputError:  # a fold with one kind of pairs only
-        plain = verification(scores=scores, same=same, **options)
-        folds = None
-    bent = verification(scores=np.exp(scores) - 7, same=same, folds=folds, **options)
-    for name, value in plain.to_dict().items():
-        if "threshold" not in name:
-            assert bent.to_dict()[name] == pytest.approx(value, nan_ok=True), name
-
-
-def test_a_case_by_hand():
-    # From the most alike: s d s d d s.
-    found = verification(scores=[6, 5, 4, 3, 2, 1], same=[1, 0, 1, 0, 0, 1], far=[1 / 3, 2 / 3])
-    assert found.auc == pytest.approx((3 + 2 + 0) / 9)
-    assert found.tar == {1 / 3: pytest.approx(2 / 3), 2 / 3: pytest.approx(2 / 3)}
-    assert found.thresholds == {1 / 3: 4.0, 2 / 3: 4.0}
-    assert found.eer == pytest.approx(1 / 3)
-    assert (found.accuracy, found.accuracy_threshold) == (pytest.approx(4 / 6), 6.0)
-
-
 def test_scores_that_are_all_equal_are_chance():
-    found = verification(scores=[1.0] * 20, same=[True, False] * 10, far=[0.1])
-    assert (found.auc, found.eer, found.accuracy) == (0.5, 0.5, 0.5)
-    assert (found.tar[0.1], found.thresholds[0.1]) == (0.0, math.inf)
-    assert len(found.roc.far) == 2
+    result = verification(scores=[1.0] * 20, same=[True, False] * 10, far=[0.1])
+    assert (result.auc, result.eer, result.accuracy) == (0.5, 0.5, 0.5)
+    assert (result.tar[0.1], result.thresholds[0.1]) == (0.0, math.inf)
+    few = verification(scores=[2.0, 1.0, 0.0], same=[1, 1, 0]).to_dict()
+    assert few["tar@0.1"] is None
+    assert len(result.roc.far) == 2
 
 
 @pytest.mark.parametrize("normalize", [False, True], ids=["euclidean", "cosine"])
@@ -113,33 +87,33 @@ def test_all_pairs_are_those_of_a_list_of_them(monkeypatch, normalize, tile):
     labels[7] = "alone"
     x = rng.normal(size=(40, 3)) + 5 + (labels == "a")[:, None]
     far = (0.2, 0.05, 1e-2, 1e-3)
-    found = verification(x, labels, normalize=normalize, far=far, progress=False)
+    result = verification(x, labels, normalize=normalize, far=far, progress=False)
     shown = x / np.linalg.norm(x, axis=1, keepdims=True) if normalize else x
     pairs, distance, same = all_pairs(shown, labels)
     by_list = verification(x, pairs=pairs, labels=labels, normalize=normalize, far=far)
     by_score = verification(scores=-distance, same=same, far=far)
     for name in ("auc", "eer", "accuracy", "same", "different"):
-        assert getattr(found, name) == pytest.approx(getattr(by_score, name), abs=1e-12)
+        assert getattr(result, name) == pytest.approx(getattr(by_score, name), abs=1e-12)
         assert getattr(by_list, name) == pytest.approx(getattr(by_score, name), abs=1e-12)
     for rate in far:
-        assert found.tar[rate] == by_score.tar[rate] == by_list.tar[rate]
-    assert found.exact
+        assert result.tar[rate] == by_score.tar[rate] == by_list.tar[rate]
+    assert result.exact
     unit = "cosine" if normalize else "distance"
-    assert found.unit == by_list.unit == unit
+    assert result.unit == by_list.unit == unit
     at = -by_score.thresholds[0.2]
     expected = 1 - at**2 / 2 if normalize else at
-    assert found.thresholds[0.2] == pytest.approx(expected, rel=1e-9)
-    assert found.auc == pytest.approx(roc_auc_score(same, -distance), abs=1e-12)
+    assert result.thresholds[0.2] == pytest.approx(expected, rel=1e-9)
+    assert result.auc == pytest.approx(roc_auc_score(same, -distance), abs=1e-12)
 
 
 def test_pairs_on_a_grid_far_from_the_origin_are_tied():
     side = np.stack(np.meshgrid(*[np.arange(4.0)] * 2), -1).reshape(-1, 2)
     x, labels = side + 1000, np.arange(16) % 3
     _, distance, same = all_pairs(side, labels)
-    found = verification(x, labels, far=[0.1], progress=False)
+    result = verification(x, labels, far=[0.1], progress=False)
     squares = np.round(distance**2)
-    assert found.thresholds_tried == len(np.unique(squares[same]))
-    assert found.auc == pytest.approx(roc_auc_score(same, -squares), abs=1e-12)
+    assert result.thresholds_tried == len(np.unique(squares[same]))
+    assert result.auc == pytest.approx(roc_auc_score(same, -squares), abs=1e-12)
 
 
 def test_a_point_collapse_is_chance_and_a_tiny_scale_is_none():
@@ -171,10 +145,10 @@ def test_beyond_the_limit_counts_are_exact_at_fewer_thresholds(monkeypatch):
 def test_the_accuracy_of_a_fold_is_that_of_the_others_threshold():
     scores = np.array([3.0, 2.0, 0.0, 1.0, 9.0, 8.0, 2.5, 2.6])
     same = np.array([1, 1, 0, 0, 1, 1, 0, 0], bool)
-    found = verification(scores=scores, same=same, folds=[0, 0, 0, 0, 1, 1, 1, 1])
+    result = verification(scores=scores, same=same, folds=[0, 0, 0, 0, 1, 1, 1, 1])
     # Fold 0 is judged at 8.0 (best on fold 1): both same pairs lost. Fold 1 at 2.0: both accepted.
-    assert found.folds == (0.5, 0.5)
-    assert found.fold_accuracy == 0.5
+    assert result.folds == (0.5, 0.5)
+    assert result.fold_accuracy == 0.5
     assert verification(scores=scores, same=same, folds=2).folds == (0.5, 0.5)
     rng = np.random.default_rng(0)
     same = np.tile([True, False], 300)
@@ -190,64 +164,39 @@ def test_intervals_hold_their_values_and_delong_agrees_with_its_definition():
     rng = np.random.default_rng(3)
     same = rng.random(200) < 0.4
     scores = np.round(rng.normal(size=200) + same, 1)
-    found = verification(scores=scores, same=same, far=[0.1])
-    for name, interval in found.intervals.items():
+    result = verification(scores=scores, same=same, far=[0.1])
+    for name, interval in result.intervals.items():
         assert interval.low <= interval.value <= interval.high, name
-        assert interval.value == found.to_dict()[name]
+        assert interval.value == result.to_dict()[name]
     p, n = scores[same], scores[~same]
     wins = (p[:, None] > n) + 0.5 * (p[:, None] == n)
     variance = wins.mean(1).var(ddof=1) / len(p) + wins.mean(0).var(ddof=1) / len(n)
     area = wins.mean()
     half = 1.959963984540054 * math.sqrt(variance) / (area * (1 - area))
     low = 1 / (1 + math.exp(-(math.log(area / (1 - area)) - half)))
-    assert found.intervals["auc"].low == pytest.approx(low, abs=1e-12)
+    assert result.intervals["auc"].low == pytest.approx(low, abs=1e-12)
 
 
 def test_the_intervals_of_all_pairs_are_over_classes():
     rng = np.random.default_rng(4)
     labels = np.repeat(np.arange(12), 8)
     x = rng.normal(size=(96, 4)) + 2 * rng.normal(size=(12, 4))[labels]
-    found = verification(x, labels, far=[0.1], progress=False)
-    assert set(found.intervals) == {"auc", "tar@0.1"}
-    assert found.intervals["auc"].units == 12
-    for name, interval in found.intervals.items():
-        assert interval.value == pytest.approx(found.to_dict()[name], abs=1e-12)
+    result = verification(x, labels, far=[0.1], progress=False)
+    assert set(result.intervals) == {"auc", "tar@0.1"}
+    assert result.intervals["auc"].units == 12
+    for name, interval in result.intervals.items():
+        assert interval.value == pytest.approx(result.to_dict()[name], abs=1e-12)
         assert interval.low < interval.value < interval.high
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: verification(), "embeddings: expected embeddings and labels"),
-        (lambda: verification(np.eye(3)), "labels: expected embeddings and labels"),
-        (lambda: verification(scores=[1.0, 2.0]), "same: expected 2 truth values"),
-        (lambda: verification(scores=[1.0, 2.0], same=[1, 1]), "same: expected at least one of"),
-        (lambda: verification(scores=[1.0, np.nan], same=[1, 0]), "scores: .*nan in row 1"),
-        (lambda: verification(scores=[1.0, 2.0], same=[3, 0]), "same: expected 2 truth values"),
-        (lambda: verification(np.eye(3), scores=[1.0, 2.0], same=[1, 0]), "scores and same alone"),
-        (
-            lambda: verification(np.eye(3), pairs=[[0, 1]]),
-            "same: expected 1 truth values",
-        ),
-        (lambda: verification(np.eye(3), pairs=[[0, 3]], same=[1]), "pairs: .*from 0 to 2"),
-        (lambda: verification(np.eye(3), pairs=[[1, 1]], same=[1]), "row 1 with itself"),
-        (lambda: verification(np.eye(3), pairs=[0, 1], same=[1]), r"shape \[N, 2\]"),
-        (lambda: verification(np.eye(3), [0, 1, 2]), "a class of two rows"),
-        (lambda: verification(np.eye(3), [0, 0, 0]), "at least 2 classes"),
-        (lambda: verification(np.eye(3), [0, 0, 1], folds=3), "same and folds are of listed pairs"),
-        (
-            lambda: verification(scores=[1.0, 2.0], same=[1, 0], folds=2),
-            "expected two folds",
-        ),
-        (lambda: verification(scores=[1.0, 2.0], same=[1, 0], far=[0.0]), "far: expected numbers"),
-    ],
-)
-def test_what_cannot_be_used_is_said(call, sentence):
-    with pytest.raises(InputError, match=sentence):
-        call()
-
-
-def test_it_is_at_the_top_and_prints_as_a_table():
-    found = uc.verification(scores=[2.0, 1.0, 0.0], same=[1, 1, 0])
-    assert "auc" in str(found)
-    assert found.to_dict()["tar@0.1"] is None
+def test_wrong_arguments_are_refused_by_name():
+    x, two = {"embeddings": np.eye(3)}, {"scores": [1.0, 2.0], "same": [1, 0]}
+    refuses(verification, {}, embeddings=[None])
+    refuses(verification, x, labels=[None, [0, 1, 2], [0, 0, 0]])
+    refuses(verification, two, same=[None, [1, 1], [3, 0]], scores=[[1.0, np.nan]], far=[[0.0]])
+    refuses(verification, two, folds=[2])
+    refuses(verification, x | {"same": [1]}, pairs=[[[0, 3]], [[1, 1]], [0, 1]])
+    refuses(verification, x | {"pairs": [[0, 1]]}, same=[None])
+    for options in (x | two, x | {"labels": [0, 0, 1], "folds": 3}):
+        with pytest.raises(InputError):
+            verification(**options)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from uncollapse._base.check import InputError
+from support.errors import refuses
 from uncollapse.noise import NoiseModel, estimate_noise
 from uncollapse.noise.estimate import _deviation, _nearest
 
@@ -14,16 +14,17 @@ def clusters(t: int, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, tor
     return z, labels, g
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("t", "p"), [(2, 0.7), (3, 0.55), (10, 0.9), (3, 0.99)])
 def test_p_is_found_within_its_interval_on_most_seeds(t, p):
     z, labels, g = clusters(t, 400, seed=0)
     noise = NoiseModel(t, p)
-    found = [estimate_noise(z, noise.sample(labels, g), classes=t) for _ in range(60)]
-    hits = sum(e.low <= p <= e.high for e in found)
+    result = [estimate_noise(z, noise.sample(labels, g), classes=t) for _ in range(60)]
+    hits = sum(e.low <= p <= e.high for e in result)
     # 95 % of 60 are 57; fewer than 50 has probability 1e-3
     assert hits >= 50
     # the mean of 60 is within 0.02 of p: several standard errors at every level here
-    assert float(np.mean([e.p for e in found])) == pytest.approx(p, abs=0.02)
+    assert float(np.mean([e.p for e in result])) == pytest.approx(p, abs=0.02)
 
 
 def test_the_deviation_is_that_of_the_agreement_over_sampled_labels():
@@ -36,44 +37,32 @@ def test_the_deviation_is_that_of_the_agreement_over_sampled_labels():
     assert np.mean(agreement) == pytest.approx(noise.same, abs=0.005)
 
 
-def test_more_samples_make_the_interval_narrower():
-    widths = []
-    for n in (200, 3200):
-        z, labels, g = clusters(2, n, seed=2)
-        found = estimate_noise(z, NoiseModel(2, 0.8).sample(labels, g))
-        widths.append(found.high - found.low)
-    assert widths[1] == pytest.approx(widths[0] / 4, rel=0.25)
-
-
 def test_clean_labels_give_p_1_with_an_interval_below_it():
     z, labels, _ = clusters(3, 300, seed=3)
-    found = estimate_noise(z, labels)
-    assert found.p == found.high == 1.0
-    assert 0.97 < found.low < 0.999
+    result = estimate_noise(z, labels)
+    assert result.p == result.high == 1.0
+    assert 0.97 < result.low < 0.999
 
 
-def test_touching_classes_make_p_too_small_as_the_result_says():
+def test_touching_classes_make_p_too_small():
     g = torch.Generator().manual_seed(0)
     labels = torch.arange(400) % 2
     z = torch.randn(400, 2, generator=g) + labels[:, None]
-    found = estimate_noise(z, labels)
-    assert found.high < 1.0
-    assert "underestimated" in found.assumes
-    assert str(found).startswith(f"p = {found.p:.3f} (95\N{NO-BREAK SPACE}% interval")
+    assert estimate_noise(z, labels).high < 1.0
 
 
 def test_labels_that_say_nothing_give_one_over_t():
     g = torch.Generator().manual_seed(5)
     z, labels = torch.randn(500, 2, generator=g), torch.randint(0, 4, (500,), generator=g)
-    found = estimate_noise(z, labels)
-    assert found.low == 0.25
-    assert found.low <= found.p <= found.high < 0.45
+    result = estimate_noise(z, labels)
+    assert result.low == 0.25
+    assert result.low <= result.p <= result.high < 0.45
 
 
 def test_agreement_far_below_chance_is_answered_with_one_over_t():
     z = torch.arange(200.0)[:, None]
-    found = estimate_noise(z, torch.arange(200) % 2, neighbours=1)
-    assert (found.agreement, found.p, found.low, found.high) == (0.0, 0.5, 0.5, 0.5)
+    result = estimate_noise(z, torch.arange(200) % 2, neighbours=1)
+    assert (result.agreement, result.p, result.low, result.high) == (0.0, 0.5, 0.5, 0.5)
 
 
 def test_neighbours_are_the_nearest_others_in_blocks_too():
@@ -82,16 +71,7 @@ def test_neighbours_are_the_nearest_others_in_blocks_too():
     assert np.array_equal(np.sort(_nearest(z, 3)), np.sort(d.topk(3, largest=False).indices))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"neighbours": 4}, "neighbours: expected fewer than the 4 rows"),
-        ({"confidence": 1.0}, "confidence: expected a number strictly between 0 and 1"),
-        ({"classes": 1}, "classes: expected a whole number of at least 2"),
-        ({"labels": [0, 0, 0, 0]}, "labels: expected at least 2 classes"),
-    ],
-)
-def test_wrong_arguments_are_named(change, message):
-    arguments = {"labels": [0, 1, 0, 1], "neighbours": 1} | change
-    with pytest.raises(InputError, match=message):
-        estimate_noise([[0.0], [1.0], [2.0], [3.0]], **arguments)
+def test_wrong_arguments_are_refused_by_name():
+    good = {"embeddings": [[0.0], [1.0], [2.0], [3.0]], "labels": [0, 1, 0, 1], "neighbours": 1}
+    refuses(estimate_noise, good, neighbours=[4], confidence=[1.0], classes=[1])
+    refuses(estimate_noise, good, labels=[[0, 0, 0, 0]])

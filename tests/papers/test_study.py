@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from uncollapse._base.check import InputError
+from support.errors import refused
 from uncollapse.papers.items import Request
 from uncollapse.papers.study import Setup, Study, Trained, about
 from uncollapse.training import TrainingError
@@ -33,7 +33,7 @@ def test_the_command_names_what_was_asked_for(tmp_path):
 
 def test_a_cell_changes_the_config_of_its_runs_and_names_them(tmp_path):
     jobs = SETUP.jobs(CELLS, Request("x", tmp_path, "smoke", seed=3))
-    assert {name: [job.name for job in mine] for name, mine in jobs.items()} == {
+    assert {name: [job.name for job in of_cell] for name, of_cell in jobs.items()} == {
         "A + b": ["a-b-s3", "a-b-s4"],
         "c": ["c-s3", "c-s4"],
     }
@@ -47,12 +47,12 @@ def test_a_failed_run_ends_a_table_and_is_missing_from_a_figure(partial, tmp_pat
 
     def run_jobs(jobs, folder, **options):
         asked.update(options)
-        found = [
+        first, *others = (
             SimpleNamespace(name=job.name, status="finished", error=None, seconds=1.0, run=job.name)
             for job in jobs
-        ]
-        found[0].status, found[0].error = "failed", "no memory"
-        return found
+        )
+        first.status, first.error = "failed", "no memory"
+        return [first, *others]
 
     monkeypatch.setattr("uncollapse.papers.study.run_jobs", run_jobs)
     study = Study("some", {"smoke": [SETUP]}, partial=partial)
@@ -70,5 +70,5 @@ def test_a_failed_run_ends_a_table_and_is_missing_from_a_figure(partial, tmp_pat
 
 
 def test_weights_are_asked_for_by_a_protocol_that_starts_from_them(tmp_path):
-    with pytest.raises(InputError, match="--weights: expected a file of ImageNet weights for mlp"):
+    with refused("--weights"):
         replace(SETUP, pretrained=True).jobs(CELLS, Request("x", tmp_path, "smoke"))

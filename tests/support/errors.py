@@ -8,3 +8,14 @@ from uncollapse._base.check import InputError
 def refused(name):
     """Expect the `InputError` of the argument `name`."""
     return pytest.raises(InputError, check=lambda error: error.name == name)
+
+
+def refuses(function, arguments, /, **wrong):
+    """Expect `function` to refuse each of the `wrong` values of an argument by the argument's name.
+
+    `arguments` are right ones; each call has one of them replaced.
+    """
+    for name, values in wrong.items():
+        for value in values:
+            with refused(name):
+                function(**{**arguments, name: value})

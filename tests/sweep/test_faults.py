@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from gated_network import Gate
+from sweep_helpers import LONG_JOBS as JOBS
 from sweep_helpers import TINY, log, until, writer
 from uncollapse.sweep import Job, run_jobs
 from uncollapse.sweep.engines import LocalEngine
@@ -20,17 +21,10 @@ from uncollapse.training import parse_config
 
 pytestmark = pytest.mark.slow
 
-# Saved every 5 steps; each process stands at its 12th until it is killed or let go.
-LONG = {
-    **TINY,
-    "model": {"backbone": "gated_network:network", "dim": 4},
-    "train": {**TINY["train"], "steps": 30, "checkpoint_every": 5},
-}
-JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]
 DRIVER = f"""
 import sys
-sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
-from test_faults import JOBS
+sys.path[:0] = {sys.path!r}
+from sweep_helpers import LONG_JOBS as JOBS
 from uncollapse.sweep import run_jobs
 run_jobs(JOBS, sys.argv[1], processes=2)
 """

@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -16,14 +17,31 @@ def sweep(**changes):
     return parse_sweep({"base": TINY, "grid": {"batch.p": [2, 3, 99]}, **changes})
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A sweep of two runs that finished and one that failed: its results, engine and folder."""
+    out = tmp_path_factory.mktemp("finished")
+    engine = InlineEngine(out / "runs")
+    return run_sweep(sweep(), out, engine), engine, out
+
+
 @pytest.fixture
-def made(tmp_path):
-    engine = InlineEngine(tmp_path / "runs")
-    return run_sweep(sweep(), tmp_path, engine), engine, tmp_path
+def made(finished, tmp_path):
+    """A copy of it, to change."""
+    results, _, out = finished
+    shutil.copytree(out, tmp_path / "copy")
+    return results, tmp_path / "copy"
 
 
-def test_a_failing_run_is_recorded_and_the_others_go_on(made):
-    results, engine, out = made
+def names_made(asked, out, **options):
+    """The runs that a sweep makes in this folder."""
+    engine = InlineEngine(out / "runs")
+    run_sweep(asked, out, engine, **options)
+    return engine.made
+
+
+def test_a_failing_run_is_recorded_and_the_others_go_on(finished):
+    results, engine, out = finished
     assert engine.made == ["p=2,seed=0", "p=3,seed=0", "p=99,seed=0"]
     assert [row["status"] for row in results.rows] == ["finished", "finished", "failed"]
     assert "batch.p: expected at most the 10 classes" in results.rows[2]["error"]
@@ -32,20 +50,18 @@ def test_a_failing_run_is_recorded_and_the_others_go_on(made):
 
 
 def test_finished_and_failed_runs_are_not_repeated(made):
-    results, _, out = made
+    results, out = made
     before = log(out / "runs" / "p=2,seed=0")
     engine = InlineEngine(out / "runs")
     again = run_sweep(sweep(), out, engine)
     assert engine.made == []
     assert log(out / "runs" / "p=2,seed=0") == before
     assert [row["status"] for row in again.rows] == [row["status"] for row in results.rows]
-    engine = InlineEngine(out / "runs")
-    run_sweep(sweep(), out, engine, retry_failed=True)
-    assert engine.made == ["p=99,seed=0"]
+    assert names_made(sweep(), out, retry_failed=True) == ["p=99,seed=0"]
 
 
-def test_the_table_has_a_row_a_run_with_what_was_measured(made):
-    results, _, out = made
+def test_the_table_has_one_row_per_run_with_what_was_measured(finished):
+    results, _, out = finished
     with (out / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["run"] for row in rows] == [row["run"] for row in results.rows]
@@ -61,39 +77,26 @@ def test_the_table_has_a_row_a_run_with_what_was_measured(made):
     assert float(first["diameter"]) == sizes["diameter"]
 
 
-def test_an_interrupted_sweep_goes_on_with_what_is_left(tmp_path):
+def test_an_interrupted_sweep_and_one_with_a_budget_leave_runs_for_the_next_time(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_sweep(sweep(), tmp_path, InlineEngine(tmp_path / "runs", after=1))
-    engine = InlineEngine(tmp_path / "runs")
-    results = run_sweep(sweep(), tmp_path, engine)
-    assert engine.made == ["p=3,seed=0", "p=99,seed=0"]
-    assert len(results.rows) == 3
-
-
-def test_a_budget_leaves_runs_for_the_next_time(tmp_path):
-    for expected in (["p=2,seed=0"], ["p=3,seed=0"]):
-        engine = InlineEngine(tmp_path / "runs")
-        run_sweep(sweep(budget={"max_runs": 1}), tmp_path, engine)
-        assert engine.made == expected
-    engine = InlineEngine(tmp_path / "runs")
-    run_sweep(sweep(budget={"max_hours": 0}), tmp_path, engine)
-    assert engine.made == []
+    assert names_made(sweep(budget={"max_hours": 0}), tmp_path) == []
+    assert names_made(sweep(budget={"max_runs": 1}), tmp_path) == ["p=3,seed=0"]
+    assert names_made(sweep(), tmp_path) == ["p=99,seed=0"]
 
 
 def test_a_run_without_its_measures_gets_them_without_training_again(made):
-    _, _, out = made
+    _, out = made
     run = out / "runs" / "p=2,seed=0"
     (run / "measures.json").unlink()
     before = log(run)
-    engine = InlineEngine(out / "runs")
-    run_sweep(sweep(), out, engine)
-    assert engine.made == ["p=2,seed=0"]
+    assert names_made(sweep(), out) == ["p=2,seed=0"]
     assert (run / "measures.json").is_file()
     assert log(run) == before
 
 
-def test_the_plan_counts_what_is_left_and_foresees_time_and_disk(made):
-    _, engine, _ = made
+def test_the_plan_counts_what_is_left_and_foresees_time_and_disk(finished):
+    _, engine, _ = finished
     grown = sweep(seeds=2)
     plan = make_plan(grown, engine.out, 2)
     assert (plan.total, plan.done, plan.failed, plan.left) == (6, 2, 1, 3)
@@ -117,29 +120,22 @@ def test_a_collapsed_run_is_stopped_early_and_recorded(tmp_path):
     }
     asked = parse_sweep({"base": base, "grid": {"batch.p": [5]}})
     row = run_sweep(asked, tmp_path, InlineEngine(tmp_path / "runs")).rows[0]
-    assert (row["status"], row["verdict"], row["collapsed"]) == (
-        "stopped",
-        "network-collapse",
-        True,
-    )
+    assert (row["status"], row["verdict"]) == ("stopped", "network-collapse")
+    assert row["collapsed"] is True
     assert row["step"] < 500
-    engine = InlineEngine(tmp_path / "runs")
-    run_sweep(asked, tmp_path, engine)
-    assert engine.made == []
+    assert names_made(asked, tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["summary.json", "measures.json", "metrics.jsonl", "config.toml"])
-def test_a_run_with_a_damaged_file_is_gone_on_with_not_believed(tmp_path, name):
-    only = sweep(grid={"batch.p": [2]})
-    before = run_sweep(only, tmp_path, InlineEngine(tmp_path / "runs")).rows[0]
-    place = tmp_path / "runs" / "p=2,seed=0"
-    victim = place / name
+def test_a_run_with_a_damaged_file_is_resumed_not_believed(made, name):
+    results, out = made
+    victim = out / "runs" / "p=2,seed=0" / name
     victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
-    engine = InlineEngine(tmp_path / "runs")
-    row = run_sweep(only, tmp_path, engine).rows[0]
-    assert engine.made == [place.name]
+    engine = InlineEngine(out / "runs")
+    row = run_sweep(sweep(), out, engine).rows[0]
+    assert engine.made == ["p=2,seed=0"]
     if name == "config.toml":  # nobody knows whether it is this run
         assert row["status"] == "failed"
         assert "config.toml is damaged" in row["error"]
     else:
-        assert {**row, "seconds": 0} == {**before, "seconds": 0}
+        assert {**row, "seconds": 0} == {**results.rows[0], "seconds": 0}

@@ -1,4 +1,4 @@
-"""Arrays: their one alias, and the one way in from NumPy, lists and tensors."""
+"""Arrays: their type alias, and the conversion of NumPy arrays, lists and tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def eager(function: _F) -> _F:
-    """Keep `torch.compile` out of a function: what depends on the data is not traced.
+    """Keep `torch.compile` out of a function whose control flow depends on the data.
 
     `torch.compiler.disable` loads the compiler at once, which takes as long as loading torch;
     torch's own optimisers use the one that loads it when the function is first called.
@@ -32,11 +32,11 @@ def eager(function: _F) -> _F:
 def points(
     x: ArrayLike, name: str = "x", *, min_rows: int = 1, check_finite: bool = True
 ) -> Tensor:
-    """Return `x` as a 2-D finite floating-point tensor, one row a point; keeps device and graph.
+    """Return `x` as a 2-D finite floating-point tensor, one row per point; keeps device and graph.
 
     float16 and bfloat16 are promoted to float32, integers to float64; arrays may have any strides
-    and byte order. `check_finite=False` is for those who find out in another way: on a GPU the look
-    at the values makes the host wait.
+    and byte order. `check_finite=False` is for callers that check in another way: on a GPU this
+    check makes the host wait.
 
     >>> points([[0, 1], [2, 3]]).dtype
     torch.float64
@@ -67,7 +67,7 @@ def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
     tensor = _tensor(x, name, "a 2-D array of numbers")
     if tensor.ndim != 2:
         given = f"shape {tuple(tensor.shape)}{_dimension_hint(tensor)}"
-        raise InputError(name, given, "a 2-D array, one row a point")
+        raise InputError(name, given, "a 2-D array, one row per point")
     rows, columns = tensor.shape
     if rows < min_rows or columns < 1:
         allowed = f"at least {min_rows} row{'s' * (min_rows != 1)} and 1 column"
@@ -85,7 +85,7 @@ def numbers64(values: ArrayLike, name: str = "values", *, least: int = 1) -> Arr
 
 
 def scalar(value: Any, name: str) -> float:
-    """Return one number, finite or not, of whatever holds just one."""
+    """Return the one number, finite or not, that `value` holds."""
     try:
         return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError):
@@ -97,7 +97,7 @@ def scalar(value: Any, name: str) -> float:
 def class_ids(
     labels: ArrayLike, n: int | None, name: str = "labels", *, min_classes: int = 1
 ) -> tuple[Array, Array]:
-    """Return `(ids, classes)`: a class number 0..C-1 a row, and the sorted labels they stand for.
+    """Return `(ids, classes)`: a class number 0..C-1 per row, and the sorted labels they stand for.
 
     Labels may be integers of any size, strings or booleans; nothing is cast to float. There must be
     `n` of them, or any number, at least one, where `n` is None.
@@ -136,7 +136,7 @@ def label_array(labels: ArrayLike, n: int | None = None, name: str = "labels") -
 
 
 def _not_labels(array: Array) -> Array:
-    """Which rows name no class: fractions, missing values, what is no text among texts."""
+    """Rows that name no class: fractions, missing values, non-texts among texts."""
     if array.dtype.kind == "f":
         return np.asarray(~np.isfinite(array) | (array != np.floor(array)))
     if array.dtype.kind in "mM":
@@ -162,12 +162,12 @@ def _dense(tensor: Tensor, name: str) -> Tensor:
     if tensor.layout is not torch.strided or tensor.is_meta:
         given = "no data (device meta)" if tensor.is_meta else f"a {tensor.layout} tensor"
         raise InputError(name, given, "a dense tensor with data, as to_dense() gives")
-    # A sign that torch has only noted down is written out: NumPy cannot read it.
+    # torch may negate lazily, by a flag that NumPy does not know.
     return tensor.resolve_neg()
 
 
 def _from_numpy(array: Array) -> Tensor:
-    """The array's own memory where torch can use it, else a copy that it can."""
+    """A tensor that shares the array's memory where torch can use it, else a copy."""
     kind = array.dtype.kind
     dtype: type = np.float64
     if kind == "f":
@@ -212,14 +212,14 @@ def _is_no_class(label: object) -> bool:
 
 
 def _dimension_hint(tensor: Tensor) -> str:
-    """What was likely meant by embeddings that are not 2-D."""
+    """A hint for embeddings that are not 2-D."""
     if tensor.ndim == 1:
         return " (labels? the embeddings come first; points on a line are x[:, None])"
     return " (one row for each point: x.flatten(1))" if tensor.ndim > 2 else ""
 
 
 def _label_hint(array: Array) -> str:
-    """What was likely meant by labels that are not 1-D."""
+    """A hint for labels that are not 1-D."""
     if array.ndim == 2 and array.shape[1] == 1:
         return " (one column: labels.flatten())"
     if array.ndim != 2 or array.dtype.kind not in "iufb":
@@ -233,7 +233,7 @@ def _label_hint(array: Array) -> str:
 
 
 def rows_of_texts(texts: Sequence[str], length: int | None = None) -> Tensor:
-    """The UTF-8 bytes of each text as int16 `[B, length]`, zeros behind them.
+    """The UTF-8 bytes of each text as int16 `[B, length]`, padded with zeros.
 
     `length` is by default that of the longest; what is longer is cut between two characters. Not
     uint8: images have that type, and are scaled where they are read.
@@ -259,7 +259,7 @@ def texts_of_rows(rows: Tensor) -> list[str]:
     return [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in array]
 
 
-# Class layout of a labelled batch: who shares a class with whom, without an N × N mask.
+# Class layout of a labelled batch: which rows share a class, without an N × N mask.
 
 
 @dataclass(frozen=True)

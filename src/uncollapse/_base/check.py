@@ -16,8 +16,8 @@ _LONGEST = 160  # characters that are shown of what was given
 class InputError(ValueError):
     """A user's argument that cannot be used.
 
-    `name` is the argument, `given` what was passed, `allowed` what would do. `shown` replaces
-    `given` in the message, where `str(given)` would not do. All three are None in a `conflict`.
+    `name` is the argument, `given` what was passed, `allowed` what is accepted. `shown` replaces
+    `given` in the message where `str(given)` is unsuitable. All three are None in a `conflict`.
 
     >>> str(InputError("margin", -1, "a positive number"))
     'margin: expected a positive number, got -1'
@@ -44,7 +44,7 @@ class InputError(ValueError):
         return cls.__new__(cls, sentence)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Between processes `given` travels as it is if it is plain, otherwise as text."""
+        """Pickle `given` as it is if it is a plain value, otherwise as text."""
         plain = isinstance(self.given, str | int | float | None)
         state = vars(self) if plain else vars(self) | {"given": str(self.given)}
         return type(self).conflict, self.args, state
@@ -57,7 +57,7 @@ def check_paired(x: Any, y: Any, names: tuple[str, str]) -> None:
 
 
 def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
-    """Return `value`, one of the words allowed, or raise."""
+    """Return `value` if it is one of the allowed words, or raise."""
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
         hint = did_you_mean(value, words) if isinstance(value, str) else ""
@@ -67,7 +67,7 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
 
 
 def did_you_mean(given: str, words: Iterable[str]) -> str:
-    """The word that may be meant, as the end of a message; empty where none is near.
+    """The closest word as a hint at the end of a message; empty if none is close.
 
     >>> did_you_mean("tabel1", ["fig1", "table1"]), did_you_mean("x", ["fig1"])
     (" (did you mean 'table1'?)", '')
@@ -96,7 +96,7 @@ Value = TypeVar("Value")
 
 
 class Setting(Generic[Value]):
-    """An attribute that is checked whenever it is set; `check(name, value)` gives what is kept."""
+    """An attribute checked whenever it is set; `check(name, value)` returns the value to keep."""
 
     def __init__(self, check: Callable[[str, Any], Value]) -> None:
         self.check = check
@@ -121,7 +121,7 @@ class Number(Setting[float]):
 
 
 class Choice(Setting[str]):
-    """One of some words."""
+    """One of the given words."""
 
     def __init__(self, *words: str) -> None:
         super().__init__(partial(check_choice, allowed=words))
@@ -136,7 +136,7 @@ def _shown(value: object) -> str:
     return f"{'a tensor' if hasattr(value, 'detach') else 'an array'} of shape {tuple(shape)}"
 
 
-# Text of others, for people to read: what would act on a terminal or a page is shown instead.
+# Text from outside, made safe to show: characters that act on a terminal or page are spelled out.
 
 # Marks that turn the direction of what follows: "exe.\u202egpj" would read "exe.jpg".
 _TURNS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
@@ -145,7 +145,7 @@ _SHOWN = {code: f"[U+{code:04X}]" for code in (*_TURNS, *_CONTROLS)}
 
 
 def visible(text: str) -> str:
-    """The text with marks of direction and control characters by their numbers.
+    """The text with direction marks and control characters replaced by their code points.
 
     >>> visible("photo\\u202egpj.exe"), visible("\\x1b[2J")
     ('photo[U+202E]gpj.exe', '[U+001B][2J')

@@ -39,7 +39,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
 class _Compiled:
     @cached_property
     def kernels(self) -> ModuleType | None:
-        """The room of compiled kernels, loaded when first asked for; None without numba."""
+        """The package of compiled kernels, loaded on first use; None without numba."""
         try:
             return importlib.import_module("uncollapse._kernels")
         except (ImportError, RuntimeError):  # not installed, or nowhere to keep what it compiles
@@ -51,7 +51,7 @@ compiled = _Compiled()
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
-    """Let the torch twins do the work: for tests, and where loading kernels would take longer."""
+    """Use the plain torch versions: for tests, and where loading the kernels would take longer."""
     loaded = vars(compiled).copy()
     compiled.kernels = None
     try:
@@ -65,7 +65,7 @@ def without_kernels() -> Iterator[None]:
 
 
 def home_of(homes: Mapping[str, str]) -> dict[str, str]:
-    """The module of each name; `homes` has the names of each module, with spaces between.
+    """The module of each name; `homes` lists the names of each module, separated by spaces.
 
     >>> home_of({"copies": "check survey"})
     {'check': 'copies', 'survey': 'copies'}
@@ -98,7 +98,7 @@ _KEPT, _MOST = 2**30, 2**25  # the second is what glibc before 2.35 takes as M_M
 
 
 def keep_memory() -> bool:
-    """Let glibc keep freed blocks instead of returning them to the kernel; whether it now does.
+    """Let glibc keep freed blocks instead of returning them to the kernel; returns success.
 
     PyTorch frees every activation at each step. By default glibc hands large blocks back to the
     kernel, and the next step faults them in again, page by page: a third of a small convnet's time
@@ -121,7 +121,7 @@ def keep_memory() -> bool:
 
 
 def give_back_memory() -> None:
-    """Return what is free to the kernel, whatever is kept otherwise; nothing without glibc."""
+    """Return all free memory to the kernel now; does nothing without glibc."""
     libc = _glibc()
     if libc is not None:
         libc.malloc_trim(ctypes.c_size_t(0))

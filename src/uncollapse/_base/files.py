@@ -1,4 +1,4 @@
-"""Files: written aside and renamed into place, read with a sentence when damaged.
+"""Files: written beside their target and renamed into place; damaged ones raise a clear error.
 
 The only place that opens a file for writing. A reader of what is written here sees the old file or
 the new one, never a part of it, whatever happens to the writer.
@@ -29,10 +29,10 @@ class DamagedFileError(ValueError):
 
 @contextmanager
 def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; on success it takes its place, on error it goes.
+    """Yield a path beside `path` to write to; it replaces `path` on success, is removed on error.
 
     With `folder` the path yielded is a new folder; an old one at `path` stays whole until it is
-    replaced. The parent folder is created where need be; the file (each file of the folder) is on
+    replaced. A missing parent folder is created; the file (each file of the folder) is on
     disk before the rename.
 
     >>> import tempfile
@@ -63,7 +63,7 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def streamed_aside(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file to write to, as `written_aside` does: for what is made piece by piece."""
+    """Yield a binary file to write to, as `written_aside` does, for content made in pieces."""
     with written_aside(path) as aside, aside.open("wb") as file:
         yield file
 
@@ -112,10 +112,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_jsonl(
     path: Path, complaints: list[str] | None = None, *, whole: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The lines of a JSONL file; a last line that a crash cut short is left out, unless `whole`.
+    """The rows of a JSONL file; a last line cut short by a crash is skipped, unless `whole`.
 
     Any other line that is not a JSON object raises `DamagedFileError` with its number; with
-    `complaints` it is left out as well, and what would have been raised is added there.
+    `complaints` it is skipped as well, and the error message is appended to that list.
     """
     lines = path.read_bytes().split(b"\n")  # each decoded by itself: a cut may split a character
     for number, line in enumerate(lines, start=1):
@@ -168,7 +168,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def sync(path: Path) -> None:
-    """Have the system write a file or folder to disk before we go on."""
+    """Flush a file or folder to disk."""
     if os.name != "posix":  # Windows syncs no folder, and no file opened for reading
         return
     handle = os.open(path, os.O_RDONLY)

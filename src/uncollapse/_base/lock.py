@@ -16,19 +16,19 @@ from typing import Self
 
 from filelock import SoftFileLease, Timeout
 
-_STALE = 60.0  # seconds without a sign of life; a holder refreshes its lock six times in them
+_STALE = 60.0  # seconds without a refresh; a holder refreshes its lock six times in them
 
 
 class InUseError(RuntimeError):
-    """A folder that another process writes; the message says which, and what to do."""
+    """Another process is writing to the folder; the message names it and says what to do."""
 
 
 class FileLock:
     """Hold `path` while inside `with`; waits for another holder, or with `wait=False` raises.
 
-    The lock of a process of this machine that is gone is taken over at once, any other after
-    `stale_after` seconds without a sign of life. A holder that was away for so long finds out by
-    `still_held`.
+    The lock of a dead process on this machine is taken over at once, any other after
+    `stale_after` seconds without a refresh. A holder that was suspended for that long finds out
+    with `still_held`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ class FileLock:
         )
 
     def still_held(self) -> bool:
-        """Whether it is this holder's still; a lock file that was removed is made again."""
+        """Whether this holder still has the lock; a lock file that was deleted is made again."""
         try:
             return f"token={self._lease.token}\n".encode() in self.path.read_bytes()
         except FileNotFoundError:
@@ -72,7 +72,7 @@ class FileLock:
             except PermissionError:  # of another user's lock file, unless there is none
                 if not self.path.exists():
                     raise
-            owner, holder = self._lease.owner, "a process that has left no name"
+            owner, holder = self._lease.owner, "an unknown process"
             if owner is not None:
                 holder = f"process {owner.pid} on {owner.hostname.partition('?')[0]}"
             if not self.wait and self.path.exists() and (owner or time.monotonic() > named_by):
@@ -132,9 +132,9 @@ class FolderOwner(FileLock):
                 self.folder.rmdir()
 
     def check(self) -> None:
-        """Raise unless the folder is this process's still; ask before writing what counts."""
+        """Raise unless this process still owns the folder; call it before important writes."""
         if not self.still_held():
-            raise InUseError(f"{self.folder} was taken over by another process: this one stops")
+            raise InUseError(f"{self.folder} was taken over by another process; this one stops")
 
 
 def _same_file(first: os.stat_result, second: os.stat_result) -> bool:

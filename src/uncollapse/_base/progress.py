@@ -45,7 +45,7 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
 
 
 class ProgressLine:
-    """Step, loss, diameter, verdict, R@1 and the time left of a run. Quiet off a terminal.
+    """Shows step, loss, diameter, verdict, R@1 and time left of a run; silent off a terminal.
 
     The values stand under the bar: 80 columns have no room for both. `start` is the step that a
     resumed run goes on from.
@@ -83,9 +83,9 @@ class ProgressLine:
         self._live.stop()
 
     def show(self, step: int, values: Mapping[str, object]) -> None:
-        """Move to `step`; of the values, the known ones are shown until they change.
+        """Move to `step`; known values are shown until they change.
 
-        Recall is that of a split: `test/recall@1` is shown as R@1 on test.
+        `test/recall@1`, the recall of a split, is shown as R@1 on test.
         """
         for key, value in values.items():
             split, recall, k = key.partition("/recall@")

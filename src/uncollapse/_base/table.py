@@ -34,7 +34,7 @@ class Cell:
 
     @property
     def is_number(self) -> bool:
-        """Whether it stands in a column of numbers: a dash may."""
+        """Whether it may stand in a column of numbers, as a dash may."""
         return self.value is not None or self.text == "–"
 
 
@@ -67,7 +67,7 @@ class Table:
     keys: int = 1
 
     def add(self, *cells: object) -> None:
-        """A row at the end."""
+        """Append a row."""
         self.rows = [*self.rows, cells]
 
     @property
@@ -77,7 +77,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Of each column, whether all its cells are numbers."""
+        """For each column, whether all its cells are numbers."""
         lines = self.lines
         columns = range(len(self.head))
         return [bool(lines) and all(line[i].is_number for line in lines) for i in columns]
@@ -229,7 +229,7 @@ def _cell(value: object) -> Cell:
 def _shared_room(
     width: int, columns: Sequence[int], least: Sequence[int], full: Sequence[int]
 ) -> dict[int, int]:
-    """The width of each column; those that want little have it before the others."""
+    """The width of each column; columns that need little are served first."""
     widths = {i: max(1, least[i]) for i in columns}
     spare = max(0, width - _room(columns, least))
     for done, i in enumerate(sorted(columns, key=lambda i: full[i] - least[i])):

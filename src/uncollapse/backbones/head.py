@@ -36,10 +36,10 @@ class Head(nn.Module):
 
     @torch.no_grad()
     def start_from_axes(self, features: Tensor) -> None:
-        """Let the linear layer give the principal axes of these features, `[n, features]`.
+        """Start the linear layer as the projection on the principal axes of these features.
 
-        They are centred, so the embedding is the best of its dimension that is linear. Raises
-        `InputError` where there are fewer axes than dimensions.
+        Features `[n, features]` are centred first, so this is the best linear embedding of its
+        dimension. Raises `InputError` if there are fewer axes than dimensions.
 
         >>> head = Head(3, 1)
         >>> head.start_from_axes(torch.tensor([[1.0, 5.0, 0.0], [3.0, 5.0, 0.0]]))
@@ -59,9 +59,9 @@ class Head(nn.Module):
 
 
 class Front(nn.Module):
-    """The part of a network that does not train: evaluation mode for ever, no gradients.
+    """The frozen part of a network: always in evaluation mode, no gradients.
 
-    `shape` is that of its features, by which an `Embedder` knows samples that went through it.
+    `shape` is the shape of its features, by which an `Embedder` recognises precomputed ones.
     """
 
     def __init__(self, stages: nn.Module, shape: tuple[int, ...]) -> None:
@@ -70,7 +70,7 @@ class Front(nn.Module):
         self.train()
 
     def train(self, mode: bool = True) -> Front:
-        """Stay in evaluation mode, whatever is asked."""
+        """Stay in evaluation mode, whatever the argument."""
         return super().train(False)
 
     @torch.no_grad()
@@ -84,7 +84,7 @@ class Front(nn.Module):
 class Embedder(nn.Module):
     """A backbone and its head; `dim` is the embedding dimension.
 
-    With a `front`, samples go through that first, or come as features that it has made before.
+    With a `front`, samples go through it first, or are features that it computed earlier.
 
     >>> model = Embedder(nn.Flatten(), Head(4, 2), dim=2)
     >>> tuple(model(torch.zeros(3, 1, 2, 2)).shape)
@@ -104,7 +104,7 @@ class Embedder(nn.Module):
         return z
 
     def features(self, samples: Tensor) -> Tensor:
-        """What the head is given."""
+        """The input of the head."""
         front = self.front
         if front is not None:
             made = samples.is_floating_point() and tuple(samples.shape[1:]) == front.shape
@@ -124,10 +124,10 @@ _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class _Frozen:
-    """Mixed into a layer, keeps it in evaluation mode."""
+    """Mixin that keeps a layer in evaluation mode."""
 
     def train(self, mode: bool = True) -> Any:
-        """Stay in evaluation mode, whatever is asked."""
+        """Stay in evaluation mode, whatever the argument."""
         return super().train(False)  # type: ignore[misc]
 
 
@@ -135,7 +135,7 @@ class FrozenBatchNorm(_Frozen, _BatchNorm):
     """Batch normalisation that keeps its statistics, scale and shift, also after `.train()`."""
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions: it stands for 1-, 2- and 3-dimensional layers."""
+        """Accept any number of dimensions: it replaces 1-, 2- and 3-dimensional layers."""
 
 
 def freeze_batch_norm(module: nn.Module) -> nn.Module:
@@ -163,7 +163,7 @@ def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder
     """Move the trunk, or its stages up to and including `up_to`, into a `Front`, in place.
 
     `shape` is that of one sample. With True the features are pooled, and only the head trains.
-    Raises `InputError` for a stage the network does not have, and where nothing would train.
+    Raises `InputError` for an unknown stage, and if nothing would be left to train.
 
     >>> from uncollapse.backbones.registry import build
     >>> model = freeze(build("resnet18", dim=8, shape=(3, 64, 64)), "layer3", (3, 64, 64))

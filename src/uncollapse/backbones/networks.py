@@ -229,7 +229,7 @@ class GoogLeNet(nn.Sequential):
 
 
 class _SideBySide(nn.Sequential):
-    """Branches, their channels one after the other."""
+    """Parallel branches, their channels concatenated."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([branch(x) for branch in self], dim=1)
@@ -359,7 +359,7 @@ class _Added(nn.Sequential):
 
 
 class _Scale(nn.Module):
-    """Pixels in [0, 1] to what the weights expect."""
+    """Normalise pixels in [0, 1] as the weights expect."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -373,7 +373,7 @@ class _Scale(nn.Module):
 
 
 class _SamePadding(nn.Module):
-    """TensorFlow's padding: ceil(length / stride) places, what is odd on the right and below."""
+    """TensorFlow's padding: ceil(length / stride) outputs; an odd pixel goes right and below."""
 
     def __init__(self, kernel: int, stride: int) -> None:
         super().__init__()
@@ -397,7 +397,7 @@ def _layer(
     groups: int = 1,
     active: bool = True,
 ) -> nn.Sequential:
-    """Convolution, batch norm and, unless it projects, ReLU6; `same` is TensorFlow's manner."""
+    """Convolution, batch norm and, if `active`, ReLU6; `same`: padding and norm of TensorFlow."""
     pad = _SamePadding(kernel, stride) if same and kernel > 1 else nn.Identity()
     inside = 0 if same else kernel // 2
     conv = nn.Conv2d(inputs, outputs, kernel, stride, inside, groups=groups, bias=False)

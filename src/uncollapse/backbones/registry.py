@@ -21,7 +21,7 @@ from uncollapse.backbones.head import freeze as freeze_stages
 from uncollapse.backbones.sentences import PREFIX, import_whole, load_sentences
 from uncollapse.backbones.weights import load_weights
 
-# How weights start: HNM trains torchvision's random networks, EPS adds a fresh linear layer.
+# Initial weights: HNM trains torchvision's random networks, EPS adds a fresh linear layer.
 
 
 @torch.no_grad()
@@ -90,12 +90,12 @@ def build(
 
     `shape` is that of one sample: `(C, H, W)`, `(features,)`, or `(bytes,)` of texts. `normalize`
     puts embeddings on the unit sphere. `hidden` are the widths of `mlp`. `weights` is an official
-    file for the body, or `"pretrained"` for one that a package brings: `efficientnet-lite0` (the
-    extra `pretrained`), `mobilenet-v2` and timm's. `freeze` keeps the body as it is, or its stages
-    up to and including the one named; `freeze_bn` keeps batch norm fixed, also after `.train()`.
-    `head` is a linear layer, or `"none"` where `dim` is the body's own; `"pca"` is linear too, to
-    be started with `head.start_from_axes`. `init` is `"hnm"` or `"eps"` (see `initialise`); all
-    draws come from `generator`, by default one seeded with 0.
+    weight file for the body, or `"pretrained"` for weights that come as a package:
+    `efficientnet-lite0` (the extra `pretrained`), `mobilenet-v2` and timm's. `freeze` freezes the
+    body, or its stages up to and including the one named; `freeze_bn` keeps batch norm fixed, also
+    after `.train()`. `head` is `"linear"`, `"pca"` (linear, to be started with
+    `head.start_from_axes`) or `"none"` if `dim` is the body's own. `init` is `"hnm"` or `"eps"`
+    (see `initialise`); all draws come from `generator`, by default one seeded with 0.
 
     >>> model = build("resnet18", dim=64, shape=(1, 80, 80), normalize=True)
     >>> tuple(model.eval()(torch.rand(2, 1, 80, 80)).shape)
@@ -128,7 +128,7 @@ def build(
 def _trunk(
     name: str, dim: int, shape: tuple[int, ...], hidden: Sequence[int], pretrained: bool
 ) -> tuple[nn.Module, int | None]:
-    """The network, and how many features it gives; None where they are the embeddings."""
+    """The network, and its number of features; None if its output is the embedding."""
     trunk: Any
     if name in ("mlp", "linear"):
         widths = [check_int("hidden", width) for width in hidden] if name == "mlp" else []
@@ -159,7 +159,7 @@ def _load(trunk: nn.Module, name: str, weights: str | Path | None) -> None:
 
 
 def _packaged(name: str) -> Path:
-    """The file in an installed package, which is not imported: it may import what is not there."""
+    """The weight file of an installed package; not imported, as its imports may be missing."""
     if name not in SCALES_ITSELF:
         raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
     entry = networks.SPECIFICATIONS["mobile"][name]

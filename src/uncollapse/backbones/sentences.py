@@ -21,7 +21,7 @@ _MODULES = "modules.json"  # lists the parts of a model; beside it lie their wei
 class SentenceTrunk(nn.Module):
     """A sentence-transformers model from rows of bytes to sentence vectors, all of it trainable.
 
-    Texts are cut at the model's longest input; what it does last (pooling, the unit sphere) stays.
+    Texts are cut at the model's longest input; its last steps (pooling, normalisation) are kept.
     """
 
     reads_texts = True
@@ -48,9 +48,9 @@ class SentenceTrunk(nn.Module):
 
 
 def load_sentences(name: str) -> SentenceTrunk:
-    """The model of a folder, of an installed package that carries one, or of a name on the hub.
+    """Load a model from a folder, from an installed package that contains one, or from the Hub.
 
-    Nothing is imported that a model brings along: one with code of its own is refused.
+    Code in a model folder is never imported: a model that needs its own code is refused.
     """
     package = import_whole("sentence_transformers", extra="text")
     folder = _find(name)
@@ -66,7 +66,7 @@ def load_sentences(name: str) -> SentenceTrunk:
 
 
 def import_whole(module: str, extra: str) -> ModuleType:
-    """An optional package; an error says so where it is installed but cannot be imported."""
+    """Import an optional package; an error explains if it is installed but cannot be imported."""
     try:
         return import_extra(module, extra)
     except (MissingExtraError, ModuleNotFoundError):
@@ -76,7 +76,7 @@ def import_whole(module: str, extra: str) -> ModuleType:
 
 
 def _find(name: str) -> Path | None:
-    """The folder named, or that of an installed package; None for a name on the hub."""
+    """The folder of that name, or of an installed package; None for a name on the Hub."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
@@ -92,7 +92,7 @@ def _find(name: str) -> Path | None:
 
 
 def _check_parts(name: str, folder: Path) -> None:
-    """Refuse a model whose parts are classes of its own: earlier versions would import them."""
+    """Refuse a model with classes of its own: earlier sentence-transformers would import them."""
     path = folder / _MODULES
     if not path.is_file():
         return

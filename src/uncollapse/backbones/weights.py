@@ -60,9 +60,9 @@ def load_weights(network: nn.Module, weights: str | Path | Mapping[str, Tensor])
 
     Classifier layers of the file are left out, and a leading axis of length 1, as older files have
     it, is removed. A first convolution for another number of channels is summed over them and
-    spread evenly, so a grey image gives what its RGB copy gave. Files of a `MobileNet` may name
-    their tensors in another way, but in the order of the layers. Anything else that does not fit is
-    an error that lists it.
+    spread evenly, so a grey image gives the same as its RGB copy. Files of a `MobileNet` may use
+    other names, in the order of the layers. Anything else that does not fit is an error that lists
+    the tensors.
 
     >>> net = nn.Conv2d(1, 2, 1, bias=False)
     >>> load_weights(net, {"weight": torch.ones(2, 3, 1, 1)}).weight.flatten().tolist()
@@ -106,7 +106,7 @@ def load_weights(network: nn.Module, weights: str | Path | Mapping[str, Tensor])
 
 
 def preprocessing(name: str) -> Callable[[Tensor], Tensor]:
-    """Return what turns RGB batches in [0, 1] into what the official weights of `name` expect.
+    """Return the function from RGB batches in [0, 1] to the input that official weights expect.
 
     ImageNet's mean and deviation for `resnet18`, `resnet50` and `googlenet`; BGR in [0, 255] minus
     the Caffe mean for `bn-inception`; nothing for the others, and nothing for grey batches.
@@ -129,7 +129,7 @@ def _prepared(name: str, images: Tensor) -> Tensor:
 
 
 def _fit(tensor: Tensor, target: Tensor, is_first: bool) -> Tensor | None:
-    """The tensor in the target's shape, or None when it cannot be."""
+    """The tensor in the target's shape, or None if it does not fit."""
     if tensor.ndim == target.ndim + 1 and len(tensor) == 1:
         tensor = tensor[0]
     if is_first and tensor.ndim == 4 and tensor.shape != target.shape:

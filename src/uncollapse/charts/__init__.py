@@ -1,8 +1,8 @@
 """One chart stack: data in, SVG out, PNG where a file is asked for.
 
 A chart is data. Functions such as `curves`, `bars`, `histogram`, `heatmap` and `scatter` take
-values and give a frozen `Chart`: a title, a description in words for who does not see it, a legend,
-and a tuple of marks (`charts.marks`: `Line`, `Polyline`, `Rect`, `Points`, `Text`,
+values and give a frozen `Chart`: a title, a description in words for readers who cannot see it, a
+legend, and a tuple of marks (`charts.marks`: `Line`, `Polyline`, `Rect`, `Points`, `Text`,
 `Picture`, `Group`) at places in the chart's own units. `charts.axes.Axes` turns values into marks
 for drawings that no function makes; `panels` puts several charts on one sheet.
 

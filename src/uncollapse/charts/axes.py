@@ -103,14 +103,14 @@ class Scale:
 
 
 def finite(values: Iterable[float]) -> list[float]:
-    """Those of the values that are numbers and not infinite."""
+    """The finite ones of the values."""
     return [float(value) for value in values if math.isfinite(value)]
 
 
 def area(
     width: float = WIDTH, height: float = HEIGHT, *, y_label: bool = False
 ) -> tuple[Place, Place]:
-    """Where x runs and where y runs in a drawing of this size: room is left for the numbers."""
+    """The ranges of x and y in a drawing of this size; room is left for the numbers."""
     return (62.0 if y_label else 46.0, width - 16.0), (height - 36.0, 18.0)
 
 
@@ -141,8 +141,8 @@ class Axes:
     ) -> tuple[Mark, ...]:
         """Grid, numbers and titles. Ticks are value and text; round ones if none are given.
 
-        `share` writes the values of y in per cent. Of ticks of x that are given, those for which
-        there is no room keep their stroke and lose their text.
+        `share` writes the values of y in per cent. Given ticks of x that have
+        no room keep their stroke and lose their text.
         """
         left, right, bottom, top = self.x.start, self.x.end, self.y.start, self.y.end
         say: Callable[[float], str] = percent if share else tick_text
@@ -174,7 +174,7 @@ class Axes:
         return tuple(marks)
 
     def inside(self, *marks: Mark) -> Group:
-        """Marks of which only what is between the axes is seen."""
+        """Marks clipped to the area between the axes."""
         left, top = min(self.x.start, self.x.end), min(self.y.start, self.y.end)
         size = abs(self.x.end - self.x.start), abs(self.y.end - self.y.start)
         return Group(marks, clip=(left, top, *size))

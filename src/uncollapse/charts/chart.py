@@ -54,8 +54,8 @@ class Legend:
 class Chart:
     """A drawing of `width` x `height` units with a title, a note below it and a legend.
 
-    `description` says what the drawing shows, for who does not see it. `kind` is the class of the
-    figure on a page: `chart`, or `map` for a square one.
+    `description` says what the drawing shows, for readers who cannot see it. `kind` is the class of
+    the figure on a page: `chart`, or `map` for a square one.
 
     >>> chart = Chart("A < B", "nothing", (), 10, 10)
     >>> "A &lt; B" in chart.__html__()

@@ -242,7 +242,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Group:
-    """Marks moved to (x, y); only what is inside `clip` is seen.
+    """Marks moved to (x, y); clipped to `clip` if given.
 
     `clip` is (left, top, width, height) in the marks' own units. `opacity` is of the whole: where
     two marks of the group overlap they do not show through each other.
@@ -304,7 +304,7 @@ def marker_kind(i: int) -> str:
 def hatch(
     left: float, top: float, width: float, height: float, colour: str, *, gap: float = 7.0
 ) -> Group:
-    """Slanted lines over a rectangle: told from a plain one without colour."""
+    """Slanted lines over a rectangle, to tell it from a plain one without colour."""
     starts = [left + i * gap for i in range(math.ceil((width + height) / gap))]
     lines = tuple(Line((x, top), (x - height, top + height), colour) for x in starts)
     return Group(lines, clip=(left, top, width, height), opacity=0.22)

@@ -50,7 +50,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened at x; `flag` is a short sign that a list explains."""
+    """Something that happened at x; `flag` is a short mark that a list explains."""
 
     x: float
     flag: str
@@ -265,7 +265,7 @@ def tiles(
     words: str,
     note: str = "",
 ) -> Chart:
-    """Cells by row and column number, not all of which there need be; `words` say them aloud."""
+    """Cells by row and column number, some of which may be missing; `words` describe them."""
     if not rows or not columns:
         return empty(title, "There are no cells to draw.", note=note)
     left = 32.0 + max(text_width(str(name)) for name in rows)
@@ -365,7 +365,7 @@ def _labels_apart(
 
 
 def _names_on_map(names: Sequence[str], places: Sequence[Place], side: Place) -> list[Mark]:
-    """A name at each place of a map of so many units; a stroke leads from those moved far away."""
+    """A name at each place of a map of this size; a line leads from names moved far away."""
     sizes = [(text_width(name, bold=True) + 4, 15.0) for name in names]
     centres = _labels_apart(places, sizes, (2.0, 2.0, side[0] - 2.0, side[1] - 2.0))
     marks: list[Mark] = [

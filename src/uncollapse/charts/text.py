@@ -1,4 +1,4 @@
-"""How much room words take, before any font is known: for layout that fits in every renderer."""
+"""Estimated width of text, without a font, for a layout that fits in every renderer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BOLD = 1.13
 
 
 def text_width(text: str, size: float = 12.0, *, bold: bool = False) -> float:
-    """Width of a line of text, rather too much than too little.
+    """Estimated width of a line of text, rather too large than too small.
 
     >>> round(text_width("0.25"), 1), round(text_width("0.25", 24), 1)
     (26.9, 53.8)
@@ -97,7 +97,7 @@ def tick_text(value: float) -> str:
 
 
 def safe_text(text: object) -> str:
-    """Text without markup; what would act is shown, what XML does not know becomes a space.
+    """Text with markup escaped; characters that XML does not allow become spaces.
 
     >>> safe_text("a < b"), safe_text("nul \\x00"), safe_text("half \\ud800")
     ('a &lt; b', 'nul [U+0000]', 'half  ')

@@ -44,7 +44,7 @@ def random_resized_crop(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Tensor:
-    """Cut from each image a box of random area (`scale`, a share) and aspect (`ratio`), resize it.
+    """Crop a box of random area (`scale`, a share) and aspect (`ratio`) per image, and resize it.
 
     The box's aspect is log-uniform; a box that would not fit is shrunk to the image's side. Linear
     interpolation, all images in one pass.
@@ -74,9 +74,9 @@ def random_crop(
     scale: tuple[float, float] = (0.7, 1.0),
     stretch: tuple[float, float] = (0.9, 1.1),
 ) -> Tensor:
-    """Cut a box of nearly the images' own shape from each, and enlarge it to their size again.
+    """Crop a box of nearly the original shape from each image, and resize it to the original size.
 
-    `scale` is the share of the area that is left, `stretch` what the aspect is changed by.
+    `scale` is the share of the area that is kept, `stretch` the factor applied to the aspect.
 
     >>> tuple(random_crop(torch.rand(2, 3, 16, 8), torch.Generator()).shape)
     (2, 3, 16, 8)
@@ -94,7 +94,7 @@ def random_erasing(
     ratio: tuple[float, float] = (0.3, 3.3),
     value: float = 0.0,
 ) -> Tensor:
-    """Fill a box of random area, aspect and place with `value`, in each image with probability `p`.
+    """Fill a box of random area, aspect and position with `value`, per image with probability `p`.
 
     >>> images = torch.ones(1, 1, 10, 10)
     >>> erased = random_erasing(images, torch.Generator().manual_seed(0), p=1.0)
@@ -128,10 +128,10 @@ def center_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def per_image(function: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
-    """Make a batch transform of one for single images, called as albumentations calls are.
+    """Turn a transform of single images into one of batches, with the call of albumentations.
 
-    `function(image=array)` gets one image `[H, W, C]` as float32 and gives such an array, or a
-    mapping with one under `"image"`.
+    `function(image=array)` gets one image `[H, W, C]` as float32 and returns such an array, or a
+    mapping that has it under `"image"`.
 
     >>> mirror = per_image(lambda image: {"image": image[:, ::-1]})
     >>> mirror(torch.tensor([[[[1.0, 2.0]]]])).flatten().tolist()
@@ -153,8 +153,8 @@ class Compose:
     """Apply steps in turn to a batch; random ones draw from one seeded generator.
 
     A step is any callable on batches (torchvision's v2 transforms, kornia's modules, a lambda). One
-    with a parameter `generator` is given the generator. `state_dict` lets a run resume exactly. In
-    a loader's worker process the seed is the worker's own.
+    with a parameter `generator` is given the generator. `state_dict` lets a run resume exactly.
+    Each worker process of a loader uses its own seed.
 
     >>> from functools import partial
     >>> steps = [partial(random_resized_crop, size=(8, 8)), horizontal_flip, lambda x: x * 2]
@@ -189,7 +189,7 @@ class Compose:
         return {"generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self._generator.set_state(state["generator"])
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Decoded images and frozen features, computed once into memory-mapped files.
 
 A cache is a manifest (JSON) and the file of values it names, which is written first: a reader sees
-a finished cache or none. A lock only saves doing the work twice.
+a finished cache or none. A lock only avoids doing the work twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CacheError(DataError):
 
 @dataclass(frozen=True)
 class MappedSource:
-    """Samples in a memory-mapped file of raw values; a process it is sent to opens it again."""
+    """Samples in a memory-mapped file of raw values; reopened in each process it is sent to."""
 
     path: Path
     count: int
@@ -65,7 +65,7 @@ class MappedSource:
 
 @dataclass(frozen=True)
 class Cached:
-    """A finished cache: its images, which rows of the source they are, and what decoding met."""
+    """A finished cache: its images, their rows in the source, and the report of decoding."""
 
     source: MappedSource
     rows: tuple[int, ...]
@@ -89,13 +89,13 @@ def cached(
     folder: Path | None = None,
     progress: ProgressOption = None,
 ) -> Cached:
-    """The images of `source` from a cache called `name`, which is built if there is none that fits.
+    """The images of `source` from the cache called `name`, which is built if none matches.
 
-    One cache is kept for each name, origin and decoding. It fits when the decoding and every
-    file's path, size and modification time are those it was built from. Safe with several
-    processes: one builds, the others wait and read. Images that cannot be decoded are left out and
-    named. `progress(done, total)` is told while building; by default a bar is drawn when standard
-    error is a terminal.
+    One cache is kept for each name, origin and decoding. It matches if the decoding and the path,
+    size and modification time of every file are unchanged. Safe with several processes: one builds,
+    the others wait and read. Images that cannot be decoded are left out and named in the report.
+    `progress(done, total)` is called while building; by default a bar is drawn if standard error is
+    a terminal.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -142,7 +142,7 @@ def with_features(
     folder: Path | None = None,
     progress: ProgressOption = None,
 ) -> LabelledImages:
-    """The same samples with the features that `network` makes of them, from a cache.
+    """The same samples with the features that `network` computes for them, from a cache.
 
     `identity` says which network it is, and how `data.transform` prepares its samples. Safe with
     several processes: one computes, the others wait and read.
@@ -182,7 +182,7 @@ def _find_or_build(
     progress: ProgressOption,
     need: int = 0,
 ) -> Cached:
-    """The cache with this fingerprint; `need` is how many bytes building it will take."""
+    """The cache with this fingerprint; `need` is the number of bytes that building it takes."""
     ready = _open(manifest, fingerprint)
     if ready is not None:
         return ready
@@ -207,7 +207,7 @@ def _find_or_build(
 
 
 def _write(manifest: Path, fingerprint: str, build: _Build, report: Report) -> None:
-    """Build into a new file, name it in the manifest, and remove what nobody names any more."""
+    """Build into a new file, name it in the manifest, and remove files no longer in use."""
     values = manifest.with_name(f"{manifest.stem}-{uuid.uuid4().hex[:12]}.bin")
     try:
         with streamed_aside(values) as file:
@@ -224,7 +224,7 @@ def _write(manifest: Path, fingerprint: str, build: _Build, report: Report) -> N
 
 
 def _open(manifest: Path, fingerprint: str) -> Cached | None:
-    """The finished cache, or None when there is none, it is of something else, or is damaged."""
+    """The finished cache; None if there is none, it does not match, or it is damaged."""
     try:
         entry = read_json(manifest)
         if entry["fingerprint"] != fingerprint:
@@ -261,7 +261,7 @@ def _fingerprint(source: FileSource) -> str:
 
 
 def _add_samples(digest: hashlib.blake2b, source: ImageSource) -> None:
-    """Samples by what they are; a cache of images by its name, which no other content ever has."""
+    """Digest of the samples; a cache of images by its file name, which is unique to its content."""
     if isinstance(source, MappedSource):
         digest.update(f"{source.path.name} {source.count} {source.shape}".encode())
     elif isinstance(source, SubsetSource):

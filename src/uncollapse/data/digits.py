@@ -8,7 +8,7 @@ import numpy as np
 
 from uncollapse.data.listing import DataError, DatasetInfo, Listing, packaged_file
 
-_TRAIN = 1198  # the first two thirds; the file is ordered by writer, so others wrote the rest
+_TRAIN = 1198  # the first two thirds; the file is ordered by writer, so the rest has other writers
 
 
 def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:

@@ -1,4 +1,4 @@
-"""Image files to uint8 arrays of one size; what had to be converted is said, not hidden."""
+"""Image files decoded to uint8 arrays of one size; conversions are reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Decoding:
 
     `fit`: `"cover"` scales until the box is covered and cuts the middle, `"contain"` scales until
     it fits and pads with black, `"stretch"` changes the aspect ratio. `invert` makes dark ink
-    bright. Of the height and width the share `middle` is kept before that, what is outside cut off.
+    bright. Before that, images are cropped to the middle share `middle` of their height and width.
     """
 
     size: tuple[int, int]
@@ -62,10 +62,10 @@ class Decoding:
 
 
 def decode(data: bytes | Path, how: Decoding) -> tuple[Array, str | None]:
-    """Decode one image to uint8 `[channels, H, W]`, and say what it was converted from, if at all.
+    """Decode one image to uint8 `[channels, H, W]`; also returns what it was converted from.
 
-    Alpha is laid over white. Grey is no conversion when one channel is asked for, nor is colour
-    when three are.
+    Transparent images are composited over white. Grey with one channel and colour with three are
+    not conversions.
 
     >>> file = io.BytesIO()
     >>> Image.new("L", (4, 2), 200).save(file, "PNG")
@@ -122,7 +122,7 @@ class FileSource:
         return batch
 
     def _bytes(self, image: ImageRef) -> bytes:
-        # One handle a process: forked workers would share its position in the file.
+        # One handle per process: forked workers would share its position in the file.
         key = (os.getpid(), image.path)
         if key not in self._zips:
             self._zips[key] = zipfile.ZipFile(image.path)
@@ -132,9 +132,9 @@ class FileSource:
 def decode_all(
     source: FileSource, keep: Callable[[int, Array], None], report: Report
 ) -> LoadReport:
-    """Decode every image and `keep(row, pixels)` the readable ones, in order, few held at a time.
+    """Decode all images and `keep(row, pixels)` the readable ones, in order, a few at a time.
 
-    `report(done, total)` is called now and then. Says which were unreadable or converted.
+    `report(done, total)` is called now and then. Returns which were unreadable or converted.
 
     >>> source = FileSource([ImageRef(Path("nowhere.png"))], Decoding((8, 8)))
     >>> len(decode_all(source, lambda row, pixels: None, lambda done, total: None).unreadable)
@@ -166,7 +166,7 @@ def decode_all(
 
 
 def _convert(image: Image.Image, channels: int) -> tuple[Image.Image, str | None]:
-    """The image as L or RGB, and what it was when that is a conversion."""
+    """The image as L or RGB, and what it was converted from; None if it was not."""
     mode, target = image.mode, "L" if channels == 1 else "RGB"
     if mode in _ALPHA or "transparency" in image.info:
         layer = image.convert("RGBA")

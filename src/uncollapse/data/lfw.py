@@ -18,8 +18,8 @@ _ENDINGS = (".jpg", ".png", ".jpeg", ".bmp")
 def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     """`train`, `test` or `all`; label = person, numbered by name.
 
-    `test` has the people of the second half of the folds (6 to 10), whose pairs it is judged by;
-    `train` everyone else: nobody is in both. `all` needs no pairs.txt.
+    `test` has the people in the second half of the folds (6 to 10), whose pairs evaluate it;
+    `train` has everyone else, so nobody is in both. `all` needs no pairs.txt.
     """
     images = _find_images(info, root)
     people = {path.name: path for path in sorted(images.iterdir()) if path.is_dir()}
@@ -55,7 +55,7 @@ def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
 
 
 def find_pairs(info: DatasetInfo, root: Path | None) -> Path | None:
-    """The list of pairs of a copy; None where there is none."""
+    """The list of pairs of a copy; None if it has none."""
     places = [folder / "pairs.txt" for folder in _places(_find_images(info, root))]
     return next((path for path in places if path.is_file()), None)
 

@@ -1,4 +1,4 @@
-"""What a dataset's files say before an image is decoded: which files, which labels, what is odd."""
+"""Listings of datasets: which files and labels a split has, before any image is decoded."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class DataError(ValueError):
 class LoadReport:
     """What was left out or changed while loading, by name.
 
-    `missing`: named by the dataset's own lists, not there. `unreadable`: there, but not an image
-    that can be decoded. `ignored`: files that are no images, such as `Thumbs.db`. `converted`: by
-    what they were (`grey`, `CMYK`, `alpha`, ...), images turned into the channels asked for.
+    `missing`: in the dataset's own lists, but not on disk. `unreadable`: files that cannot be
+    decoded. `ignored`: files that are not images, such as `Thumbs.db`. `converted`: images
+    converted to the requested channels, by what they were (`grey`, `CMYK`, `alpha`, ...).
 
     >>> report = LoadReport(ignored=("Thumbs.db",), converted={"grey": ("a.jpg", "b.jpg")})
     >>> report.clean, report.summary()
@@ -49,9 +49,9 @@ class LoadReport:
 
     @property
     def skipped(self) -> dict[str, tuple[str, ...]]:
-        """Files that a user would expect among the samples, by why they are not.
+        """Files that a user would expect among the samples, by the reason why they are not.
 
-        Of the `ignored`, what a system leaves in folders (`Thumbs.db`, hidden files) is not meant.
+        System files (`Thumbs.db`, hidden files) are left out of `ignored`.
         """
         ignored = tuple(name for name in self.ignored if not _is_litter(name))
         kinds = {"missing": self.missing, "unreadable": self.unreadable, "ignored": ignored}
@@ -84,7 +84,7 @@ def _is_litter(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Texts held in memory, read as rows of bytes; of one above 65,536 bytes the beginning is read.
+    """Texts held in memory, read as rows of bytes; longer ones are cut at 65,536 bytes.
 
     >>> import torch
     >>> source = TextSource(("hello", "you"))
@@ -109,7 +109,7 @@ class TextSource:
         return rows_of_texts([self.texts[row] for row in rows.tolist()], self.shape[0])
 
     def shortened(self) -> dict[str, tuple[str, ...]]:
-        """The rows too long to be read whole, as a `LoadReport` has what was converted."""
+        """The rows that are cut, in the form of `LoadReport.converted`."""
         long = [row for row, size in enumerate(self._sizes(), 1) if size > _MOST_BYTES]
         names = tuple(f"row {row}" for row in long)
         return {f"texts above {_MOST_BYTES:,} bytes": names} if names else {}
@@ -141,7 +141,7 @@ class ImageRef:
 
 @dataclass(frozen=True)
 class Row:
-    """One image with what is known of it; a path stands for its `ImageRef`."""
+    """One image with its labels and camera; a path stands for its `ImageRef`."""
 
     image: ImageRef | Path
     label: int
@@ -166,7 +166,7 @@ class Listing:
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row], **known: Any) -> Listing:
-        """A listing of the images that are there; those that are not are `missing`."""
+        """A listing of the images that exist; the others are `missing`."""
         images: list[ImageRef] = []
         kept: list[Row] = []
         missing: list[str] = []
@@ -241,13 +241,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What there is to know about a dataset; sizes and crops are the papers'.
+    """Description of a dataset; sizes and crops are those of the papers.
 
-    `size`, `fit`, `middle`, `channels` and `invert` say how its images are decoded unless the user
-    says otherwise; `crop` is the network's input cut from them. `texts` says that there are none,
-    and that samples are texts. `comes_with` names the package that always has the dataset.
-    `lister` is the function that lists a split, as `module:name`; `classes` are the first and the
-    last class of each split, where it is by class.
+    `size`, `fit`, `middle`, `channels` and `invert` are the defaults for decoding its images;
+    `crop` is the size of the network's input, cropped from them. `texts`: the samples are texts,
+    not images. `comes_with` names the package that includes the dataset. `lister` is the function
+    that lists a split, as `module:name`; `classes` are the first and last class of each split,
+    where splits are by class.
     """
 
     name: str
@@ -278,7 +278,7 @@ class DatasetInfo:
 
 
 def _read_infos() -> dict[str, DatasetInfo]:
-    """What `datasets.toml` says of each dataset."""
+    """The descriptions in `datasets.toml`."""
     every = read_toml(Path(__file__).with_name("datasets.toml"))
     infos = {}
     for name, own in every.items():
@@ -297,7 +297,7 @@ INFOS = _read_infos()
 
 
 def packaged_file(package: str, *parts: str) -> Path | None:
-    """A file inside an installed package, found without importing it; None where there is none."""
+    """A file inside an installed package, found without importing it; None if there is none."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         path = Path(folder, *parts)
@@ -307,7 +307,7 @@ def packaged_file(package: str, *parts: str) -> Path | None:
 
 
 def is_image(name: str) -> bool:
-    """Whether the file name is an image's; hidden files and macOS resource forks are not.
+    """Whether the name is that of an image file; hidden files and macOS resource forks are not.
 
     >>> [is_image(n) for n in ("a.JPG", "Thumbs.db", "._a.jpg", "__MACOSX/x/a.png")]
     [True, False, False, False]
@@ -331,7 +331,7 @@ def find_root(info: DatasetInfo, root: Path | None, marker: Iterable[str]) -> Pa
 
 
 def no_folder(info: DatasetInfo, root: Path | None, wanted: Iterable[str]) -> DataError:
-    """What to say where none of the `wanted` files or folders was found."""
+    """The error for a dataset of which none of the `wanted` files or folders was found."""
     if root is None:
         shared = os.environ.get("UNCOLLAPSE_DATA")
         why = f"none of {', '.join(info.folders)} in {shared}" if shared else "no folder given"

@@ -37,12 +37,13 @@ def load(
     """Load a split of a dataset: one of `DATASETS`, or your own (`OWN`).
 
     `root` is the dataset's folder (or your file), or a folder that holds it under its usual name;
-    by default that is `UNCOLLAPSE_DATA`. `split` is `train` unless said otherwise; `describe` lists
-    the others. Image files are decoded to `size` (height, width; one number is square), `channels`
-    and `fit` (`"cover"`, `"contain"`, `"stretch"`), the papers' by default, once, into a
-    memory-mapped cache; `cache=False` decodes them at every access. Of height and width the share
-    `middle` is kept before that, 0.6 of lfw's, whose faces are there. What had to be left out or
-    converted is in `.report`; `strict` makes it an error. `transform` takes and gives batches.
+    by default that is `UNCOLLAPSE_DATA`. `split` defaults to `train`; `describe` lists the others.
+    Image files are decoded once, into a memory-mapped cache, to `size` (height, width; one number
+    is square), `channels` and `fit` (`"cover"`, `"contain"`, `"stretch"`), by default as in the
+    papers; `cache=False` decodes them at every access. Before that they are cropped to the middle
+    share `middle` of height and width (for lfw 0.6, the face). Samples that were left out or
+    converted are in `.report`; with `strict` they are an error. `transform` maps batches to
+    batches.
 
     >>> data = load("digits", split="test")
     >>> len(data), data.shape, data.split
@@ -83,7 +84,7 @@ def load(
 
 
 def paper_transform(name: str, *, train: bool, seed: int = 0) -> Compose:
-    """The batch transform of the papers for a dataset: what `load` leaves to do.
+    """The batch transform of the papers for a dataset, applied after `load`.
 
     Where the network's input is cropped from the cached images (CUB, Cars, SOP): for training a
     random resized crop and a flip, for evaluation the middle. Market-1501: a flip in training.
@@ -111,7 +112,7 @@ def _decoded(
     strict: bool,
     progress: ProgressOption,
 ) -> tuple[ImageSource, Listing, LoadReport]:
-    """The images of files, those of them that can be read, and what decoding met."""
+    """The decoded images, the listing of the readable ones, and the report of decoding."""
     assert isinstance(listing.images, tuple)
     files = FileSource(listing.images, how)
     if cache and len(files):

@@ -23,7 +23,7 @@ _SAMPLES = ("features", "embeddings", "x", "X", "images")
 def list_folder(info: DatasetInfo, root: Path | None, split: str | None) -> Listing:
     """Images below `root`; classes are numbered by name over all splits together.
 
-    Without split folders there is only `all`. `split=None` is `train` where there is one.
+    Without split folders there is only `all`. `split=None` means `train` if there is such a folder.
     """
     if root is None or not root.is_dir():
         raise DataError(f"folder: root must be a folder of your images, got {root}")
@@ -96,7 +96,7 @@ def list_texts(info: DatasetInfo, root: Path | None, split: str | None) -> Listi
 
 
 def read_texts(path: Path) -> list[str]:
-    """The texts of a file without labels: its column `text`, or the lines of a .txt file."""
+    """The texts of a file without labels: the column `text`, or the lines of a .txt file."""
     endings = (".txt", *TEXT_TABLES)
     if path.suffix not in endings:
         raise DataError(f"{path}: expected a file of texts, ending in {', '.join(endings)}")
@@ -168,7 +168,7 @@ def _of_arrays(path: Path, arrays: dict[str, Array], split: str) -> Listing:
 
 
 def _read_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a file by name; the labels of a .npy are in another file beside it."""
+    """The arrays of a file by name; the labels of a .npy are in a second file beside it."""
     if path.suffix not in ARRAY_FILES:
         raise DataError(f"arrays: expected one of {', '.join(ARRAY_FILES)}, got {path.name}")
     arrays = read_arrays(path)
@@ -206,7 +206,7 @@ def _named(values: Array) -> tuple[Array, dict[int, str]]:
 def _read_table(
     name: str, root: Path | None, sample: str, endings: Sequence[str]
 ) -> tuple[Path, dict[str, list[Any]]]:
-    """The file of the dataset `name`, and its columns, among which are `sample` and `label`."""
+    """The file of the dataset `name`, and its columns, which include `sample` and `label`."""
     kinds = f"{', '.join(endings[:-1])} or {endings[-1]}"
     if root is None or not root.is_file():
         raise DataError(f"{name}: root must be a {kinds} file, got {root}")
@@ -223,9 +223,9 @@ def _read_table(
 def _labelled(
     path: Path, table: dict[str, list[Any]], split: str | None
 ) -> tuple[list[int], dict[str, Any]]:
-    """The rows of a split, and what a `Listing` of all rows knows of them.
+    """The rows of a split, and the other fields of a `Listing` of all rows.
 
-    `split` is by default `train` where there is such a split, else `all`.
+    `split` defaults to `train` if there is such a split, otherwise to `all`.
     """
     splits = list(map(str, table.get("split", [])))
     split = split or ("train" if "train" in splits else "all")
@@ -257,7 +257,7 @@ def _rows_of_split(path: Path, splits: Sequence[str], split: str, count: int) ->
 
 
 def _cell(path: Path, column: str, row: int, value: Any) -> str:
-    """The value of a cell as text; an empty one, or one that holds several, is an error."""
+    """The value of a cell as text; an empty cell or a list is an error."""
     if value is None or value == "":
         raise DataError(f"{path}: column {column!r} is empty in row {row + 1}")
     if isinstance(value, list | dict):
@@ -276,7 +276,7 @@ def _cameras(path: Path, values: list[Any]) -> list[int]:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether it is a whole number that 64 bits hold; a longer one is a name."""
+    """Whether it is a whole number that fits 64 bits; a longer one is a name."""
     digits = text.removeprefix("-")
     return digits.isdecimal() and len(digits) <= 18
 

@@ -1,4 +1,4 @@
-"""Lists of pairs to verify: a table, or LFW's pairs.txt; and which rows of a file they name."""
+"""Lists of verification pairs, from a table or LFW's pairs.txt, matched to rows of a file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TRUE, _FALSE = ("1", "true", "yes", "same"), ("0", "-1", "false", "no", "differ
 
 @dataclass(frozen=True)
 class PairList:
-    """Pairs by what they name; `same`, `folds` and `scores` where the list says so.
+    """Pairs of named samples; `same`, `folds` and `scores` if the list has them.
 
     A sample is named by a word, or in LFW's list by a person and the number of their picture. Pairs
-    that another tool has scored, larger for more alike, need no names.
+    scored by another tool (larger is more similar) need no names.
     """
 
     first: Sequence[str | tuple[str, int]]
@@ -47,7 +47,7 @@ class PairList:
 def read_pairs(path: str | Path) -> PairList:
     """Read a .csv or .parquet table of pairs, or a .txt file in the format of LFW's pairs.txt.
 
-    A table has a column a side (`first` and `second`; a and b, name1 and name2, ... are known too),
+    A table has one column per side (`first` and `second`; or a and b, name1 and name2, ...),
     and may have `same` (1 or 0) and `fold`. Raises `DataError`.
     """
     source = Path(path)
@@ -95,12 +95,12 @@ def read_scored_pairs(path: Path) -> PairList | None:
 def match_pairs(
     pairs: PairList, source: Source, path: Path, *, folders: bool = False
 ) -> tuple[Array, Array]:
-    """Rows `[P, 2]` of the file that the pairs name, and which pairs it has both samples of.
+    """Rows `[P, 2]` of the file for each pair, and which pairs have both samples in the file.
 
-    Words are names of the file, whole or without folders and ending, else row numbers; a person's
-    n-th picture is the name `person_000n`, or without names the n-th row of that label. With
-    `folders` names that both have folders must agree in them, from the last one up. Where the file
-    lacks a sample both rows are -1. Raises `DataError` for a name that several rows have.
+    Words match names in the file, whole or without folders and ending, or else row numbers. A
+    person's n-th picture is the name `person_000n`, or in a file without names the n-th row of that
+    label. With `folders`, names that both have folders must agree in them, from the last one up. If
+    the file lacks a sample, both rows are -1. Raises `DataError` for a name of several rows.
     """
     by_number = isinstance(pairs.first[0], tuple)
     if source.names is not None:
@@ -125,7 +125,7 @@ def match_pairs(
 
 
 def _lfw(lines: Sequence[str]) -> PairList:
-    """`folds<TAB>pairs`, then for each fold so many lines of same pairs and as many of others."""
+    """`folds<TAB>pairs`, then for each fold that many lines of same pairs and as many others."""
     cells = [line.split("\t") if "\t" in line else line.split() for line in lines if line.strip()]
     if not cells or len(cells[0]) not in (1, 2) or not all(c.isdecimal() for c in cells[0]):
         raise DataError("is no list of pairs as LFW has it: its first line is '10<TAB>300', say")

@@ -1,4 +1,4 @@
-"""Files that hold arrays or tables, of any origin: npz, npy, safetensors, parquet, csv, jsonl."""
+"""Read files of arrays and tables: npz, npy, safetensors, parquet, csv, jsonl."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _KINDS = {".npz": " without unpickling", ".npy": " without unpickling"}
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a file by name, that of a .npy as `embeddings`; nothing is unpickled.
+    """The arrays of a file by name; the array of a .npy is `embeddings`. Nothing is unpickled.
 
-    `DataError` where the file cannot be read; its ending must be one of `ARRAY_FILES`.
+    Raises `DataError` if the file cannot be read; its ending must be one of `ARRAY_FILES`.
     """
     with _reading(path):
         if path.suffix == ".safetensors":
@@ -42,8 +42,8 @@ def read_table(path: Path, *, fill: bool = False) -> dict[str, list[Any]]:
     """The columns of a .csv, .parquet or .jsonl file by name.
 
     A CSV row shorter than the header, or a JSON object without a key that others have, is an error,
-    or with `fill` has empty cells. `DataError` where the file cannot be read or a column's name
-    occurs twice; its ending must be one of `TABLE_FILES`, or `.jsonl`.
+    unless `fill` is set, which leaves the cells empty. Raises `DataError` if the file cannot be
+    read or has two columns of one name; its ending must be one of `TABLE_FILES`, or `.jsonl`.
     """
     with _reading(path):
         if path.suffix == ".jsonl":
@@ -57,7 +57,7 @@ def read_table(path: Path, *, fill: bool = False) -> dict[str, list[Any]]:
 
 
 def read_note(path: Path) -> object:
-    """What a file says of itself under `uncollapse`, not parsed; None where it says nothing."""
+    """The metadata that a file has under `uncollapse`, not parsed; None if it has none."""
     with _reading(path):
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:

@@ -17,7 +17,7 @@ DATASETS = tuple(name for name in INFOS if name not in OWN)
 
 @dataclass(frozen=True)
 class Survey:
-    """What of a dataset is here: where, how much of each split, and why a split is `missing`."""
+    """What was found of a dataset: where, the counts per split, and why splits are `missing`."""
 
     info: DatasetInfo
     origin: str | None
@@ -65,7 +65,7 @@ def list_split(name: str, root: str | Path | None = None, split: str | None = No
 
 
 def find_pairs(name: str, root: str | Path | None = None) -> Path | None:
-    """The list of pairs that a dataset comes with, to verify; None where there is none.
+    """The list of verification pairs that a dataset comes with; None if it has none.
 
     >>> find_pairs("digits") is None
     True
@@ -77,7 +77,7 @@ def find_pairs(name: str, root: str | Path | None = None) -> Path | None:
 
 
 def survey(root: str | Path | None = None) -> tuple[Survey, ...]:
-    """For every named dataset: is it here, where, and how much of it; nothing is decoded.
+    """For every named dataset: whether and where it was found, and how much of it. Decodes nothing.
 
     >>> [s.origin for s in survey() if s.info.name == "digits"]
     ['scikit-learn']

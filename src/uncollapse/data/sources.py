@@ -1,4 +1,4 @@
-"""Embeddings with all that is known of their rows, read from and written to files of any origin."""
+"""Embeddings with labels, names and origin: read from and written to files of many formats."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class StartScale:
 class Origin:
     """The run that embedded the rows, by its folder's name: at which step, which split.
 
-    `split` is None for images of one's own; `start` None where no scale is known to compare with.
-    `cosine` says whether the run's loss compares directions; None where that is not known.
+    `split` is None for the user's own images; `start` is None where the scale before training is
+    not known. `cosine`: whether the run's loss compares directions; None if not known.
     """
 
     run: _Name
@@ -92,7 +92,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class _Note:
-    """What a file says of itself; `texts` are columns of words that its format cannot hold."""
+    """Metadata of a file; `texts` are text columns that its format cannot hold."""
 
     origin: Origin | None = None
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -103,9 +103,10 @@ class _Note:
 class Source:
     """Embeddings `[N, dim]`, one row per sample; labels, fine labels and names where known.
 
-    `names` are paths, ids or texts. `columns` are others by name, such as cameras. `origin` is the
-    run that made them, where the file says so; `complaint` a sentence where its metadata cannot be
-    used. `held` are the names of what the file had, `title` is the file's own.
+    `names` are paths, ids or texts; `columns` are further columns by name, such as cameras.
+    `origin` is the run that made them, if the file says so; `complaint` is a sentence if the
+    metadata cannot be used. `held` lists the names of all columns in the file, `title` is the
+    file's name.
     """
 
     points: Array
@@ -123,7 +124,7 @@ class Source:
 
     @property
     def row_names(self) -> list[str]:
-        """The names, or the numbers of the rows."""
+        """The names, or the row numbers where there are none."""
         return list(map(str, range(len(self)) if self.names is None else self.names))
 
     def select(self, rows: Array) -> Source:
@@ -134,7 +135,7 @@ class Source:
         return replace(self, points=self.points[rows], columns=columns, **kept)
 
     def need_labels(self, *, fine: bool = False) -> Array:
-        """The labels, or the fine ones; `InputError` says how to name them where there are none."""
+        """The labels, or the fine labels; without them an `InputError` says how to name them."""
         labels = self.fine_labels if fine else self.labels
         if labels is None:
             kind = "fine labels" if fine else "labels"
@@ -144,7 +145,7 @@ class Source:
         return labels
 
     def find_rows(self, queries: Sequence[str]) -> Array:
-        """The rows that are meant: by name where a row has it, otherwise by number."""
+        """Row numbers of the queries: a name where a row has it, otherwise a row number."""
         by_name: dict[str, int] = {}
         for row, name in enumerate([] if self.names is None else self.names):
             by_name.setdefault(str(name), row)
@@ -164,9 +165,9 @@ class Source:
     def find_pictures(self, place: Path) -> Array | list[Path]:
         """The array of an .npy file, or for each name an image file below the folder `place`.
 
-        Names are paths as they were where the file was made (relative to some folder, or absolute):
-        as many of their first parts are left out as it takes to find all of them below `place`, the
-        same for all. None is looked for elsewhere: a page shows no picture outside the folder.
+        Names are paths from the machine that made the file, relative or absolute. The shortest
+        leading part that makes all of them exist below `place` is dropped, the same for all names.
+        Files outside `place` are never used, so a page shows no picture from elsewhere.
         """
         allowed = "an .npy array, or a folder that has the file's names"
         if place.suffix == ".npy" and place.is_file():
@@ -206,13 +207,13 @@ def open_source(
     ignore: str | Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
 ) -> Source:
-    """Read embeddings from a file of any origin; `labels` and `fine_labels` name files with those.
+    """Read embeddings from a file; `labels` and `fine_labels` may be separate files.
 
     Tables (csv, parquet) have one column per dimension, or in parquet one list column, and columns
-    named label, fine_label, name or path; every other numeric column is a dimension. What is
-    doubtful (text, an id, a column outside a numbered series) is refused; `features` and `ignore`
-    (names, or patterns such as `f*`), `label` and `id` (names) say which is which, of arrays too.
-    `columns` are others to read as labels are, by what an error calls them: `{"cameras": "cam"}`.
+    named label, fine_label, name or path; every other numeric column is a dimension. Doubtful
+    columns (text, an id, a number outside a numbered series) are refused: `features` and `ignore`
+    (names, or patterns such as `f*`), `label` and `id` (names) choose columns, or arrays. `columns`
+    are further columns, read like labels; the key is what errors call them: `{"cameras": "cam"}`.
     Raises `DataError`.
     """
     path, others = Path(path), dict(columns or {})
@@ -260,10 +261,10 @@ def read_labels(path: str | Path, label: str | None = None) -> Array:
 
 
 def write_embeddings(source: Source, path: str | Path) -> Path:
-    """Write by the file's ending: .npz, .parquet or .safetensors; each keeps all that is known.
+    """Write a .npz, .parquet or .safetensors file, by its ending; all keep every column.
 
-    Words have no place among the tensors of a .safetensors file and go to its header, up to 64 MB;
-    `InputError` beyond that.
+    Text columns of a .safetensors file are kept in its header, up to 64 MB; more is an
+    `InputError`.
     """
     target = Path(path)
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors, ".parquet": _write_parquet}
@@ -279,7 +280,7 @@ def write_embeddings(source: Source, path: str | Path) -> Path:
 
 
 def label_values(values: Sequence[Any], name: str) -> Array:
-    """Labels as whole numbers, where all are written as such, else as words.
+    """Labels as whole numbers if all of them are written as such, otherwise as text.
 
     >>> label_values(["1", "2"], "label").tolist(), label_values(["1", "02"], "label").tolist()
     ([1, 2], ['1', '02'])
@@ -328,7 +329,7 @@ def _write_parquet(path: Path, points: Array, columns: dict[str, Array], note: _
 
 
 def _read_note(path: Path) -> tuple[_Note, str]:
-    """What a file says of itself, and a sentence where that cannot be used."""
+    """A file's metadata, and a sentence if it cannot be used."""
     text = read_note(path)
     if text is None:
         return _Note(), ""
@@ -349,7 +350,7 @@ def _several(words: str | Sequence[str]) -> tuple[str, ...]:
 def _read(
     path: Path, choice: _Choice, texts: Mapping[str, Array]
 ) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """The arrays of a file by their role, what has none by its name; and all names there were."""
+    """The arrays of a file by role (by name where they have none), and the names of all columns."""
     columns = _load(path, "file")
     held = tuple(dict.fromkeys([*columns, *texts]))
     with named_errors(path):
@@ -375,7 +376,7 @@ def _load(path: Path, argument: str) -> dict[str, Any]:
     return columns
 
 
-# Which columns are dimensions, labels and names; what is doubtful is refused.
+# Which columns are dimensions, labels and names; doubtful columns are refused.
 
 _ID_NAME = re.compile(
     r"^$|^Unnamed: \d+$|[a-z]I[dD]$"
@@ -387,7 +388,7 @@ _FEW = 8  # rows from which whole numbers among fractions are no accident
 
 @dataclass(frozen=True)
 class _Choice:
-    """Columns as the user names them: patterns for dimensions and for what is left out."""
+    """The columns the user chose: patterns of dimensions, and of columns to leave out."""
 
     features: Sequence[str] = ()
     label: str | None = None
@@ -407,7 +408,7 @@ class _Choice:
 
 
 def _by_role(arrays: dict[str, Array], choice: _Choice) -> dict[str, Array]:
-    """Arrays by their role, those chosen first; what has no role keeps its name."""
+    """Arrays by role, chosen ones first; an array without a role keeps its name."""
     choice.check(list(arrays))
     features = _matching(list(arrays), choice.features)
     if len(features) > 1:
@@ -425,9 +426,9 @@ def _by_role(arrays: dict[str, Array], choice: _Choice) -> dict[str, Array]:
 def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict[str, Array]:
     """The arrays of a table: `embeddings`, and one for each other role that a column has.
 
-    A role is the column chosen for it, else the first of its usual names that is there; `others`
-    of the choice keep their names. Dimensions are the columns chosen, else a list column, else all
-    others; then each must be numbers, and none may look like an id or stand outside a numbered
+    A role is filled by the chosen column, or else by the first of its usual names in the table;
+    `choice.others` keep their names. Dimensions are the chosen columns, or a list column, or all
+    remaining ones, which must then be numeric, not look like an id, and not fall outside a numbered
     series. Raises `DataError`.
     """
     choice.check(list(columns))
@@ -471,7 +472,7 @@ def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict
 
 
 def _not_numbers(values: Sequence[Any]) -> str:
-    """Why a column is no numbers; empty if it may be."""
+    """Why a column is not numeric; empty if it may be."""
     for row, value in enumerate(values, 1):
         try:
             float("nan" if value is None or value == "" else value)
@@ -501,7 +502,7 @@ def _of_lists(columns: Mapping[str, Sequence[Any]], names: list[str]) -> Array:
 
 
 def _series(names: Sequence[str]) -> str | None:
-    """What most names have before their number (`f` of f0, f1, ...); None if there is no such."""
+    """The common stem of numbered names (`f` of f0, f1, ...); None if there is none."""
     stems = [re.sub(r"\d+$", "", name) for name in names if re.search(r"\d$", name)]
     stem = max(set(stems), key=stems.count, default=None)
     return stem if stems.count(stem or "") >= max(_SERIES, len(names) / 2) else None
@@ -510,7 +511,7 @@ def _series(names: Sequence[str]) -> str | None:
 def _doubtful(
     numbers: Mapping[str, list[float]], columns: Mapping[str, Sequence[Any]], series: str | None
 ) -> dict[str, str]:
-    """Columns that would be dimensions and look as if they were none, and why."""
+    """Numeric columns that do not look like dimensions, and why."""
     whole = {name for name in numbers if all(_is_whole(str(v)) for v in columns[name])}
     doubts = {}
     for name, values in numbers.items():
@@ -525,7 +526,7 @@ def _doubtful(
 
 
 def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """The names that are one of the patterns, or match one, in their own order."""
+    """The names that equal or match one of the patterns, in their own order."""
     return [
         n for n in names if any(n == pattern or fnmatchcase(n, pattern) for pattern in patterns)
     ]

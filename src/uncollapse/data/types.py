@@ -1,4 +1,4 @@
-"""What a dataset is to the rest of the project: labelled samples, and where they come from."""
+"""Datasets as the rest of the project sees them: labelled samples and their sources."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class LabelledImages(Dataset[Batch]):
 
     `labels` is what training sees; `fine_labels` the finer classes kept for evaluation; `cameras`
     for re-identification. Labels are the dataset's own numbers where it has numbers; `class_names`
-    and `fine_names` map them to names. `origin` says where the samples were found, `files` the path
-    of each where they are image files (`archive.zip/member` for one in an archive). `features` are
-    what a frozen network has made of the samples: batches then hold them instead, untransformed.
+    and `fine_names` map them to names. `origin` is where the samples were found; `files` are the
+    paths of image files (`archive.zip/member` in an archive). `features` are the outputs of a
+    frozen network: if given, batches hold these instead of the samples, without `transform`.
 
     >>> data = LabelledImages(TensorSource(torch.full((3, 1, 2, 2), 255, dtype=torch.uint8)),
     ...                       labels=torch.tensor([7, 7, 9]))
@@ -121,11 +121,11 @@ class LabelledImages(Dataset[Batch]):
             except (RuntimeError, TypeError, ValueError, OverflowError):
                 first = next(iter(values), None) if isinstance(values, Sequence) else None
                 given = type(values).__name__ + (f" of {first!r}, ..." if first is not None else "")
-                allowed = f"{len(self.source)} whole numbers of 64 bits, one a sample"
+                allowed = f"{len(self.source)} whole numbers of 64 bits, one per sample"
                 raise InputError(kind, given, allowed) from None
             if tuple(values.shape) != (len(self.source),) or values.is_floating_point():
                 given = f"{values.dtype} of shape {tuple(values.shape)}"
-                raise InputError(kind, given, f"{len(self.source)} whole numbers, one a sample")
+                raise InputError(kind, given, f"{len(self.source)} whole numbers, one per sample")
             setattr(self, kind, values.long())
 
     @property
@@ -158,7 +158,7 @@ class LabelledImages(Dataset[Batch]):
         return isinstance(source, TextSource)
 
     def texts(self, indices: Any = slice(None)) -> list[str] | None:
-        """The samples as texts; None where they are none.
+        """The samples as texts; None if they are not texts.
 
         >>> LabelledImages(TextSource(("yes", "no")), torch.tensor([0, 1])).texts([1])
         ['no']

@@ -111,7 +111,7 @@ class Frame:
 
     @property
     def kernels(self) -> Any:
-        """The compiled kernels where they are worth it for these rows, else None."""
+        """The compiled kernels if they pay off for these rows, else None."""
         large = on_host(self.given) and len(self.given) >= _COMPILED_FROM
         return compiled.kernels if large else None
 
@@ -122,7 +122,7 @@ class Frame:
 
     @cached_property
     def band(self) -> Tensor:
-        """`[N]`: a squared distance from a product is right to `band[i] + band[j]`."""
+        """`[N]`: a squared distance from a product is exact up to `band[i] + band[j]`."""
         return self.norms * self.gamma + _UNDERFLOW
 
     @cached_property
@@ -134,7 +134,7 @@ class Frame:
 
     @cached_property
     def normalized(self) -> Frame:
-        """The frame of the same rows divided by their norms; this one where it is that already."""
+        """The frame of the rows divided by their norms; itself if they already are."""
         if isinstance(self.factor, Tensor):
             return self.seen_as(1 / self.zoom)
         orders = None if self.order is None else [self.order]
@@ -167,7 +167,7 @@ class Frame:
         return replace(self, **changes)
 
     def kept(self) -> Frame:
-        """The same frame with `z`, where it was made without; needs a few MB beside it."""
+        """The same frame with `z` in memory, if it was built without; needs a few MB more."""
         if self.z is not None:
             return self
         z = self.norms.new_empty(len(self), self.dim)
@@ -190,7 +190,7 @@ class Frame:
         )
 
     def exact(self, rows: Tensor | slice) -> Tensor:
-        """Rows before the centre is taken off, in float64: only their differences mean anything."""
+        """Rows before centring, in float64: only their differences are meaningful."""
         rows = rows if self.order is None else self.order[rows]
         return _exact(self.given, self.factor, rows, working_dtype(self.given))
 
@@ -221,13 +221,13 @@ class Frame:
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def distances(self, i: Tensor | slice, j: Tensor) -> Tensor:
-        """The same as distances that the caller sees."""
+        """`squares` as distances in the caller's units."""
         return self.squares(i, j).sqrt_().mul_(self.unit)
 
     def pull_back(self, gradient: Tensor) -> Tensor:
-        """Gradient by the rows as given, from the one by the rows seen; may overwrite it.
+        """Gradient with respect to the rows as given, from that of the rows used; may overwrite.
 
-        On the sphere the part along each row goes, and what is left is over the row's norm.
+        For normalised rows the part along each row is removed, the remainder divided by its norm.
         """
         if not isinstance(self.factor, Tensor):
             return gradient
@@ -273,10 +273,10 @@ def prepare(
     resident: bool = True,
     orders: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, Callable[[float], list[Frame]]]:
-    """`Frame.of_sets` short of its one look at the data: the reach, and what builds the frames.
+    """`Frame.of_sets` without its one device synchronisation: the reach, and the frames' builder.
 
     The reach is the largest coordinate about the centre, not finite where a row is not. A caller
-    on a device reads it together with whatever else it must know, and builds with its value.
+    on a device reads it together with other values it needs, and calls the builder with it.
     """
     sets = [x.detach().contiguous() for x in sets]
     work, before = working_dtype(sets[0]), 1.0
@@ -337,13 +337,13 @@ def binary_scale(largest: float) -> float:
 
 
 def on_host(x: Tensor) -> bool:
-    """Whether NumPy and the compiled kernels may look at this tensor's memory."""
+    """Whether NumPy and the compiled kernels can read this tensor's memory."""
     return x.device.type == "cpu" and not _as_on_a_device
 
 
 @contextmanager
 def device_path() -> Iterator[None]:
-    """Treat tensors in the host's memory as those of a device; for tests without one."""
+    """Treat tensors in host memory as if they were on a device; for tests without one."""
     global _as_on_a_device
     before, _as_on_a_device = _as_on_a_device, True
     try:
@@ -353,7 +353,7 @@ def device_path() -> Iterator[None]:
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
-    """float64, except on devices that have none (Apple's MPS)."""
+    """float64, except on devices without it (Apple's MPS)."""
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
@@ -363,12 +363,12 @@ def float32_is_exact() -> bool:
 
 
 def screen_dtype() -> torch.dtype:
-    """The dtype a first look at many pairs is taken in, whatever that of the rows: the fastest."""
+    """The fastest dtype for screening many pairs, whatever the dtype of the rows."""
     return torch.float32 if float32_is_exact() else torch.float64
 
 
 def squared_norms(rows: Tensor) -> Tensor:
-    """Sums of squares along the last axis; in the same order of summation whatever the shape."""
+    """Sums of squares along the last axis, summed in the same order for any shape."""
     if on_host(rows):
         array = rows.numpy()
         return torch.from_numpy(np.einsum("...d,...d->...", array, array))
@@ -376,14 +376,14 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 
 def row_argmin(values: Tensor) -> Tensor:
-    """Column of each row's least value, the lowest of equals."""
+    """Column of the smallest value of each row; ties go to the lower column."""
     if on_host(values):  # NumPy takes a tenth of torch's time for it
         return torch.from_numpy(values.numpy().argmin(axis=1))
     return values.argmin(dim=1)
 
 
 def _exact(x: Tensor, factor: Tensor | float, rows: Tensor | slice, work: torch.dtype) -> Tensor:
-    """A copy of the rows times their factors."""
+    """A copy of the rows multiplied by their factors."""
     if isinstance(rows, Tensor):
         wide = x.index_select(0, rows).to(work)
     else:
@@ -528,7 +528,7 @@ class Batch:
         normalize: bool = False,
         own: bool = False,
     ) -> Batch:
-        """Check and arrange a batch, dividing rows by their norms with `normalize`.
+        """Check and arrange a batch; `normalize` divides the rows by their norms.
 
         `own` says that the first references are the embeddings again: reference i is no positive of
         row i.
@@ -569,7 +569,7 @@ class Batch:
 
     @property
     def classes(self) -> Classes:
-        """Which rows share a class; an error where there are no labels."""
+        """Which rows share a class; an error if there are no labels."""
         if self.known is None:
             raise InputError("labels", None, "labels, one for each row, where no tuples are given")
         return self.known
@@ -581,12 +581,12 @@ class Batch:
 
     @property
     def reach(self) -> float:
-        """Largest coordinate about the centre, as the loss sees the rows; to a factor of 2."""
+        """Largest coordinate of the centred rows as the loss sees them, within a factor of 2."""
         return 0.0 if self.frame.collapsed else 0.75 / self.frame.zoom
 
     @property
     def candidates(self) -> int:
-        """How many rows may be positives and negatives."""
+        """Number of rows that can be positives or negatives."""
         return len(self.rows) - self.offset
 
 
@@ -598,8 +598,7 @@ def label_numbers(
 ) -> tuple[Tensor, Tensor | None, bool]:
     """Labels, and those of the references, as int64; and whether they were whole numbers before.
 
-    Names are numbered over both, in the order of their classes. `n` and `ref_n` are how many there
-    must be.
+    Names are numbered over both, in sorted order. `n` and `ref_n` are the required lengths.
 
     >>> label_numbers(["b", "a"], ["a", "c"])
     (tensor([1, 0]), tensor([0, 2]), False)
@@ -697,7 +696,7 @@ def pairwise_distances(
 def known_distances(
     x: Tensor, y: Tensor | None = None, *, squared: bool = False, reach: float | None = None
 ) -> Tensor:
-    """`pairwise_distances` of rows of one dtype that were checked before.
+    """`pairwise_distances` of rows that are already checked and have one dtype.
 
     Pass `reach`, their largest coordinate about their centre to a few powers of two (0 where all
     rows coincide), to skip a device synchronisation.
@@ -724,7 +723,7 @@ def paired_distances(x: ArrayLike, y: ArrayLike, *, squared: bool = False) -> Te
 
 
 def difference_norms(difference: Tensor, *, squared: bool = False) -> Tensor:
-    """Lengths of rows, or their squares, with as many derivatives as asked; 0 at 0."""
+    """Norms of rows, or their squares, differentiable any number of times; 0 at 0."""
     if squared:
         return difference.square().sum(dim=1)
     # vector_norm has no second derivative at 0.
@@ -734,7 +733,7 @@ def difference_norms(difference: Tensor, *, squared: bool = False) -> Tensor:
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Rows over their norms, on the graph; a row of zeros, which has no direction, stays 0.
+    """Rows divided by their norms, differentiable; a row of zeros stays 0.
 
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
@@ -747,7 +746,7 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 def centre(x: Tensor) -> Tensor:
-    """Rows minus their mean, in the dtype the project computes in (float64 where there is one).
+    """Rows minus their mean, in float64 where the device has it.
 
     >>> centre(torch.tensor([[1.0], [3.0]])).flatten().tolist()
     [-1.0, 1.0]
@@ -805,7 +804,7 @@ class _Pairwise(torch.autograd.Function):
 def _wide_squares(
     x: Tensor, y: Tensor | None, reach: float | None
 ) -> tuple[Tensor, float | Tensor]:
-    """Squared distances over unit², and the unit: a power of two, so squares never underflow."""
+    """Squared distances divided by unit², and the unit, a power of two that avoids underflow."""
     sets, dtype = [x] if y is None else [x, y], working_dtype(x)
     frames = Frame.of_sets(sets, dtype=dtype, known=reach)
     a, b = frames[0], frames[-1]

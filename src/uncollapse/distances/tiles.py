@@ -1,4 +1,4 @@
-"""Tiles of squared distances from one product: which of them are certain, exact values for others.
+"""Tiles of squared distances from one product: which are certain, and exact values for the others.
 
 Losses, mining, metrics and geometry are written on these few functions and on `Frame`.
 """
@@ -35,7 +35,7 @@ def close_pairs(square: Tensor, own: Tensor, norms: Tensor) -> tuple[Tensor, Ten
     """Rows and columns of a block whose squared distance is small beside |x|² + |y|².
 
     `own` `[b, 1]` and `norms` `[N]` are the squared norms of its rows and of its columns. None
-    where there is no such pair, which on a CPU each row's least value mostly tells.
+    where there is no such pair, which on a CPU the minimum of each row usually shows.
     """
     share = CLOSE[square.dtype]
     if on_host(square):
@@ -63,7 +63,7 @@ def close_exponents(
 class Forces:
     """Gradient of Σ a_ij |z_i - z_j|² / 2 from blocks of rows of a: one or two N × N products.
 
-    `block` gives where to write rows of a, `add` says that they are written.
+    `block` returns the memory for some rows of a; call `add` once they are written.
     """
 
     def __init__(self, z: Tensor) -> None:
@@ -73,11 +73,11 @@ class Forces:
         self.result, self.total = torch.zeros_like(z), z.new_zeros(n)
 
     def block(self, start: int, stop: int) -> Tensor:
-        """`[stop - start, N]`, where rows `start` to `stop` of a go."""
+        """Memory `[stop - start, N]` for rows `start` to `stop` of a."""
         return self.matrix[start:stop] if self.kept else self.matrix[: stop - start]
 
     def add(self, start: int, stop: int) -> None:
-        """Rows `start` to `stop` are in their block."""
+        """Add rows `start` to `stop`, which are in their block."""
         if not self.kept:
             a = self.block(start, stop)
             self.total[start:stop] += a.sum(1)
@@ -95,7 +95,7 @@ class Forces:
 
 
 def lengths(rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """|rows_i - rows_j| by differences, a few at a time."""
+    """|rows_i - rows_j| by differences, in chunks."""
     chunk = max(1, _CHUNK // rows.shape[1])
     parts = zip(torch.split(i, chunk), torch.split(j, chunk), strict=True)
     return torch.cat([torch.linalg.vector_norm(rows[a] - rows[b], dim=1) for a, b in parts])

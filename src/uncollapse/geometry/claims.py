@@ -52,7 +52,7 @@ def check_claims(
 ) -> list[Claim]:
     """Every numbered statement of the paper on the points `x`, decided where it can be.
 
-    `c` is the constant of (17). `end` is where training took the points; without it (16) and (17)
+    `c` is the constant of (17). `end` are the points after training; without it (16) and (17)
     are about the nearest separated points. `starts` and `seed` go to `nearest_separated`.
 
     >>> for claim in check_claims([[0.0], [3.0], [-1.0]], [0, 0, 1]):
@@ -130,7 +130,7 @@ def _diameters(x: Array, end: Array | None, haus: NearestSeparated, bound: float
 def _claim(
     name: str, statement: str, left: Bracket, factor: float, right: Bracket, proved: str = ""
 ) -> Claim:
-    """The statement "left <= factor · right", decided as far as the brackets go."""
+    """The statement "left <= factor · right", decided as far as the brackets allow."""
     right = factor * right[0], factor * right[1]
     slack = _TOLERANCE * max(abs(left[1]), abs(right[1]))
     status, verdict = "undecided", "The brackets overlap"

@@ -122,7 +122,7 @@ def _scan(frame: Frame, best: float) -> float:
 def _above(
     x: Frame, rows: Tensor, y: Frame, columns: slice, threshold: float, tile: Tensor
 ) -> Tensor:
-    """Those of the rows of `x` whose largest squared distance to `y` is above the threshold."""
+    """Rows of `x` with a squared distance to some row of `y` above the threshold."""
     width = columns.stop - columns.start
     block = slice(int(rows[0]), int(rows[-1]) + 1)
     some = block if block.stop - block.start == len(rows) else rows
@@ -154,7 +154,7 @@ class _Sketch:
         """Rows that may hold a pair above the threshold in these columns."""
         hot = _above(self.left, rows, self.right, columns, threshold, tile)
         self.seen, self.passed = self.seen + len(rows), self.passed + len(hot)
-        # It pays while it spares more than it costs; measured on the first tiles.
+        # It pays while it saves more than it costs, measured on the first tiles.
         self.worth_it = self.seen < 8 * _ROWS or self.passed < 0.3 * self.seen
         return hot
 
@@ -232,9 +232,9 @@ def iap_constant(x: ArrayLike) -> float:
 
 
 def diameter_lower_bound(diameter_init: float, loss_init: float, c: float = 2.0) -> float:
-    """diam(init) - c·L(init), which (17) says the diameter after training is not below.
+    """diam(init) - c·L(init): the lower bound (17) of the diameter after training.
 
-    At most 0, it says nothing. With the paper's c = 2 it is an empirical statement, not a theorem:
+    It says nothing unless it is above 0. With the paper's c = 2 it is empirical, not a theorem:
     real training can end below it. Show it beside the outcome.
 
     >>> diameter_lower_bound(4.0, 0.5)

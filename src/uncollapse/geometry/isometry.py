@@ -19,7 +19,7 @@ _POLISH_DIM, _POLISH_ROWS = 6, 300  # beyond these the reweighted answer is left
 
 @dataclass(frozen=True)
 class Isometry:
-    """The map U(x) = matrix · x + offset, and how far it stays from the map it approximates.
+    """The map U(x) = matrix · x + offset, and its error as an approximation.
 
     `error` is the largest residual for `norm="sup"`, the root mean square one for `norm="l2"`. No
     isometry has an error below `lower_bound`.
@@ -198,7 +198,7 @@ def hausdorff_like(x: ArrayLike, x_star: ArrayLike, labels: ArrayLike) -> float:
 
 
 def _directed(a: Tensor, b: Tensor, bound: Tensor | None = None, floor: float = 0.0) -> float:
-    """max(floor, sup over a of the distance to b); `bound[i]` is any upper bound on row i's."""
+    """max(floor, sup over a of the distance to b); `bound[i]` is an upper bound for row i."""
     if bound is not None:
         # Rows are worked through from the largest bound, until none can exceed what is known.
         order = torch.argsort(bound, descending=True, stable=True)

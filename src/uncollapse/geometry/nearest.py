@@ -30,7 +30,7 @@ _STARTS = 32
 
 @dataclass(frozen=True, eq=False)
 class NearestSeparated:
-    """Separated points near given ones, how far they are, and how far any must be.
+    """Separated points near given ones, their distance, and a lower bound for any others.
 
     `value` is measured on `points`, which are separated when `separated` says so; then the
     distance to the set of all separated embeddings lies in [lower_bound, value].
@@ -98,7 +98,7 @@ def nearest_separated(
 def gradient_descent_separated(
     x: ArrayLike, labels: ArrayLike, alpha: float = 0.0, *, steps: int = 50, lr: float = 0.05
 ) -> NearestSeparated:
-    """Where plain gradient descent takes the points, as the paper does for its Fig. 4.
+    """Move the points by plain gradient descent, as the paper does for its Fig. 4.
 
     Each step descends the triplet loss (4) of every anchor's hardest triplet, summed over the
     anchors; all of them stop moving once separated. `value` is the Hausdorff-like distance (12) to
@@ -158,7 +158,7 @@ class _Problem:
         return hausdorff_like(self.x, z, self.layout.ids)
 
     def scaled(self, z: Array) -> Array | None:
-        """z, scaled up if it must be, so that it is separated; None where scaling cannot do it.
+        """z, scaled up if necessary to be separated; None if no scale separates it.
 
         Scaling by s multiplies the margin by s.
         """
@@ -297,7 +297,7 @@ def _minimise(cost: Array, rows: Array, rhs: Array) -> Array:
     bounds = [(None, None)] * (len(cost) - 1) + [(0.0, None)]
     answer = linprog(cost, rows, rhs, bounds=bounds, method="highs")
     if answer.status != 0:
-        raise RuntimeError(f"the linear program of an order was not solved: {answer.message}")
+        raise RuntimeError(f"the linear program of one order failed: {answer.message}")
     return np.asarray(answer.x)
 
 
@@ -306,7 +306,7 @@ _TOLERANCE = 1e-7  # taken off a semidefinite program's dual value, far above it
 
 
 def _certified_lower_bound(problem: _Problem) -> float:
-    """A distance that no separated points can be nearer than.
+    """A lower bound of the distance to any separated points.
 
     For every α, L/2 <= d_iso and d_iso/2 <= d_haus. Small sets get a semidefinite bound too.
     """
@@ -407,9 +407,9 @@ def _convex_concave(problem: _Problem, starts: int, bound: float, warm: Array) -
 def _descend(
     step: _Step, start: Array, bound: float, steps: int, tolerance: float
 ) -> tuple[float, Array]:
-    """Where steps lead until they gain less than the tolerance; what they reach comes first.
+    """Value and points after steps, until they gain less than the tolerance.
 
-    That is infinite where the points are not separated.
+    The value is infinite if the points are not separated.
     """
     z, before, reached = start, math.inf, math.inf
     for k in range(steps):
@@ -496,7 +496,7 @@ class _Step:
         self.cones = [("Nonnegative", linear), *second_order]
 
     def __call__(self, z: Array, weight: float) -> tuple[Array, float, float] | None:
-        """The best points for the directions of z, what they reach, and the slack they need."""
+        """The best points for the directions of z, their value, and the slack they need."""
         i, j = self.ends
         direction = z[i] - z[j]
         lost = np.linalg.norm(direction, axis=1) < 1e-9
@@ -541,7 +541,7 @@ def _shrunk(problem: _Problem) -> Array:
         """Value after moving every class by at most `share` of the largest radius; inf if none."""
         if share not in attempts:
             reach = np.minimum(1.0, share * radii.max() / np.maximum(radii, 1e-300))[ids][:, None]
-            # Written so that a reach of 1 puts the members of a class on exactly one point.
+            # Written so that a share of 1 puts the members of a class on exactly one point.
             z = problem.scaled((1.0 - reach) * x + reach * centres[ids])
             attempts[share] = (math.inf, x) if z is None else (problem.value(z), z)
         return attempts[share][0]

@@ -89,9 +89,9 @@ def clustering(
 
 
 def fitting_multiplier(labels: ArrayLike, wanted: int) -> int:
-    """`wanted` clusters per class, or as many as leave two samples to a cluster; at least 1.
+    """`wanted` clusters per class, or the most that leave two samples per cluster; at least 1.
 
-    With a cluster for each sample any embedding would look alike.
+    With one cluster per sample all embeddings would score the same.
 
     >>> fitting_multiplier([0] * 8 + [1] * 8, 10)
     4
@@ -129,7 +129,7 @@ def pairwise_f1(labels: ArrayLike, clusters: ArrayLike) -> float:
 
 
 def _counts(labels: ArrayLike, clusters: ArrayLike) -> tuple[Array, Array, Array]:
-    """How many points each class and cluster share, where any; of each class; of each cluster."""
+    """Points that each class and cluster share (if any), points per class, points per cluster."""
     ids = class_ids(labels, None)[0]
     groups = class_ids(clusters, len(ids), "clusters")[0]
     _, both = np.unique(ids * (groups.max() + 1) + groups, return_counts=True)
@@ -208,9 +208,9 @@ def kmeans(
 
 
 def _plus_plus(frame: Frame, clusters: int, generator: np.random.Generator) -> State:
-    """Greedy k-means++ (Arthur and Vassilvitskii 2007): of a few rows drawn, the most helpful.
+    """Greedy k-means++ (Arthur and Vassilvitskii 2007): keep the best of a few rows drawn.
 
-    Its own, because scikit-learn takes longer to load than most clusterings take.
+    Not scikit-learn's, which takes longer to load than most clusterings take to run.
     """
     norms, every = frame.norms.numpy(), slice(None)
 
@@ -273,7 +273,7 @@ class State:
         self.band = self.norms.dtype.type(2 * frame.gamma) * (self.norms + self.norms.max())
 
     def own(self) -> Array:
-        """Distance of each point to its centre, or a little more."""
+        """Upper bound of the distance of each point to its centre, tight up to rounding."""
         return np.asarray(np.sqrt(np.maximum(self.score + self.norms, 0.0) + self.band))
 
     def scan(self, rows: Array, among: Array) -> None:
@@ -309,7 +309,7 @@ class State:
             self.score[part], self.labels[part] = best, label
 
     def follow(self, moved: Array, before: Tensor) -> None:
-        """Lloyd's assignment after the centres `moved` were elsewhere `before`."""
+        """Reassign the points after the centres `moved` have left their old places `before`."""
         here = self.centres[torch.from_numpy(moved)]
         step = torch.linalg.vector_norm(here - before, dim=1).mul_(1.00001).numpy()
         is_moved = np.zeros(len(self.centres), bool)
@@ -320,35 +320,35 @@ class State:
             row = rows[low : low + _ROWS]
             gap = self.z[torch.from_numpy(row)] - self.centres[torch.from_numpy(self.labels[row])]
             self.score[row] = squared_norms(gap).numpy() - self.norms[row]
-        reach = self._reach(step, lost)
-        self.lower -= reach
-        far, is_open = moved[step > reach], self.own() >= self.lower
+        allowance = self._step_allowance(step, lost)
+        self.lower -= allowance
+        far, is_open = moved[step > allowance], self.own() >= self.lower
         again = np.flatnonzero(is_open & lost)
         self.score[again] = np.inf
         self.scan(again, np.arange(len(self.centres)))
         # A point whose centre stood still meets the moved ones; its bound on the others holds.
         stood = np.flatnonzero(is_open & ~lost)
-        self.lower[stood] += reach
+        self.lower[stood] += allowance
         self.scan(stood, moved)
         self.scan(np.flatnonzero(~is_open), far)
 
-    def _reach(self, step: Array, lost: Array) -> float:
-        """How long a step the bounds should allow for; longer ones are compared with every point.
+    def _step_allowance(self, step: Array, lost: Array) -> float:
+        """The step length that the bounds allow for; centres that moved farther meet every point.
 
-        Hamerly 2010: a point nearer to its centre than the bound less the reach stays, unless a
-        centre that went farther has come near. The cheapest of a few is taken.
+        Hamerly 2010: a point nearer to its centre than the bound minus the allowance stays, unless
+        a centre that moved farther has come near. The cheapest of a few values is taken.
         """
         slack = self.lower - self.own()
         sizes = len(self.centres), len(step)
 
-        def cost(reach: float) -> int:
-            is_open = slack <= reach
+        def cost(allowance: float) -> int:
+            is_open = slack <= allowance
             full, some = int((is_open & lost).sum()), int((is_open & ~lost).sum())
-            closed = (len(lost) - full - some) * int((step > reach).sum())
+            closed = (len(lost) - full - some) * int((step > allowance).sum())
             return full * sizes[0] + some * sizes[1] + closed
 
-        reaches: list[float] = np.quantile(step, (1.0, 0.98, 0.9, 0.7, 0.4)).tolist()
-        return min(reaches, key=cost)
+        allowances: list[float] = np.quantile(step, (1.0, 0.98, 0.9, 0.7, 0.4)).tolist()
+        return min(allowances, key=cost)
 
 
 def _descend(state: State, max_iter: int) -> KMeansResult:
@@ -375,7 +375,7 @@ def _descend(state: State, max_iter: int) -> KMeansResult:
 
 
 def _recentre(state: State, touched: Array) -> Array:
-    """Put the touched centres at their means, empty ones at the worst points; return the moved."""
+    """Move touched centres to their means, empty ones to the worst points; return those moved."""
     z, centres, labels = state.z, state.centres, state.labels
     clusters = len(centres)
     counts = np.bincount(labels, minlength=clusters)

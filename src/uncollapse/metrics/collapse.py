@@ -63,7 +63,7 @@ class ClassMeans:
 
 
 def _centred(x: ArrayLike) -> tuple[Array, float]:
-    """Rows over a power of two, so that squares stay in range, minus their mean; that power."""
+    """Centred rows divided by a power of two that keeps squares in range, and that power."""
     rows = points64(x)
     unit = binary_scale(float(np.abs(rows).max()))
     rows = rows / unit
@@ -207,7 +207,7 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
 
 
 def directions(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
-    """`unit_rows` in float64 of rows of any size: squares of 1e200 would not be numbers."""
+    """`unit_rows` in float64, for rows of any scale: the square of 1e200 would overflow."""
     rows = torch.from_numpy(points64(x, name, min_rows=min_rows))
     largest = rows.abs().amax(dim=1, keepdim=True)
     return unit_rows(rows / torch.where(largest > 0, largest, 1.0)).numpy()
@@ -230,7 +230,7 @@ def _mean_gap(unit: Array) -> float:
 
 
 def _chosen_rows(n: int, sample: int | None, seed: int) -> Array:
-    """All rows where `sample` is None or large enough, else so many of them, ascending."""
+    """`sample` rows at random, ascending; all rows if `sample` is None or not smaller."""
     if sample is None or n <= check_int("sample", sample, 2):
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
@@ -246,7 +246,7 @@ def _pair_squares(rows: Array) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class Anisotropy:
-    """Mean cosine of all pairs, and quantiles of it by their level."""
+    """Mean cosine over all pairs, and quantiles of the cosines by level."""
 
     mean: float
     quantiles: dict[float, float]
@@ -322,7 +322,7 @@ def anisotropy(
 
 @dataclass(frozen=True)
 class PiRatio:
-    """Mean cosine distance inside classes, that between class means, the first over the second."""
+    """Mean cosine distance inside classes, between class means, and their ratio."""
 
     intra: float
     inter: float
@@ -406,9 +406,9 @@ def effective_rank(x: ArrayLike | Spectrum) -> float:
 
 
 def principal_axes(x: ArrayLike | Spectrum, share: float = 0.99) -> int:
-    """How many principal axes hold `share` of the variance; 0 for a single point.
+    """Number of principal axes that hold `share` of the variance; 0 for a single point.
 
-    Less moved by noise in many dimensions than `effective_rank`: what the verdict looks at.
+    Less sensitive to noise in many dimensions than `effective_rank`; verdicts use this one.
 
     >>> principal_axes([[1.0, 0.01], [-1.0, 0.0], [0.0, 0.0]])
     1
@@ -507,7 +507,7 @@ def pcf(x: ArrayLike, *, variance: float = 0.9) -> float:
 
 
 def _smooth_rank(values: Array, eps: float) -> float:
-    """exp of the entropy of values over their sum, plus eps each; 0 where all are 0."""
+    """exp of the entropy of the values divided by their sum, plus eps; 0 if all are 0."""
     total = float(values.sum())
     if total == 0.0:
         return 0.0
@@ -517,7 +517,7 @@ def _smooth_rank(values: Array, eps: float) -> float:
 
 
 def _singular_values(x: ArrayLike) -> Array:
-    """Singular values of the rows as they are, largest first; what is only rounding is 0."""
+    """Singular values of the uncentred rows, largest first; rounding noise is set to 0."""
     rows = points64(x)
     unit = binary_scale(float(np.abs(rows).max()))  # all figures here are independent of scale
     values: Array = np.linalg.svd(rows / unit, compute_uv=False)
@@ -626,7 +626,7 @@ class ModesResult(Result):
 
     @property
     def mean(self) -> float:
-        """Mean number of modes over the classes where it is known."""
+        """Mean number of modes over the classes where it could be counted."""
         return self._known_mean(self.modes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -741,7 +741,7 @@ def _count_modes(x: Array, generator: np.random.Generator) -> int:
 
 
 def _modes(x: Array, smallest: int, generator: np.random.Generator) -> list[Array]:
-    """The points of each mode, after one split; all points if there is one."""
+    """The points of each mode after one split; all points together if there is one mode."""
     z, spread = _principal(x)
     if len(x) < 2 * smallest or not len(spread):
         return [x]
@@ -751,11 +751,11 @@ def _modes(x: Array, smallest: int, generator: np.random.Generator) -> list[Arra
     most = min(len(x) // 2, len(np.unique(z, axis=0)))  # no more clusters than different points
     while tried < min(k + _PATIENCE, most):
         tried += 1
-        inertia, assigned = _split(z, tried, generator)
+        inertia, assigned = _best_kmeans(z, tried, generator)
         own = np.log(max(inertia, least))
         logs = []
         for sample in null:
-            logs.append(np.log(max(_split(sample, tried, generator)[0], least)))
+            logs.append(np.log(max(_best_kmeans(sample, tried, generator)[0], least)))
             if own >= logs[-1]:
                 break
         else:
@@ -779,10 +779,10 @@ def _principal(x: Array) -> tuple[Array, Array]:
     return left[:, :axes] * values[:axes], values[:axes] / np.sqrt(len(x))
 
 
-def _split(x: Array, k: int, generator: np.random.Generator) -> tuple[float, Array]:
-    """Least inertia of a few k-means runs, and its labels.
+def _best_kmeans(x: Array, k: int, generator: np.random.Generator) -> tuple[float, Array]:
+    """Smallest inertia of a few k-means runs, and the labels of that run.
 
-    SciPy's: for a few hundred points it takes a tenth of the time of `kmeans`, made for many.
+    Uses SciPy: for a few hundred points it is ten times faster than `kmeans`.
     """
     from scipy.cluster.vq import kmeans2, vq
 
@@ -799,7 +799,7 @@ def _split(x: Array, k: int, generator: np.random.Generator) -> tuple[float, Arr
 
 
 def _join(z: Array, labels: Array) -> list[Array]:
-    """Rows of each cluster, those without a valley between them joined; nearest pairs first."""
+    """Rows of each cluster, after joining clusters with no valley between them, nearest first."""
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     apart: set[tuple[int, int]] = set()
     while len(groups) > 1:
@@ -824,7 +824,7 @@ def _join(z: Array, labels: Array) -> list[Array]:
 
 
 def _valley(a: Array, b: Array) -> float:
-    """Lowest density between the two peaks, over the lesser peak, along the centres' line."""
+    """Lowest density between two peaks, relative to the lower peak, on the line of centres."""
     high, low = a.mean(0), b.mean(0)
     axis = high - low
     if not axis.any():
@@ -835,6 +835,6 @@ def _valley(a: Array, b: Array) -> float:
     count = np.searchsorted(t, grid + _WINDOW / 2, "right") - np.searchsorted(t, grid - _WINDOW / 2)
     peak_low, peak_high = int(count[:80].argmax()), 81 + int(count[81:].argmax())
     least = int(min(count[peak_low], count[peak_high]))
-    # One standard deviation and one point more, so that a few empty places are no valley.
+    # Plus one standard deviation and one point, so that a few empty bins are no valley.
     bottom = int(count[peak_low : peak_high + 1].min())
     return (bottom + np.sqrt(bottom) + 1) / least if least else 1.0

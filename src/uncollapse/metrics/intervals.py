@@ -22,7 +22,7 @@ _EXACT_SEEDS = 16  # up to here all 2^n sign patterns are tried
 
 @dataclass(frozen=True)
 class Interval(Result):
-    """A mean with its interval; `resamples` is 0 where a formula gives it, not the bootstrap."""
+    """A mean with its interval; `resamples` is 0 where it comes from a formula, not a bootstrap."""
 
     value: float
     low: float
@@ -106,7 +106,7 @@ def confidence(
 def bootstrap(
     sums: Array, sizes: Array, *, level: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> Interval:
-    """The interval of Σ sums / Σ sizes when whole units, one per entry, are drawn again.
+    """Bootstrap interval of Σ sums / Σ sizes, resampling whole units, one per entry.
 
     >>> bootstrap(np.array([0.0, 1.0] * 50), np.ones(100)).value
     0.5

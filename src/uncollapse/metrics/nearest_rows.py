@@ -63,7 +63,7 @@ def nearest(
 
 
 def first_columns(block: Tensor, k: int) -> Tensor:
-    """The columns of each row's k smallest, in order; of equal ones the lower column first."""
+    """Columns of the k smallest values of each row, in order; ties go to the lower column."""
     if block.shape[1] <= max(_SORTED_BELOW, 4 * k):
         return torch.argsort(block, dim=1, stable=True)[:, :k]
     columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
@@ -79,10 +79,10 @@ def first_columns(block: Tensor, k: int) -> Tensor:
 def near_lists(
     x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report
 ) -> tuple[Array, Array]:
-    """The k nearest rows of each row, which comes first in its own list, and the farthest row.
+    """The k nearest rows of each row, itself first, and its farthest row.
 
     Ties go to the lower row; k is at most the number of rows. Equal rows are compared once, so that
-    a collapsed set costs no more than another.
+    a collapsed set costs no more than any other.
     """
     _, first, group = np.unique(equal_rows(x)[0], return_index=True, return_inverse=True)
     if len(first) == len(x):
@@ -143,7 +143,7 @@ def _of_different(
 
 
 def _marked(mask: Array, low: int) -> Iterator[tuple[slice, Array, Array]]:
-    """Rows and columns that are marked, some rows at a time; the first row of the mask is `low`."""
+    """Rows and columns marked in a mask whose first row is `low`, a few rows at a time."""
     for piece in pieces(mask.sum(axis=1), _PAIRS):
         i, j = np.divmod(np.flatnonzero(mask[piece]), mask.shape[1])  # in half of nonzero's time
         i += low + piece.start
@@ -176,7 +176,7 @@ def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> Array:
 
 
 def _itself_first(lists: Array) -> Array:
-    """Row i moved to the front of its list, or put there in place of the last."""
+    """Each list with its own row in front; if it was not in the list, the last entry is dropped."""
     own = np.arange(len(lists), dtype=lists.dtype)[:, None]
     joined = np.concatenate([own, lists], axis=1)
     spare = joined == own

@@ -104,7 +104,7 @@ class Comparison:
         )  # fmt: skip
 
     def of_queries(self, positions: Array) -> Comparison:
-        """The same for some query positions only; its gallery is a set of its own."""
+        """The comparison restricted to some query positions, with an explicit gallery."""
         names = ("query_order", "own_low", "own_high", "query_skip", "counts", "limit")
         gallery = self.queries if self.gallery is None else self.gallery
         return replace(
@@ -113,7 +113,7 @@ class Comparison:
 
 
 def two_sets(queries: ArrayLike, gallery: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Both sets checked, detached, of one dtype and width, on a device that has float64."""
+    """Both sets, checked and detached, with one dtype and width, on a device with float64."""
     x, y = ranked_points(queries, "queries"), ranked_points(gallery, "gallery")
     if x.shape[1] != y.shape[1]:
         raise InputError("gallery", f"{y.shape[1]} columns", f"{x.shape[1]} as in queries")
@@ -122,13 +122,13 @@ def two_sets(queries: ArrayLike, gallery: ArrayLike) -> tuple[Tensor, Tensor]:
 
 
 def ranked_points(x: ArrayLike, name: str) -> Tensor:
-    """One set checked, detached and contiguous, on a device that has float64."""
+    """One set, checked, detached and contiguous, on a device with float64."""
     tensor = points(x, name).detach()
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).contiguous()
 
 
 def row_numbers(values: ArrayLike, name: str, size: int, columns: int | None = None) -> Array:
-    """Row numbers below `size`, `[N]` or `[N, columns]`, as int64; an `InputError` if not."""
+    """Row numbers below `size` as int64, `[N]` or `[N, columns]`; `InputError` for others."""
     array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     shape = (len(array),) if columns is None else (len(array), columns)
     if not array.size or array.shape != shape or array.dtype.kind not in "iu":
@@ -151,7 +151,7 @@ def joint_ids(
     are_text = [c.dtype.kind in "US" or isinstance(c.flat[0], str | bytes) for c in both]
     if are_text[0] != are_text[1]:
         given = " and ".join(str(classes.dtype) for classes in both)
-        raise InputError(names[1], given, f"labels of one kind with {names[0]}")
+        raise InputError(names[1], given, f"labels of the same kind as {names[0]}")
     if classes_a.dtype != classes_b.dtype and not are_text[0]:
         both = (classes_a.astype(object), classes_b.astype(object))  # or uint64 becomes float64
     _, number = np.unique(np.concatenate(both), return_inverse=True)
@@ -178,7 +178,7 @@ class RankedSet:
 
 
 def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[RankedSet]:
-    """The one or two sets of a comparison, in its order, about one common centre and scale.
+    """The one or two sets of a comparison in its order, with one common centre and scale.
 
     `resident` keeps the narrow copy of all points; otherwise tiles are converted as needed.
     """
@@ -204,11 +204,11 @@ def check_directions(*sets: Tensor, names: Sequence[str] = ("queries", "gallery"
         has_direction = rows.any(dim=1)
         if not bool(has_direction.all()):
             row = int(has_direction.int().argmin())
-            raise InputError(name, f"zeros only in row {row}", "rows that have a norm")
+            raise InputError(name, f"only zeros in row {row}", "rows with a norm above 0")
 
 
 def equal_rows(*sets: Tensor) -> list[Array]:
-    """For each set a number per row, equal only for equal rows, across the sets too.
+    """One number per row of each set; two rows of any sets share it only if they are equal.
 
     >>> numbers = equal_rows(torch.tensor([[1.0], [2.0], [1.0]]))[0]
     >>> bool(numbers[0] == numbers[2]), bool(numbers[0] == numbers[1])
@@ -232,9 +232,9 @@ def equal_rows(*sets: Tensor) -> list[Array]:
 
 
 def tie_thresholds(squares: Tensor, zoom: float, *, normalize: bool, ties: str) -> Tensor:
-    """Turn positives' squared distances into what a negative must not exceed to come first.
+    """Turn squared distances of positives into thresholds: negatives up to them come first.
 
-    In place; `zoom` is that of the frame the distances are in.
+    In place; `zoom` belongs to the frame of the distances.
     """
     rounding = _UNIT_TIE * zoom if normalize else 0.0
     if ties == "pessimistic":
@@ -270,7 +270,7 @@ class RankCounts:
     guess: Tensor
 
     def ranks(self) -> Array:
-        """Index among the positives plus negatives before; `BEYOND` where not followed."""
+        """Rank of each positive: its index plus the negatives before it, or `BEYOND`."""
         start, live = self.start.cpu().numpy(), self.live.cpu().numpy()
         counts = np.diff(start)
         matched = counts > 0
@@ -284,7 +284,7 @@ class RankCounts:
         return ranks
 
     def unproven(self, ranks: Array) -> Array:
-        """Queries whose guess stands and whose next positive may have a rank below the limit."""
+        """Queries with an unchanged guess whose next positive may still rank below the limit."""
         live, guess = self.live.cpu().numpy(), self.guess.cpu().numpy()
         guessed = np.flatnonzero((guess >= 0) & (live == guess))
         last = ranks[self.start.cpu().numpy()[guessed] + live[guessed]]
@@ -296,7 +296,7 @@ def _start_counts(
     task: Comparison, scan: Scan, low: int, high: int, to_threshold: Callable[[Tensor], Tensor],
     guess: bool,
 ) -> RankCounts:  # fmt: skip
-    """The thresholds of the queries [low, high), nothing counted yet."""
+    """Counts of the queries [low, high) with their thresholds, before any tile."""
     x, y = scan.x.frame, scan.y.frame
     device, dtype = x.norms.device, x.norms.dtype
     counts = torch.from_numpy(task.counts[low:high]).to(device)
@@ -401,7 +401,7 @@ class TorchScan:
                 out[int(start[c - low]) : int(start[e - low])] = values[torch.isfinite(values)]
 
     def counter(self, counts: RankCounts, low: int) -> Counter:
-        """What counts tiles for these queries, the first of which is `low`."""
+        """A function that counts one tile for these queries, which start at `low`."""
         buffer = self.x.frame.norms.new_empty(TILE * TILE)
 
         def count_tile(left: Frame, a: int, columns: slice, both: bool) -> None:
@@ -423,7 +423,7 @@ class TorchScan:
 def _count(
     tile: Tensor, x: RankedSet, row0: int, y: RankedSet, column0: int, counts: RankCounts, q0: int
 ) -> None:
-    """The tile's rows are queries q0... of the counts; their own classes are at infinity."""
+    """Count one tile, whose rows are queries from q0 on; own classes are at infinity."""
     rows, columns = tile.shape
     q = slice(q0, q0 + rows)
     bands = x.frame.band[row0 : row0 + rows, None], y.frame.band[column0 : column0 + columns]
@@ -474,7 +474,7 @@ def _retire(counts: RankCounts, q0: int, rows: int) -> None:
 
 
 class CompiledScan:
-    """The same as `TorchScan` by compiled kernels, where they may look at the points' memory."""
+    """`TorchScan` with compiled kernels, for points in memory that they can read."""
 
     uses_threads = True
 
@@ -511,7 +511,7 @@ class CompiledScan:
                 squares[begin[a] : begin[b]].reshape(b - a, counts[a]).sort(axis=1)
 
     def counter(self, counts: RankCounts, low: int) -> Counter:
-        """What counts tiles for these queries, the first of which is `low`, in one thread."""
+        """A function that counts one tile for these queries, from `low` on; one per thread."""
         names = self._kernels.CountArrays._fields
         known = self._kernels.CountArrays(*(getattr(counts, name).numpy() for name in names))
         frame = self.y.frame
@@ -544,13 +544,13 @@ Scan = CompiledScan | TorchScan
 
 
 def _scan_for(task: Comparison, x: RankedSet, y: RankedSet) -> Scan:
-    """Compiled on a CPU if numba is there, in torch otherwise."""
+    """The compiled scan on a CPU with numba, the torch scan otherwise."""
     kernels = compiled.kernels if on_host(x.twin) else None
     return TorchScan(task, x, y) if kernels is None else CompiledScan(kernels, task, x, y)
 
 
 class _Plan(NamedTuple):
-    """How the work fits into the memory.
+    """How the work is divided to fit into the memory.
 
     `ranges` of queries are ranked together; with `both` a tile serves the queries of its rows and
     of its columns; `resident`: a narrow copy of all points is kept.
@@ -626,9 +626,9 @@ def each_tile(
     worker: Callable[[], Worker], rows: range, columns: range, *, both: bool, threads: int,
     tick: Tick,
 ) -> None:  # fmt: skip
-    """Do every tile once, shared between threads; `tick` is called for each.
+    """Process every tile once, shared between threads; `tick` is called after each.
 
-    `worker()` returns what does the tiles of row a and some columns; each thread has its own. With
+    `worker()` returns a function for the tiles of row a and some columns, one per thread. With
     `both` a tile counts for the queries of its rows and of its columns, and the columns begin at
     the row's own. No two threads count for the same queries at a time. The threads divide torch's
     own among them.
@@ -665,7 +665,7 @@ def each_tile(
 
 
 def _plan(task: Comparison, max_memory: int) -> _Plan:
-    """Fit the work into the memory, or raise an error that says how much it needs."""
+    """Plan the work to fit into the memory, or raise an error with the memory it needs."""
     queries, width = task.queries.shape
     points = queries + (0 if task.gallery is None else len(task.gallery))
     item = torch.finfo(screen_dtype()).bits // 8

@@ -112,7 +112,7 @@ def _compared(
     queries: ArrayLike, query_ids: ArrayLike, query_cams: ArrayLike,
     gallery: ArrayLike, gallery_ids: ArrayLike, gallery_cams: ArrayLike,
 ) -> tuple[Comparison, int]:  # fmt: skip
-    """The comparison without junk, and how much of the gallery is junk."""
+    """The comparison without junk, and the number of junk items in the gallery."""
     x, y = two_sets(queries, gallery)
     nobody = np.setdiff1d(np.arange(len(x)), searching_rows(query_ids, len(x), "query_ids"))
     if len(nobody):

@@ -87,7 +87,7 @@ class ReRanked:
         return torch.from_numpy(mixed)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Some queries at a time, and their distances."""
+        """Yield some queries at a time with their distances."""
         for low in range(0, len(self), self.block_rows):
             part = slice(low, min(low + self.block_rows, len(self)))
             yield part, self.distances(part)
@@ -193,7 +193,7 @@ def reranked_ranks(
 
 
 def _ranks(task: Comparison, q: int, row: Array, slack: float) -> Array:
-    """0-based ranks of a query's positives: its nearer positives, and all nearer negatives."""
+    """0-based ranks of a query's positives: nearer positives plus nearer negatives."""
     own = slice(task.own_low[q], task.own_high[q])
     positives = np.sort(row[own][task.gallery_skip[own] != task.query_skip[q]])
     negatives = np.sort(np.concatenate([row[: own.start], row[own.stop :]]))
@@ -205,7 +205,7 @@ def _ranks(task: Comparison, q: int, row: Array, slack: float) -> Array:
 
 
 def _k_reciprocal(lists: Array) -> Sparse:
-    """R(i), (3): the rows of list i in whose own list i is, as ones of row i.
+    """R(i), (3): row i has ones for the rows of its list that have i in their own list.
 
     >>> _k_reciprocal(np.array([[0, 1], [1, 0], [2, 1]])).toarray().tolist()
     [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
@@ -259,7 +259,7 @@ def _weighted(sets: Sparse, frame: Frame, farthest: Array) -> Sparse:
 
 
 def _neighbour_means(v: Sparse, lists: Array) -> Sparse:
-    """Local query expansion, (11): of each row the mean of v over its list, itself included."""
+    """Local query expansion, (11): the mean of v over each row's list, itself included."""
     return _by_blocks(_members(lists) * (1 / lists.shape[1]), lambda share: share @ v)
 
 
@@ -301,7 +301,7 @@ def _members(lists: Array) -> Sparse:
 
 
 def _by_blocks(rows: Sparse, change: Callable[[Sparse], Sparse]) -> Sparse:
-    """The changed rows, some at a time."""
+    """Apply the change to some rows at a time."""
     from scipy.sparse import vstack
 
     starts = range(0, rows.shape[0], _ROWS)

@@ -164,7 +164,7 @@ def _compared(
     queries: ArrayLike, query_labels: ArrayLike, gallery: ArrayLike | None,
     gallery_labels: ArrayLike | None, rows: ArrayLike | None, depth: int,
 ) -> tuple[Comparison, Array, int]:  # fmt: skip
-    """The comparison, the labels of its queries and how many items each of them searches."""
+    """The comparison, the labels of its queries, and the number of items each one searches."""
     if (gallery is None) != (gallery_labels is None):
         missing = "gallery" if gallery is None else "gallery_labels"
         raise InputError(missing, "None", "gallery and gallery_labels both, or neither")
@@ -236,7 +236,7 @@ def _terms(
 
 
 def means(terms: Mapping[str, Array], kept: Array) -> dict[str, float]:
-    """Mean of each term over the queries `kept`, NaN over none."""
+    """Mean of each term over the queries `kept`; NaN if there are none."""
     return {
         name: float(values[kept].mean()) if kept.any() else float("nan")
         for name, values in terms.items()
@@ -244,7 +244,7 @@ def means(terms: Mapping[str, Array], kept: Array) -> dict[str, float]:
 
 
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    """Ranks to report, ascending and once each, or an `InputError`."""
+    """Ranks to report, ascending and without duplicates, or an `InputError`."""
     try:
         values = list(ks)
     except TypeError:

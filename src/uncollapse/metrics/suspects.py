@@ -42,7 +42,7 @@ class Votes:
 
 @dataclass(frozen=True, eq=False)
 class VoteFit:
-    """`ratio[i]`: log of how much likelier its neighbours make the label of row i than chance.
+    """`ratio[i]`: log of how much likelier than chance its neighbours make the label of row i.
 
     `rate` is η, the share of labels that owe nothing to their neighbours; `information` the mean
     log-likelihood that neighbours add, 0 where that is no more than chance; `suggested` the
@@ -81,9 +81,9 @@ def count_votes(near: Array, ids: Array, decay: float) -> Votes:
 
 
 def fit_votes(votes: Votes, ids: Array, judged: Array) -> VoteFit:
-    """τ and η that make the labels of the `judged` rows likeliest, and what they say of each row.
+    """Maximum-likelihood τ and η for the labels of the `judged` rows, and the fit of each row.
 
-    Rows that are not judged vote all the same, and get a suggestion.
+    Rows that are not judged still vote, and get a suggestion.
     """
     from scipy.optimize import minimize_scalar  # which takes longer to load than all of metrics
 
@@ -130,7 +130,7 @@ def _noise_rate(ratio: Array) -> tuple[float, float]:
 
 
 def _exp(logarithm: Array) -> Array:
-    """The exponential, kept within what float64 holds."""
+    """The exponential, clipped to the range of float64."""
     return np.asarray(np.exp(np.clip(logarithm, -700.0, 700.0)))
 
 
@@ -160,7 +160,7 @@ class SuspectLabels:
 
     @property
     def expected(self) -> float:
-        """How many of the labels judged are wrong, as far as one can tell."""
+        """Estimated number of wrong labels among those judged."""
         return self.rate * float(self.judged.sum())
 
     def __str__(self) -> str:
@@ -209,7 +209,7 @@ def suspect_labels(
     k = min(check_int("neighbours", neighbours), len(z) - 1)
     judged = np.bincount(ids)[ids] > 1
     if not judged.any():
-        raise InputError("labels", f"{len(z)} labels, no two alike", "a class of two rows or more")
+        raise InputError("labels", f"{len(z)} different labels", "a class of two rows or more")
     if normalize:
         check_directions(z, names=["embeddings"])
     budget = parse_bytes(max_memory)

@@ -118,7 +118,7 @@ def verification(
     check_number("level", level, 0.0, 1.0)
     if scores is not None:
         if any(given is not None for given in (embeddings, labels, pairs)):
-            raise InputError.conflict("pass scores and same alone, or embeddings")
+            raise InputError.conflict("pass either scores and same, or embeddings")
         u = -finite_numbers(scores, "scores", least=2)
         return _of_list(u, _truth_values(same, len(u)), folds, rates, level, "score")
     if embeddings is None:
@@ -132,7 +132,7 @@ def verification(
     if labels is None:
         raise InputError("labels", "None", _INPUTS)
     if same is not None or folds is not None:
-        raise InputError.conflict("same and folds are of listed pairs: pass pairs too, or neither")
+        raise InputError.conflict("same and folds need listed pairs: pass pairs too, or neither")
     layout = ClassLayout.of(labels, len(x), min_classes=2)
     labelled = _LabelledPairs(x[torch.from_numpy(layout.order)], layout.ids[layout.order])
     with progress_reporter(progress, "verification") as report:
@@ -199,7 +199,7 @@ def _of_all(
 
 def _result(counts: _Counts, rates: Array, unit: str, *, exact: bool) -> VerificationResult:
     def shown(u: Array | float) -> Array:
-        """Thresholds as the caller knows them."""
+        """Thresholds in the caller's unit."""
         u = np.asarray(u)
         if unit == "distance":
             return u
@@ -231,7 +231,7 @@ def _result(counts: _Counts, rates: Array, unit: str, *, exact: bool) -> Verific
 def _listed_pairs(
     pairs: ArrayLike, same: ArrayLike | None, labels: ArrayLike | None, count: int
 ) -> tuple[Array, Array, Array]:
-    """Both rows of each pair, and whether they are the same: as given, or by their labels."""
+    """Both rows of each pair, and whether they match: as given, or by their labels."""
     first, second = row_numbers(pairs, "pairs", count, columns=2).T
     itself = np.flatnonzero(first == second)
     if len(itself):
@@ -255,7 +255,7 @@ def _truth_values(same: ArrayLike | None, count: int) -> Array:
 
 
 def _fold_numbers(folds: ArrayLike | int, same: Array) -> Array:
-    """The fold of each pair; a number makes so many runs of the pairs as they stand."""
+    """The fold of each pair; a number divides the pairs, in their order, into that many runs."""
     if isinstance(folds, int | np.integer):
         if check_int("folds", folds, 2) > len(same):
             raise InputError("folds", folds, f"at most {len(same)}, the number of pairs")
@@ -293,7 +293,7 @@ class _Counts:
 
     @classmethod
     def of_lists(cls, same: Array, different: Array) -> _Counts:
-        """Counts at every distinct value of `same`: all that a curve can be asked."""
+        """Counts at every distinct value of `same`, which are all corners of the curve."""
         grid = np.unique(same)
         return cls(grid, _below(same, grid), _below(different, grid), len(same), len(different))
 
@@ -340,7 +340,7 @@ class _LabelledPairs:
             report(n * n - (n - b) ** 2, n * n)  # rows b and later have the other pairs
 
     def drawn(self, count: int, seed: int) -> Array:
-        """Distances of same-class pairs drawn at random, every pair alike."""
+        """Distances of same-class pairs drawn uniformly at random."""
         rng = np.random.default_rng(seed)
         sizes = self.sizes
         weight = sizes * (sizes - 1.0)
@@ -374,7 +374,7 @@ class _LabelledPairs:
 
 
 def _gathered(tiles: Iterator[Array]) -> Iterator[Array]:
-    """Small tiles together, so that the whole grid is not looked up for each."""
+    """Join small tiles, so that the grid is not searched once for each."""
     held: list[Array] = []
     size = 0
     for tile in tiles:
@@ -395,7 +395,7 @@ def _listed(x: Tensor, first: Array, second: Array) -> Array:
 
 
 def _settled(distances: Array) -> Array:
-    """Distances to 33 bits: those that differ by their rounding alone become equal.
+    """Distances rounded to 33 bits: those that differ only by rounding become equal.
 
     >>> _settled(np.array([0.1 + 0.2, 0.3])).tolist().count(_settled(np.array([0.3]))[0])
     2
@@ -407,7 +407,7 @@ def _settled(distances: Array) -> Array:
 
 
 def _corners(counts: _Counts) -> tuple[Array, Array, Array]:
-    """Where the curve bends, from nothing accepted to everything.
+    """Corners of the curve, from accepting nothing to accepting everything.
 
     Different and same pairs accepted, and the threshold u. Between two thresholds of the grid only
     different pairs come in, so the curve is whole.
@@ -439,7 +439,7 @@ def _equal_error(far: Array, tar: Array, at: Array) -> tuple[float, float]:
 
 
 def _tar_at(counts: _Counts, rate: float) -> tuple[float, float] | None:
-    """The most same pairs accepted at a false accept rate of at most `rate`, and the threshold.
+    """Most same pairs accepted at a false accept rate of at most `rate`, and its threshold.
 
     None where there are fewer than 1/rate different pairs.
     """
@@ -453,7 +453,7 @@ def _tar_at(counts: _Counts, rate: float) -> tuple[float, float] | None:
 
 
 def _best_accuracy(counts: _Counts) -> tuple[float, float]:
-    """The best share of right decisions, and the strictest threshold that has it."""
+    """The best accuracy, and the strictest threshold that reaches it."""
     rejected = counts.different_total - counts.different[1]
     right = np.r_[counts.different_total, counts.same[1] + rejected]
     best = int(np.argmax(right))

@@ -120,7 +120,7 @@ def _deviation(near: Array, t: int) -> Callable[[float], float]:
 
 
 def _edge(outside: Callable[[float], float], inside: float, limit: float) -> float:
-    """Where the interval around `inside` ends on the way to `limit`."""
+    """The end of the interval around `inside` in the direction of `limit`."""
     from scipy.optimize import brentq
 
     if inside == limit or outside(limit) <= 0:

@@ -65,7 +65,7 @@ def expected_loss(
         allowed = f"at most the model's {model.classes}"
         raise InputError("labels", f"{len(classes)} classes", allowed)
     if (beta is None) == (objective in _WITH_BETA):
-        raise InputError.conflict("beta is needed for the margin losses, and for them only")
+        raise InputError.conflict("pass beta for the margin losses, and only for them")
     boundaries = torch.as_tensor(0.0 if beta is None else beta, dtype=torch.float64)
     if boundaries.ndim > 1 or (boundaries.ndim == 1 and len(boundaries) != len(z)):
         allowed = f"one number, or {len(z)}, one per row"
@@ -78,7 +78,7 @@ def expected_loss(
 
 @dataclass(frozen=True)
 class Minimum:
-    """The best embedding found. It is an upper bound of the minimum, not a certificate.
+    """The best embedding found: an upper bound of the minimum, not a certificate.
 
     `values` are the final values of all starts: `"collapsed"` and `"one point"` first (they keep
     coinciding points together, so they are the best of their kind), then the random ones.
@@ -158,7 +158,7 @@ def minimise(
 
 
 def check_terms(objective: str, margin: float, diagonal: str) -> None:
-    """Raise unless the objective, its margin and the reading of equal indices are known."""
+    """Raise unless the objective, its margin and the meaning of equal indices are valid."""
     check_choice("objective", objective, _OBJECTIVES)
     check_number("margin", margin, low=0.0)
     check_choice("diagonal", diagonal, ("independent", "distinct", "true"))

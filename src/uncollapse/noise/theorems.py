@@ -83,7 +83,7 @@ def _check_setting(model: NoiseModel, n: int, dim: int, diagonal: str) -> None:
 
 
 def _collapse_alone(t: int, n: int, dim: int, diagonal: str, why: str) -> Verdict:
-    """Collapsed classes reach the bound where they have room; nothing else does if n has none."""
+    """Whether only collapsed classes reach the bound: they need room, others need dim >= n - 1."""
     if dim < t - 1:
         why = f"{t} classes cannot be equidistant in R^{dim}: the bound is not met"
         return Verdict(None, why)
@@ -294,7 +294,7 @@ def _claim_3_worst_gap(model: NoiseModel, rank: int, order: str) -> float:
 
 
 def _last_failing(gap: Callable[[int], float]) -> int:
-    """Largest rank whose gap is not positive; gaps grow with the rank."""
+    """Largest rank whose gap is not positive; the gap increases with the rank."""
     last = bisect_left(range(1, _FAR + 1), True, key=lambda rank: gap(rank) > 0)
     if last == _FAR:
         raise InputError("p", "a noise level", f"one with M below {_FAR}")
@@ -485,7 +485,7 @@ def _claims() -> list[ClaimCheck]:
 
 
 def _span(claim: int, t: int) -> str:
-    """The smallest M for light to heavy noise."""
+    """The range of the smallest M, from light to heavy noise."""
     values = [smallest_m(claim, p, t) for p in (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)]
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"

@@ -26,7 +26,7 @@ _DIFFERENCE = "ours − paper"
 def spread(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation over seeds; NaN where there are too few for it.
 
-    A figure that a run does not have is NaN, and so is its mean.
+    A value that a run does not have is NaN, and so is the mean.
 
     >>> spread([1.0, 3.0]), spread([math.nan, math.nan])
     ((2.0, 1.4142135623730951), (nan, nan))
@@ -93,7 +93,7 @@ class Score:
 
     @property
     def ends_below(self) -> str:
-        """A sentence where the mean or a seed ends below its start; else nothing."""
+        """A sentence if the mean or a seed ends below its start; otherwise empty."""
         below = sum(end < start for start, end in zip(self.before, self.ours, strict=True))
         start = spread(self.before)[0]
         if not below and not self.mean < start:
@@ -108,7 +108,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says that is no score, what is so here, and whether the two agree."""
+    """A claim of a paper that is not a score, what we found, and whether the two agree."""
 
     what: str
     paper: str
@@ -117,7 +117,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """In the words of the tables."""
+        """The verdict in the words of the tables."""
         return "not judged" if self.holds is None else "yes" if self.holds else "NO"
 
 

@@ -1,4 +1,4 @@
-"""What `uncollapse reproduce` can make: one item per figure, table or set of claims."""
+"""The items of `uncollapse reproduce`: one per figure, table or set of claims."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Used:
 
 @dataclass(frozen=True)
 class Request:
-    """What an item is asked for: its name, where to, how large and with what.
+    """What to make: the item, the output folder, the scale, and its inputs.
 
     `seed` is the first of `seeds` (None: as many as the scale has). `data_root` holds the datasets
     (None: `UNCOLLAPSE_DATA`), `weights` is a file of ImageNet weights for the protocols that start
@@ -110,7 +110,7 @@ class Request:
 
     @property
     def command(self) -> str:
-        """The command that asks for the same."""
+        """The command of the same request."""
         words = ["uncollapse reproduce", self.item, "--scale", self.scale]
         words += ["--seed", str(self.seed)] if self.seed else []
         words += ["--seeds", str(self.seeds)] if self.seeds is not None else []
@@ -204,7 +204,7 @@ def today() -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as a person says it.
+    """A duration in words.
 
     >>> [duration(seconds) for seconds in (0.4, 42, 840, 9000)]
     ['0.4 s', '42 s', '14 min', '2.5 h']
@@ -234,7 +234,7 @@ class Recorded:
 
     @property
     def time(self) -> str:
-        """The seconds as a person says them."""
+        """The seconds in words."""
         return duration(self.seconds)
 
 

@@ -100,10 +100,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Study:
-    """A protocol by scale; `train` makes what runs are missing.
+    """A protocol by scale; `train` makes the missing runs.
 
-    At a scale the first setup whose data is there is taken. With `partial` a run that fails is left
-    out (and not tried again); without, every run must finish.
+    At each scale the first setup whose data is found is used. With `partial` a run that fails is
+    left out (and not tried again); otherwise every run must finish.
     """
 
     name: str
@@ -127,9 +127,9 @@ class Study:
         raise DataError(f"{asked} needs data. {'. Or: '.join(missing)}")
 
     def train(self, request: Request, cells: Cells) -> Trained:
-        """All cells with all seeds; runs that exist are taken as they are.
+        """Train all cells with all seeds; existing runs are used as they are.
 
-        Raises `TrainingError` where a run failed that is needed.
+        Raises `TrainingError` if a run that is needed failed.
         """
         setup = self.setup(request)
         jobs = setup.jobs(cells, request)
@@ -171,7 +171,7 @@ class Study:
 
 
 def read_studies(path: Path) -> dict[str, Study]:
-    """The studies of a TOML file; its first lines say how it is written."""
+    """The studies of a TOML file; its first lines explain the format."""
     content = read_toml(path)
     words = content.pop("words")
     studies: dict[str, Study] = {}

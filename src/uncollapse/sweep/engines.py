@@ -25,7 +25,7 @@ _PATIENCE = 20.0  # seconds a process may take to save its run when it is asked 
 
 
 class LocalEngine:
-    """Up to `slots` runs at once, one per core by default, each in a process kept for the next.
+    """Up to `slots` runs at once, one per core by default, in processes that are reused.
 
     A process that dies (out of memory, killed) takes only its own run with it: that one is tried
     again, from its last checkpoint, up to `retries` times, and is then recorded as failed.
@@ -49,7 +49,7 @@ class LocalEngine:
         self._busy[job.name] = process
 
     def collect(self, timeout: float) -> list[tuple[Job, Mapping[str, Any]]]:
-        """Wait for results at most so long; returns those that came."""
+        """Results that arrive within the timeout."""
         ready = set(wait([process.answers.fileno() for process in self._busy.values()], timeout))
         results: list[tuple[Job, Mapping[str, Any]]] = []
         for name, process in list(self._busy.items()):
@@ -99,7 +99,7 @@ class _Process:
         self.begun = 0.0
 
     def send(self, job: Job, path: Path) -> None:
-        """Give it a run to make."""
+        """Send it a run to make."""
         self.job, self.begun = job, time.monotonic()
         order = {"config": job.config.to_values(), "path": str(path.absolute())}
         self._jobs.write(json.dumps(order).encode() + b"\n")
@@ -111,7 +111,7 @@ class _Process:
             self._process.terminate()
 
     def end(self, patience: float = 0.0) -> str:
-        """Wait for its answer so long, then end it; says how it died if it did by itself."""
+        """Wait for its answer up to `patience`, then end it; returns how it died, if by itself."""
         if patience:
             wait([self.answers.fileno()], patience)
         with contextlib.suppress(OSError):  # it is gone, with an order unread
@@ -133,11 +133,11 @@ _STORE = 100_000_000  # bytes; what passes between processes is a config and a r
 
 
 class RayEngine:
-    """Each run is a task of one CPU and one BLAS thread; lost with its worker, it is started again.
+    """Each run is a task of one CPU and one BLAS thread; if its worker dies, it is restarted.
 
-    It then goes on from the run's last checkpoint, so every node must see the folder `out` under
-    the same path. Without `address` a cluster of this machine's cores is started, and ended with
-    the engine; nothing is reported to anyone and no dashboard is opened.
+    It resumes from the run's last checkpoint, so every node must see the folder `out` under the
+    same path. Without `address` a local cluster with this machine's cores is started, and stopped
+    with the engine; usage statistics and the dashboard are off.
     """
 
     def __init__(self, out: Path, slots: int | None = None, address: str | None = None) -> None:
@@ -162,7 +162,7 @@ class RayEngine:
         self._running[task] = job, time.monotonic()
 
     def collect(self, timeout: float) -> list[tuple[Job, Mapping[str, Any]]]:
-        """Results that came within the time."""
+        """Results that arrive within the timeout."""
         ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout)
         results: list[tuple[Job, Mapping[str, Any]]] = []
         for task in ready:
@@ -176,7 +176,7 @@ class RayEngine:
         return results
 
     def close(self) -> None:
-        """Cancel what is under way (it resumes another time) and leave the cluster."""
+        """Cancel the running tasks (they can resume later) and leave the cluster."""
         for task in self._running:
             self._ray.cancel(task, force=True)
         self._running = {}
@@ -186,7 +186,7 @@ class RayEngine:
 def serve() -> None:
     """Make one run after another: jobs come in on stdin, results go out on stdout.
 
-    It ends when stdin does, so it never outlives the driver, however that one died.
+    It ends when stdin does, so it never outlives the driver, however the driver died.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever prints does not disturb the answers

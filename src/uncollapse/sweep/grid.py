@@ -1,4 +1,4 @@
-"""A whole sweep in one folder: plan, runs, table; begun again it goes on where it was."""
+"""A whole sweep in one folder: plan, runs, table. Started again, it resumes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def keep_sweep(sweep: Sweep, out: str | Path) -> None:
 
 
 def check_kept(sweep: Sweep, out: str | Path) -> None:
-    """Raise unless a sweep that has runs in this folder is a part of this one.
+    """Raise unless this sweep contains the one that has runs in this folder.
 
-    Values and seeds may be added; a run that was there must still be, unchanged.
+    Values and seeds may be added; existing runs must be part of it, unchanged.
     """
     file = Path(out) / "sweep.toml"
     if not file.is_file() or not any(Path(out).glob("runs/*/config.toml")):
@@ -64,12 +64,12 @@ def run_sweep(
     retry_failed: bool = False,
     console: Console | None = None,
 ) -> Results:
-    """Make the runs of a grid, or the trials of a search, that are not made yet; the table follows.
+    """Make the missing runs of a grid, or trials of a search, and write the table of results.
 
-    A search is kept in `study.journal`. A trial's value is R@1 on the first evaluation split; a
-    run that collapsed (`is_collapsed`) breaks a constraint, so that the sampler keeps away from
-    where it was. A run that failed is a failed trial. When the driver was killed, the trials that
-    were under way go on from their checkpoints.
+    A search is kept in `study.journal`. A trial's value is R@1 on the first evaluation split; a run
+    that collapsed (`is_collapsed`) breaks a constraint, so that the sampler avoids that region. A
+    run that failed is a failed trial. If the driver was killed, the trials that were running resume
+    from their checkpoints.
     """
     study = None if sweep.search is None else _Study(sweep, sweep.search, Path(out))
     planned = sweep.jobs()
@@ -99,7 +99,7 @@ def run_sweep(
 
 
 class _Study:
-    """Optuna's study of a search, kept in a file, and the trials that are under way."""
+    """Optuna's study of a search, kept in a file, and the running trials."""
 
     def __init__(self, sweep: Sweep, search: Search, out: Path) -> None:
         self.optuna, self.sweep, self.search = import_extra("optuna", "optuna"), sweep, search
@@ -151,7 +151,7 @@ class _Study:
         return kind(*space.ends, log=space.log)
 
     def tell(self, job: Job, row: Mapping[str, Any]) -> None:
-        """Record what became of a trial, once."""
+        """Record the outcome of a trial, once."""
         trial = self.trials[job.name]
         frozen = self.study.get_trials(deepcopy=False)[trial.number]
         if frozen.state.is_finished():
@@ -170,7 +170,7 @@ class _Study:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a sweep, how many are done, and what the others will take at most."""
+    """The number of runs of a sweep, those done, and an upper estimate for the others."""
 
     total: int
     done: int
@@ -185,8 +185,8 @@ class Plan:
 def make_plan(sweep: Sweep, out: Path, slots: int, *, retry_failed: bool = False) -> Plan:
     """Count what is left within the budget, and estimate it by a few steps of the largest run.
 
-    `out` holds the runs. The largest has the largest batch and dimension; the others are taken to
-    cost as much.
+    `out` holds the runs. The largest run has the largest batch and dimension; the others are
+    assumed to cost as much.
     """
     done, failed, left = _left(sweep, out, retry_failed)
     total = sweep.search.trials if sweep.search else done + failed + len(left)

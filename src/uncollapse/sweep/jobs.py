@@ -1,4 +1,4 @@
-"""One run of many: what it is asked to be, and what became of it, from its own directory."""
+"""One run of a sweep: its config, and its outcome as its own directory has it."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job.
+    """The outcome of a job.
 
     Args:
-        name: the job's.
+        name: that of the job.
         status: `finished`, `stopped` by the guard, `failed`, or `interrupted` (it will resume).
         path: the run's directory.
         error: why it failed, in one line.
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def past_outcome(job: Job, out: Path) -> Outcome | None:
-    """What an earlier sweep left of this job: done or failed; None where there is work to do."""
+    """The outcome that an earlier sweep left of this job; None if there is work to do."""
     run = Run(out / job.name)
     file = run.path / "failure.json"
     if file.is_file():
@@ -88,7 +88,7 @@ def past_outcome(job: Job, out: Path) -> Outcome | None:
 
 
 def _run_status(job: Job, run: Run) -> str | None:
-    """`finished` or `stopped` if this very run was made; None otherwise."""
+    """`finished` or `stopped` if a run with this config ended so; None otherwise."""
     # A run that was made otherwise is not this one: training says what differs, or goes on. So it
     # does where a file is damaged.
     try:
@@ -100,10 +100,10 @@ def _run_status(job: Job, run: Run) -> str | None:
 
 
 def perform(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Train into `path`, from its last checkpoint if it has one; say how it ended.
+    """Train into `path`, from its last checkpoint if it has one, and return how it ended.
 
-    A run of an earlier version, which did not measure itself, is measured. A run that another
-    process is writing is waited for. Returns `status`, `error`, `seconds` and, of a failure, its
+    A run of an earlier version, which has no measures, is measured. If another process is writing
+    the run, this one waits. Returns `status`, `error`, `seconds` and, of a failure, its
     `traceback`.
     """
     begun = time.monotonic()
@@ -136,7 +136,7 @@ def failure(error: str, seconds: float, trace: str = "") -> dict[str, Any]:
 
 
 class Engine(Protocol):
-    """Where runs are made. `collect` waits for results; `close` ends what is under way."""
+    """Where runs are made. `collect` waits for results; `close` ends the running ones."""
 
     out: Path
 
@@ -148,10 +148,10 @@ class Engine(Protocol):
         """Start a run."""
 
     def collect(self, timeout: float) -> list[tuple[Job, Mapping[str, Any]]]:
-        """Results that came within the time."""
+        """Results that arrive within the timeout."""
 
     def close(self) -> None:
-        """End what is under way, saved, and give back what is held."""
+        """Save and end the running jobs, and release all resources."""
 
 
 def run_jobs(
@@ -162,12 +162,12 @@ def run_jobs(
     retry_failed: bool = False,
     console: Console | None = None,
 ) -> list[Outcome]:
-    """Make the runs in processes of this machine, one BLAS thread each; outcomes in their order.
+    """Make the runs in local processes, one BLAS thread each; returns outcomes in the jobs' order.
 
     Each job is `training.train(job.config, out / job.name, resume=True)`. Runs that are finished or
     were stopped by the guard are not repeated, interrupted ones resume; a failing one is recorded
     and the others go on. A failed one is tried again only with `retry_failed`. `processes` is the
-    number of cores by default. Killed at any moment and called again, it ends as if left alone.
+    number of cores by default. Killed at any moment and called again, it gives the same results.
     """
     from uncollapse.sweep.engines import LocalEngine
 
@@ -201,11 +201,10 @@ def drive(
 ) -> dict[str, Outcome]:
     """Make the runs on any engine; outcomes by name. The console gets a line for each that ends.
 
-    `on_outcome(job, outcome)` is called for each that has ended, as soon as that is known.
+    `on_outcome(job, outcome)` is called for each as soon as it has ended.
 
-    A job is taken from `jobs`, of which there are `total`, when there is room for it, so a search
-    may decide late. At most `most` runs are begun, and none after `deadline` (of
-    `time.monotonic()`).
+    The `total` jobs are taken from `jobs` one by one, when there is room, so a search can decide
+    late. At most `most` runs are started, and none after `deadline` (in `time.monotonic()`).
     """
     engine.out.mkdir(parents=True, exist_ok=True)
     outcomes: dict[str, Outcome] = {}
@@ -256,7 +255,7 @@ def _outcome(job: Job, path: Path, result: Mapping[str, Any]) -> Outcome:
 def _to_make(
     jobs: Iterable[Job], out: Path, retry_failed: bool, settle: Callable[[Job, Outcome], None]
 ) -> Iterator[Job]:
-    """The jobs that have work left; the others are settled on the way."""
+    """The jobs with work left; the others are settled on the way."""
     names: set[str] = set()
     for job in jobs:
         if job.name in names:

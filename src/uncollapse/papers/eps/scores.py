@@ -76,8 +76,8 @@ def measure(
 ) -> list[float]:
     """The scores of a run's last network, or of the one before training, column by column.
 
-    What was measured when the run began and ended is taken as it is, and what is known of a run
-    in `like` that began alike. What else is measured is kept in the run's folder, by step.
+    Scores that the run measured when it began and ended are reused, and so are those of a run in
+    `like` with the same start. Scores measured here are kept in the run's folder, by step.
     """
     file, step = run.path / "scores.json", str(run.summary["step"] if trained else 0)
     kept = read_json(file) if file.is_file() else {}
@@ -99,7 +99,7 @@ def measure(
 
 
 def _start_of(run: Run) -> tuple[object, ...]:
-    """What a network before training depends on; its batch norm on the first batches."""
+    """What a network before training depends on; the batch, because of its batch norm."""
     config = run.config
     return config.seed, config.data, config.model, config.batch
 

@@ -102,7 +102,7 @@ class Point:
 
     @property
     def left(self) -> float:
-        """The share of the first diameter that is left."""
+        """The share of the initial diameter that is left."""
         return self.end / self.start
 
     @property
@@ -126,7 +126,7 @@ class Point:
 
 
 def measure(run: Run) -> Point:
-    """What a finished run shows: figures of its start and its end, as they were measured.
+    """The figures of a finished run before and after training, as they were measured.
 
     Raises `NotMeasuredError` for a run that has not ended or has no plain triplet loss.
     """
@@ -297,7 +297,7 @@ def _cell_table(panel: Panel) -> Table:
 
 
 def _change(runs: Sequence[Point], score: str) -> str:
-    """From the untrained network to the trained one; NaN where nothing was evaluated, or not so."""
+    """From the untrained network to the trained one; `-` if nothing was evaluated."""
     start, end = _mean(runs, f"{score}_start"), _mean(runs, score)
     if not math.isfinite(end):
         return "-"
@@ -441,7 +441,7 @@ def _p(value: Any) -> str:
     return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
-# What the paper does not ask: a sentence for each panel, or none.
+# Beyond the paper: a sentence for each panel, or none.
 
 
 def below_start(panel: Panel) -> str:

@@ -1,4 +1,4 @@
-"""Beyond HNM: the batch that collapses batch-hard mining, with a rescue, and mined otherwise.
+"""Beyond HNM: a setup in which batch-hard mining collapses, rescued, and with other mining.
 
 One table by the official protocol of Market-1501: untrained, batch-hard, rescued, five others.
 """
@@ -27,7 +27,7 @@ _LEAST = 1e-4  # a diameter may be 0, which a logarithm does not show
 
 @dataclass(frozen=True)
 class Result:
-    """A run: its scores before and after training, in per cent, and what became of its scale."""
+    """A run: its scores before and after training, in per cent, and what happened to its scale."""
 
     method: str
     seed: int

@@ -1,7 +1,5 @@
 """Tiles shared between threads: every one once, no query counted twice at a time, one result."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 
@@ -95,13 +93,14 @@ def test_an_error_in_the_caller_stops_the_threads():
 
 
 @needs_numba
-@pytest.mark.parametrize("limits", [{}, {"_BYTES_PER_POSITIVE": 10**5}])
+@pytest.mark.parametrize("bytes_per_positive", [ranking._BYTES_PER_POSITIVE, 10**5])
 @pytest.mark.parametrize("full_map", [False, True])
-def test_results_are_the_same_to_the_bit_on_any_number_of_threads(limits, full_map, monkeypatch):
+def test_results_are_the_same_to_the_bit_on_any_number_of_threads(
+    bytes_per_positive, full_map, monkeypatch
+):
     x, labels = cloud()
     monkeypatch.setattr(ranking, "TILE", 53)
-    for name, value in limits.items():
-        monkeypatch.setattr(ranking, name, value)
+    monkeypatch.setattr(ranking, "_BYTES_PER_POSITIVE", bytes_per_positive)
     used = []
 
     def each_tile_seen(*args, threads, **options):
@@ -109,7 +108,7 @@ def test_results_are_the_same_to_the_bit_on_any_number_of_threads(limits, full_m
         each_tile(*args, threads=threads, **options)
 
     monkeypatch.setattr(ranking, "each_tile", each_tile_seen)
-    found = {}
+    result = {}
     for threads in (1, 2, 3):
         with torch_threads(threads):
             alone = retrieval(x, labels, full_map=full_map).per_query
@@ -118,11 +117,11 @@ def test_results_are_the_same_to_the_bit_on_any_number_of_threads(limits, full_m
             people = reid(
                 x[:300], labels[:300], cameras[:300], x[300:], labels[300:], cameras[300:]
             )
-        found[threads] = [*alone.values(), *pair.values(), *people.per_query.values()]
+        result[threads] = [*alone.values(), *pair.values(), *people.per_query.values()]
     assert max(used) == 3
     for threads in (2, 3):
-        for one, many in zip(found[1], found[threads], strict=True):
-            np.testing.assert_array_equal(one, many)
+        for alone, shared in zip(result[1], result[threads], strict=True):
+            np.testing.assert_array_equal(alone, shared)
 
 
 @needs_numba

@@ -1,0 +1,566 @@
+"""Figures of collapse: against loops over their formulas, published code's numbers, known cases."""
+
+import math
+
+import numpy as np
+import pytest
+
+from support.errors import refused, refuses
+from uncollapse import metrics
+from uncollapse.metrics import (
+    alignment,
+    alpha_req,
+    anisotropy,
+    effective_rank,
+    field_figures,
+    lidar,
+    modes_per_class,
+    nc1,
+    nc2,
+    nc3,
+    nc4,
+    pcf,
+    pi_ratio,
+    rankme,
+    rho_spectrum,
+    uniformity,
+)
+
+ONE_POINT = np.full((80, 12), 0.1)
+
+
+def gaussian(seed=0, n=200, dim=8, scales=1.0):
+    return np.random.default_rng(seed).normal(size=(n, dim)) * scales
+
+
+def labelled(seed=0, count=4, dim=6, spread=0.5):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.r_[np.arange(count).repeat(2), rng.integers(0, count, 50)])
+    inside = spread * rng.normal(size=(len(labels), dim))
+    return rng.normal(size=(count, dim))[labels] + inside, labels
+
+
+# ---- numbers that published code gives for one fixed embedding
+#
+# From running it: Roth et al.'s metrics/rho_spectrum.py and dists.py, Wang & Isola's align_uniform,
+# the PCA of open-metric-learning. From its expressions, written out on these rows: the notebook of
+# neuralcollapse, `stringer_get_powerlaw` (used by α-ReQ), the LiDAR callback of stable-pretraining.
+
+COLUMN = np.arange(1, 9)
+WAVE_LABELS = np.arange(120) % 5
+WAVES = np.sin(1 + 0.7 * np.arange(120)[:, None] * COLUMN) / COLUMN
+WAVES = WAVES + np.cos(WAVE_LABELS[:, None] * (COLUMN + 1)) + 0.2
+WEIGHT = np.sin(np.arange(40).reshape(5, 8) + 1.0)
+
+
+def test_the_numbers_of_published_code():
+    unit = WAVES / np.linalg.norm(WAVES, axis=1, keepdims=True)
+    ratio, simplex = pi_ratio(unit, WAVE_LABELS), nc2(WAVES, WAVE_LABELS)
+    predicted = (WAVES @ WEIGHT.T).argmax(axis=1)
+    for value, published, digits in [
+        (uniformity(WAVES), -1.8534762888783276, 1e-12),  # Wang & Isola
+        # rows i and i + 60 are a positive pair
+        (alignment(WAVES, np.arange(120) % 60), 0.3152366490722649, 1e-12),
+        (rho_spectrum(WAVES), 0.26651584067192163, 1e-12),  # Roth et al.
+        (rho_spectrum(WAVES, skip=1), 0.23066738633820894, 1e-12),
+        (ratio.intra, 0.12517365711040232, 1e-12),
+        (ratio.inter, 0.9119524258219535, 1e-12),
+        (ratio.ratio, 0.13725897707611429, 1e-12),
+        (pcf(WAVES, variance=0.5), 0.25, 0),  # open-metric-learning
+        (pcf(WAVES, variance=0.9), 0.5, 0),
+        (nc1(WAVES, WAVE_LABELS), 0.34467539893570903 / 5, 1e-9),  # Papyan et al.
+        (simplex.equinorm, 0.1112908810279696, 1e-9),
+        (simplex.maximal_angle, 0.11064788536227468, 1e-7),  # part float32
+        (nc3(WAVES, WAVE_LABELS, WEIGHT), 1.61087386913101, 1e-9),
+        (nc4(WAVES, WAVE_LABELS, predicted), 0.7083333333333333, 1e-12),
+        (alpha_req(WAVES), 6.633566141307044, 1e-9),  # Agrawal et al.
+        # Thilak et al. have (λ + eps)/Σ(λ + eps) for λ/Σλ + eps: the same but for eps, 1e-8.
+        (lidar(WAVES, WAVE_LABELS), 3.25561442147439, 1e-6),
+    ]:
+        assert value == pytest.approx(published, rel=digits)
+
+
+# ---- all of them at once
+
+X, LABELS = labelled(count=4, dim=12, spread=0.3)
+LABELS = np.array(list("abcd"))[LABELS]
+# What each is for one point, without labels and with them.
+WITHOUT = {
+    "rankme": 1, "effective_rank": 0, "alpha_req": math.inf, "rho_spectrum": math.inf, "pcf": 0,
+    "uniformity": 0, "cosine_mean": 1, "cosine_q05": 1, "cosine_q25": 1, "cosine_q50": 1,
+    "cosine_q75": 1, "cosine_q95": 1,
+}  # fmt: skip
+WITH = {
+    "lidar": 0, "nc1": math.inf, "nc2_equinorm": math.nan, "nc2_equiangular": math.nan,
+    "nc2_maximal_angle": math.nan, "ncc_error": 1, "cdnv": 0, "alignment": 0, "pi_intra": 0,
+    "pi_inter": 0, "pi_ratio": math.nan,
+}  # fmt: skip
+
+
+def test_every_figure_is_there_and_is_that_of_its_function():
+    figures = field_figures(X, LABELS)
+    assert set(figures) == {*WITHOUT, *WITH}
+    assert all(isinstance(v, float) and math.isfinite(v) for v in figures.values())
+    for name in ("rankme", "effective_rank", "alpha_req", "rho_spectrum", "pcf", "uniformity"):
+        assert figures[name] == getattr(metrics, name)(X)
+    for name in ("lidar", "nc1", "cdnv", "alignment"):
+        assert figures[name] == getattr(metrics, name)(X, LABELS)
+    for prefix, result in (("nc2", nc2(X, LABELS)), ("pi", pi_ratio(X, LABELS))):
+        assert {f"{prefix}_{name}": value for name, value in vars(result).items()}.items() <= (
+            figures.items()
+        )
+    assert figures["ncc_error"] == nc4(X, LABELS, LABELS)
+    assert figures["cosine_mean"] == anisotropy(X).mean
+    assert figures["cosine_q95"] == anisotropy(X).quantiles[0.95]
+    assert field_figures(X) == {name: figures[name] for name in WITHOUT}
+    with refused("labels"):
+        field_figures(X, LABELS[:5])
+
+
+def test_one_point_gives_every_figure_a_documented_value():
+    figures = field_figures(ONE_POINT, np.arange(80) % 4)
+    assert figures == pytest.approx(WITHOUT | WITH, abs=1e-4, nan_ok=True)
+
+
+def test_a_cone_is_seen_in_directions_and_uncentred_spectra_alone():
+    plain, cone = field_figures(X, LABELS), field_figures(X + 1e3, LABELS)
+    assert cone["cosine_q05"] > 0.999 > plain["cosine_q95"]
+    assert cone["uniformity"] > -1e-3 > -1 > plain["uniformity"]
+    assert cone["rankme"] < 1.2 < 3 < plain["rankme"]
+    assert cone["alignment"] < 1e-4 * plain["alignment"]  # a cone aligns
+    for name in ("effective_rank", "alpha_req", "pcf", "lidar", "nc1", "cdnv", "nc2_equinorm"):
+        assert cone[name] == pytest.approx(plain[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_scale_changes_lidar_alone(scale):
+    scaled, plain = field_figures(scale * X, LABELS), field_figures(X, LABELS)
+    del scaled["lidar"], plain["lidar"]
+    assert scaled == pytest.approx(plain, rel=1e-7)
+
+
+# ---- neural collapse
+
+
+def simplex(count, dim, seed=0):
+    """Corners of a regular simplex about the origin, turned at random."""
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
+    return (np.eye(count, dim) - np.r_[np.full(count, 1 / count), np.zeros(dim - count)]) @ turn
+
+
+def means_by_loops(x, labels):
+    means = np.array([x[labels == c].mean(axis=0) for c in np.unique(labels)])
+    return means - means.mean(axis=0)
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_a_collapsed_simplex_is_all_of_neural_collapse(count):
+    corners, labels = simplex(count, 8), np.repeat(np.arange(count), 5)
+    x = 3.0 * corners[labels] + 17.0
+    assert nc1(x, labels) == pytest.approx(0, abs=1e-25)
+    assert list(vars(nc2(x, labels)).values()) == pytest.approx([0, 0, 0], abs=1e-7)
+    assert nc3(x, labels, 0.2 * corners) == pytest.approx(0, abs=1e-12)
+    assert nc3(x, labels, -corners) == pytest.approx(4, rel=1e-9)
+    assert nc4(x, labels, labels) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nc1_to_nc3_are_those_of_loops_over_rows_and_pairs(seed):
+    x, labels = labelled(seed)
+    means = means_by_loops(x, labels)
+    within = np.zeros((6, 6))
+    for row, label in zip(x, labels, strict=True):
+        left = row - x[labels == label].mean(axis=0)
+        within += np.outer(left, left) / len(x)
+    between = np.linalg.pinv(means.T @ means / 4, rcond=1e-10)
+    assert nc1(x, labels) == pytest.approx(np.trace(within @ between) / 4, rel=1e-9)
+    norms = np.linalg.norm(means, axis=1)
+    u = means / norms[:, None]
+    cosines = np.array([u[a] @ u[b] for a in range(4) for b in range(4) if a != b])
+    tiny = nc2(1e-170 * x, labels)
+    assert tiny.equinorm == pytest.approx(np.std(norms, ddof=1) / np.mean(norms), rel=1e-9)
+    assert tiny.equiangular == pytest.approx(np.std(cosines), rel=1e-9)
+    assert tiny.maximal_angle == pytest.approx(np.abs(cosines + 1 / 3).mean(), rel=1e-9)
+    weight = np.random.default_rng(1).normal(size=(4, 6))
+    gap = weight / np.linalg.norm(weight, "fro") - means / np.linalg.norm(means, "fro")
+    for scale in (1.0, 1e-200, 1e200):
+        assert nc3(x, labels, weight * scale) == pytest.approx((gap**2).sum(), rel=1e-9)
+
+
+def test_nc4_counts_rows_whose_nearest_mean_is_another(monkeypatch):
+    x, labels = labelled(spread=2.0)
+    predictions = np.random.default_rng(2).integers(0, 4, len(x))
+    means = np.array([x[labels == c].mean(axis=0) for c in range(4)])
+    nearest = np.linalg.norm(x[:, None] - means, axis=2).argmin(axis=1)
+    assert nc4(x, labels, predictions) == pytest.approx((nearest != predictions).mean())
+    monkeypatch.setattr("uncollapse.metrics.collapse._TABLE", 20)
+    assert nc4(x, labels, predictions) == pytest.approx((nearest != predictions).mean())
+
+
+def test_nc4_knows_predictions_by_their_label():
+    x = [[0.0], [1.0], [4.0], [5.0]]
+    assert nc4(x, list("aabb"), list("aaba")) == 0.25
+    assert nc4(x, list("aabb"), list("aabz")) == 0.25  # z has no mean
+    refuses(nc4, {"x": x, "labels": list("aabb")}, predictions=[[0, 0, 1, 1], ["a"]])
+
+
+def test_nc2_of_many_classes_is_the_same_in_blocks(monkeypatch):
+    x, labels = labelled(1, count=30, dim=12)
+    whole = vars(nc2(x, labels))
+    monkeypatch.setattr("uncollapse.metrics.collapse._TABLE", 70)
+    assert vars(nc2(x, labels)) == pytest.approx(whole, rel=1e-12)
+
+
+def test_what_has_no_means_apart_has_no_nc3_and_one_class_no_error():
+    x, labels = labelled()
+    assert math.isnan(nc3(ONE_POINT[:, :3], np.arange(80) % 3, np.eye(3)))
+    assert math.isnan(nc3(x, labels, np.zeros((4, 6))))
+    assert nc4(ONE_POINT, [0] * 80, [0] * 80) == 0.0
+    with refused("weight"):
+        nc3(x, labels, np.ones((6, 4)))
+
+
+# ---- directions
+
+
+def sphere(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+PAIRS = [(i, j) for i in range(40) for j in range(i + 1, 40)]
+ROWS = gaussian(n=40, dim=5) + 0.3
+
+
+def test_alignment_is_the_mean_over_positive_pairs():
+    labels, u = np.random.default_rng(1).integers(0, 5, 40), sphere(ROWS)
+    gaps = [np.linalg.norm(u[i] - u[j]) ** 2 for i, j in PAIRS if labels[i] == labels[j]]
+    for scale in (1.0, 1e-200, 1e200):
+        assert alignment(scale * ROWS, labels) == pytest.approx(np.mean(gaps), rel=1e-9)
+    near = np.array([[1.0, 0.0], [1.0, 1e-9]])
+    assert alignment(near, [0, 0]) == pytest.approx(1e-18, rel=1e-6)
+    assert math.isnan(alignment(ROWS, np.arange(40)))
+
+
+@pytest.mark.parametrize("t", [0.5, 2.0, 2000.0])
+def test_uniformity_is_the_log_of_the_mean_over_pairs_also_in_blocks(t, monkeypatch):
+    u = sphere(ROWS)
+    logs = [-t * float(((u[i] - u[j]) ** 2).sum()) for i, j in PAIRS]
+    top = max(logs)
+    expected = top + math.log(sum(math.exp(v - top) for v in logs) / len(logs))
+    assert uniformity(7e180 * u, t=t) == pytest.approx(expected, rel=1e-9)
+    monkeypatch.setattr("uncollapse.metrics.collapse._BLOCK", 6)
+    assert uniformity(u, t=t) == pytest.approx(expected, rel=1e-9)
+
+
+def test_anisotropy_is_that_of_all_pairs():
+    u = sphere(ROWS)
+    cosines = [float(u[i] @ u[j]) for i, j in PAIRS]
+    result = anisotropy(1e-200 * ROWS)
+    assert result.mean == pytest.approx(np.mean(cosines), abs=1e-12)
+    levels = (0.05, 0.25, 0.5, 0.75, 0.95)
+    expected = {level: np.quantile(cosines, level) for level in levels}
+    assert result.quantiles == pytest.approx(expected, abs=1e-12)
+
+
+def test_anisotropy_of_a_cone_is_right_to_what_is_missing_to_1():
+    x = np.c_[np.ones(300), 1e-5 * np.random.default_rng(0).normal(size=(300, 50))]
+    u = x[:, 1:] - x[:, 1:].mean(axis=0)
+    result = anisotropy(x)
+    assert 1 - result.mean == pytest.approx((u**2).sum() / 299, rel=1e-4)
+    assert 0 < 1 - result.quantiles[0.95] < 1 - result.quantiles[0.05] < 2e-8
+
+
+def test_a_row_of_zeros_has_cosine_0():
+    result = anisotropy([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], quantiles=(0.0, 1.0))
+    assert result.mean == pytest.approx(1 / 3)
+    assert result.quantiles == {0.0: 0.0, 1.0: 1.0}
+    assert anisotropy(np.zeros((4, 2))).mean == 0.0
+
+
+def test_a_sample_is_one_of_the_rows_chosen_by_the_seed():
+    x = gaussian(n=300, dim=5) + 0.3
+    some = uniformity(x, sample=100, seed=3)
+    assert some == uniformity(x, sample=100, seed=3) != uniformity(x, sample=100, seed=4)
+    assert some == pytest.approx(uniformity(x), abs=0.3)
+    assert uniformity(x, sample=300) == uniformity(x, sample=None)
+    assert anisotropy(x, sample=100).mean == anisotropy(x).mean  # of all rows, always
+
+
+# ---- class density
+
+
+def mean_pair(rows):
+    cosines = [a @ b / math.sqrt((a @ a) * (b @ b)) for a in rows for b in rows if a is not b]
+    return 1 - float(np.mean(cosines))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_pi_ratio_is_that_of_loops_over_pairs_and_class_means(seed):
+    x, labels = labelled(seed, dim=5)
+    x = sphere(x)
+    classes = [list(x[labels == c]) for c in range(4)]
+    intra = np.mean([mean_pair(rows) for rows in classes])
+    inter = mean_pair([np.mean(rows, axis=0) for rows in classes])
+    for scale in (1.0, 1e-200, 1e200):
+        result = pi_ratio(scale * x, labels)
+        values = (result.intra, result.inter, result.ratio)
+        assert values == pytest.approx((intra, inter, intra / inter), rel=1e-10)
+
+
+def test_a_cone_keeps_its_ratio_to_the_last_digits():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 6
+    inside = rng.normal(size=(60, 4)) + 3 * rng.normal(size=(6, 4))[labels]
+    tight = [pi_ratio(np.c_[np.ones(60), spread * inside], labels) for spread in (1e-3, 1e-6)]
+    assert tight[1].intra == pytest.approx(1e-6 * tight[0].intra, rel=1e-3)
+    assert tight[1].ratio == pytest.approx(tight[0].ratio, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("x", "labels", "expected"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 0], (1.0, math.nan, math.nan)),
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 1], (math.nan, 1.0, math.nan)),
+        ([[1.0, 1.0], [1.0, -1.0]] * 2, [0, 0, 1, 1], (1.0, 0.0, math.inf)),
+        ([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0, 0, 1], (1.0, 1 + 0.5**0.5, 2 - 2**0.5)),
+    ],
+    ids=["one class", "lone rows", "one mean", "a lone row"],
+)
+def test_a_pi_ratio_without_pairs_or_means_apart(x, labels, expected):
+    result = pi_ratio(x, labels)
+    assert (result.intra, result.inter, result.ratio) == pytest.approx(expected, nan_ok=True)
+
+
+# ---- the spectrum
+
+
+def orthogonal(values, rows, seed=0):
+    """Centred rows whose singular values are these, in random directions."""
+    rng = np.random.default_rng(seed)
+    dim = len(values)
+    about = rng.normal(size=(rows, dim))
+    left = np.linalg.qr(about - about.mean(axis=0))[0]
+    right = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+    return left * values @ right.T
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rankme_is_the_sum_of_its_paper(seed):
+    x = gaussian(seed, 50, 7) + seed
+    values = np.sqrt(np.linalg.eigvalsh(x.T @ x))
+    p = values / values.sum() + 1e-7
+    assert rankme(x) == pytest.approx(math.exp(-(p * np.log(p)).sum()), rel=1e-9)
+
+
+def test_rankme_sees_place_and_effective_rank_does_not():
+    x = gaussian()
+    for scale in (1e-200, 1e200):
+        assert rankme(x * scale) == pytest.approx(rankme(x), rel=1e-12)
+    assert rankme(x + 1e6) < 1.01
+    assert effective_rank(x + 1e6) == pytest.approx(effective_rank(x), rel=1e-6)
+    assert rankme(ONE_POINT, eps=0) == 1.0
+    assert rankme(np.zeros((20, 5))) == 0.0
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 0.7, 1e300, 1e-300])
+@pytest.mark.parametrize("n", [3, 7, 12, 80, 300])
+def test_one_point_anywhere_has_effective_rank_0_and_no_axis_in_use(value, n):
+    """The mean of equal numbers need not be that number: what is left is not an axis."""
+    x = np.full((n, 3), value)
+    assert (effective_rank(x), pcf(x)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("skip", [0, 1, 3])
+def test_rho_is_the_divergence_of_the_uniform_from_the_spectrum(skip):
+    x = gaussian(n=60, dim=6, scales=np.arange(1, 7)) + 0.5
+    values = np.sort(np.sqrt(np.linalg.eigvalsh(x.T @ x)))[::-1][skip:]
+    share = values / values.sum()
+    divergence = sum((1 / len(share)) * math.log((1 / len(share)) / p) for p in share)
+    assert rho_spectrum(x, skip=skip) == pytest.approx(divergence, rel=1e-9)
+
+
+def test_rho_is_infinite_where_a_direction_is_not_used():
+    assert rho_spectrum(gaussian(dim=5) @ np.diag([1, 1, 1, 1, 0])) == math.inf
+    assert rho_spectrum(np.zeros((9, 4))) == math.inf
+    assert rho_spectrum(np.full((9, 1), 0.3)) == 0.0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 2.3])
+@pytest.mark.parametrize("ranks", [(1, 40), (4, 100), (5, 20)])
+def test_alpha_of_a_power_law_is_its_exponent(alpha, ranks):
+    x = orthogonal(np.arange(1.0, 61.0) ** (-alpha / 2), 200)
+    for moved in (x, x * 1e-150, x + 1e3):
+        assert alpha_req(moved, ranks=ranks) == pytest.approx(alpha, abs=1e-6)
+
+
+def test_alpha_is_infinite_without_variance_and_unknown_without_axes():
+    assert alpha_req(orthogonal(np.array([1.0] * 6 + [0.0] * 6), 40)) == math.inf
+    assert math.isnan(alpha_req(gaussian(dim=4)))
+    assert math.isnan(alpha_req(gaussian(n=4, dim=40)))
+    assert math.isfinite(alpha_req(gaussian(n=7, dim=40)))  # ranks 4 to 6
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.3, 0.7, 0.99])
+def test_pcf_counts_the_axes_that_hold_more_than_the_variance(variance):
+    x = gaussian(5, 70, 9, np.linspace(2, 0.1, 9))
+    squares = np.linalg.svd(x - x.mean(axis=0), compute_uv=False) ** 2
+    axes, held = 0, 0.0
+    while held <= variance:
+        held += squares[axes] / squares.sum()
+        axes += 1
+    assert pcf(x, variance=variance) == pcf(x * 1e-160, variance=variance) == axes / 9
+
+
+def test_pcf_of_equal_axes_is_not_moved_by_rounding():
+    for seed in range(20):
+        x = orthogonal(np.array([1.0] * 4 + [0.0] * 4), 30, seed)
+        assert pcf(x, variance=0.5) == 3 / 8
+        assert pcf(x, variance=1.0) == 4 / 8
+
+
+# ---- discriminant rank
+
+
+def lidar_by_loops(views, delta=1e-4, eps=1e-8):
+    """Equations (1) to (4) for views `[n, q, dim]`: covariances by loops, the root by eigh."""
+    n, q, dim = views.shape
+    means = views.mean(axis=1)
+    between, within = np.zeros((dim, dim)), delta * np.eye(dim)
+    for c in range(n):
+        about = means[c] - means.mean(axis=0)
+        between += np.outer(about, about) / n
+        for row in views[c]:
+            within += np.outer(row - means[c], row - means[c]) / (n * (q - 1))
+    values, axes = np.linalg.eigh(within)
+    root = axes @ np.diag(values**-0.5) @ axes.T
+    ratios = np.clip(np.linalg.eigvalsh(root @ between @ root), 0, None)
+    p = ratios / ratios.sum() + eps
+    return float(np.exp(-(p * np.log(p)).sum()))
+
+
+@pytest.mark.parametrize(("n", "dim"), [(12, 5), (4, 9)], ids=["many classes", "few classes"])
+@pytest.mark.parametrize("delta", [1e-4, 1.0])
+def test_lidar_is_that_of_its_equations(n, dim, delta):
+    rng = np.random.default_rng(n)
+    views = rng.normal(size=(n, 1, dim)) * np.linspace(2, 0.3, dim) + rng.normal(size=(n, 6, dim))
+    order = rng.permutation(n * 6)
+    x, labels = views.reshape(-1, dim)[order], np.repeat(np.arange(n), 6)[order]
+    assert lidar(x, labels, delta=delta) == pytest.approx(lidar_by_loops(views, delta), rel=1e-7)
+    assert lidar(x + 50, labels, delta=delta) == pytest.approx(lidar(x, labels, delta=delta))
+
+
+def test_lidar_of_classes_that_are_points_is_the_rank_of_their_means():
+    labels = np.repeat(np.arange(6), 3)
+    for scale in (1.0, 1e-200, 1e200):
+        assert lidar(scale * np.eye(6)[labels], labels) == pytest.approx(5, rel=1e-5)
+    assert lidar(np.eye(6), np.arange(6), delta=0.0) == pytest.approx(5, rel=1e-5)
+    assert lidar(gaussian(n=9, dim=4), [0] * 9) == 0.0
+
+
+def test_classes_of_one_row_tell_nothing_of_the_inside():
+    rng = np.random.default_rng(1)
+    views = rng.normal(size=(5, 4, 3)) + 2 * rng.normal(size=(5, 1, 3))
+    x = np.concatenate([views.reshape(-1, 3), views.mean(axis=(0, 1), keepdims=True)[0]])
+    labels = [*np.repeat(np.arange(5), 4), 9]
+    # A class at the mean of the others scales their covariance alone.
+    assert lidar(x, labels) == pytest.approx(lidar_by_loops(views), rel=1e-7)
+
+
+# ---- modes
+
+
+def lumps(seed, m, dim, per=40):
+    """m Gaussian lumps, all at the same distance from each other (on a circle in the plane)."""
+    rng = np.random.default_rng(seed)
+    apart = 8 + 1.5 * np.sqrt(dim)
+    if dim == 2:
+        angle = 2 * np.pi * np.arange(m) / m
+        radius = apart / 2 / np.sin(np.pi / max(m, 2))
+        middles = radius * np.c_[np.cos(angle), np.sin(angle)]
+    else:
+        middles = np.linalg.qr(rng.normal(size=(dim, m)))[0].T * apart / np.sqrt(2)
+    return np.repeat(middles, per, axis=0) + rng.normal(size=(m * per, dim))
+
+
+@pytest.mark.parametrize(("dim", "size"), [(2, 12), (8, 60), (32, 250), (128, 12), (128, 60)])
+def test_one_gaussian_lump_is_one_mode(dim, size):
+    x = np.random.default_rng(dim + size).normal(size=(3 * size, dim))
+    assert modes_per_class(x, np.repeat(np.arange(3), size)).modes.tolist() == [1.0] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dim", "m"), [(2, 5), (8, 2), (32, 3), (128, 5)])
+def test_lumps_that_are_apart_are_counted(dim, m):
+    x = np.concatenate([lumps(seed, m, dim) for seed in range(2)])
+    labels = np.repeat(np.arange(2), m * 40)
+    assert modes_per_class(x, labels).modes.tolist() == [float(m)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["uniform", "heavy tails", "on a sphere", "skewed", "a cigar"])
+@pytest.mark.parametrize("dim", [2, 32])
+def test_a_single_lump_of_another_shape_is_one_mode(shape, dim):
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(200, dim))
+    x = {
+        "uniform": rng.uniform(size=(200, dim)),
+        "heavy tails": rng.standard_t(5, size=(200, dim)),
+        "on a sphere": sphere(normal + 4 * np.eye(dim)[0]),
+        "skewed": np.exp(normal / 2),
+        "a cigar": normal * np.r_[20, np.ones(dim - 1)],
+    }[shape]
+    assert modes_per_class(x, np.repeat([0, 1], 100)).modes.tolist() == [1.0] * 2
+
+
+def test_the_number_of_modes_does_not_depend_on_scale_or_place():
+    x = lumps(0, 3, 8, per=20)
+    for moved in (x, 1e-6 * x + 1, 1e6 * x):
+        assert modes_per_class(moved, np.zeros(len(x), int)).modes.tolist() == [3.0]
+
+
+def test_a_few_stray_points_are_no_mode():
+    x = np.concatenate([np.random.default_rng(0).normal(size=(100, 4)), np.full((2, 4), 50.0)])
+    assert modes_per_class(x, [0] * 102).modes.tolist() == [1.0]
+
+
+def test_a_collapsed_class_has_one_mode_and_a_tiny_class_is_unknown():
+    result = modes_per_class(np.zeros((27, 3)), [0] * 20 + [1] * 7)
+    assert result.modes.tolist() == pytest.approx([1.0, math.nan], nan_ok=True)
+    assert result.to_dict()["classes_unknown"] == 1
+
+
+def test_fine_classes_apart_are_modes_and_merged_ones_are_one():
+    rng = np.random.default_rng(0)
+    fine, labels = np.tile(np.repeat(np.arange(4), 25), 3), np.repeat(np.arange(3), 100)
+    middles = np.zeros((3, 4, 2))
+    middles[0] = [[0, 0], [50, 0], [0, 50], [50, 50]]  # four apart
+    middles[1] = [[0, 0], [50, 0], [0, 0], [0, 0]]  # one apart, three merged
+    x = middles[labels, fine] + rng.normal(size=(300, 2))
+    result = modes_per_class(x, labels, fine)
+    assert result.modes.tolist() == [4.0, 2.0, 1.0]
+    assert result.separation[0] == 1.0
+    assert result.separation[2] < 0.2
+
+
+def test_exact_collapse_keeps_one_mode_whatever_the_fine_labels():
+    result = modes_per_class(np.ones((40, 3)), [0] * 40, np.arange(40) % 4)
+    assert (result.modes.tolist(), result.separation.tolist()) == ([1.0], [0.0])
+
+
+def test_fine_classes_of_one_sample_are_left_out():
+    result = modes_per_class([[0.0], [0.1], [9.0], [9.1], [30.0]], [0] * 5, list("aabbc"))
+    assert (result.fine_classes.tolist(), result.modes.tolist()) == ([2], [2.0])
+    assert np.isnan(modes_per_class([[0.0], [1.0]], [0, 0], ["a", "b"]).modes).all()
+
+
+def test_what_cannot_be_used_is_refused_by_name():
+    x = {"x": gaussian(dim=3)}
+    refuses(rankme, x, eps=[-1], x=[[[math.nan]]])
+    refuses(rho_spectrum, x, skip=[3, -1])
+    refuses(alpha_req, x, ranks=[(5, 5), 3, (0, 5)])
+    refuses(pcf, x, variance=[1.5])
+    refuses(uniformity, x, t=[-1], sample=[1], x=[[[1.0]]])
+    refuses(anisotropy, x, quantiles=[[1.5], 0.5], x=[[[1.0]]])
+    refuses(alignment, x, labels=[[0, 1]])
+    refuses(lidar, x | {"labels": np.arange(200) % 4}, delta=[-1.0], eps=[-1.0])
+    assert math.isfinite(lidar(np.eye(3), [0, 1, 2], eps=0.0))
