@@ -10,7 +10,7 @@ from torch import nn
 
 from uncollapse.health import VERDICTS, CollapseMonitor, Guard, forecast
 from uncollapse.health.advice import _ADVICE, advise_on
-from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
+from uncollapse.health.strategy import RunSettings, rank_strategies, strategy_of
 from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.report import diagnose
@@ -80,48 +80,30 @@ def rows(verdict: str, step: int) -> torch.Tensor:
     return 5 * centres[LABELS] + noise * 0.7**step
 
 
-def watch(situation: Situation, watcher) -> None:
-    for step in range(30):
-        watcher(rows(situation.verdict, step), LABELS, step=step)
-
-
 @each
-def test_the_monitor_says_it(name: str):
-    situation = SITUATIONS[name]
-    monitor = CollapseMonitor(situation.loss, settings=situation.known, every=5)
-    watch(situation, monitor.update)
-    assert monitor.verdict == situation.verdict
-    assert monitor.advice.endswith(situation.sentence)
-
-
-@each
-def test_the_guard_says_it(name: str):
+def test_monitor_guard_and_diagnose_say_it(name: str):
     situation = SITUATIONS[name]
     model = nn.Linear(4, 4)
     monitor = CollapseMonitor(situation.loss, settings=situation.known, every=5)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     guard = Guard(model, optimiser, situation.loss, monitor, action="warn")
-    watch(situation, guard.after_step)
+    for step in range(30):
+        guard.after_step(rows(situation.verdict, step), LABELS, step=step)
+    assert monitor.verdict == situation.verdict
+    assert monitor.advice.endswith(situation.sentence)
     assert situation.sentence in guard.events[-1].text
-
-
-@each
-def test_diagnose_says_it(name: str):
-    situation = SITUATIONS[name]
-    start, end = rows(situation.verdict, 0), rows(situation.verdict, 29)
-    found = diagnose(end, LABELS, reference=diagnose(start, LABELS).health)
-    assert found.verdict == situation.verdict
-    told = diagnose(
-        end, LABELS, reference=diagnose(start, LABELS).health, settings=situation.settings
-    )
-    assert situation.sentence in str(told)
+    start = diagnose(rows(situation.verdict, 0), LABELS).health
+    end = rows(situation.verdict, 29)
+    result = diagnose(end, LABELS, reference=start, settings=situation.settings)
+    assert result.verdict == situation.verdict
+    assert situation.sentence in str(result)
 
 
 class Noise:
     """Labels that the samples do not show: batch-hard shrinks on them."""
 
-    def __init__(self, per_class: int) -> None:
-        self.labels = torch.arange(8).repeat_interleave(per_class)
+    def __init__(self) -> None:
+        self.labels = torch.arange(8).repeat_interleave(12)
         generator = torch.Generator().manual_seed(0)
         self.samples = torch.randn(len(self.labels), 8, generator=generator)
 
@@ -129,21 +111,15 @@ class Noise:
         return self.samples[which], self.labels[which]
 
 
-@pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.predicted])
+@pytest.mark.parametrize("name", [n for n, each in SITUATIONS.items() if each.predicted])
 def test_the_forecast_says_it(name: str):
     situation = SITUATIONS[name]
     known = situation.known
     torch.manual_seed(0)
-    found = forecast(
-        nn.Linear(8, 4),
-        Noise(12),
-        p=[8],
-        k=[known.k or 8],
-        loss_fn=situation.loss,
-        several_modes=known.several_modes,
-    )
-    assert found.cells[0].risk != "none"
-    assert situation.sentence in found.reason
+    asked = {"loss_fn": situation.loss, "several_modes": known.several_modes}
+    result = forecast(nn.Linear(8, 4), Noise(), p=[8], k=[known.k or 8], batches=2, **asked)
+    assert result.cells[0].risk != "none"
+    assert situation.sentence in result.reason
 
 
 @each
@@ -156,49 +132,44 @@ def test_the_docs_say_it(name: str):
     assert advice.evidence
 
 
-def test_advice_is_what_the_guard_tries_first():
-    own = strategy_of(triplet())
-    words = advise_on("network-collapse", RunSettings.of(triplet())).sentence
-    first = rank_strategies(own)[0]
-    assert f"positives = {first.positives} with scale_free = true" in words
-    assert first.scale_free
-
-
 def test_what_is_tried_never_is_what_is_done_already():
     for positives in ("hard", "easy", "inside"):
         for scale_free in (False, True):
             own = strategy_of(triplet(positives, scale_free=scale_free))
-            found = rank_strategies(own)
-            assert own not in found
-            assert len(set(found)) == len(found)
-            assert found[-1] == replace(own, lr_factor=pytest.approx(1 / 3))
+            ranked = rank_strategies(own)
+            assert own not in ranked
+            assert len(set(ranked)) == len(ranked)
+            assert ranked[-1] == replace(own, lr_factor=pytest.approx(1 / 3))
 
 
-def test_a_loss_that_charges_nothing_or_everything_gets_a_margin():
-    for own in (strategy_of(triplet(margin=0.0)), strategy_of(triplet(soft=True))):
-        others = [one for one in rank_strategies(own) if one.lr_factor == 1.0]
-        assert {(one.margin, one.soft) for one in others} == {(0.2, False)}
-    wide = strategy_of(triplet(margin=0.7))
-    assert {one.margin for one in rank_strategies(wide)} == {0.7}
+MINED_MARGIN = MarginLoss(miner=Miner("hard", "hard"))
 
 
-def test_modes_that_are_known_put_easy_positives_first():
-    own = strategy_of(triplet())
-    some = rank_strategies(own, RunSettings(several_modes=True))
-    assert [str(one) for one in some[:2]] == ["easy x hard, scale-free", "easy x hard"]
+@pytest.mark.parametrize(
+    ("loss", "known", "expected"),
+    [
+        (triplet(), NOTHING, ["inside x hard, scale-free", "inside x hard"]),
+        (triplet(), RunSettings(several_modes=True), ["easy x hard, scale-free", "easy x hard"]),
+        (triplet(), RunSettings(k=2), ["hard x semihard", "hard x hard, scale-free"]),
+        (MINED_MARGIN, NOTHING, ["easy x hard", "hard x semihard"]),  # it has no scale-free form
+        (ProxyNCALoss(num_classes=3, dim=4), NOTHING, ["same tuples, lr x 0.33"]),
+    ],
+    ids=["one mode", "several modes", "one positive, whatever it is called", "margin", "proxies"],
+)
+def test_the_best_two_alternatives(loss, known, expected):
+    ranked = rank_strategies(strategy_of(loss), known)
+    assert [str(strategy) for strategy in ranked[:2]] == expected
+    if known.k == 2:
+        assert {strategy.positives for strategy in ranked} == {"hard"}
+    if loss is MINED_MARGIN:
+        assert all(strategy.scale_free is None for strategy in ranked)
 
 
-def test_two_samples_per_class_leave_no_choice_of_positives():
-    found = rank_strategies(strategy_of(triplet()), RunSettings(k=2))
-    assert {one.positives for one in found} == {"hard"}
-
-
-def test_losses_without_a_scale_free_form_and_without_a_miner_are_not_given_one():
-    mined = rank_strategies(strategy_of(MarginLoss(miner=Miner("hard", "hard"))))
-    assert all(one.scale_free is None for one in mined)
-    assert str(mined[0]) == "easy x hard"
-    (slower,) = rank_strategies(strategy_of(ProxyNCALoss(num_classes=3, dim=4)))
-    assert slower == Strategy(lr_factor=pytest.approx(1 / 3))
+@pytest.mark.parametrize("options", [{"margin": 0.0}, {"soft": True}, {"margin": 0.7}], ids=str)
+def test_a_loss_of_zero_or_soft_margin_gets_a_margin_and_others_keep_theirs(options):
+    ranked = rank_strategies(strategy_of(triplet(**options)))
+    others = {(s.margin, s.soft) for s in ranked if s.lr_factor == 1.0}
+    assert others == {(options.get("margin") or 0.2, False)}
 
 
 def test_every_verdict_has_advice_and_a_line_in_the_docs() -> None:
