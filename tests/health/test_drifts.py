@@ -167,7 +167,9 @@ def test_drift_on_the_sphere_is_the_pull_towards_one_direction(seed: int) -> Non
 
 def test_drift_grows_with_the_batch_and_falls_with_the_dimension() -> None:
     def means(shapes: list[tuple[int, int, int]]) -> list[float]:
-        return [np.mean([drift(HARD, *cloud(s, *shape)).value for s in range(5)]) for shape in shapes]
+        return [
+            np.mean([drift(HARD, *cloud(s, *shape)).value for s in range(5)]) for shape in shapes
+        ]
 
     by_batch = means([(2, 2, 32), (4, 4, 32), (18, 8, 32)])
     assert by_batch == sorted(by_batch)
@@ -184,9 +186,7 @@ def test_semi_hard_negatives_never_shrink() -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 @pytest.mark.parametrize("miner", MINERS, ids=" x ".join)
-def test_both_forms_of_mode_drift_are_the_formulas_by_loops(
-    miner: tuple[str, str], k: int
-) -> None:
+def test_both_forms_of_mode_drift_are_the_formulas_by_loops(miner: tuple[str, str], k: int) -> None:
     loss_fn = TripletLoss(margin=0.5, miner=Miner(*miner))
     for seed in range(3):
         result = mode_drift(loss_fn, *cloud(seed), k=k)
