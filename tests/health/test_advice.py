@@ -81,7 +81,7 @@ def rows(verdict: str, step: int) -> torch.Tensor:
 
 
 @each
-def test_monitor_guard_and_diagnose_say_it(name: str):
+def test_monitor_guard_and_diagnose_say_it(name):
     situation = SITUATIONS[name]
     model = nn.Linear(4, 4)
     monitor = CollapseMonitor(situation.loss, settings=situation.known, every=5)
@@ -112,7 +112,7 @@ class Noise:
 
 
 @pytest.mark.parametrize("name", [n for n, each in SITUATIONS.items() if each.predicted])
-def test_the_forecast_says_it(name: str):
+def test_the_forecast_says_it(name):
     situation = SITUATIONS[name]
     known = situation.known
     torch.manual_seed(0)
@@ -123,7 +123,7 @@ def test_the_forecast_says_it(name: str):
 
 
 @each
-def test_the_docs_say_it(name: str):
+def test_the_docs_say_it(name):
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
     plain = re.sub(r"[`*]", "", line)
@@ -172,7 +172,7 @@ def test_a_loss_of_zero_or_soft_margin_gets_a_margin_and_others_keep_theirs(opti
     assert others == {(options.get("margin") or 0.2, False)}
 
 
-def test_every_verdict_has_advice_and_a_line_in_the_docs() -> None:
+def test_every_verdict_has_advice_and_a_line_in_the_docs():
     bad = [name for name in VERDICTS if name != "healthy"]
     assert sorted(bad) == sorted(_ADVICE)
     assert all(VERDICTS[name].rules for name in bad)

@@ -11,8 +11,9 @@ from pytorch_metric_learning import distances, miners
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "pml_monitor.py"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_example_shows_a_collapse_and_a_healthy_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_shows_a_collapse_and_a_healthy_run(capsys):
     train = runpy.run_path(str(_EXAMPLE))["train"]
     distance = distances.LpDistance(normalize_embeddings=False)
     assert train(miners.BatchHardMiner(distance=distance)).verdict == "network-collapse"

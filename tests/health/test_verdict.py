@@ -52,9 +52,8 @@ def clusters(n: int, classes: int, dim: int = 16) -> tuple[torch.Tensor, torch.T
 
 @pytest.mark.parametrize("gap", [0.004, 0.0005])
 @pytest.mark.parametrize("labelled", [False, True])
-def test_unit_rows_in_a_cone_are_not_healthy(gap: float, labelled: bool) -> None:
+def test_unit_rows_in_a_cone_are_not_healthy(gap, labelled):
     health = measure(cone(gap), noise(600, 10) if labelled else None, modes=False)
-    assert health.cosines is not None
     assert health.cosines.mean == pytest.approx(1 - gap, abs=gap / 10)
     assert health.verdict == "cone", health.reasons
     assert "cosines between rows: mean 0.99" in health.reasons[0]
@@ -62,7 +61,7 @@ def test_unit_rows_in_a_cone_are_not_healthy(gap: float, labelled: bool) -> None
         assert "shuffled labels give" in health.reasons[1]
 
 
-def test_cosines_are_those_of_the_definition() -> None:
+def test_cosines_are_those_of_the_definition():
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(40, 5, generator=generator) * torch.logspace(-3, 3, 40)[:, None] + 0.3
     wide = z.double().numpy()
@@ -72,35 +71,32 @@ def test_cosines_are_those_of_the_definition() -> None:
         for j in range(i)
     ]
     cosines = measure(z).cosines
-    assert cosines is not None
     expected = [np.mean(pairs), *np.quantile(pairs, (0.1, 0.5, 0.9))]
     figures = [cosines.mean, cosines.low, cosines.median, cosines.high]
     assert figures == pytest.approx(expected, abs=1e-12)
     assert measure(z[:1]).cosines is None
 
 
-def test_features_of_cosine_nine_tenths_and_small_units_are_healthy() -> None:
+def test_features_of_cosine_nine_tenths_and_small_units_are_healthy():
     generator = torch.Generator().manual_seed(0)
     pooled = torch.rand(400, 256, generator=generator) ** 0.5  # non-negative, as pooled features
     health = measure(pooled)
-    assert health.cosines is not None
     assert 0.85 < health.cosines.mean < 0.95
     assert health.verdict == "healthy"
     assert measure(torch.randn(400, 64, generator=generator) * 1e-6).verdict == "healthy"
 
 
-def test_a_few_opposite_rows_do_not_hide_a_cone_and_half_of_them_make_it_none() -> None:
+def test_a_few_opposite_rows_do_not_hide_a_cone_and_half_of_them_make_it_none():
     z = cone(0.003)
     z[:20] = -z[:20]
     health = measure(z)
-    assert health.cosines is not None
     assert health.cosines.mean < 0.9
     assert health.verdict == "cone"
     z[20:300] = -z[20:300]
     assert measure(z).verdict != "cone"
 
 
-def test_an_offset_harms_nothing_where_rows_are_compared_by_distance() -> None:
+def test_an_offset_harms_nothing_where_rows_are_compared_by_distance():
     z, labels = clusters(300, 6)
     assert measure(z + 60, labels, modes=False).verdict == "cone"
     assert measure(z + 60, labels, cosine=False, modes=False).verdict == "healthy"
@@ -108,13 +104,13 @@ def test_an_offset_harms_nothing_where_rows_are_compared_by_distance() -> None:
     assert measure(unit, labels, cosine=False, modes=False).verdict == "cone"
 
 
-def test_cone_thresholds_are_the_users() -> None:
+def test_cone_thresholds_are_the_users():
     z = cone(0.05)
     assert measure(z).verdict == "healthy"
     assert measure(z, thresholds=Thresholds(cone_median=0.9, cone_low=0.9)).verdict == "cone"
 
 
-def test_nearest_labels_are_exact_for_every_shuffling() -> None:
+def test_nearest_labels_are_exact_for_every_shuffling():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(7, 2))
     x[1] = x[0]  # a duplicate,
@@ -133,17 +129,15 @@ def test_nearest_labels_are_exact_for_every_shuffling() -> None:
         return total / 7
 
     nearest = nearest_labels(distance, ids)
-    assert nearest is not None
     every = [share(ids[list(order)]) for order in permutations(range(7))]
     assert nearest.share == pytest.approx(share(ids))
     assert nearest.chance == pytest.approx(np.mean(every))
     assert nearest.deviation == pytest.approx(np.std(every))
 
 
-def test_rows_alone_in_their_class_are_not_counted() -> None:
+def test_rows_alone_in_their_class_are_not_counted():
     x = np.array([[0.0], [0.1], [5.0], [5.3], [9.0]])
     nearest = nearest_labels(distance_matrix(x), np.array([0, 0, 1, 1, 2]))
-    assert nearest is not None
     assert (nearest.rows, nearest.share) == (4, 1.0)
     assert nearest_labels(distance_matrix(x), np.arange(5)) is None
     assert nearest_labels(distance_matrix(x), np.zeros(5, int)) is None
@@ -151,9 +145,7 @@ def test_rows_alone_in_their_class_are_not_counted() -> None:
 
 @pytest.mark.parametrize(("n", "classes"), [(600, 2), (300, 10), (900, 60)])
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
-def test_labels_of_pure_noise_are_uninformative_at_every_scale(
-    n: int, classes: int, scale: float
-) -> None:
+def test_labels_of_pure_noise_are_uninformative_at_every_scale(n, classes, scale):
     generator = torch.Generator().manual_seed(0)
     verdicts = []
     for seed in range(6 if scale == 1.0 else 2):
@@ -165,41 +157,39 @@ def test_labels_of_pure_noise_are_uninformative_at_every_scale(
 
 
 @pytest.mark.parametrize(("n", "classes"), [(60, 10), (90, 2), (120, 2)])
-def test_too_few_rows_to_tell_are_not_called_uninformative(n: int, classes: int) -> None:
+def test_too_few_rows_to_tell_are_not_called_uninformative(n, classes):
     for seed in range(3):
         z = torch.randn(n, 16, generator=torch.Generator().manual_seed(seed))
         assert measure(z, noise(n, classes, seed), modes=False).verdict == "healthy"
 
 
-def test_weak_but_real_information_is_not_uninformative() -> None:
+def test_weak_but_real_information_is_not_uninformative():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(1000) % 10
     means = 0.5 * torch.randn(10, 16, generator=generator)
     z = means[labels] + torch.randn(1000, 16, generator=generator)
     health = measure(z, labels, modes=False)
-    assert health.nearest is not None
     assert 0.15 < health.nearest.share < 0.6
     assert health.verdict == "healthy"
 
 
-def test_ties_of_whole_numbers_do_not_hide_what_neighbours_know() -> None:
+def test_ties_of_whole_numbers_do_not_hide_what_neighbours_know():
     labels = torch.arange(400) % 4
     codes = torch.nn.functional.one_hot(labels, 4).float()
     codes[torch.arange(400) % 5 == 0] = 0.0  # a fifth of the rows are one point
     health = measure(codes, labels, Thresholds(tightness=0.0), modes=False)
-    assert health.nearest is not None
     assert health.nearest.share > 0.7
     assert health.agreement is not None
     assert health.verdict != "uninformative"
 
 
-def test_one_class_that_is_nearly_everything_is_left_undecided() -> None:
+def test_one_class_that_is_nearly_everything_is_left_undecided():
     z = torch.randn(500, 16, generator=torch.Generator().manual_seed(0))
     labels = (torch.arange(500) < 12).long()
     assert measure(z, labels, modes=False).verdict == "healthy"
 
 
-def test_near_duplicates_do_not_make_noise_look_sure() -> None:
+def test_near_duplicates_do_not_make_noise_look_sure():
     """Pairs that are nearest to each other vote together: the interval is wider than Wilson's."""
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(300, 8, generator=generator).repeat_interleave(2, dim=0)
@@ -208,14 +198,13 @@ def test_near_duplicates_do_not_make_noise_look_sure() -> None:
     for seed in range(8):
         health = measure(z, noise(600, 10, seed), modes=False)
         near = health.nearest
-        assert near is not None
         wilson = stats.binomtest(round(near.share * 600), 600).proportion_ci(method="wilson")
         assert 2 * 1.96 * near.deviation > 1.2 * (wilson.high - wilson.low)
         verdicts.append(health.verdict)
     assert verdicts.count("uninformative") >= 6
 
 
-def test_the_order_of_the_words_is_as_documented() -> None:
+def test_the_order_of_the_words_is_as_documented():
     labels = noise(600, 10)
     both = measure(cone(0.004), labels, modes=False)
     assert [both.verdict, len(both.reasons)] == ["cone", 2]
@@ -226,7 +215,7 @@ def test_the_order_of_the_words_is_as_documented() -> None:
     assert measure(flat, labels, modes=False).verdict == "dimensional-collapse"
 
 
-def test_health_is_read_from_what_earlier_versions_wrote() -> None:
+def test_health_is_read_from_what_earlier_versions_wrote():
     health = measure(*clusters(120, 4), modes=False)
     plain = json.loads(json.dumps(health.to_dict()))
     del plain["cosines"], plain["nearest"]
@@ -237,7 +226,7 @@ def test_health_is_read_from_what_earlier_versions_wrote() -> None:
     assert "mean_cosine" in health.scalars()
 
 
-def test_a_monitor_says_cone_of_unit_rows_that_become_one_and_never_uninformative() -> None:
+def test_a_monitor_says_cone_of_unit_rows_that_become_one_and_never_uninformative():
     z, _ = clusters(64, 8)
     start = normalize(z - z.mean(0), dim=1)
     labels = noise(64, 8)
@@ -252,7 +241,7 @@ def test_a_monitor_says_cone_of_unit_rows_that_become_one_and_never_uninformativ
 
 
 @pytest.mark.parametrize("normalised", [False, True])
-def test_a_network_that_begins_as_a_cone_is_no_alarm(normalised: bool) -> None:
+def test_a_network_that_begins_as_a_cone_is_no_alarm(normalised):
     """Untrained networks often do, with labels that mean nothing yet."""
     settings = RunSettings(normalize=normalised)
     monitor = CollapseMonitor(settings=settings, every=2, patience=2)
@@ -270,7 +259,7 @@ def test_a_network_that_begins_as_a_cone_is_no_alarm(normalised: bool) -> None:
         assert again.state_dict()["began_as_cone"] is False
 
 
-def test_a_guard_warns_of_a_cone_once_and_does_not_roll_back() -> None:
+def test_a_guard_warns_of_a_cone_once_and_does_not_roll_back():
     model = torch.nn.Linear(16, 16)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     limits = Thresholds(shrink_ratio=0.02)
@@ -286,7 +275,7 @@ def test_a_guard_warns_of_a_cone_once_and_does_not_roll_back() -> None:
     assert [event.kind for event in guard.events if "cone" in event.text] == ["warning"]
 
 
-def test_unit_rows_that_fall_into_a_cone_are_called_one_within_30_updates() -> None:
+def test_unit_rows_that_fall_into_a_cone_are_called_one_within_30_updates():
     generator = torch.Generator().manual_seed(0)
     monitor = CollapseMonitor()  # by default: full measures every 50 updates
     labels = torch.arange(64) % 8
@@ -297,12 +286,11 @@ def test_unit_rows_that_fall_into_a_cone_are_called_one_within_30_updates() -> N
         monitor.update(z, labels)
     assert [verdict for _, verdict in monitor.changes] == ["shrinking", "cone"]
     assert monitor.changes[-1][0] < 60 + 30
-    assert monitor.health is not None
     assert len(monitor.health.reasons) > 1  # the fall in scale is said too
 
 
 @pytest.mark.parametrize("action", ["warn", "stop", "rescue"])
-def test_a_guard_acts_on_a_cone_that_the_loss_has_made(action: str) -> None:
+def test_a_guard_acts_on_a_cone_that_the_loss_has_made(action):
     model = torch.nn.Linear(32, 32)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
@@ -342,7 +330,7 @@ def _state(apart: float, seed: int = 0, of: int = 0) -> np.ndarray:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.booleans())
-def test_fine_agreement_is_that_of_a_slow_count(seed: int, kinds: int, ties: bool) -> None:
+def test_fine_agreement_is_that_of_a_slow_count(seed, kinds, ties):
     rng = np.random.default_rng(seed)
     z, labels = rng.normal(size=(24, 3)), rng.integers(0, 3, 24)
     z = np.round(z) if ties else z
@@ -362,7 +350,7 @@ def test_fine_agreement_is_that_of_a_slow_count(seed: int, kinds: int, ties: boo
 
 
 @given(st.integers(0, 10_000))
-def test_modes_kept_is_that_of_a_slow_count(seed: int) -> None:
+def test_modes_kept_is_that_of_a_slow_count(seed):
     rng, k = np.random.default_rng(seed), 2
     labels = rng.permutation(np.repeat([0, 1, 2], [12, 15, 4]))  # the last class is too small
     before, after = rng.normal(size=(31, 4)), rng.normal(size=(31, 3))
@@ -380,7 +368,7 @@ def test_modes_kept_is_that_of_a_slow_count(seed: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
-def test_modes_kept_is_free_of_scale_place_and_rotation(scale: float) -> None:
+def test_modes_kept_is_free_of_scale_place_and_rotation(scale):
     before, after = _state(3.0), _state(0.3, seed=1)
     turn, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(DIM, DIM)))
     expected = modes_kept(before, after, LABELS)
@@ -388,7 +376,7 @@ def test_modes_kept_is_free_of_scale_place_and_rotation(scale: float) -> None:
     assert moved == pytest.approx(expected, rel=1e-6)
 
 
-def test_modes_kept_falls_as_modes_merge_and_is_one_for_the_same_rows() -> None:
+def test_modes_kept_falls_as_modes_merge_and_is_one_for_the_same_rows():
     before = _state(3.0)
     kept = [modes_kept(before, _state(apart, seed=1), LABELS) for apart in (3.0, 0.3, 0.1, 0.0)]
     assert modes_kept(before, before, LABELS) == pytest.approx(1.0)
@@ -397,7 +385,7 @@ def test_modes_kept_falls_as_modes_merge_and_is_one_for_the_same_rows() -> None:
     assert (kept[-1] or 0) < 0.1
 
 
-def test_modes_kept_is_not_known_of_small_classes_and_points() -> None:
+def test_modes_kept_is_not_known_of_small_classes_and_points():
     before = _state(3.0)
     assert modes_kept(before[:12], before[:12], LABELS[:12]) is None
     assert modes_kept(np.ones((N, 2)), before, LABELS) is None
@@ -409,7 +397,7 @@ def test_modes_kept_is_not_known_of_small_classes_and_points() -> None:
 
 
 @pytest.mark.parametrize("fine", [True, False])
-def test_merged_modes_are_class_collapse_though_classes_are_no_points(fine: bool) -> None:
+def test_merged_modes_are_class_collapse_though_classes_are_no_points(fine):
     given = {"fine_labels": FINE if fine else None, "before": _state(3.0), "modes": False}
     merged = measure(_state(0.0, 10), LABELS, **given)
     assert merged.verdict == "class-collapse"
@@ -422,7 +410,7 @@ def test_merged_modes_are_class_collapse_though_classes_are_no_points(fine: bool
     assert "at the start" in kept.reasons[-1]
 
 
-def test_fine_labels_decide_over_a_class_that_was_rearranged() -> None:
+def test_fine_labels_decide_over_a_class_that_was_rearranged():
     before, moved = _state(3.0), _state(3.0, seed=1, of=5)
     strewn = np.random.default_rng(0).permutation(N)
     strewn = strewn[np.argsort(LABELS[strewn], kind="stable")]  # inside classes: other neighbours
@@ -433,7 +421,7 @@ def test_fine_labels_decide_over_a_class_that_was_rearranged() -> None:
     assert measure(moved[strewn], LABELS, before=before, **given).fine_kept is not None
 
 
-def test_without_a_start_fine_labels_are_held_against_chance() -> None:
+def test_without_a_start_fine_labels_are_held_against_chance():
     merged = measure(_state(0.0), LABELS, fine_labels=FINE, modes=False)
     assert merged.verdict == "class-collapse"
     assert "fine labels cannot be told inside classes" in merged.reasons[0]
@@ -444,17 +432,16 @@ def test_without_a_start_fine_labels_are_held_against_chance() -> None:
 
 
 @pytest.mark.parametrize(("rows", "verdict"), [(12, "healthy"), (400, "class-collapse")])
-def test_a_loss_within_the_error_of_few_rows_is_none(rows: int, verdict: str) -> None:
+def test_a_loss_within_the_error_of_few_rows_is_none(rows, verdict):
     health = measure(_state(3.0), LABELS, fine_labels=FINE, modes=False)
     lost = Health.from_dict(health.to_dict() | {"fine_agreement": 0.5, "fine_rows": rows})
     reference = Reference(health.diameter, health.spread, math.nan, 0.75, 0.2)
     judged = judge(lost, reference=reference)
-    assert judged.fine_kept is not None
     assert judged.fine_kept < Thresholds().fine_kept
     assert judged.verdict == verdict
 
 
-def test_the_figures_survive_json_and_are_logged() -> None:
+def test_the_figures_survive_json_and_are_logged():
     health = measure(_state(1.0, 1), LABELS, fine_labels=FINE, before=_state(3.0), modes=False)
     again = Health.from_dict(json.loads(json.dumps(health.to_dict(), default=str)))
     for name in ("fine_kept", "modes_kept", "cosines", "nearest"):
@@ -463,7 +450,7 @@ def test_the_figures_survive_json_and_are_logged() -> None:
     assert Reference.of(health).fine_agreement == health.fine_agreement
 
 
-def test_a_start_that_is_not_finite_says_nothing_of_modes() -> None:
+def test_a_start_that_is_not_finite_says_nothing_of_modes():
     before = _state(3.0)
     before[0, 0] = np.nan
     assert measure(_state(0.0), LABELS, reference=1.0, before=before).modes_kept is None
