@@ -84,6 +84,8 @@ def test_features_of_cosine_nine_tenths_and_small_units_are_healthy():
     assert 0.85 < health.cosines.mean < 0.95
     assert health.verdict == "healthy"
     assert measure(torch.randn(400, 64, generator=generator) * 1e-6).verdict == "healthy"
+    assert measure(cone(0.05)).verdict == "healthy"
+    assert measure(cone(0.05), None, Thresholds(cone_median=0.9, cone_low=0.9)).verdict == "cone"
 
 
 def test_a_few_opposite_rows_do_not_hide_a_cone_and_half_of_them_make_it_none():
@@ -102,12 +104,6 @@ def test_an_offset_harms_nothing_where_rows_are_compared_by_distance():
     assert measure(z + 60, labels, cosine=False, modes=False).verdict == "healthy"
     unit = normalize(z + 60, dim=1)  # of these, distances are cosines
     assert measure(unit, labels, cosine=False, modes=False).verdict == "cone"
-
-
-def test_cone_thresholds_are_the_users():
-    z = cone(0.05)
-    assert measure(z).verdict == "healthy"
-    assert measure(z, thresholds=Thresholds(cone_median=0.9, cone_low=0.9)).verdict == "cone"
 
 
 def test_nearest_labels_are_exact_for_every_shuffling():
@@ -179,7 +175,6 @@ def test_ties_of_whole_numbers_do_not_hide_what_neighbours_know():
     codes[torch.arange(400) % 5 == 0] = 0.0  # a fifth of the rows are one point
     health = measure(codes, labels, Thresholds(tightness=0.0), modes=False)
     assert health.nearest.share > 0.7
-    assert health.agreement is not None
     assert health.verdict != "uninformative"
 
 
@@ -226,20 +221,6 @@ def test_health_is_read_from_what_earlier_versions_wrote():
     assert "mean_cosine" in health.scalars()
 
 
-def test_a_monitor_says_cone_of_unit_rows_that_become_one_and_never_uninformative():
-    z, _ = clusters(64, 8)
-    start = normalize(z - z.mean(0), dim=1)
-    labels = noise(64, 8)
-    limits = Thresholds(shrink_ratio=0.02)  # so that cone is what is left to say
-    monitor = CollapseMonitor(thresholds=limits, every=2, patience=2)
-    for _ in range(12):
-        assert monitor.update(start, labels).verdict == "healthy"
-    for _ in range(60):
-        monitor.update(cone(0.003, n=64, dim=16), labels)
-    assert [verdict for _, verdict in monitor.changes] == ["cone"]
-    assert "the mean" in monitor.advice
-
-
 @pytest.mark.parametrize("normalised", [False, True])
 def test_a_network_that_begins_as_a_cone_is_no_alarm(normalised):
     """Untrained networks often do, with labels that mean nothing yet."""
@@ -259,26 +240,29 @@ def test_a_network_that_begins_as_a_cone_is_no_alarm(normalised):
         assert again.state_dict()["began_as_cone"] is False
 
 
-def test_a_guard_warns_of_a_cone_once_and_does_not_roll_back():
-    model = torch.nn.Linear(16, 16)
+CONE_ALONE = Thresholds(shrink_ratio=0.02)  # so that cone is what is left to say
+
+
+def guard_of(loss_fn, monitor, **options):
+    model = torch.nn.Linear(4, 4)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    limits = Thresholds(shrink_ratio=0.02)
-    monitor = CollapseMonitor(
-        settings=RunSettings(normalize=True), thresholds=limits, every=2, patience=2
-    )
-    guard = Guard(model, optimiser, lambda z, labels: z.square().sum(), monitor, action="rescue")
+    return Guard(model, optimiser, loss_fn, monitor, **options)
+
+
+def test_a_guard_warns_of_a_cone_once_and_does_not_roll_back():
+    settings = RunSettings(normalize=True)
+    monitor = CollapseMonitor(settings=settings, thresholds=CONE_ALONE, every=2, patience=2)
+    guard = guard_of(lambda z, labels: z.square().sum(), monitor)
     z, labels = clusters(64, 8)
-    for _ in range(4):
-        guard.after_step(z, labels, 0.1)
-    for _ in range(30):
-        guard.after_step(normalize(z + 40, dim=1), labels, 0.1)
+    for step in range(34):
+        guard.after_step(z if step < 4 else normalize(z + 40, dim=1), labels, 0.1)
     assert [event.kind for event in guard.events if "cone" in event.text] == ["warning"]
 
 
 def test_unit_rows_that_fall_into_a_cone_are_called_one_within_30_updates():
     generator = torch.Generator().manual_seed(0)
     monitor = CollapseMonitor()  # by default: full measures every 50 updates
-    labels = torch.arange(64) % 8
+    labels = noise(64, 8)  # which no monitor calls uninformative
     for _ in range(60):
         z = normalize(torch.randn(64, 32, generator=generator), dim=1)
         assert monitor.update(z, labels).verdict == "healthy"
@@ -287,16 +271,16 @@ def test_unit_rows_that_fall_into_a_cone_are_called_one_within_30_updates():
     assert [verdict for _, verdict in monitor.changes] == ["shrinking", "cone"]
     assert monitor.changes[-1][0] < 60 + 30
     assert len(monitor.health.reasons) > 1  # the fall in scale is said too
+    assert "subtract the mean" in monitor.advice
 
 
-@pytest.mark.parametrize("action", ["warn", "stop", "rescue"])
-def test_a_guard_acts_on_a_cone_that_the_loss_has_made(action):
-    model = torch.nn.Linear(32, 32)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+@pytest.mark.parametrize(
+    ("action", "kind"), [("warn", "warning"), ("stop", "stop"), ("rescue", "rescue")]
+)
+def test_a_guard_acts_on_a_cone_that_the_loss_has_made(action, kind):
     hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-    limits = Thresholds(shrink_ratio=0.02)  # so that cone is what is left to say
-    monitor = CollapseMonitor(hard, thresholds=limits, patience=2)
-    guard = Guard(model, optimiser, hard, monitor, action=action, race=False)
+    monitor = CollapseMonitor(hard, thresholds=CONE_ALONE, patience=2)
+    guard = guard_of(hard, monitor, action=action, race=False)
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(64) % 8
     for _ in range(20):
@@ -306,11 +290,9 @@ def test_a_guard_acts_on_a_cone_that_the_loss_has_made(action):
         guard.after_step(z, labels)
         if guard.stopped or any(event.kind == "rescue" for event in guard.events):
             break
-    kinds = {event.kind for event in guard.events}
-    assert {"warn": "warning", "stop": "stop", "rescue": "rescue"}[action] in kinds
-    assert any(event.text.startswith(("cone", "stopped: cone")) for event in guard.events) or (
-        action == "rescue"  # which looks ahead, and need not wait for the word
-    )
+    assert kind in {event.kind for event in guard.events}
+    if action != "rescue":  # which looks ahead, and need not wait for the word
+        assert any(event.text.startswith(("cone", "stopped: cone")) for event in guard.events)
 
 
 # Class collapse as EPS §4 has it: modes inside classes that merge while classes stay apart.
@@ -332,19 +314,16 @@ def _state(apart: float, seed: int = 0, of: int = 0) -> np.ndarray:
 @given(st.integers(0, 10_000), st.integers(2, 5), st.booleans())
 def test_fine_agreement_is_that_of_a_slow_count(seed, kinds, ties):
     rng = np.random.default_rng(seed)
-    z, labels = rng.normal(size=(24, 3)), rng.integers(0, 3, 24)
+    z, labels, fine = rng.normal(size=(24, 3)), rng.integers(0, 3, 24), rng.integers(0, kinds, 24)
     z = np.round(z) if ties else z
-    fine = rng.integers(0, kinds, 24)
-    hits, chances = [], []
+    distance, hits, chances = distance_matrix(z), [], []
     for i in range(24):
-        mates = [j for j in range(24) if j != i and labels[j] == labels[i]]
+        mates = [j for j in np.flatnonzero(labels == labels[i]) if j != i]
         own = [j for j in mates if fine[j] == fine[i]]
-        if not own or len({int(fine[j]) for j in [*mates, i]}) < 2:
-            continue
-        far = {j: float(np.linalg.norm(z[i] - z[j])) for j in mates}
-        others = [far[j] for j in mates if j not in own]
-        hits.append(min(far[j] for j in own) < min(others) - 1e-9)
-        chances.append(len(own) / len(mates))
+        others = [j for j in mates if fine[j] != fine[i]]
+        if own and others:
+            hits.append(distance[i, own].min() < distance[i, others].min() - 1e-9)
+            chances.append(len(own) / len(mates))
     expected = (np.mean(hits), np.mean(chances), len(hits)) if hits else None
     assert fine_neighbours(z, labels, fine) == (expected and pytest.approx(expected))
 
@@ -374,15 +353,6 @@ def test_modes_kept_is_free_of_scale_place_and_rotation(scale):
     expected = modes_kept(before, after, LABELS)
     moved = modes_kept(before + 7, scale * (after @ turn), LABELS)
     assert moved == pytest.approx(expected, rel=1e-6)
-
-
-def test_modes_kept_falls_as_modes_merge_and_is_one_for_the_same_rows():
-    before = _state(3.0)
-    kept = [modes_kept(before, _state(apart, seed=1), LABELS) for apart in (3.0, 0.3, 0.1, 0.0)]
-    assert modes_kept(before, before, LABELS) == pytest.approx(1.0)
-    assert kept == sorted(kept, reverse=True)
-    assert (kept[0] or 0) > 0.8
-    assert (kept[-1] or 0) < 0.1
 
 
 def test_modes_kept_is_not_known_of_small_classes_and_points():
