@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +11,14 @@ from torch import nn
 
 from uncollapse.health import VERDICTS, CollapseMonitor, Guard, forecast
 from uncollapse.health.advice import _ADVICE, advise_on
-from uncollapse.health.strategy import RunSettings, rank_strategies, strategy_of
-from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, TripletLoss
+from uncollapse.health.strategy import (
+    RunSettings,
+    finer_classes,
+    mode_facts,
+    rank_strategies,
+    strategy_of,
+)
+from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, SupConLoss, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.report import diagnose
 
@@ -178,3 +185,82 @@ def test_every_verdict_has_advice_and_a_line_in_the_docs():
     assert all(VERDICTS[name].rules for name in bad)
     docs = (DOCS / "health.md").read_text()
     assert all(f"| `{name}` |" in docs for name in VERDICTS)
+
+
+# What is said of the modes of a class.
+
+
+def modes(spread: float = 0.05, apart: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two classes of two modes with twenty rows each: classes on one axis, modes on others."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.tensor([[0.0, 1, 0], [0, -1, 0], [3, 0, 1], [3, 0, -1]])
+    centres = centres * torch.tensor([1.0, apart, apart])
+    which = torch.arange(4).repeat_interleave(20)
+    return centres[which] + spread * torch.randn(80, 3, generator=generator), which // 2
+
+
+def wide(positives: str) -> TripletLoss:
+    return TripletLoss(margin=9.0, miner=Miner(positives, "semihard", margin=9.0))
+
+
+def test_what_a_loss_does_to_modes_is_named_beside_easy_positives():
+    (fact,) = mode_facts(wide("hard"), *modes())
+    assert fact.startswith("hard x semihard merges the modes of a class (mode drift +")
+    assert "where easy x semihard keeps them (-" in fact
+    (fact,) = mode_facts(wide("easy"), *modes())
+    assert fact.startswith("easy x semihard keeps the modes of a class (mode drift -")
+    (fact,) = mode_facts(SupConLoss(), *modes())
+    assert fact.startswith("SupConLoss merges the modes of a class")
+
+
+def test_nothing_is_said_where_nothing_is_known():
+    z, labels = modes()
+    assert mode_facts(None, z, labels) == ()
+    assert mode_facts(lambda z, y: z.sum(), z, labels) == ()
+    assert mode_facts(wide("hard"), z, None) == ()
+    assert mode_facts(wide("hard"), z[::10], labels[::10]) == ()  # four rows a class
+    assert mode_facts(wide("hard"), z, torch.zeros(80, dtype=torch.long)) == ()
+    assert mode_facts(MarginLoss(beta_per="sample", size=80), z, labels) == ()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        TripletLoss(miner=Miner("random", "random", generator=torch.Generator().manual_seed(3))),
+        ProxyNCALoss(num_classes=2, dim=3),
+    ],
+    ids=["random", "proxies"],
+)
+def test_asking_moves_neither_the_generator_nor_the_parameters(loss):
+    generator = getattr(loss.miner, "generator", None)
+    before = None if generator is None else generator.get_state()
+    state = {name: value.clone() for name, value in loss.state_dict().items()}
+    assert mode_facts(loss, *modes())
+    assert before is None or torch.equal(before, generator.get_state())
+    assert all(torch.equal(value, loss.state_dict()[name]) for name, value in state.items())
+    assert all(p.grad is None for p in loss.parameters())
+
+
+def test_the_monitor_says_which_mining_merged_the_modes():
+    monitor = CollapseMonitor(wide("hard"), every=1, patience=1)
+    silent = CollapseMonitor(every=1, patience=1)
+    for step in range(25):
+        batch = modes(0.05 * 0.6**step, 0.6**step)
+        advice, plain = monitor.update(*batch).advice, silent.update(*batch).advice
+    assert monitor.verdict == silent.verdict == "class-collapse"
+    assert "hard positives pull all of a class together" in advice
+    assert "hard x semihard merges the modes of a class (mode drift +" in advice
+    assert "; easy x semihard: +" in advice
+    assert "try positives = easy" in advice
+    assert "mode drift" not in plain
+    resumed = CollapseMonitor(wide("easy"), every=1, patience=1)
+    resumed.load_state_dict(monitor.state_dict())
+    assert resumed.update(*modes(1e-8, 1e-7)).advice == monitor.update(*modes(1e-8, 1e-7)).advice
+
+
+def test_fine_labels_that_divide_a_class_are_seen():
+    coarse = torch.tensor([0, 0, 1, 1])
+    assert finer_classes(SimpleNamespace(labels=coarse, fine_labels=torch.tensor([5, 6, 7, 7])))
+    same = SimpleNamespace(labels=coarse, fine_labels=coarse + 3)
+    assert finer_classes(same) is None
+    assert finer_classes(SimpleNamespace(labels=coarse)) is None

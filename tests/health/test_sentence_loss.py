@@ -40,9 +40,8 @@ class Letters(nn.Module):
         self.net = nn.Sequential(nn.Linear(26, 32), nn.ReLU(), nn.Linear(32, 8))
         self.unit = unit
 
-    def tokenize(self, given: list[str], prompt: str | None = None, **_: Any) -> dict[str, Tensor]:
-        words = [(prompt or "") + text for text in given]
-        counts = [[float(text.count(chr(97 + i))) for i in range(26)] for text in words]
+    def tokenize(self, given: list[str], **_: Any) -> dict[str, Tensor]:
+        counts = [[float(text.count(chr(97 + i))) for i in range(26)] for text in given]
         return {"input_ids": torch.tensor(counts)}
 
     preprocess = tokenize
@@ -155,19 +154,6 @@ def test_evaluation_is_not_watched(tmp_path):
     trainer = fitted(tmp_path, model, loss, data, **options)
     assert any("eval_loss" in line for line in trainer.state.log_history)
     assert watched(loss)[0].monitor._counts.updates == 8
-
-
-def test_a_step_uses_the_columns_prompts(tmp_path):
-    prompts = {"anchor": "query ", "positive": "document "}
-    seen = []
-    model = network()
-    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
-    loss.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    fitted(tmp_path, model, loss, tuples(2), max_steps=1, prompts=prompts)
-    (anchors, positives) = seen[0]
-    q, m = ord("q") - 97, ord("m") - 97
-    assert (anchors["input_ids"][:, q] >= 1).all()
-    assert (positives["input_ids"][:, m] >= 1).all()
 
 
 HARD = {"learning_rate": 3e-2, "max_steps": 150, "per_device_train_batch_size": 48}
