@@ -56,16 +56,10 @@ def test_lightning_trainer_feeds_and_saves_the_monitor(tmp_path):
             return torch.optim.SGD(self.parameters(), 1e-6)
 
     def fit(monitor: CollapseMonitor, epochs: int, checkpoint: str | None = None) -> Any:
-        trainer = pl.Trainer(
-            max_epochs=epochs,
-            callbacks=[CollapseCallback(monitor, log_every=1)],
-            default_root_dir=tmp_path,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+        quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+        options = {"default_root_dir": tmp_path, "accelerator": "cpu"} | dict.fromkeys(quiet, False)
+        callback = CollapseCallback(monitor, log_every=1)
+        trainer = pl.Trainer(max_epochs=epochs, callbacks=[callback], **options)
         loader = torch.utils.data.DataLoader(_data(), batch_size=None)
         trainer.fit(Module(), loader, ckpt_path=checkpoint)
         return trainer
@@ -103,17 +97,9 @@ def test_hugging_face_trainer_feeds_the_monitor(tmp_path):
 
     rows = [{"x": x, "labels": int(y)} for xs, ys in _data() for x, y in zip(xs, ys, strict=True)]
     monitor = CollapseMonitor()
-    arguments = transformers.TrainingArguments(
-        str(tmp_path),
-        per_device_train_batch_size=48,
-        num_train_epochs=1,
-        logging_steps=5,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        learning_rate=1e-6,
-    )
+    options = {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    options |= {"per_device_train_batch_size": 48, "num_train_epochs": 1, "logging_steps": 5}
+    arguments = transformers.TrainingArguments(str(tmp_path), learning_rate=1e-6, **options)
     trainer = transformers.Trainer(
         Model(), arguments, train_dataset=rows, callbacks=[CollapseCallback(monitor)]
     )

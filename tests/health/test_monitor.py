@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning import losses, miners
+from pytorch_metric_learning.distances import LpDistance
 from torch import Tensor
 
 from support.errors import refused
@@ -17,13 +20,7 @@ from uncollapse.health.advice import advise
 from uncollapse.health.figures import health_figures
 from uncollapse.health.monitor import RecentRows, StuckLoss, tight_share
 from uncollapse.health.strategy import strategy_of
-from uncollapse.losses import (
-    ContrastiveLoss,
-    IdentityLoss,
-    MarginLoss,
-    TrimmedLoss,
-    TripletLoss,
-)
+from uncollapse.losses import ContrastiveLoss, IdentityLoss, MarginLoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
 P, K, DIM = 8, 4, 16
@@ -95,19 +92,6 @@ def test_dimensional_collapse_is_seen_by_the_full_measure(labelled):
     assert monitor.verdict == "dimensional-collapse"
     assert "network-collapse" not in dict(monitor.changes).values()
     assert "16 dimensions, 1 in use" in monitor.advice
-
-
-def test_class_collapse_is_seen_over_small_batches_that_share_no_class():
-    monitor = CollapseMonitor(every=5, settings=RunSettings(positives="random"))
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.tensor([0, 0, 1, 1])
-    for step in range(40):
-        means = torch.randn(2, DIM, generator=generator)[labels]
-        noise = torch.randn(4, DIM, generator=generator)
-        monitor.update(means + (0.5 if step < 15 else 1e-3) * noise, labels + 2 * step)
-    assert [verdict for _, verdict in monitor.changes] == ["class-collapse"]
-    assert monitor.advice.startswith("random positives pull all of a class together")
-    assert "try positives = easy" in monitor.advice
 
 
 def test_a_smaller_scale_with_better_classes_is_healthy():
@@ -298,6 +282,7 @@ def test_recent_rows_stay_few_recent_and_balanced():
 
 
 def _classes(p: int, k: int, inside: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A batch of some of 40 classes."""
     labels = torch.randperm(40, generator=generator)[:p].repeat_interleave(k)
     means = torch.randn(40, 16, generator=torch.Generator().manual_seed(0))
     return means[labels] + inside * torch.randn(p * k, 16, generator=generator), labels
@@ -372,3 +357,14 @@ def test_the_look_at_a_batch_agrees_with_the_full_measure():
     assert tight_share(1e-30 * z.double(), labels, 0.05) == pytest.approx(0.3)
     for classes, expected in {"aaaa": 0.0, "abcd": 0.0, "a": 0.0, "aabb": 1.0}.items():
         assert tight_share(torch.zeros(len(classes), 2), list(classes), 0.05) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_example_shows_a_collapse_and_a_healthy_run(capsys):
+    train = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "pml_monitor.py"))["train"]
+    distance = LpDistance(normalize_embeddings=False)
+    assert train(miners.BatchHardMiner(distance=distance)).verdict == "network-collapse"
+    assert "hard positives mined over 80 samples" in capsys.readouterr().out
+    gentle = miners.BatchEasyHardMiner("easy", "semihard", distance=distance)
+    assert train(gentle).verdict == "healthy"

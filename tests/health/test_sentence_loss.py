@@ -78,15 +78,8 @@ def fitted(folder: Path, model: Any, loss: Any, data: Any, **options: Any) -> An
     resume = options.pop("resume", None)
     callbacks = options.pop("callbacks", [loss])
     evaluation = options.pop("eval_dataset", None)
-    known: dict[str, Any] = {
-        "per_device_train_batch_size": 24,
-        "max_steps": 8,
-        "logging_steps": 2,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-    }
+    known = {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    known |= {"per_device_train_batch_size": 24, "max_steps": 8, "logging_steps": 2}
     trainer = st.SentenceTransformerTrainer(
         model,
         st.SentenceTransformerTrainingArguments(str(folder), **{**known, **options}),

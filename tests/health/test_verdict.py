@@ -411,11 +411,15 @@ def test_a_loss_within_the_error_of_few_rows_is_none(rows, verdict):
     assert judged.verdict == verdict
 
 
-def test_the_figures_survive_json_and_are_logged():
+def test_health_survives_json_and_is_logged():
     health = measure(_state(1.0, 1), LABELS, fine_labels=FINE, before=_state(3.0), modes=False)
-    again = Health.from_dict(json.loads(json.dumps(health.to_dict(), default=str)))
-    for name in ("fine_kept", "modes_kept", "cosines", "nearest"):
-        assert getattr(again, name) == getattr(health, name) is not None
+    for state in (health, measure(_state(1.0))):
+        again = Health.from_dict(json.loads(json.dumps(state.to_dict(), default=str)))
+        assert again.to_dict() == state.to_dict()
+        assert str(again) == str(state)
+        for name in ("fine_kept", "cosines", "nearest", "within", "norms", "reasons", "classes"):
+            assert getattr(again, name) == getattr(state, name)
+        assert all(math.isfinite(value) for value in state.scalars().values())
     assert {"fine_agreement", "fine_kept", "modes_kept"} <= health.scalars().keys()
     assert Reference.of(health).fine_agreement == health.fine_agreement
 
