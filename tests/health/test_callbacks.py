@@ -1,7 +1,5 @@
 """The callbacks against the real packages; each is skipped where its package is not installed."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Drift, mode drift and their table: formulas against loops, gradient flow, odd batches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Figures against slow definitions in float64, and verdicts on states known by construction."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

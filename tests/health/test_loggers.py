@@ -1,7 +1,5 @@
 """Loggers against the real packages, which are skipped where they are not installed."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The monitor on sequences whose story is known."""
 
-from __future__ import annotations
-
 import io
 import math
 import runpy

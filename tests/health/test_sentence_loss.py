@@ -1,7 +1,5 @@
 """Our losses in sentence-transformers' own trainer; skipped where it is not installed."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verdicts on cones, labels and modes inside classes; their figures against slow definitions."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import permutations
