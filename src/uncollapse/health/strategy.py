@@ -24,7 +24,7 @@ from uncollapse.mining import Miner, NoTripletsWarning
 
 __all__ = ["RunSettings", "Strategy", "apply_strategy", "rank_strategies", "strategy_of"]
 
-_FEWEST = 8  # rows of a class on average, below which a mode has none to show it
+_FEWEST = 8  # rows per class, on average, that it takes to show modes
 # What the miners of pytorch-metric-learning choose, in our two words.
 _PML_MINERS = {
     "BatchHardMiner": ("hard", "hard"),
@@ -34,7 +34,7 @@ _PML_MINERS = {
 
 
 def strategy_of(loss_fn: object) -> Strategy:
-    """What a loss does now; margin and softness only of triplet losses.
+    """The strategy of a loss; margin and softness only for triplet losses.
 
     >>> from uncollapse.losses import TripletLoss
     >>> str(strategy_of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))))
@@ -67,7 +67,7 @@ def settings_of(loss_fn: object, miner: object | None = None) -> RunSettings:
         positives, negatives = "all", "all"
     distance = getattr(loss, "distance", None)
     margin: Any = getattr(loss, "margin", None)
-    # With a learned boundary (MarginLoss) a collapsed batch is not charged the margin.
+    # With a learned boundary (MarginLoss) the loss of a collapsed batch is not the margin.
     known = isinstance(margin, int | float) and not isinstance(margin, bool)
     known = known and not hasattr(loss, "beta")
     return RunSettings(
@@ -84,7 +84,7 @@ def settings_of(loss_fn: object, miner: object | None = None) -> RunSettings:
 
 
 def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
-    """Make a loss do it, in place; its miner keeps its random generator."""
+    """Change a loss to a strategy, in place; its miner keeps its random generator."""
     loss: Any = innermost(loss_fn)
     if strategy.positives is not None:
         mined = {name: getattr(strategy, name) for name in MINED}
