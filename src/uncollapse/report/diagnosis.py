@@ -200,7 +200,8 @@ def score(embeddings: Array, labels: Array) -> dict[str, float]:
     classes = len(np.unique(labels))
     for name, times in (("NMI", 1), ("NMI+", MULTIPLIER)):
         if 1 < classes * times <= len(embeddings) // 2:
-            values[name] = float(clustering(embeddings, labels, multiplier=times).nmi)
+            result = clustering(embeddings, labels, multiplier=times)
+            values[name] = float(result.nmi)
     return values
 
 
