@@ -14,6 +14,7 @@ def test_maps_and_curves_show_every_shape_and_nothing_is_fetched():
     assert "~ +0.08" in page  # P 8, K 4
     assert "P 8, K 4: +0.08, shrinks; may stop in time" in page
     assert "P 8, K 4: from 0.08 to 0.005" in page
+    assert "+0.080" in page  # the table of all figures
     assert "up to 0.02 nothing shrinks, above 0.25 the risk is high" in page
     assert 'id="dimensions"' not in make_forecast_page(forecast_of(dims=(4,))).render()
     assert "http://" not in page

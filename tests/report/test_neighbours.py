@@ -72,6 +72,7 @@ def test_every_usual_layout_gives_the_same_picture(sample: object):
 
 def test_normalised_images_are_stretched_into_view():
     assert np.asarray(picture_of(np.array([[-2.0, 0.0, 2.0]])))[0, :, 0].tolist() == [0, 128, 255]
+    assert np.asarray(picture_of(np.array([[0.0, 1.0, 2.0]])))[0, :, 0].tolist() == [0, 128, 255]
 
 
 def test_what_is_no_picture_is_refused():

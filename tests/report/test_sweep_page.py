@@ -39,6 +39,7 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
     for words in (
         "5 of 11 runs collapsed", "best R@1 on test", "Best R@1 on test of those that did not",
         "Diameter against batch size", "R@1 on test, in %", "P by K", "Base config",
+        "batch size 32: diameter 0.01",
     ):  # fmt: skip
         assert words in page
     assert "R@1<" not in page
