@@ -66,7 +66,7 @@ def command(
                 result = uc.report.diagnose_run(file, reference=reference, **settings)
         else:
             settings["modes"] = html is not None  # only the page shows them
-            result = _diagnose_file(file, columns, images, reference, settings)
+            result = diagnose_file(file, columns, images, reference, settings)
         say(str(result))
         if result.verdict in refused:
             failed.append(f"{file} is judged {result.verdict}")
@@ -79,13 +79,14 @@ def command(
         raise typer.Exit(_FAILED)
 
 
-def _diagnose_file(
+def diagnose_file(
     file: Path,
     columns: options.Columns,
     images: Path | None,
     reference: float | None,
     settings: dict[str, Any],
 ) -> uc.report.Diagnosis:
+    """The diagnosis of a file, which knows its reference if `uncollapse embed` wrote it."""
     source = options.open_file(file, columns)
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start

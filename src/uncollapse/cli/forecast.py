@@ -21,21 +21,16 @@ _COLORS = {"none": "green", "some": "yellow", "high": "red"}
 _RECALL = "R@1 train"
 _RESULTS = {"wins": "green", "shrinks": "red"}
 _P, _K = "2,4,8,18", "2,4,8,16,32"
+_OR = "\\[default: {}; with --race the config's]"
 
 
 def command(
     config: options.ConfigArgument,
     p: Annotated[
-        str | None,
-        typer.Option(
-            "--p", help=f"Classes per batch.  \\[default: {_P}; with --race the config's]"
-        ),
+        str | None, typer.Option("--p", help=f"Classes per batch.  {_OR.format(_P)}")
     ] = None,
     k: Annotated[
-        str | None,
-        typer.Option(
-            "--k", help=f"Samples per class.  \\[default: {_K}; with --race the config's]"
-        ),
+        str | None, typer.Option("--k", help=f"Samples per class.  {_OR.format(_K)}")
     ] = None,
     dim: Annotated[
         str | None, typer.Option(help="Embedding dimensions.  \\[default: the config's]")

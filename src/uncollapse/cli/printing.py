@@ -73,17 +73,13 @@ class ScoreLine:
 
     def to_dict(self) -> dict[str, Any]:
         """For a JSON file."""
-        low, high = (
-            (None, None) if self.interval is None else (self.interval.low, self.interval.high)
-        )
         named = {"by": self.by, "name": self.name, "value": self.value, "over": self.over}
-        return named | {"low": low, "high": high}
+        return named | {bound: getattr(self.interval, bound, None) for bound in ("low", "high")}
 
     def cells(self) -> list[str]:
         """Title, value and interval, in per cent."""
-        between = "–"
-        if self.interval is not None:
-            between = f"{100 * self.interval.low:.2f} – {100 * self.interval.high:.2f}"
+        i = self.interval
+        between = "–" if i is None else f"{100 * i.low:.2f} – {100 * i.high:.2f}"
         known = self.value is not None and self.value == self.value
         return [self.title, f"{100 * (self.value or 0.0):.2f}" if known else "–", between]
 

@@ -40,12 +40,12 @@ def evaluate_rows(
     (1.0, 1.0)
     """
     ranked: RetrievalResult | ReidResult | None = None
+    own, others = (embeddings, labels), (gallery, gallery_labels)
+    search |= {"ks": ks, "normalize": normalize}
     if ks and cameras is not None:
-        others = gallery, gallery_labels, cameras[1]
-        ranked = reid(embeddings, labels, cameras[0], *others, ks=ks, normalize=normalize, **search)
+        ranked = reid(*own, cameras[0], *others, cameras[1], **search)
     elif ks:
-        others = gallery, gallery_labels
-        ranked = retrieval(embeddings, labels, *others, ks=ks, normalize=normalize, **search)
+        ranked = retrieval(*own, *others, **search)
     values, clustered = {}, {}
     if ranked is not None:
         values = {name: float(ranked.to_dict()[name]) for name in ranked.per_query}

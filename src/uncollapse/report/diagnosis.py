@@ -18,8 +18,8 @@ from uncollapse.health import Health, Reference, RunSettings, Thresholds, measur
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import with_modes
 from uncollapse.health.verdict import cosine_text
+from uncollapse.metrics import evaluate_rows
 from uncollapse.metrics.collapse import spectrum
-from uncollapse.metrics.evaluation import evaluate_rows
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 

@@ -22,8 +22,7 @@ from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
-from uncollapse.metrics import ReRanking, verification
-from uncollapse.metrics.evaluation import evaluate_rows
+from uncollapse.metrics import ReRanking, evaluate_rows, verification
 from uncollapse.metrics.re_identification import searching_rows
 from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
@@ -142,7 +141,7 @@ def scores_of(
     """Each row against all others: Recall@k, MAP@R and, if asked, NMI; by fine labels as well.
 
     Keys are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels, from the
-    one evaluator, `metrics.evaluation`. `nmi` is of k-means with a cluster for each class; with
+    one evaluator, `metrics.evaluate_rows`. `nmi` is of k-means with a cluster for each class; with
     `multiplier` above 1, `nmi+` is of that many times the clusters (EPS Table 2), though at most
     one for every two samples. Of several ranks, each with all embeddings, rank 0 does the work and
     all get the result. Raises `NotFiniteError` for embeddings of a network that has diverged.

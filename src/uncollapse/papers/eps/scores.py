@@ -11,8 +11,7 @@ from torch import Tensor
 
 from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import compare_seeds
-from uncollapse.metrics.evaluation import evaluate_rows
+from uncollapse.metrics import compare_seeds, evaluate_rows
 from uncollapse.papers.comparison import Claim, Score, spread
 from uncollapse.papers.study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
