@@ -108,7 +108,7 @@ SLOW = ("torch", "scipy", "sklearn", "pandas", "numba", "PIL")
 HEAVY = ("sklearn", "scipy.stats", "scipy.cluster", "scipy.optimize", "scipy.sparse", "numba")
 HEAVY += ("pandas", "uncollapse.training")
 QUICK = {
-    0: ["--help", "--version", "diagnose --help", "evaluate --help", "reproduce --list", "datasets"],
+    0: ["--help", "--version", "evaluate --help", "reproduce --list", "datasets"],
     2: [
         "reproduce fig99", "datasets nonesuch", "nonesuch", "train", "demo --seed x",
         "diagnose none.npz", "diagnose none.xyz", "evaluate none.npz", "evaluate none",
