@@ -61,6 +61,7 @@ def diagnose_as_the_action(folder: Path, files: str, options: str = "") -> Any:
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
 
 
+@pytest.mark.processes
 @needs_bash
 def test_the_action_passes_healthy_embeddings_and_shows_the_diagnosis(embeddings: Path):
     done = diagnose_as_the_action(embeddings, "g*.npy", "--max-rows 50")
@@ -69,6 +70,7 @@ def test_the_action_passes_healthy_embeddings_and_shows_the_diagnosis(embeddings
     assert (embeddings / "summary.md").read_text("utf-8").startswith("```text\nhealthy")
 
 
+@pytest.mark.processes
 @needs_bash
 def test_the_action_fails_on_one_collapsed_file_among_several(embeddings: Path):
     done = diagnose_as_the_action(embeddings, "**/*.npy")
@@ -77,6 +79,7 @@ def test_the_action_fails_on_one_collapsed_file_among_several(embeddings: Path):
     assert "::error::good.npy" not in done.stdout
 
 
+@pytest.mark.processes
 @needs_bash
 @pytest.mark.parametrize(
     ("files", "said"), [("*.npz", "no file matches"), ("none.npy", "no such file")]
@@ -87,6 +90,7 @@ def test_the_action_does_not_pass_when_nothing_was_judged(embeddings: Path, file
     assert said in done.stdout
 
 
+@pytest.mark.processes
 def test_the_hook_fails_on_a_collapsed_file(embeddings: Path):
     (hook,) = read(".pre-commit-hooks.yaml")
     words = [*hook["entry"].split()[1:], *hook["args"], "good.npy", "flat.npy"]

@@ -293,7 +293,7 @@ def _fewer(name: str, forms: Mapping[str, Any]) -> dict[str, Any]:
     """Some forms for what is slow, and for losses, which read in one function: others for each."""
     if name in LOSS_NAMES:
         return dict(list(forms.items())[LOSS_NAMES.index(name) % 5 :: 5])
-    return dict(list(forms.items())[:: 5 if name.startswith(SLOW) else 1])
+    return dict(list(forms.items())[:: 9 if name.startswith(SLOW) else 1])
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

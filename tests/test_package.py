@@ -52,6 +52,8 @@ def test_an_unknown_name_is_an_attribute_error():
         uncollapse.nonsense  # noqa: B018
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_importing_the_package_does_not_load_torch():
     code = "import sys, uncollapse; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -154,12 +156,14 @@ def test_no_function_has_the_name_of_its_module():
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("without", [False, True], ids=["kernels", "no kernels"])
 def test_each_walk_crosses_eight_files_at_most(without):
     assert walked(*["--without-kernels"] * without).count("files (at most 8)") == 3
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_a_jpeg_crosses_few_files_on_its_way_to_a_page():
     """Training crosses 70 files at most, the page 30; a session changes package 30 times."""
     assert walked("jpeg").count("files (at most") == 3

@@ -33,7 +33,7 @@ def test_a_column_that_is_called_an_id_is_refused_with_the_way_out(
     path = table(tmp_path / "z.csv", {name: list(range(12)), "label": LABEL}, stem="axis ")
     with pytest.raises(DataError, match=rf"column '{name}' looks like an id") as refused:
         open_source(path)
-    for way in (f"--ignore '{name}'", f"--id '{name}'", "--features 'axis *'"):
+    for way in (f"--features '!{name}'", f"--id '{name}'", "--features 'axis *'"):
         assert way in str(refused.value)
     assert open_source(path, ignore=[name]).points.shape == (12, 5)
     named = open_source(path, id=name)
@@ -72,7 +72,9 @@ def test_embeddings_of_whole_numbers_and_a_dead_dimension_are_read(tmp_path: Pat
 
 def test_text_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path = table(tmp_path / "z.csv", {"title": [f"cup {i}" for i in range(12)], "label": LABEL})
-    with pytest.raises(DataError, match=r"'title' is neither .*'cup 0' in row 1.*--ignore 'title'"):
+    with pytest.raises(
+        DataError, match=r"'title' is neither .*'cup 0' in row 1.*--features '!title'"
+    ):
         open_source(path)
     path = table(path, {"title": LABEL, "kind": LABEL, "product_id": list(range(12))})
     with pytest.raises(DataError, match=r"'title' is .*'kind' is .*'product_id' looks like an id"):
@@ -156,7 +158,9 @@ def test_a_file_of_labels_may_have_one_column_of_any_name(tmp_path: Path) -> Non
     (tmp_path / "y.csv").write_text("category\ncup\nplate\n")
     assert read_labels(tmp_path / "y.csv").tolist() == ["cup", "plate"]
     (tmp_path / "y.csv").write_text("number,category\n1,cup\n2,plate\n")
-    with pytest.raises(DataError, match=r"y\.csv: columns number, category: say with --label"):
+    with pytest.raises(
+        DataError, match=r"y\.csv: columns number, category: choose one with --labels"
+    ):
         read_labels(tmp_path / "y.csv")
     assert read_labels(tmp_path / "y.csv", "category").tolist() == ["cup", "plate"]
     np.save(tmp_path / "z.npy", POINTS[:2])
