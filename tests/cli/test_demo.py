@@ -48,7 +48,7 @@ def test_what_is_not_of_a_demo_is_refused_and_kept(tmp_path, cli, name):
     else:
         other.mkdir()
         (other / "thesis.txt").write_text("mine", encoding="utf-8")
-    assert "not of a demo" in cli("demo", "--out", tmp_path, "--steps", "1", code=2).err
+    assert "no demo wrote" in cli("demo", "--out", tmp_path, "--steps", "1", code=2).err
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (other if other.is_file() else other / "thesis.txt").read_text("utf-8") == "mine"
 
@@ -56,7 +56,7 @@ def test_what_is_not_of_a_demo_is_refused_and_kept(tmp_path, cli, name):
 @pytest.mark.slow
 def test_a_run_of_something_else_in_its_place_is_kept(plain, tmp_path, cli):
     shutil.copytree(plain, tmp_path / FOLDERS[0])
-    assert "not of a demo" in cli("demo", "--out", tmp_path, "--steps", "1", code=2).err
+    assert "no demo wrote" in cli("demo", "--out", tmp_path, "--steps", "1", code=2).err
     assert Run(tmp_path / FOLDERS[0]).summary["status"] == "finished"
 
 

@@ -142,7 +142,7 @@ def test_coordinates_called_x_and_y_are_both_kept_beside_a_label(tmp_path: Path)
 @pytest.mark.parametrize("option", ["features", "ignore", "label", "id"])
 def test_a_name_that_no_column_has_is_named(tmp_path: Path, option: str) -> None:
     path = table(tmp_path / "z.csv", {"label": LABEL})
-    with pytest.raises(DataError, match=rf"--{option} lable: no such column \(did you mean 'label"):
+    with pytest.raises(DataError, match=r"lable: no such column \(did you mean 'label"):
         open_source(path, **{option: "lable"})
 
 

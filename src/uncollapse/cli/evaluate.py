@@ -74,7 +74,7 @@ def command(
     """
     if options.is_run(source):
         options.only_for_files(columns, gallery=gallery, cameras=cameras, json=json)
-        _evaluate_run(source, run_options, clusters or 0, rerank)
+        _judge_run(source, run_options, clusters or 0, rerank)
         return
     options.only_for("runs", f"{source.name} is a file", run_options)
     if rerank and (cameras is None or gallery is None):
@@ -151,7 +151,7 @@ def _retrieved(
             asked, gallery = (queries.points[rows], own[rows]), (sides[1].points, others)
             scores = evaluate(*asked, *gallery, full_map=True, **settings)
         names = [name for name in scores.values if name.startswith("recall@")] + list(_TITLES)
-        lines += _with_intervals(scores, names, len(queries), by)
+        lines += _lines(scores, names, len(queries), by)
     return lines
 
 
@@ -170,7 +170,7 @@ def _identified(
     settings = settings | others | {"cameras": (cameras[rows], gallery.columns[column])}
     asked, there = (queries.points[rows], ids[rows]), (gallery.points, _identities(gallery))
     scores = uc.metrics.evaluate_rows(*asked, *there, **settings)
-    return _with_intervals(scores, list(scores.values), len(people), "label")
+    return _lines(scores, list(scores.values), len(people), "label")
 
 
 def _identities(source: Source) -> Array:
@@ -181,9 +181,7 @@ def _identities(source: Source) -> Array:
     return labels.astype(np.int64)
 
 
-def _with_intervals(
-    scores: uc.metrics.Scores, names: list[str], total: int, by: str
-) -> list[ScoreLine]:
+def _lines(scores: uc.metrics.Scores, names: list[str], total: int, by: str) -> list[ScoreLine]:
     """The figures, and how many queries they are over: drawn from more, or without a match."""
     result = scores.ranked
     assert result is not None
@@ -252,7 +250,7 @@ def _described(rerank: uc.metrics.ReRanking) -> str:
     return f"re-ranked by k-reciprocal neighbours: {numbers}"
 
 
-def _evaluate_run(path: Path, run_options: options.RunOptions, clusters: int, rerank: bool) -> None:
+def _judge_run(path: Path, run_options: options.RunOptions, clusters: int, rerank: bool) -> None:
     from uncollapse.training import assemble, evaluation
     from uncollapse.training import run as runs
 

@@ -32,7 +32,9 @@ DataRootOption = Annotated[Path | None, typer.Option(help="Where the dataset is 
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Allow the config to import the Python code it names.")
 ]
-MetricOption = Annotated[str, typer.Option(metavar="euclidean|cosine", help="How rows compare.")]
+MetricOption = Annotated[
+    str, typer.Option(metavar="euclidean|cosine", help="How rows are compared.")
+]
 ImagesOption = Annotated[
     Path | None,
     typer.Option(help="A file's pictures: an .npy array, or the folder of the images it names."),
@@ -184,13 +186,13 @@ def only_for_files(*groups: object, **options: object) -> None:
 
 
 def must_exist(*paths: Path) -> None:
-    """`FileNotFoundError` for a path that is not there, before anything slow is imported."""
+    """Raise `FileNotFoundError` for a missing path, before anything slow is imported."""
     for path in paths:
         path.stat()
 
 
 def is_run(source: Path) -> bool:
-    """Whether a run directory is meant, not a file; `InputError` where it is neither."""
+    """Whether this is a run directory, not a file; `InputError` if it is neither."""
     if source.is_dir():
         return True
     if source.suffix not in _endings():

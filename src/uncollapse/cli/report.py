@@ -42,8 +42,7 @@ def command(
     for path in sources if measure else ():
         with status(f"measuring the network of {path} before and after training"):
             uc.training.measure_run(uc.Run.open(path, trust=trust), data_root=data_root, warn=warn)
-    if out is None:
-        out = sources[0] / "report.html" if len(sources) == 1 else Path("report.html")
+    out = out or (sources[0] if len(sources) == 1 else Path()) / "report.html"
     with status(f"reading {len(sources)} run{'s' * (len(sources) > 1)}"):
         written = uc.report.run_report(sources, out, warn=warn)
     say(f"wrote {written}")

@@ -45,7 +45,7 @@ def command(
         str, typer.Option(metavar="RATES", help="False accept rates, separated by commas.")
     ] = "1e-1,1e-2,1e-3,1e-4,1e-5,1e-6",
     skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Skip pairs with a sample that is not there.")
+        bool, typer.Option("--skip-missing", help="Skip pairs with a missing sample.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")

@@ -400,10 +400,9 @@ class _Choice:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise `DataError` for a name or a pattern that no column has."""
-        patterns = *self.features, *(f"!{pattern}" for pattern in self.ignore)
-        given = [("--features", pattern) for pattern in patterns]
-        names_of = {"--labels": (self.label, self.fine_label), "--id": (self.id,)}
-        given += [(option, name) for option in names_of for name in names_of[option] if name]
+        named = {"--labels": [self.label, self.fine_label], "--id": [self.id]}
+        named["--features"] = [*self.features, *(f"!{pattern}" for pattern in self.ignore)]
+        given = [(option, name) for option in named for name in named[option] if name]
         for option, name in [*given, *self.others.items()]:
             if not _matching(names, [name.removeprefix("!")]):
                 near, there = did_you_mean(name, names), _listed([repr(n) for n in names])
