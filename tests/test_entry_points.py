@@ -153,8 +153,6 @@ BOTH: dict[str, Entry] = {
     "drift, function": lambda x, y: uc.drift(plain_loss, x, y).value,
     "drift, batches": lambda x, y: uc.drift(TRIPLETS, [(x, y)]).value,
     "mode_drift": lambda x, y: uc.mode_drift(TRIPLETS, x, y, k=1).value,
-    "mode_drift, function": lambda x, y: uc.mode_drift(plain_loss, x, y, k=1).exact,
-    "mode_drift, batches": lambda x, y: uc.mode_drift(uc.TripletLoss(), [(x, y)], k=1).inside,
     "drift_table": _drifts,
     "Miner": lambda x, y: uc.Miner("easy", "semihard")(x, y),
     "Miner all": lambda x, y: uc.Miner("all", "all")(x, y),

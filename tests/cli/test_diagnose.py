@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from inspect import signature
 
 import numpy as np
 import pytest
@@ -10,10 +9,9 @@ from PIL import Image
 
 from support.errors import refused
 from support.runs import canonical, copy_of
-from uncollapse.cli.diagnose import command, refused_verdicts
+from uncollapse.cli.diagnose import refused_verdicts
 from uncollapse.data.sources import Origin, Source, open_source, write_embeddings
 from uncollapse.health import VERDICTS
-from uncollapse.report import diagnose, diagnose_run
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 
@@ -92,11 +90,6 @@ def test_columns_of_a_table_are_named_on_the_command_line(rows, cli, folder):
 )
 def test_mistakes_are_one_line(rows, cli, words, message):
     assert message in cli("diagnose", *words, code=2).err
-
-
-def test_the_limit_of_the_command_is_that_of_the_functions():
-    defaults = [signature(f).parameters["max_rows"].default for f in (diagnose, diagnose_run)]
-    assert {*defaults, signature(command).parameters["max_rows"].default} == {30_000}
 
 
 def test_an_odd_note_in_a_file_is_a_warning_and_the_file_is_diagnosed(rows, cli):
@@ -295,9 +288,8 @@ def shop(tmp_path):
 
 
 def pictures(place, names):
-    return Source(np.zeros((1, 2)), names=None if names is None else np.array(names)).find_pictures(
-        place
-    )
+    source = Source(np.zeros((1, 2)), names=None if names is None else np.array(names))
+    return source.find_pictures(place)
 
 
 @pytest.mark.parametrize("before", ["", "shop/", "/home/other/shop/", "../up/shop/", "./"])

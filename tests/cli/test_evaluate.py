@@ -193,29 +193,9 @@ def test_bad_input_names_option_and_column_and_what_there_is(rows, cli, words, s
     assert sentence in cli("evaluate", "z.npz", *words, code=2).err
 
 
-def test_a_column_of_a_table_is_no_dimension(rows, evaluated, folder):
-    lines = ["f0,f1,f2,f3,f4,label,cam"]
-    for x, y, c in zip(rows["embeddings"], rows["labels"], rows["cam"], strict=True):
-        lines.append(",".join(map(str, [*x, y, c])))
-    (folder / "z.csv").write_text("\n".join(lines))
-    x = np.array([list(map(float, line.split(",")[:5])) for line in lines[1:]])
-    expected = uc.reid(x, rows["labels"], rows["cam"], x, rows["labels"], rows["cam"])
-    assert_same(evaluated("z.csv", "--cameras", "cam")[0], "label", expected, ("mAP",))
-
-
 def test_options_of_files_are_refused_beside_a_run(folder, cli):
     for option in ("--cameras", "--gallery", "--json", "--labels"):
         assert f"{option} is only for files" in cli("evaluate", folder, option, "x", code=2).err
-
-
-def test_recall_at_1_is_that_of_a_flat_index(rows, evaluated):
-    faiss = pytest.importorskip("faiss")
-    np.savez("z.npz", embeddings=rows["embeddings"], labels=rows["labels"])
-    index = faiss.IndexFlatL2(5)
-    index.add(rows["embeddings"])
-    _, near = index.search(rows["embeddings"], 2)  # the first is the row itself
-    expected = (rows["labels"][near[:, 1]] == rows["labels"]).mean()
-    assert evaluated("z.npz")[0]["label", "recall@1"]["value"] == pytest.approx(expected)
 
 
 def test_every_command_on_files_has_the_same_column_options_and_evaluate_few_in_all(cli):

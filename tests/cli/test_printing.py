@@ -29,6 +29,11 @@ WIDTHS = (60, 80, 120)
 FRAME = str.maketrans(dict.fromkeys("│┃├┤┌┐└┘─━┏┓┗┛┡┩╇┳┻┼┴┬", " "))
 
 
+@pytest.fixture(params=WIDTHS)
+def width(request):
+    return request.param
+
+
 def shown(width, *things, page=None):
     console = Console(file=io.StringIO(), width=width, color_system=None)
     for thing in things:
@@ -56,7 +61,6 @@ def test_forecasts_show_the_risk_and_every_strategy():
         check(text, width, {"P", "K", "dim", "drift", "modes", "left", "risk", *words})
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_races_name_their_split_and_every_result(width):
     own, other = Strategy("hard", "hard"), Strategy("inside", "semihard", scale_free=True)
     race = Race((RaceScore(str(other), 120, 0.987),), str(other), 128, 58.0)
@@ -68,7 +72,6 @@ def test_races_name_their_split_and_every_result(width):
     check(text, width, {"train", "R@1", "98.7%", "wins", "shrinks", "scale-free", "+0.704"})
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_scores_show_every_metric_of_every_split(width):
     names = [*(f"recall@{k}" for k in (1, 2, 4, 8, 16, 32, 100)), "map@r", "nmi", "nmi+"]
     splits = ("validation", "validation/fine", "test")
@@ -79,7 +82,6 @@ def test_scores_show_every_metric_of_every_split(width):
     assert text.count("100.00") == 2 * len(splits) * len(names)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_figures_of_files_show_their_intervals_and_what_they_are_over(width):
     over = "30,000 of 120,053 queries, less 1,234 without a match"
     interval = Interval(1.0, 0.99, 1.0, 0.95, 1000, 30_000, "percentile")
@@ -91,7 +93,6 @@ def test_figures_of_files_show_their_intervals_and_what_they_are_over(width):
     check(shown(width, line_table(lines, threshold="threshold")), width, words)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_neighbours_with_long_names_keep_their_label_and_distance(width):
     name = "photographs/of/some-people/" + "a_long_file_name_" * 3 + ".jpg"
     entry = {"query": name, "neighbour": name, "label": "a_label"}
@@ -103,7 +104,6 @@ def test_neighbours_with_long_names_keep_their_label_and_distance(width):
     check(text, width, {"rank", "label", "distance", "✓", "✗", "0.1235", "123.5", "a_label"})
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_the_datasets_and_the_items_keep_every_word(width):
     copies = list(survey())
     words = {word for copy in copies for word in (copy.info.name, *copy.info.title.split())}
@@ -113,7 +113,6 @@ def test_the_datasets_and_the_items_keep_every_word(width):
     check(shown(width, table), width, words)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_a_reproduced_table_keeps_its_numbers_and_verdicts_whole(width):
     metrics = [f"{kind} digits R@{k}" for kind in ("train", "test") for k in (1, 5, 10)]
     scores = [
@@ -130,7 +129,6 @@ def test_a_reproduced_table_keeps_its_numbers_and_verdicts_whole(width):
     assert text.count("NO (0 of 2 seeds)") == 6
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_a_table_of_sentences_folds_between_words(width):
     sentence = "the isometric approximation theorem holds for separated classes " * 3
     table = Table(["claim", "verdict", "why"], [[sentence, "true if", sentence]] * 2, verdict=1)
@@ -139,7 +137,6 @@ def test_a_table_of_sentences_folds_between_words(width):
     assert text.count("true if") == 2
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_the_plan_of_a_sweep_says_why_its_time_is_not_known(width):
     why = "the smallest run failed: " + "out of memory " * 8
     plan = Plan(9, 1, 1, 8, 2, None, 1_500_000_000, why)
