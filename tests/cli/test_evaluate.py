@@ -105,6 +105,8 @@ def test_a_second_file_is_the_gallery(rows, evaluated, cli):
     lines, _ = evaluated("q.npz", "--gallery", "g.npz", "--max-rows", "10")
     assert lines["label", "mAP"]["over"] == "10 of 30 queries"
     np.save("y.npy", y[q])
+    beside, _ = evaluated("q.npz", "--labels", "y.npy", "--gallery", "g.npz", "--max-rows", "10")
+    assert beside["label", "mAP"] == lines["label", "mAP"]  # the gallery has its labels in it
     words = ["evaluate", "q.npz", "--labels", "labels", "--labels", "y.npy", "--gallery", "g.npz"]
     assert "both files need a column" in cli(*words, code=2).err
 
