@@ -89,7 +89,7 @@ def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied:
     text = write_report(copied).read_text(encoding="utf-8")
     assert "Class collapse: classes have become points" in text
     assert "Nothing is known of the embeddings of test" in text
-    assert "uncollapse evaluate RUN --measure" in text
+    assert "uncollapse report RUN --measure" in text
     assert "This is the last verdict that was logged." in text
     assert "Loss" in text
 
