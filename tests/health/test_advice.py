@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +11,14 @@ from torch import nn
 
 from uncollapse.health import VERDICTS, CollapseMonitor, Guard, forecast
 from uncollapse.health.advice import _ADVICE, advise_on
-from uncollapse.health.strategy import RunSettings, Strategy, rank_strategies, strategy_of
-from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, TripletLoss
+from uncollapse.health.strategy import (
+    RunSettings,
+    finer_classes,
+    mode_facts,
+    rank_strategies,
+    strategy_of,
+)
+from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, SupConLoss, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.report import diagnose
 
@@ -29,10 +36,9 @@ NOTHING = RunSettings()
 class Situation:
     """A loss, what else is known of its run, and the verdict it comes to."""
 
-    verdict: str
     loss: nn.Module
     known: RunSettings = NOTHING
-    predicted: bool = False  # whether a forecast can come to it
+    verdict: str = "network-collapse"
 
     @property
     def settings(self) -> RunSettings:
@@ -43,26 +49,21 @@ class Situation:
         return advise_on(self.verdict, self.settings).sentence
 
 
-# By the name that docs/choosing.md has for them.
-SITUATIONS = {
-    "batch-hard, one look per class": Situation("network-collapse", triplet(), predicted=True),
-    "batch-hard with margin 0": Situation("network-collapse", triplet(margin=0.0), predicted=True),
-    "batch-hard with a soft margin": Situation(
-        "network-collapse", triplet(soft=True), predicted=True
-    ),
-    "batch-hard, classes with several modes": Situation(
-        "network-collapse", triplet(), RunSettings(several_modes=True), predicted=True
-    ),
-    "batch-hard, two samples per class": Situation(
-        "network-collapse", triplet(), RunSettings(k=2), predicted=True
-    ),
-    "hard mining with another loss": Situation(
-        "network-collapse", MarginLoss(miner=Miner("hard", "hard"))
-    ),
-    "easy positives that shrink all the same": Situation("network-collapse", triplet("easy")),
-    "a loss without a miner": Situation("network-collapse", NPairLoss()),
-    "classes that become points": Situation("class-collapse", triplet("random", "semihard")),
-    "embeddings that explode": Situation("diverging", triplet(), RunSettings(lr=0.01)),
+RANDOM = triplet("random", "semihard")
+# By the name that docs/choosing.md has for them; a forecast can come to the first ones.
+PREDICTED = {
+    "batch-hard, one look per class": Situation(triplet()),
+    "batch-hard with margin 0": Situation(triplet(margin=0.0)),
+    "batch-hard with a soft margin": Situation(triplet(soft=True)),
+    "batch-hard, classes with several modes": Situation(triplet(), RunSettings(several_modes=True)),
+    "batch-hard, two samples per class": Situation(triplet(), RunSettings(k=2)),
+}
+SITUATIONS = PREDICTED | {
+    "hard mining with another loss": Situation(MarginLoss(miner=Miner("hard", "hard"))),
+    "easy positives that shrink all the same": Situation(triplet("easy")),
+    "a loss without a miner": Situation(NPairLoss()),
+    "classes that become points": Situation(RANDOM, verdict="class-collapse"),
+    "embeddings that explode": Situation(triplet(), RunSettings(lr=0.01), "diverging"),
 }
 each = pytest.mark.parametrize("name", SITUATIONS)
 LABELS = torch.arange(8).repeat_interleave(4)
@@ -80,48 +81,30 @@ def rows(verdict: str, step: int) -> torch.Tensor:
     return 5 * centres[LABELS] + noise * 0.7**step
 
 
-def watch(situation: Situation, watcher) -> None:
-    for step in range(30):
-        watcher(rows(situation.verdict, step), LABELS, step=step)
-
-
 @each
-def test_the_monitor_says_it(name: str):
-    situation = SITUATIONS[name]
-    monitor = CollapseMonitor(situation.loss, settings=situation.known, every=5)
-    watch(situation, monitor.update)
-    assert monitor.verdict == situation.verdict
-    assert monitor.advice.endswith(situation.sentence)
-
-
-@each
-def test_the_guard_says_it(name: str):
+def test_monitor_guard_and_diagnose_say_it(name):
     situation = SITUATIONS[name]
     model = nn.Linear(4, 4)
     monitor = CollapseMonitor(situation.loss, settings=situation.known, every=5)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     guard = Guard(model, optimiser, situation.loss, monitor, action="warn")
-    watch(situation, guard.after_step)
+    for step in range(30):
+        guard.after_step(rows(situation.verdict, step), LABELS, step=step)
+    assert monitor.verdict == situation.verdict
+    assert monitor.advice.endswith(situation.sentence)
     assert situation.sentence in guard.events[-1].text
-
-
-@each
-def test_diagnose_says_it(name: str):
-    situation = SITUATIONS[name]
-    start, end = rows(situation.verdict, 0), rows(situation.verdict, 29)
-    found = diagnose(end, LABELS, reference=diagnose(start, LABELS).health)
-    assert found.verdict == situation.verdict
-    told = diagnose(
-        end, LABELS, reference=diagnose(start, LABELS).health, settings=situation.settings
-    )
-    assert situation.sentence in str(told)
+    start = diagnose(rows(situation.verdict, 0), LABELS).health
+    end = rows(situation.verdict, 29)
+    result = diagnose(end, LABELS, reference=start, settings=situation.settings)
+    assert result.verdict == situation.verdict
+    assert situation.sentence in str(result)
 
 
 class Noise:
     """Labels that the samples do not show: batch-hard shrinks on them."""
 
-    def __init__(self, per_class: int) -> None:
-        self.labels = torch.arange(8).repeat_interleave(per_class)
+    def __init__(self) -> None:
+        self.labels = torch.arange(8).repeat_interleave(12)
         generator = torch.Generator().manual_seed(0)
         self.samples = torch.randn(len(self.labels), 8, generator=generator)
 
@@ -129,25 +112,19 @@ class Noise:
         return self.samples[which], self.labels[which]
 
 
-@pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.predicted])
-def test_the_forecast_says_it(name: str):
+@pytest.mark.parametrize("name", PREDICTED)
+def test_the_forecast_says_it(name):
     situation = SITUATIONS[name]
     known = situation.known
     torch.manual_seed(0)
-    found = forecast(
-        nn.Linear(8, 4),
-        Noise(12),
-        p=[8],
-        k=[known.k or 8],
-        loss_fn=situation.loss,
-        several_modes=known.several_modes,
-    )
-    assert found.cells[0].risk != "none"
-    assert situation.sentence in found.reason
+    asked = {"loss_fn": situation.loss, "several_modes": known.several_modes}
+    result = forecast(nn.Linear(8, 4), Noise(), p=[8], k=[known.k or 8], batches=2, **asked)
+    assert result.cells[0].risk != "none"
+    assert situation.sentence in result.reason
 
 
 @each
-def test_the_docs_say_it(name: str):
+def test_the_docs_say_it(name):
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
     plain = re.sub(r"[`*]", "", line)
@@ -156,54 +133,128 @@ def test_the_docs_say_it(name: str):
     assert advice.evidence
 
 
-def test_advice_is_what_the_guard_tries_first():
-    own = strategy_of(triplet())
-    words = advise_on("network-collapse", RunSettings.of(triplet())).sentence
-    first = rank_strategies(own)[0]
-    assert f"positives = {first.positives} with scale_free = true" in words
-    assert first.scale_free
-
-
 def test_what_is_tried_never_is_what_is_done_already():
     for positives in ("hard", "easy", "inside"):
         for scale_free in (False, True):
             own = strategy_of(triplet(positives, scale_free=scale_free))
-            found = rank_strategies(own)
-            assert own not in found
-            assert len(set(found)) == len(found)
-            assert found[-1] == replace(own, lr_factor=pytest.approx(1 / 3))
+            ranked = rank_strategies(own)
+            assert own not in ranked
+            assert len(set(ranked)) == len(ranked)
+            assert ranked[-1] == replace(own, lr_factor=pytest.approx(1 / 3))
 
 
-def test_a_loss_that_charges_nothing_or_everything_gets_a_margin():
-    for own in (strategy_of(triplet(margin=0.0)), strategy_of(triplet(soft=True))):
-        others = [one for one in rank_strategies(own) if one.lr_factor == 1.0]
-        assert {(one.margin, one.soft) for one in others} == {(0.2, False)}
-    wide = strategy_of(triplet(margin=0.7))
-    assert {one.margin for one in rank_strategies(wide)} == {0.7}
+MINED_MARGIN = MarginLoss(miner=Miner("hard", "hard"))
 
 
-def test_modes_that_are_known_put_easy_positives_first():
-    own = strategy_of(triplet())
-    some = rank_strategies(own, RunSettings(several_modes=True))
-    assert [str(one) for one in some[:2]] == ["easy x hard, scale-free", "easy x hard"]
+@pytest.mark.parametrize(
+    ("loss", "known", "expected"),
+    [
+        (triplet(), NOTHING, ["inside x hard, scale-free", "inside x hard"]),
+        (triplet(), RunSettings(several_modes=True), ["easy x hard, scale-free", "easy x hard"]),
+        (triplet(), RunSettings(k=2), ["hard x semihard", "hard x hard, scale-free"]),
+        (MINED_MARGIN, NOTHING, ["easy x hard", "hard x semihard"]),  # it has no scale-free form
+        (ProxyNCALoss(num_classes=3, dim=4), NOTHING, ["same tuples, lr x 0.33"]),
+    ],
+    ids=["one mode", "several modes", "one positive, whatever it is called", "margin", "proxies"],
+)
+def test_the_best_two_alternatives(loss, known, expected):
+    ranked = rank_strategies(strategy_of(loss), known)
+    assert [str(strategy) for strategy in ranked[:2]] == expected
+    if known.k == 2:
+        assert {strategy.positives for strategy in ranked} == {"hard"}
+    if loss is MINED_MARGIN:
+        assert all(strategy.scale_free is None for strategy in ranked)
 
 
-def test_two_samples_per_class_leave_no_choice_of_positives():
-    found = rank_strategies(strategy_of(triplet()), RunSettings(k=2))
-    assert {one.positives for one in found} == {"hard"}
+@pytest.mark.parametrize("options", [{"margin": 0.0}, {"soft": True}, {"margin": 0.7}], ids=str)
+def test_a_loss_of_zero_or_soft_margin_gets_a_margin_and_others_keep_theirs(options):
+    ranked = rank_strategies(strategy_of(triplet(**options)))
+    others = {(s.margin, s.soft) for s in ranked if s.lr_factor == 1.0}
+    assert others == {(options.get("margin") or 0.2, False)}
 
 
-def test_losses_without_a_scale_free_form_and_without_a_miner_are_not_given_one():
-    mined = rank_strategies(strategy_of(MarginLoss(miner=Miner("hard", "hard"))))
-    assert all(one.scale_free is None for one in mined)
-    assert str(mined[0]) == "easy x hard"
-    (slower,) = rank_strategies(strategy_of(ProxyNCALoss(num_classes=3, dim=4)))
-    assert slower == Strategy(lr_factor=pytest.approx(1 / 3))
-
-
-def test_every_verdict_has_advice_and_a_line_in_the_docs() -> None:
+def test_every_verdict_has_advice_and_a_line_in_the_docs():
     bad = [name for name in VERDICTS if name != "healthy"]
     assert sorted(bad) == sorted(_ADVICE)
     assert all(VERDICTS[name].rules for name in bad)
     docs = (DOCS / "health.md").read_text()
     assert all(f"| `{name}` |" in docs for name in VERDICTS)
+
+
+# What is said of the modes of a class.
+
+
+def modes(spread: float = 0.05, apart: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two classes of two modes with twenty rows each: classes on one axis, modes on others."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.tensor([[0.0, 1, 0], [0, -1, 0], [3, 0, 1], [3, 0, -1]])
+    centres = centres * torch.tensor([1.0, apart, apart])
+    which = torch.arange(4).repeat_interleave(20)
+    return centres[which] + spread * torch.randn(80, 3, generator=generator), which // 2
+
+
+def wide(positives: str) -> TripletLoss:
+    return TripletLoss(margin=9.0, miner=Miner(positives, "semihard", margin=9.0))
+
+
+def test_what_a_loss_does_to_modes_is_named_beside_easy_positives():
+    (fact,) = mode_facts(wide("hard"), *modes())
+    assert fact.startswith("hard x semihard merges the modes of a class (mode drift +")
+    assert "where easy x semihard keeps them (-" in fact
+    (fact,) = mode_facts(wide("easy"), *modes())
+    assert fact.startswith("easy x semihard keeps the modes of a class (mode drift -")
+    (fact,) = mode_facts(SupConLoss(), *modes())
+    assert fact.startswith("SupConLoss merges the modes of a class")
+
+
+def test_nothing_is_said_where_nothing_is_known():
+    z, labels = modes()
+    assert mode_facts(None, z, labels) == ()
+    assert mode_facts(lambda z, y: z.sum(), z, labels) == ()
+    assert mode_facts(wide("hard"), z, None) == ()
+    assert mode_facts(wide("hard"), z[::10], labels[::10]) == ()  # four rows a class
+    assert mode_facts(wide("hard"), z, torch.zeros(80, dtype=torch.long)) == ()
+    assert mode_facts(MarginLoss(beta_per="sample", size=80), z, labels) == ()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        TripletLoss(miner=Miner("random", "random", generator=torch.Generator().manual_seed(3))),
+        ProxyNCALoss(num_classes=2, dim=3),
+    ],
+    ids=["random", "proxies"],
+)
+def test_asking_moves_neither_the_generator_nor_the_parameters(loss):
+    generator = getattr(loss.miner, "generator", None)
+    before = None if generator is None else generator.get_state()
+    state = {name: value.clone() for name, value in loss.state_dict().items()}
+    assert mode_facts(loss, *modes())
+    assert before is None or torch.equal(before, generator.get_state())
+    assert all(torch.equal(value, loss.state_dict()[name]) for name, value in state.items())
+    assert all(p.grad is None for p in loss.parameters())
+
+
+def test_the_monitor_says_which_mining_merged_the_modes():
+    monitor = CollapseMonitor(wide("hard"), every=1, patience=1)
+    silent = CollapseMonitor(every=1, patience=1)
+    for step in range(12):
+        batch = modes(0.05 * 0.4**step, 0.4**step)
+        advice, plain = monitor.update(*batch).advice, silent.update(*batch).advice
+    assert monitor.verdict == silent.verdict == "class-collapse"
+    assert "hard positives pull all of a class together" in advice
+    assert "hard x semihard merges the modes of a class (mode drift +" in advice
+    assert "; easy x semihard: +" in advice
+    assert "try positives = easy" in advice
+    assert "mode drift" not in plain
+    resumed = CollapseMonitor(wide("easy"), every=1, patience=1)
+    resumed.load_state_dict(monitor.state_dict())
+    assert resumed.update(*modes(1e-8, 1e-7)).advice == monitor.update(*modes(1e-8, 1e-7)).advice
+
+
+def test_fine_labels_that_divide_a_class_are_seen():
+    coarse = torch.tensor([0, 0, 1, 1])
+    assert finer_classes(SimpleNamespace(labels=coarse, fine_labels=torch.tensor([5, 6, 7, 7])))
+    same = SimpleNamespace(labels=coarse, fine_labels=coarse + 3)
+    assert finer_classes(same) is None
+    assert finer_classes(SimpleNamespace(labels=coarse)) is None

@@ -1,89 +1,114 @@
+"""The guard: what it says, when it stops, where it rolls back to and what it changes."""
+
 import copy
+import io
+from functools import cache
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from uncollapse.health import CollapseMonitor
-from uncollapse.health.guard import Guard
+from support.errors import refused
+from uncollapse.health import CollapseMonitor, Guard, RunSettings
 from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
-from uncollapse.losses import TrimmedLoss, TripletLoss
+from uncollapse.losses import Loss, MarginLoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
-pytestmark = pytest.mark.slow
-
 LABELS = torch.arange(12).repeat_interleave(6)
+STEPS = 150  # of a run that collapses
 
 
-def parts(action: str, **options):
-    """Labels that the samples do not show: batch-hard collapses on them."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    loss = TripletLoss(
-        margin=0.2, miner=Miner("hard", "hard", generator=torch.Generator().manual_seed(0))
-    )
-    monitor = CollapseMonitor(loss, every=10)
-    return model, optimiser, loss, Guard(model, optimiser, loss, monitor, action=action, **options)
+class Run:
+    """A loop with a guard, on labels that the samples do not show: batch-hard collapses on them."""
+
+    labels, every = LABELS, 10
+
+    def __init__(self, action: str, **options) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-2)
+        miner = Miner("hard", "hard", generator=torch.Generator().manual_seed(0))
+        self.loss = TripletLoss(margin=0.2, miner=miner)
+        monitor = CollapseMonitor(self.loss, every=self.every)
+        self.guard = Guard(self.model, self.optimiser, self.loss, monitor, action=action, **options)
+
+    def batch(self, step: int) -> Tensor:
+        return torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
+
+    def train(self, until: int, start: int = 1) -> Guard:
+        """One's own loop: what is not finite goes to the guard without a loss."""
+        for step in range(start, until + 1):
+            z, value = self.model(self.batch(step)), None
+            if bool(torch.isfinite(z).all()):
+                value = self.loss(z, self.labels)
+                self.optimiser.zero_grad()
+                value.backward()
+                self.optimiser.step()
+            self.guard.after_step(z, self.labels, value, step)
+            if self.guard.stopped:
+                break
+        return self.guard
+
+    def state(self) -> list[object]:
+        """Through a file: what a user saves."""
+        file = io.BytesIO()
+        parts = (self.model, self.optimiser, self.guard)
+        torch.save([part.state_dict() for part in parts], file)
+        file.seek(0)
+        return torch.load(file, weights_only=True)
+
+    def load(self, states: list[object]) -> None:
+        for part, state in zip((self.model, self.optimiser, self.guard), states, strict=True):
+            part.load_state_dict(state)
 
 
-def run(model, optimiser, loss, guard, steps: int, start: int = 0):
-    for step in range(start, steps):
-        generator = torch.Generator().manual_seed(step)
-        z = model(torch.randn(72, 8, generator=generator))
-        value = loss(z, LABELS)
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-        guard.after_step(z, LABELS, value, step)
-        if guard.stopped:
-            break
-    return guard
+@cache
+def collapsed_run(action: str) -> Run:
+    """A finished run, to be read only."""
+    run = Run(action)
+    run.train(STEPS)
+    return run
 
 
+@pytest.mark.slow
 def test_warn_says_it_and_changes_nothing():
-    model, optimiser, loss, guard = parts("warn")
-    run(model, optimiser, loss, guard, 150)
+    guard = collapsed_run("warn").guard
     assert guard.monitor.verdict == "network-collapse"
-    kinds = [event.kind for event in guard.events]
-    assert kinds
-    assert set(kinds) == {"warning"}
+    assert {event.kind for event in guard.events} == {"warning"}
     assert "try positives = inside" in str(guard.events[-1])
-    assert strategy_of(loss) == guard.first
+    assert strategy_of(guard.loss_fn) == guard.first
 
 
+@pytest.mark.slow
 def test_stop_ends_the_run_at_network_collapse():
-    guard = run(*parts("stop"), 300)
+    guard = Run("stop").train(300)
     assert guard.stopped
     assert guard.events[-1].kind in ("stop", "warning")
     assert any(event.kind == "stop" for event in guard.events)
 
 
-def test_rescue_rolls_back_and_keeps_the_embedding_alive():
-    lone = run(*parts("warn"), 150)
-    model, optimiser, loss, guard = parts("rescue")
-    run(model, optimiser, loss, guard, 150)
-    assert guard.events[0].kind == "rescue"
-    assert "Rolled back to step" in guard.events[0].text
+@pytest.mark.slow
+def test_rescue_rolls_back_before_the_verdict_and_keeps_the_embedding_alive():
+    lone, guard = collapsed_run("warn").guard, collapsed_run("rescue").guard
+    first = guard.events[0]
+    assert first.kind == "rescue"
+    assert "Rolled back to step" in first.text
+    assert "predicts" in first.text
+    assert first.step < lone.monitor.changes[0][0]
     assert guard.strategy != guard.first
-    assert loss.scale_free
-    saved, lost = guard.monitor.health.diameter, lone.monitor.health.diameter
-    assert saved > 20 * lost
+    assert guard.loss_fn.scale_free
+    assert guard.monitor.health.diameter > 20 * lone.monitor.health.diameter
     assert guard.monitor.verdict != "network-collapse"
 
 
+@pytest.mark.slow
 def test_a_saved_guard_goes_on_as_if_nothing_had_happened():
-    whole = run(*parts("rescue"), 120)
-    model, optimiser, loss, guard = parts("rescue")
-    run(model, optimiser, loss, guard, 60)
-    saved = copy.deepcopy((model.state_dict(), optimiser.state_dict(), guard.state_dict()))
-    random = loss.miner.generator.get_state()
-    model, optimiser, loss, guard = parts("rescue")
-    model.load_state_dict(saved[0])
-    optimiser.load_state_dict(saved[1])
-    guard.load_state_dict(saved[2])
-    loss.miner.generator.set_state(random)
-    run(model, optimiser, loss, guard, 120, start=60)
+    whole, first, second = collapsed_run("rescue").guard, Run("rescue"), Run("rescue")
+    first.train(60)
+    assert first.guard.events
+    second.load(first.state())
+    second.loss.miner.generator.set_state(first.loss.miner.generator.get_state())
+    guard = second.train(STEPS, start=61)
     assert guard.events == whole.events
     assert guard.monitor.health.diameter == whole.monitor.health.diameter
 
@@ -95,26 +120,134 @@ def test_a_trimmed_loss_is_changed_inside():
 
 
 def test_an_unknown_action_is_refused():
-    with pytest.raises(ValueError, match="action: expected one of 'warn', 'stop', 'rescue'"):
-        parts("panic")
-
-
-def test_a_rescue_does_not_wait_for_the_verdict():
-    model, optimiser, loss, guard = parts("rescue")
-    run(model, optimiser, loss, guard, 150)
-    first = guard.events[0]
-    assert first.kind == "rescue"
-    assert "predicts" in first.text
-    lone = run(*parts("warn"), 150)
-    assert first.step < lone.monitor.changes[0][0]
+    with refused("action"):
+        Run("panic")
 
 
 def test_an_embedding_that_shrinks_without_drift_is_left_alone():
-    _, _, loss, guard = parts("rescue")
-    apply_strategy(loss, Strategy("easy", "semihard", None, False))
-    guard.first = guard.strategy = strategy_of(loss)
+    run = Run("rescue")
+    apply_strategy(run.loss, Strategy("easy", "semihard", None, False))
+    run.guard.first = run.guard.strategy = strategy_of(run.loss)
     centres = torch.randn(12, 8, generator=torch.Generator().manual_seed(9))
     for step in range(40):  # scale falls to 40 % while classes stay apart: nothing drifts
-        noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
-        guard.after_step((1 - 0.015 * step) * (centres[LABELS] + 0.05 * noise), LABELS, 0.1, step)
-    assert guard.events == []
+        z = (1 - 0.015 * step) * (centres[LABELS] + 0.05 * run.batch(step))
+        run.guard.after_step(z, LABELS, 0.1, step)
+    assert run.guard.events == []
+
+
+class Diverging(Run):
+    """A loop that learns, at a rate that may be far too high."""
+
+    labels = torch.arange(8).repeat_interleave(4)
+
+    def __init__(self, action: str, lr: float, loss: Loss | None = None, **options: int) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
+        self.loss = loss or TripletLoss(margin=0.2, miner=Miner("easy", "semihard"))
+        learned = [*self.model.parameters(), *self.loss.parameters()]
+        self.optimiser = torch.optim.SGD(learned, lr=lr)
+        monitor = CollapseMonitor(self.loss, settings=RunSettings(lr=lr))
+        self.guard = Guard(self.model, self.optimiser, self.loss, monitor, action=action, **options)
+
+    def batch(self, step: int) -> Tensor:
+        means = torch.randn(8, 6, generator=torch.Generator().manual_seed(99))
+        noise = torch.randn(32, 6, generator=torch.Generator().manual_seed(step))
+        return means[self.labels] + 0.5 * noise
+
+    @property
+    def finite(self) -> bool:
+        return all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+
+
+NAN = torch.full((32, 4), float("nan"))
+
+
+@pytest.mark.slow
+def test_a_rate_far_too_high_is_lowered_until_the_run_trains():
+    run = Diverging("rescue", 1e6)
+    guard = run.train(150)
+    assert {event.kind for event in guard.events} == {"rescue"}
+    assert all(event.text.startswith("diverging: ") for event in guard.events)
+    assert f"going on at lr x {guard.lr_factor:.2g}" in guard.events[-1].text
+    assert guard.lr_factor == pytest.approx(0.1 ** len(guard.events))
+    assert run.optimiser.param_groups[0]["lr"] == pytest.approx(1e6 * guard.lr_factor)
+    assert run.finite
+    assert guard.monitor.verdict == "healthy"
+
+
+def test_what_the_loss_has_learned_is_rolled_back_as_well():
+    loss = MarginLoss(learn_beta=True)
+    run = Diverging("rescue", 1e30, loss)
+    first = loss.beta.detach().clone()
+    run.train(1)
+    assert not torch.equal(loss.beta, first)
+    run.guard.after_step(NAN, run.labels, None, 2)
+    assert torch.equal(loss.beta, first)
+
+
+@pytest.mark.parametrize("lost", [NAN, torch.full((32, 4), float("inf"))], ids=["nan", "inf"])
+def test_warn_reports_lost_embeddings_once_and_changes_nothing(lost):
+    run = Diverging("warn", 0.1)
+    before = copy.deepcopy(run.model.state_dict())
+    events = [e for step in range(3) for e in run.guard.after_step(lost, run.labels, None, step)]
+    assert [event.kind for event in events] == ["warning"]
+    assert "diverging: embeddings: NaN or infinite" in events[0].text
+    assert "try lr = 0.01, gradient clipping" in events[0].text
+    assert all(torch.equal(value, before[key]) for key, value in run.model.state_dict().items())
+    assert run.optimiser.param_groups[0]["lr"] == 0.1
+
+
+def test_stop_ends_a_run_that_diverges():
+    guard = Diverging("stop", 1e18).train(20)
+    assert guard.stopped
+    assert [event.kind for event in guard.events] == ["stop"]
+    assert guard.monitor.verdict == "diverging"
+
+
+def test_a_loss_that_is_not_finite_is_divergence_too():
+    guard = Diverging("rescue", 0.1).guard
+    (event,) = guard.after_step(torch.randn(32, 4), Diverging.labels, float("inf"), 1)
+    assert (event.kind, guard.lr_factor) == ("rescue", pytest.approx(0.1))
+    assert "the loss: NaN or infinite" in event.text
+
+
+def test_a_snapshot_of_the_step_that_diverged_is_not_gone_back_to():
+    run = Diverging("rescue", 0.05, snapshot_every=1)
+    run.train(5)
+    for group in run.optimiser.param_groups:
+        group["lr"] = 1e30
+    run.train(7, start=6)  # 6 steps into the void, and is copied
+    assert [event.step for event in run.guard.events] == [7]
+    assert "Rolled back to step 5" in run.guard.events[0].text
+    assert run.finite
+
+
+def test_what_no_rate_cures_is_given_up():
+    guard = Diverging("rescue", 0.1).guard
+    for step in range(40):
+        guard.after_step(NAN, Diverging.labels, None, step)
+        if guard.stopped:
+            break
+    assert step == 30
+    assert guard.events[-1].kind == "stop"
+    assert "30 lower rates did not help" in guard.events[-1].text
+
+
+def test_a_thousandfold_growth_from_a_tiny_start_is_only_reported():
+    run = Diverging("rescue", 0.05)
+    for step, scale in enumerate([1e-4, 1e-4, *[1.0] * 8]):
+        run.guard.after_step(scale * run.model(run.batch(step)), run.labels, 0.1, step)
+    assert [event.kind for event in run.guard.events] == ["warning"]
+    assert run.guard.lr_factor == 1.0
+
+
+def test_a_saved_guard_goes_on_after_a_divergence():
+    whole, first, second = (Diverging("rescue", 1e3) for _ in range(3))
+    first.train(15)
+    assert first.guard.events
+    second.load(first.state())
+    second.train(40, start=16)
+    whole.train(40)
+    assert second.guard.events == whole.guard.events
+    assert second.guard.monitor.health.diameter == whole.guard.monitor.health.diameter
+    assert second.guard.monitor.settings == whole.guard.monitor.settings

@@ -1,19 +1,13 @@
 """Loggers against the real packages, which are skipped where they are not installed."""
 
-from __future__ import annotations
-
-import importlib
-import importlib.util
 import math
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from uncollapse._base.check import InputError
+from support.errors import refused
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.health import (
     CollapseMonitor,
@@ -29,23 +23,27 @@ CONFIG = {"loss.name": "triplet", "batch.p": 8, "data.root": None}
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_tensorboard_gets_numbers_words_and_settings(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    events = importlib.import_module(
-        "tensorboard.backend.event_processing.event_accumulator"
-    ).EventAccumulator
+def test_tensorboard_gets_numbers_words_and_settings(tmp_path):
+    name = "tensorboard.backend.event_processing.event_accumulator"
+    events = pytest.importorskip(name).EventAccumulator
     logger = TensorBoardLogger(tmp_path)
     logger.log_config(CONFIG)
     logger.log({"loss": 0.5, "test/recall@1": 0.75}, 3)
     logger.note("event", "rescued", 4)
+    health = measure(torch.zeros(4, 2), [0, 0, 1, 1])
+    log_health(logger, health, step=5)
     logger.close()
     read = events(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in read.Scalars("test/recall@1")] == [(3, 0.75)]
-    assert {"event/text_summary", "config/text_summary"} <= set(read.Tags()["tensors"])
+    assert [(e.step, e.value) for e in read.Scalars("collapse/verdict")] == [(5, 2.0)]
+    logged = {f"collapse/{name}" for name in health.scalars()} | {"loss", "test/recall@1"}
+    assert set(read.Tags()["scalars"]) == logged
+    texts = {"event/text_summary", "config/text_summary", "collapse/verdict/text_summary"}
+    assert texts <= set(read.Tags()["tensors"])
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_wandb_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_goes_on_with_the_same_run(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -63,12 +61,12 @@ def test_wandb_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
     again.close()
     kept = sorted(tmp_path.glob("wandb/offline-run-*"))
     assert {path.name.rsplit("-", 1)[1] for path in kept} == {first.run_id}
-    files = [one.read_bytes() for path in kept for one in path.glob("*.wandb")]
+    files = [file.read_bytes() for path in kept for file in path.glob("*.wandb")]
     assert any(b"0.5" in data and b"rescued" in data for data in files)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_goes_on_with_the_same_run(tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -91,30 +89,23 @@ def test_mlflow_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert "lost" not in run.data.metrics
     assert run.data.tags["event"] == "step 10: rescued"
     history = again.client.get_metric_history(first.run_id, "loss")
-    assert sorted((one.step, one.value) for one in history) == [(5, 0.25), (10, 0.5)]
+    assert sorted((e.step, e.value) for e in history) == [(5, 0.25), (10, 0.5)]
 
 
 class Kept:
     """A logger of one's own."""
 
-    run_id = None
+    def __init__(self):
+        self.lines, self.words = [], []
 
-    def __init__(self) -> None:
-        self.lines: list[tuple[int, dict[str, float]]] = []
-        self.words: list[tuple[str, str]] = []
-
-    def log(self, scalars: Any, step: int) -> None:
+    def log(self, scalars, step):
         self.lines.append((step, dict(scalars)))
 
-    def note(self, name: str, text: str, step: int) -> None:
+    def note(self, name, text, step):
         self.words.append((name, text))
 
-    def log_config(self, config: Any) -> None: ...
 
-    def close(self) -> None: ...
-
-
-def test_a_loop_of_ones_own_logs_what_its_monitor_sees() -> None:
+def test_a_loop_of_ones_own_logs_what_its_monitor_sees():
     logger, monitor = Kept(), CollapseMonitor(patience=1)
     z = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
     for step, scale in enumerate((1.0, 1.0, 1e-4)):
@@ -128,21 +119,20 @@ def test_a_loop_of_ones_own_logs_what_its_monitor_sees() -> None:
     assert "test/diameter" in logger.lines[-1][1]
 
 
-def test_nothing_is_imported_before_a_logger_is_made() -> None:
+@pytest.mark.slow
+def test_nothing_is_imported_before_a_logger_is_made():
     names = ("tensorboard", "wandb", "mlflow", "transformers", "sentence_transformers")
     code = f"import sys, uncollapse.health; sys.exit(any(n in sys.modules for n in {names!r}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", LOGGERS)
-def test_a_missing_package_names_its_extra(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_names_its_extra(name, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=rf"uncollapse\[{name}\]"):
         open_logger(name, tmp_path)
 
 
-def test_a_board_needs_a_folder_or_a_writer() -> None:
-    with pytest.raises(InputError, match="a folder, or else a writer"):
+def test_a_board_needs_a_folder_or_a_writer():
+    with refused("folder"):
         TensorBoardLogger()

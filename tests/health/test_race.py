@@ -1,13 +1,20 @@
-"""Races of strategies: what they cost, who wins, and in which state they end."""
+"""Races of strategies: what they cost, which one wins, and races in one's own loop."""
 
+import copy
+import io
 import math
+import weakref
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
 
+from uncollapse.health import CollapseMonitor, Guard
 from uncollapse.health.race import (
+    LoopTrial,
     Race,
     RaceData,
     RaceScore,
@@ -16,15 +23,12 @@ from uncollapse.health.race import (
     run_race,
 )
 from uncollapse.health.strategy import Strategy
+from uncollapse.losses import ProxyNCALoss, TripletLoss
+from uncollapse.mining import Miner
 
 IDS = torch.arange(100) % 10
-NAMES = [
-    Strategy("inside", "hard", scale_free=True),
-    Strategy("easy", "hard", scale_free=True),
-    Strategy("inside", "hard", scale_free=False),
-    Strategy("easy", "hard", scale_free=False),
-    Strategy("hard", "semihard", scale_free=False),
-]
+NAMES = [Strategy(p, "hard", scale_free=free) for free in (True, False) for p in ("inside", "easy")]
+NAMES += [Strategy("hard", "semihard", scale_free=False)]
 
 
 class Toy:
@@ -32,8 +36,6 @@ class Toy:
 
     def __init__(self, worth: dict[Strategy, float], rows: int = 100) -> None:
         self.worth, self.rows = worth, rows
-        self.strategy: Strategy | None = None
-        self.steps: dict[Strategy | None, int] = {}
         self.state: tuple[Strategy | None, int] = (None, 0)
         self.batches: list[tuple[Strategy | None, int]] = []
 
@@ -60,31 +62,27 @@ class Toy:
         return torch.where(right, 10.0 * IDS, 1000.0 + 10 * (row // 2) + 0.1 * (row % 2))[:, None]
 
 
-def race(worth: list[float], budget: float = 80.0) -> tuple[Toy, Race]:
+def race(worth):
     toy = Toy(dict(zip(NAMES, worth, strict=True)))
-    plan = plan_race(len(NAMES), budget, 144)
-    found = run_race(toy, NAMES, toy.apply, plan, 144)
-    assert found is not None
-    return toy, found
+    return toy, run_race(toy, NAMES, toy.apply, plan_race(len(NAMES), 80.0, 144), 144)
 
 
-def test_the_strategy_that_retrieves_best_wins_and_leaves_its_state():
-    toy, found = race([0.3, 0.2, 0.9, 0.4, 0.5])
-    assert found.chosen == "inside x hard"
-    plan = plan_race(5, 80.0, 144)
-    assert toy.state == (NAMES[2], sum(plan.rungs))
-
-
-def test_all_train_on_the_same_batches_in_the_same_order():
-    toy, _ = race([0.3, 0.2, 0.9, 0.4, 0.5])
-    first = plan_race(5, 80.0, 144).rungs[0]
+def test_the_best_strategy_wins_on_the_same_batches_and_leaves_its_state():
+    toy, result = race([0.3, 0.2, 0.9, 0.4, 0.5])
+    assert result.chosen == "inside x hard"
+    rungs = plan_race(5, 80.0, 144).rungs
+    assert toy.state == (NAMES[2], sum(rungs))
     by_strategy: dict[Strategy, list[int]] = {}
     for strategy, batch in toy.batches:
         by_strategy.setdefault(strategy, []).append(batch)
     assert len(by_strategy) == 4
     for batches in by_strategy.values():
         assert batches == list(range(len(batches)))
-        assert len(batches) >= first
+        assert len(batches) >= rungs[0]
+    assert Race.from_dict(result.to_dict()) == result
+    assert "R@1 of 100 held-out rows: inside x hard 90.0% after 28; " in str(result)
+    assert next(iter(result.last)) == "inside x hard"
+    assert result.scores[0] == RaceScore("inside x hard, scale-free", 9, pytest.approx(0.3))
 
 
 def test_what_chance_could_decide_goes_to_the_adviser_s_first_choice():
@@ -101,12 +99,8 @@ def test_a_race_without_rows_to_judge_by_is_not_run_and_changes_nothing():
     assert toy.batches == []
 
 
-@given(
-    candidates=st.integers(2, 9),
-    budget=st.floats(0, 2000),
-    batch=st.integers(4, 1024),
-)
-def test_a_plan_stays_within_its_budget(candidates: int, budget: float, batch: int):
+@given(candidates=st.integers(2, 9), budget=st.floats(0, 2000), batch=st.integers(4, 1024))
+def test_a_plan_stays_within_its_budget(candidates, budget, batch):
     plan = plan_race(candidates, budget, batch)
     if plan is None:
         assert budget < 2 * (5 + max(96, 2 * batch) / 3 / batch) + 1e-9
@@ -121,38 +115,197 @@ def test_a_plan_stays_within_its_budget(candidates: int, budget: float, batch: i
     assert cost <= budget + 1e-6
 
 
-def test_few_rows_of_the_budget_let_both_forms_of_the_loss_run():
-    toy = Toy(dict.fromkeys(NAMES, 0.5))
-    plan = plan_race(5, 20.0, 144)
-    assert plan.strategies == 2
-    found = run_race(toy, NAMES, toy.apply, plan, 144)
-    assert {score.strategy for score in found.scores} == {
-        "inside x hard, scale-free",
-        "inside x hard",
-    }
-
-
-def test_r_at_1_counts_ties_against_and_leaves_single_rows_out():
-    z = torch.tensor([[0.0], [0.0], [0.0], [9.0]])
-    assert nearest_is_own_class(z, torch.tensor([0, 0, 1, 2])).tolist() == [0.0, 0.0]
-    lost = torch.full((4, 1), math.nan)
-    assert nearest_is_own_class(lost, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
-
-
-def test_r_at_1_is_that_of_a_loop():
-    generator = torch.Generator().manual_seed(0)
-    z, ids = torch.randn(60, 3, generator=generator), torch.arange(60) % 7
+def test_r_at_1_is_that_of_a_loop_with_ties_counted_against_it():
+    z, ids = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 7
     hits = []
     for row in range(60):
         others = [other for other in range(60) if other != row]
         nearest = min(others, key=lambda other: float((z[row] - z[other]).norm()))
         hits.append(float(ids[nearest] == ids[row]))
     assert nearest_is_own_class(z, ids).tolist() == hits
+    tied = torch.tensor([[0.0], [0.0], [0.0], [9.0]])  # and the last row has no other of its class
+    assert nearest_is_own_class(tied, torch.tensor([0, 0, 1, 2])).tolist() == [0.0, 0.0]
+    lost = torch.full((4, 1), math.nan)
+    assert nearest_is_own_class(lost, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
 
 
-def test_a_race_survives_a_file_and_says_what_it_found():
-    _, found = race([0.3, 0.2, 0.9, 0.4, 0.5])
-    assert Race.from_dict(found.to_dict()) == found
-    assert "R@1 of 100 held-out rows: inside x hard 90.0% after 28; " in str(found)
-    assert next(iter(found.last)) == "inside x hard"
-    assert found.scores[0] == RaceScore("inside x hard, scale-free", 9, pytest.approx(0.3))
+# Races in one's own loop: which batches are kept, and that the loop's own steps are raced.
+
+LABELS = torch.arange(12).repeat_interleave(6)
+CENTRES = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
+
+
+def batch(step: int) -> torch.Tensor:
+    noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
+    return 0.5 * CENTRES[LABELS] + noise
+
+
+def network(*, norm: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    middle = [nn.BatchNorm1d(32)] if norm else []
+    return nn.Sequential(nn.Linear(8, 32), *middle, nn.ReLU(), nn.Linear(32, 8))
+
+
+def draw(*_):
+    """A forward hook that uses random numbers, as dropout does."""
+    torch.rand(1)
+
+
+def train(*, until: int = 60, use=lambda z: z, **options):
+    model = network()
+    model.register_forward_hook(draw)
+    loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    guard = Guard(model, optimiser, loss, CollapseMonitor(loss, every=10), **options)
+    for step in range(until):
+        z = use(model(batch(step)))
+        value = loss(z, LABELS)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+        guard.after_step(z, LABELS, value, step)
+    return model, guard
+
+
+@pytest.mark.slow
+def test_a_rescue_in_a_plain_loop_races_and_ends_healthy_and_better_than_it_began():
+    network()
+    for _ in range(120):
+        torch.rand(1)
+    drawn = torch.get_rng_state()
+    model, guard = train(until=120)
+    assert torch.equal(torch.get_rng_state(), drawn)  # races leave the loop's random numbers alone
+    (event,) = [event for event in guard.events if event.kind == "rescue"]
+    assert str(guard.strategy) == event.race.chosen
+    assert f"going on with {event.race.chosen} (R@1 of" in event.text
+    assert len({score.strategy for score in event.race.scores}) > 1
+    assert model.training
+    assert guard.monitor.verdict == "healthy"
+    rows, labels = torch.cat([batch(1000 + i) for i in range(8)]), LABELS.repeat(8)
+    now, then = (nearest_is_own_class(net(rows), labels).mean() for net in (model, network()))
+    assert now > then
+
+
+@pytest.mark.slow
+def test_races_cost_at_most_a_tenth_of_the_steps_that_are_announced():
+    _, guard = train(steps=300)
+    spent = sum(event.race.spent for event in guard.events if event.race is not None)
+    assert 0 < spent <= 30
+    _, short = train(steps=60)
+    assert all(event.race is None for event in short.events)  # six steps are no race
+    assert short.events[0].kind == "rescue"
+
+
+@pytest.mark.slow
+def test_embeddings_that_the_network_did_not_return_are_not_raced_on():
+    _, guard = train(use=lambda z: z + 1.0)
+    rescues = [event for event in guard.events if event.kind == "rescue"]
+    assert rescues
+    assert all(event.race is None for event in rescues)
+    assert "(drift " in rescues[0].text
+
+
+def test_directions_of_the_output_are_raced_on_as_directions():
+    trial = LoopTrial(model := network(), None, None)
+    z = functional.normalize(model(batch(0)), dim=1)
+    trial.add(z, LABELS)
+    (recorded,) = trial.batches
+    assert recorded.unit
+    assert torch.allclose(trial._embedded(recorded), z)
+
+
+def test_recent_batches_are_of_training_only_and_the_oldest_are_forgotten():
+    trial = LoopTrial(model := network(), None, None)
+    model.eval()
+    trial.add(model(batch(0)), LABELS)
+    model.train()
+    with torch.no_grad():
+        trial.add(model(batch(0)), LABELS)
+    assert not trial.batches
+    for step in range(40):
+        trial.add(model(batch(step)), LABELS)
+    assert len(trial.batches) == 32
+    assert torch.equal(trial.batches[0].args[0], batch(8))
+    assert all(recorded.unchanged for recorded in trial.batches)
+    buffer = batch(0).clone()
+    trial.add(model(buffer), LABELS)
+    buffer.copy_(batch(1))  # filled anew: not to be used again
+    assert not trial.batches[-1].unchanged
+
+
+def test_copies_and_files_of_the_network_leave_the_recent_batches_behind():
+    trial = LoopTrial(model := network(), None, None)
+    copy.deepcopy(model)(batch(0))
+    assert trial.last_call is None
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    again(batch(0))
+    assert trial.last_call is None
+    assert all(map(torch.equal, model.parameters(), again.parameters()))
+
+
+def test_a_trial_that_is_gone_is_not_kept_alive_by_the_network():
+    trial = LoopTrial(model := network(), None, None)
+    gone = weakref.ref(trial)
+    trial.add(model(batch(0)), LABELS)
+    del trial
+    assert gone() is None
+    model(batch(1))
+
+
+def loop_trial(model: nn.Module, loss, steps: int = 9) -> LoopTrial:
+    """A trial that has seen some steps of a loop."""
+    learned = [*model.parameters(), *(loss.parameters() if loss is not None else [])]
+    trial = LoopTrial(model, torch.optim.Adam(learned, lr=1e-2), loss)
+    for step in range(steps):
+        trial.add(model(batch(step)), LABELS)
+    return trial
+
+
+def test_held_out_rows_are_in_no_batch_of_the_race_and_there_once():
+    trial = loop_trial(network(), None)
+    trial.add(trial.model(batch(0)), LABELS)  # seen before: nothing of it may be held out
+    data = trial.race_data(20, 144)
+    batches, keep = data.held
+    held = torch.cat([recorded.args[0] for recorded in batches])[keep]
+    seen = torch.cat([recorded.args[0] for recorded in data.batches])
+    assert len(held) == len(data.labels) >= 72
+    assert not (held[:, None] == seen[None]).all(2).any()
+    assert (held[:, None] == held[None]).all(2).sum() == len(held)
+    assert loop_trial(network(), None, steps=3).race_data(20, 144) is None  # too few batches
+
+
+def test_a_trial_is_a_step_of_the_loop():
+    loss = TripletLoss(margin=0.2, miner=Miner("easy", "hard"))
+    trial = loop_trial(network(), loss)
+    twin = network()
+    optimiser = torch.optim.Adam(twin.parameters(), lr=1e-2)
+    for recorded in list(trial.batches)[:3]:
+        trial.train(recorded)
+        value = loss(twin(recorded.args[0]), LABELS)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+    assert all(map(torch.equal, trial.model.parameters(), twin.parameters()))
+
+
+def test_what_is_put_back_is_what_was_kept_proxies_included():
+    loss = ProxyNCALoss(num_classes=12, dim=8)
+    trial = loop_trial(network(norm=True), loss)
+    state = trial.copy_state()
+    before = copy.deepcopy([*trial.model.state_dict().values(), *loss.parameters()])
+    trial.train(trial.batches[0])
+    assert not torch.equal(before[-1], list(loss.parameters())[-1])
+    trial.restore(state)
+    after = [*trial.model.state_dict().values(), *loss.parameters()]
+    assert all(map(torch.equal, before, after))
+
+
+def test_judging_moves_neither_statistics_nor_modes():
+    trial = loop_trial(network(norm=True), None)
+    before = copy.deepcopy(trial.model.state_dict())
+    trial.embed(trial.race_data(20, 144).held)
+    assert all(torch.equal(before[k], v) for k, v in trial.model.state_dict().items())
+    assert all(module.training for module in trial.model.modules())

@@ -1,8 +1,7 @@
 """Our losses in sentence-transformers' own trainer; skipped where it is not installed."""
 
-from __future__ import annotations
-
 import importlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse._base.check import InputError
-from uncollapse.health import SentenceLoss
+from support.errors import refused
+from uncollapse.health import Guard, SentenceLoss
 from uncollapse.health.huggingface import CollapseCallback
+from uncollapse.health.verdict import Health
 from uncollapse.losses import (
     ColumnLoss,
     MultipleNegativesRankingLoss,
@@ -25,7 +25,7 @@ from uncollapse.mining import Miner
 
 st = pytest.importorskip("sentence_transformers")
 datasets = pytest.importorskip("datasets")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 WORDS = ["apple pie", "zebra", "quick fox", "lazy dog", "jumble", "vortex", "ink", "wavy"]
 
@@ -38,9 +38,8 @@ class Letters(nn.Module):
         self.net = nn.Sequential(nn.Linear(26, 32), nn.ReLU(), nn.Linear(32, 8))
         self.unit = unit
 
-    def tokenize(self, given: list[str], prompt: str | None = None, **_: Any) -> dict[str, Tensor]:
-        words = [(prompt or "") + text for text in given]
-        counts = [[float(text.count(chr(97 + i))) for i in range(26)] for text in words]
+    def tokenize(self, given: list[str], **_: Any) -> dict[str, Tensor]:
+        counts = [[float(text.count(chr(97 + i))) for i in range(26)] for text in given]
         return {"input_ids": torch.tensor(counts)}
 
     preprocess = tokenize
@@ -77,15 +76,8 @@ def fitted(folder: Path, model: Any, loss: Any, data: Any, **options: Any) -> An
     resume = options.pop("resume", None)
     callbacks = options.pop("callbacks", [loss])
     evaluation = options.pop("eval_dataset", None)
-    known: dict[str, Any] = {
-        "per_device_train_batch_size": 24,
-        "max_steps": 8,
-        "logging_steps": 2,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-    }
+    known = {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    known |= {"per_device_train_batch_size": 24, "max_steps": 8, "logging_steps": 2}
     trainer = st.SentenceTransformerTrainer(
         model,
         st.SentenceTransformerTrainingArguments(str(folder), **{**known, **options}),
@@ -98,75 +90,61 @@ def fitted(folder: Path, model: Any, loss: Any, data: Any, **options: Any) -> An
     return trainer
 
 
+def their_loss(name: str, model: Any) -> Any:
+    return getattr(importlib.import_module("sentence_transformers.losses"), name)(model)
+
+
+def watched(loss: SentenceLoss) -> tuple[Guard, Health]:
+    """The guard of a loss that was trained, and the health it last saw."""
+    return loss.guard, loss.guard.monitor.health
+
+
+def most_rows_of_a_class(monitor: Any) -> int:
+    _, labels = monitor.recent.rows()
+    return int(max(torch.bincount(torch.as_tensor(labels))))
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3, 4])
-def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path: Path, columns: int) -> None:
+def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path, columns):
     model = network()
     before = model[0].net[0].weight.detach().clone()
     loss = SentenceLoss(model, TripletLoss(margin=0.5, miner=Miner("hard", "hard")))
     trainer = fitted(tmp_path, model, loss, texts() if columns == 1 else tuples(columns))
     assert not torch.equal(before, model[0].net[0].weight)
-    assert loss.guard is not None
-    health = loss.guard.monitor.health
-    assert health is not None
+    guard, health = watched(loss)
     assert (health.step, health.n) == (8, 24 * columns)
     assert trainer.state.log_history[0]["collapse/diameter"] > 0
-    assert loss.guard.monitor.settings.positives == "hard"
+    assert guard.monitor.settings.positives == "hard"
 
 
 @pytest.mark.parametrize("columns", [2, 3])
-def test_training_is_as_with_sentence_transformers_own_loss(tmp_path: Path, columns: int) -> None:
-    theirs = importlib.import_module("sentence_transformers.losses").MultipleNegativesRankingLoss
-    models = [network(), network()]
-    ours = SentenceLoss(models[0], MultipleNegativesRankingLoss())
-    fitted(tmp_path, models[0], ours, tuples(columns), learning_rate=1e-2)
-    fitted(
-        tmp_path, models[1], theirs(models[1]), tuples(columns), learning_rate=1e-2, callbacks=[]
-    )
-    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+def test_training_is_as_with_sentence_transformers_own_loss(tmp_path, columns):
+    model, other = network(), network()
+    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    fitted(tmp_path, model, loss, tuples(columns), learning_rate=1e-2)
+    loss = their_loss("MultipleNegativesRankingLoss", other)
+    fitted(tmp_path, other, loss, tuples(columns), learning_rate=1e-2, callbacks=[])
+    for ours, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path: Path) -> None:
+def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path):
     model = network()
     loss = SentenceLoss(model, MultipleNegativesRankingLoss())
     fitted(tmp_path, model, loss, tuples(2), gradient_accumulation_steps=2, max_steps=4)
-    assert loss.guard is not None
-    health = loss.guard.monitor.health
-    assert health is not None
+    guard, health = watched(loss)
     assert (health.step, health.n) == (4, 96)
-    _, labels = loss.guard.monitor.recent.rows()
-    assert labels is not None
-    assert max(torch.bincount(torch.as_tensor(labels))) == 2
+    assert most_rows_of_a_class(guard.monitor) == 2
 
 
-def test_evaluation_is_not_watched(tmp_path: Path) -> None:
+def test_evaluation_is_not_watched(tmp_path):
     model = network()
     loss = SentenceLoss(model, TripletLoss(margin=0.5), action="rescue")
     data = datasets.Dataset.from_dict(texts())
-    trainer = fitted(
-        tmp_path, model, loss, data, eval_dataset=data, eval_strategy="steps", eval_steps=2
-    )
+    options = {"eval_dataset": data, "eval_strategy": "steps", "eval_steps": 2}
+    trainer = fitted(tmp_path, model, loss, data, **options)
     assert any("eval_loss" in line for line in trainer.state.log_history)
-    assert loss.guard is not None
-    assert loss.guard.monitor._counts.updates == 8
-
-
-def test_a_step_uses_the_columns_prompts(tmp_path: Path) -> None:
-    prompts = {"anchor": "query ", "positive": "document "}
-    seen = []
-    model = network()
-    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
-    loss.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    fitted(tmp_path, model, loss, tuples(2), max_steps=1, prompts=prompts)
-    (anchors, positives) = seen[0]
-    q, m = ord("q") - 97, ord("m") - 97
-    assert (anchors["input_ids"][:, q] >= 1).all()
-    assert (positives["input_ids"][:, m] >= 1).all()
-
-
-def collapsing(model: Any, action: str, events: list[Any]) -> SentenceLoss:
-    hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-    return SentenceLoss(model, hard, action=action, on_event=events.append)
+    assert watched(loss)[0].monitor._counts.updates == 8
 
 
 HARD = {"learning_rate": 3e-2, "max_steps": 150, "per_device_train_batch_size": 48}
@@ -182,18 +160,15 @@ def noise(rows: int = 480) -> dict[str, list[Any]]:
     }
 
 
-@pytest.mark.parametrize("unit", [False, True])
-def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(
-    tmp_path: Path, unit: bool
-) -> None:
+@pytest.mark.parametrize("unit", [False, pytest.param(True, marks=pytest.mark.night)])
+def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(tmp_path, unit):
     ends = {}
     for action in ("warn", "stop", "rescue"):
         model, events = network(unit=unit), list[Any]()
-        loss = collapsing(model, action, events)
+        hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+        loss = SentenceLoss(model, hard, action=action, on_event=events.append)
         trainer = fitted(tmp_path / action, model, loss, noise(), **HARD)
-        assert loss.guard is not None
-        assert loss.guard.monitor.health is not None
-        ends[action] = (loss.guard, events, trainer.state.global_step)
+        ends[action] = (watched(loss)[0], events, trainer.state.global_step)
     guard, events, steps = ends["warn"]
     assert steps == 150
     assert {event.kind for event in events} == {"warning"}
@@ -210,19 +185,12 @@ def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(
     assert events[0].race is not None  # chosen by trial, on the trainer's own batches
 
 
-def test_a_rescue_s_rate_stays_under_the_schedule(tmp_path: Path) -> None:
+def test_a_rescue_s_rate_stays_under_the_schedule(tmp_path):
     model, events = network(), list[Any]()
     hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"), scale_free=False)
     loss = SentenceLoss(model, _Breaks(hard), action="rescue", on_event=events.append)
-    trainer = fitted(
-        tmp_path,
-        model,
-        loss,
-        texts(),
-        learning_rate=1e-2,
-        lr_scheduler_type="constant",
-        max_steps=9,
-    )
+    options = {"learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_steps": 9}
+    trainer = fitted(tmp_path, model, loss, texts(), **options)
     assert [event.kind for event in events] == ["rescue"]
     rates = [line["learning_rate"] for line in trainer.state.log_history if "loss" in line]
     assert rates[0] == pytest.approx(1e-2)
@@ -242,7 +210,7 @@ class _Breaks(nn.Module):
         return value * float("inf") if self.calls == 5 else value
 
 
-def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path: Path) -> None:
+def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path):
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
 
     def parts() -> tuple[Any, SentenceLoss]:
@@ -258,18 +226,17 @@ def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path: Path) -
     model, whole = parts()
     fitted(tmp_path / "a", model, whole, texts(), **options)
     again, resumed = parts()
-    place = tmp_path / "a" / "checkpoint-4"
-    assert (place / "uncollapse.pt").is_file()
-    fitted(tmp_path / "a", again, resumed, texts(), **options, resume=str(place))
-    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
-    assert resumed.guard is not None
-    assert whole.guard is not None
-    assert resumed.guard.monitor._counts.updates == whole.guard.monitor._counts.updates == 8
-    assert repr(resumed.guard.monitor.reference) == repr(whole.guard.monitor.reference)
+    checkpoint = tmp_path / "a" / "checkpoint-4"
+    assert (checkpoint / "uncollapse.pt").is_file()
+    fitted(tmp_path / "a", again, resumed, texts(), **options, resume=str(checkpoint))
+    for ours, expected in zip(resumed.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(ours, expected)
+    first, second = (watched(loss)[0].monitor for loss in (whole, resumed))
+    assert first._counts.updates == second._counts.updates == 8
+    assert repr(first.reference) == repr(second.reference)
 
 
-def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path: Path) -> None:
+def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path):
     model, events = network(), list[Any]()
     loss = SentenceLoss(model, TripletLoss(margin=0.2), action="rescue", on_event=events.append)
     calls = []
@@ -286,19 +253,30 @@ def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path: Path) -> N
     assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
 
 
-def test_the_other_callback_works_with_it(tmp_path: Path) -> None:
+def test_the_other_callback_works_with_it(tmp_path):
     model = network()
     loss = SentenceLoss(model, MultipleNegativesRankingLoss())
     callback = CollapseCallback(loss=loss)
     fitted(tmp_path, model, loss, tuples(2), callbacks=[callback])
     assert loss.guard is None  # not among the callbacks: a loss and no more
-    assert callback.monitor.health is not None
-    _, labels = callback.monitor.recent.rows()
-    assert labels is not None
-    assert max(torch.bincount(torch.as_tensor(labels))) == 2
+    assert most_rows_of_a_class(callback.monitor) == 2
 
 
-def test_a_batch_costs_what_the_loss_of_its_rows_does() -> None:
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_other_callback_works_with_their_losses(tmp_path, columns):
+    model = network()
+    name = "BatchAllTripletLoss" if columns == 1 else "MultipleNegativesRankingLoss"
+    loss = their_loss(name, model)
+    callback = CollapseCallback(loss=loss)
+    data = texts() if columns == 1 else tuples(2)
+    trainer = fitted(tmp_path, model, loss, data, callbacks=[callback])
+    health = callback.monitor.health
+    assert (health.step, health.n) == (8, 24 * columns)
+    assert len(health.classes) >= 6
+    assert math.isfinite(trainer.state.log_history[0]["collapse/diameter"])
+
+
+def test_a_batch_costs_what_the_loss_of_its_rows_does():
     model = network()
     loss = SentenceLoss(model, MultipleNegativesRankingLoss())
     features = [model[0].tokenize(column) for column in tuples(3, 8).values()]
@@ -308,27 +286,19 @@ def test_a_batch_costs_what_the_loss_of_its_rows_does() -> None:
     assert "sentence_embedding" not in features[0]  # nothing is kept alive by the batch
 
 
-@pytest.mark.parametrize(
-    ("columns", "labels", "message"),
-    [(1, None, "a column 'label'"), (2, torch.zeros(4), "remove the labels or scores")],
-)
-def test_what_does_not_fit_is_refused(columns: int, labels: Any, message: str) -> None:
+@pytest.mark.parametrize(("columns", "labels"), [(1, None), (2, torch.zeros(4))])
+def test_labels_beside_columns_and_their_lack_are_refused(columns, labels):
     model = network()
-    loss = SentenceLoss(model, TripletLoss())
-    with pytest.raises(InputError, match=message):
-        loss([model[0].tokenize(WORDS[:4])] * columns, labels)
+    with refused("labels"):
+        SentenceLoss(model, TripletLoss())([model[0].tokenize(WORDS[:4])] * columns, labels)
 
 
-def test_several_datasets_are_refused(tmp_path: Path) -> None:
+def test_wrong_arguments_are_named(tmp_path):
     model = network()
-    loss = SentenceLoss(model, TripletLoss())
-    two = datasets.DatasetDict({name: datasets.Dataset.from_dict(texts()) for name in "ab"})
-    with pytest.raises(InputError, match="several datasets"):
-        fitted(tmp_path, model, loss, two)
-
-
-def test_arguments_are_checked() -> None:
-    with pytest.raises(InputError, match="action"):
-        SentenceLoss(network(), TripletLoss(), action="save")
-    with pytest.raises(InputError, match="after the model"):
-        SentenceLoss(network(), "triplet")  # type: ignore[arg-type]
+    several = datasets.DatasetDict({name: datasets.Dataset.from_dict(texts()) for name in "ab"})
+    with refused("train_dataset"):
+        fitted(tmp_path, model, SentenceLoss(model, TripletLoss()), several)
+    with refused("action"):
+        SentenceLoss(model, TripletLoss(), action="save")
+    with refused("loss"):
+        SentenceLoss(model, "triplet")  # type: ignore[arg-type]

@@ -167,6 +167,8 @@ def number(value: float | int | None, digits: int = 3) -> str:
 
     >>> number(0.12345), number(12345.6), number(1e-7), number(12), number(None), number(1e30)
     ('0.123', '12,346', '1e-7', '12', '–', '1e30')
+    >>> number(99.4, 2), number(123.4, 2)
+    ('99', '123')
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
@@ -174,21 +176,23 @@ def number(value: float | int | None, digits: int = 3) -> str:
         return f"{value:,}"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if 999.5 <= abs(value) < 1e7:  # where three digits would be written as 1e3
+    if 10**digits - 0.5 <= abs(value) < 1e7:  # where so many digits would be written as 1e3
         return f"{value:,.0f}"
     mantissa, exponential, exponent = f"{value:.{digits}g}".partition("e")
     return f"{mantissa}e{int(exponent)}" if exponential else mantissa
 
 
-def percent(share: float | None) -> str:
-    """A share of one in per cent, with three digits at most.
+def percent(share: float | None, digits: int = 3) -> str:
+    """A share of one in per cent; whole per cents keep all their digits.
 
     >>> [percent(share).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 1.2e-4)]
     ['98.8_%', '0.012_%']
+    >>> [percent(share, 2).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 0.996, 1.234)]
+    ['99_%', '100_%', '123_%']
     """
     if share is None or math.isnan(share):
         return "–"
-    return f"{number(100 * float(share))}\N{NO-BREAK SPACE}%"
+    return f"{number(100 * float(share), digits)}\N{NO-BREAK SPACE}%"
 
 
 def short_id(*parts: object) -> str:

@@ -1,6 +1,6 @@
-"""The one adviser: what to change in a situation, best first, with the evidence for it.
+"""What to change when an embedding collapses: the best change first, with its evidence.
 
-Monitor, guard, forecast, `diagnose` and the docs all ask here, so that they say the same.
+Monitor, guard, forecast, `diagnose` and the docs all use it, so that their advice agrees.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from uncollapse.health.verdict import Health
 
 __all__ = ["Advice", "advise", "advise_on"]
 
-_USUAL_LR = 1e-2  # above it few networks train
+_USUAL_LR = 1e-2  # few networks train at more
 # Of docs/choosing.md, "Which strategy is best".
 _STUDY = "best of six strategies in 12 of 27 settings of the study, within 3 % of the best in 22"
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Why it happened (or nothing), what to change in one sentence, and what that rests on."""
+    """Why it happened (may be empty), one sentence on what to change, and the evidence for it."""
 
     cause: str
     sentence: str
@@ -48,7 +48,7 @@ def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -
 def advise_on(
     verdict: str, settings: RunSettings, *, dim: int | None = None, axes: int | None = None
 ) -> Advice:
-    """What to change in a run of these settings under this verdict, seen or predicted.
+    """What to change in a run with these settings and this verdict, measured or predicted.
 
     >>> settings = RunSettings("hard", "hard", margin=0.2, scale_free=False)
     >>> advise_on("network-collapse", settings).sentence
@@ -58,7 +58,7 @@ def advise_on(
 
 
 def lower_rate(lr: float) -> float:
-    """A learning rate to try after one that diverged: a tenth, and no more than usual ones.
+    """The learning rate to try after one that diverged: a tenth of it, at most 0.01.
 
     >>> lower_rate(0.01), lower_rate(1e18)
     (0.001, 0.01)
@@ -111,7 +111,7 @@ def _class(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
         modes = "augmentation that keeps the modes of a class apart"
         return Advice("", _try(["stopping earlier", smaller, modes]), "opinion")
     cause = f"{settings.positives} positives pull all of a class together"
-    proved = "with noisy labels other positives are best off when each class is a point (EPS)"
+    proved = "with noisy labels, other positives have their optimum at one point per class (EPS)"
     return Advice(cause * bool(settings.positives), _try(["positives = easy"]), proved)
 
 

@@ -29,9 +29,9 @@ __all__ = ["Drift", "DriftRow", "ModeDrift", "Probe", "drift", "drift_table", "m
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
-_ROUNDING = 2.0**10  # roundings of the embedding's size below which modes are no more than those
-_LEAST = 10  # steps of a probe
-_LAST = 4  # of its batches whose mode drift is that after the probe
+_ROUNDING = 2.0**10  # modes below so many rounding errors of the embedding's size are none
+_LEAST = 10  # steps of a probe, at least
+_LAST = 4  # last batches of a probe, whose mean mode drift is its result
 _STEADY = 0.2  # a drift that fell by less in the probe is taken to have fallen by this share
 _TINY = 1e-30
 
@@ -66,8 +66,8 @@ def drift(
     only active ones, over the mean distance; for a scale-free loss it is 0. Positive drift is
     necessary for collapse, not sufficient: shrinking stops if the relative loss reaches 0 first.
 
-    One backward pass, to the embeddings alone: parameters of the loss get no gradient. A miner's
-    own random generator moves on as in any call.
+    One backward pass, to the embeddings alone: parameters of the loss get no gradient. A miner
+    draws from its random generator as in any call.
 
     Args:
         loss_fn: ours, pytorch-metric-learning's, or any callable that gives a scalar.
@@ -287,7 +287,7 @@ def predict_scale(left: float, drift_then: float, drift_now: float) -> float:
     factor r while the share `left` stays, and so on for ever, then log(scale) falls by
     log(left)·(1 + r + r² + ...) = log(left) / (1 - r). A drift that is gone shrinks no further; one
     that falls little, or not at all, is taken to fall by a fifth, so that log(scale) falls five
-    times as far as it has: without end would be too sure of a few steps.
+    times as far as it has: no limit at all would trust a few steps too much.
 
     >>> predict_scale(0.5, 0.4, 0.2), predict_scale(0.5, 0.4, 0.0), predict_scale(2.0, 0.4, 0.4)
     (0.25, 0.5, 2.0)
@@ -311,7 +311,7 @@ def probe(
     """Train a copy of the network for `steps` with Adam; the network itself is left alone.
 
     So is a loss with parameters of its own (proxies, a classifier) or a memory: a copy of it is
-    trained along, at the same rate. `normalize` as for `drift`: the embeddings that count have
+    trained with it, at the same rate. `normalize` as for `drift`: the embeddings that count have
     length 1.
     """
     check_int("steps", steps, _LEAST)
@@ -337,7 +337,7 @@ def probe(
 
 
 def _learned(loss_fn: object) -> list[nn.Parameter]:
-    """What a loss learns; nothing of a function."""
+    """The parameters that a loss learns; none for a function."""
     every = loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ()
     return [p for p in every if p.requires_grad]
 
@@ -358,7 +358,7 @@ def batch_gradient(
     """One backward pass, to the embeddings alone; on the sphere if `normalize`.
 
     Rows are then normalised first, and ∇L is projected onto the sphere's tangents. A memory in the
-    loss is compared with, and enqueues nothing.
+    loss is read, not written.
 
     >>> at = batch_gradient(lambda x, y: x.square().sum(), torch.tensor([[1.0], [3.0]]), [0, 0])
     >>> at.rows.flatten().tolist(), at.slope.flatten().tolist(), at.mean, at.loss
@@ -479,9 +479,9 @@ def has_unit_rows(z: Tensor) -> bool:
 
 @contextmanager
 def filled_memories(loss_fn: object, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Inside, memories hold the first of these embeddings and are in use; then what they held.
+    """Fill the memories of a loss with the first of these embeddings; restore them on exit.
 
-    No more batches are asked for than the largest memory has room for; none without a memory.
+    Takes no more batches than the largest memory has room for, and none without a memory.
 
     >>> import torch
     >>> from uncollapse.losses import ContrastiveLoss, CrossBatchMemory

@@ -32,10 +32,10 @@ __all__ = ["balanced_rows", "measure", "spread"]
 
 _EXACT_DIM, _EXACT_ROWS = 3, 2048  # up to these the smallest width is found exactly, and quickly
 _SAFE = (1e-150, 1e150)  # lengths whose squares float64 holds
-_CHUNK = 1 << 16  # rows that are float64 at a time
-_ROWS = 256  # rows of a batch that its diameter is taken of
+_CHUNK = 1 << 16  # rows converted to float64 at a time
+_ROWS = 256  # most rows of a batch that its diameter is measured on
 _NEIGHBOURS = 5  # of a row at the start, inside its class
-_ROOM = 3  # a class counts with at least this many neighbourhoods' worth of rows
+_ROOM = 3  # a class counts if it has rows for this many neighbourhoods
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
 _VOTES_TIE = 1e-9  # relative difference of distances that counts as none
 _BINS = 40
@@ -57,15 +57,15 @@ def measure(
 ) -> Health:
     """Measure an embedding and say whether it has collapsed.
 
-    Distances are taken about the centre in float64, so neither the place nor the scale of the
-    embedding changes a figure beyond its own rounding, in any dtype. Diameters are exact. What
+    Distances are taken about the centre in float64, so neither the position nor the scale of the
+    embedding changes a figure beyond rounding, in any dtype. Diameters are exact. What
     would cost N² is measured on `sample` rows, balanced over the classes; separation is then an
     upper bound. `modes=False` skips counting the modes of each class: the slowest part, and not in
     the verdict. `cosine=False`: rows are compared by Euclidean distance alone, so only rows of
     length 1 can be a cone.
 
     **One snapshot can decide** that all rows agree to the precision of their dtype, or to four
-    digits beside their distance from the origin; that they share one direction; that classes are
+    digits of their distance from the origin; that they share one direction; that classes are
     points; that few axes are used; that neighbours say nothing about labels. **It cannot decide**
     whether a diameter of 2e-5 about the origin is a collapse or small units. That takes a scale:
     `reference` (a healthy earlier `Health`, or its diameter), or `Thresholds(margin=...)`.
@@ -80,7 +80,7 @@ def measure(
     >>> first = measure(z, labels)
     >>> print(measure(z * 1e-3, labels, reference=first))
     network-collapse
-      diameter 0.00789: the embedding fell to 0.1 % of its reference scale
+      diameter 0.00789: the embedding fell to 0.1...% of its reference scale
     >>> measure(z * 1e-3, labels).verdict, measure(z * 1e-3 + 300, labels).verdict
     ('healthy', 'network-collapse')
     >>> measure(z + 30, labels).verdict, measure(z + 30, labels, cosine=False).verdict

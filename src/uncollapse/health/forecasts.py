@@ -66,12 +66,12 @@ class ForecastCell:
     """The prediction for one batch shape, dimension and strategy.
 
     `bound` is HNM (17): diameter - c·loss, with the loss of the hardest triplet; a forecast, not a
-    guarantee, and without content where it is negative.
+    guarantee, and meaningless where it is negative.
 
     `risk` is `none` for a drift that does not shrink (at most 0.02), `high` above 0.25, `some`
-    between. A probe knows better: `high` if the share of the scale it predicts is one that the
-    monitor would call shrinking (0.25), `some` if the embedding is to shrink at all, else `none`.
-    It is of the whole embedding; `modes`, the mode drift at the start, is of the modes of a class.
+    between. A probe overrules this: `high` if the monitor would call the share of the scale that
+    it predicts shrinking (0.25), `some` if that is below 0.9, else `none`. The risk concerns the
+    whole embedding; `modes` is the mode drift at the start.
     """
 
     p: int
@@ -142,12 +142,12 @@ class Forecast:
 
     @property
     def recommended(self) -> ForecastCell:
-        """The largest batch and dimension, with the own strategy if that is safe there.
+        """The largest batch and dimension, with the run's own strategy if that is safe there.
 
-        If it is not, with the adviser's first choice (`rank_strategies`) that is: changing what is
-        mined keeps the batch. Where classes are known to have several modes, a safe strategy that
-        keeps them is preferred, the own one first; `several_modes=False` lets modes count for
-        nothing. Smaller shapes come in only where nothing is safe at the largest.
+        If it is not, with the first safe choice of the adviser (`rank_strategies`): changing what
+        is mined keeps the batch. Where classes are known to have several modes, a safe strategy
+        that keeps them is preferred, the own one first; `several_modes=False` ignores modes.
+        Smaller shapes are recommended only if nothing is safe at the largest.
         """
         every = (*self.cells, *self.alternatives)
         shapes = {(cell.p * cell.k, cell.dim): cell.shape for cell in every}
@@ -161,7 +161,7 @@ class Forecast:
 
     @property
     def reason(self) -> str:
-        """Why that one, in words."""
+        """Why that cell is recommended, in one sentence."""
         cell = self.recommended
         shape = f"P={cell.p}, K={cell.k}, dim={cell.dim} with {cell.strategy}"
         if cell.risk != "none":
@@ -188,7 +188,7 @@ class Forecast:
         )
 
     def _other_modes(self, cell: ForecastCell) -> str:
-        """What keeps the modes of a class, where the cell merges them."""
+        """Which alternative keeps the modes of a class, if the cell merges them; else empty."""
         here = [other for other in self.alternatives if other.shape == cell.shape]
         kept = [other for other in here if other.risk == "none" and other.keeps_modes]
         if not cell.mode_drift > MODES_KEPT or not kept:

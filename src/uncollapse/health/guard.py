@@ -1,6 +1,6 @@
-"""Cure a collapse while training: roll back, and go on with the strategy that wins a short race.
+"""Rescue a collapsing run: roll back, and continue with the strategy that wins a short race.
 
-Or, where it diverged, at a lower learning rate.
+A run that diverged continues at a lower learning rate.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.table import percent
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
@@ -27,19 +28,19 @@ from uncollapse.health.strategy import (
     rank_strategies,
     strategy_of,
 )
-from uncollapse.health.verdict import Health, percent
+from uncollapse.health.verdict import Health
 
 __all__ = ["Guard", "GuardEvent"]
 
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking", "cone")
 _SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
-_UNTOUCHED = 0.8  # the same under a strategy that shrinks: what it has made is not worth keeping
+_UNTOUCHED = 0.8  # the same under a strategy that shrinks: its later states are not worth keeping
 _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
-_LOOK = 5  # steps between two looks ahead once less is left
+_LOOK = 5  # steps between two predictions, once less than that is left
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
 _ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
-_SHARE = 0.07  # of a run's steps that its races may cost: a tenth with all that goes with them
+_SHARE = 0.07  # of a run's steps that races may cost: with copies and judging, a tenth of its time
 _USUAL_STEPS = 800  # of a run that does not say how many it has
 
 
@@ -98,8 +99,8 @@ class Guard:
         model: the network.
         optimizer: its optimizer. A rescue that changes the learning rate changes it there; a loop
             that sets the rates itself multiplies them by `guard.lr_factor`.
-        loss_fn: one of our losses; it is changed in place. Of any other callable, as `drift` takes
-            them, `rescue` changes the learning rate alone.
+        loss_fn: one of our losses; it is changed in place. For any other callable that `drift`
+            takes, `rescue` only changes the learning rate.
         monitor: by default a `CollapseMonitor` of the loss.
         action: `"warn"`, `"stop"` or `"rescue"`.
         tolerance: drifts up to this count as not shrinking.
@@ -220,7 +221,7 @@ class Guard:
             self._warn(health)
 
     def _on_divergence(self, health: Health) -> None:
-        """Stop or roll back a run whose embeddings are lost, or beyond any scale of its loss."""
+        """Stop or roll back a run whose embeddings are not finite, or far too large."""
         if self.action == "warn" or health.diameter < self._diverged_at:
             self._warn(health)
             return
@@ -238,7 +239,7 @@ class Guard:
         self._record(health, "rescue", text)
 
     def _warn(self, health: Health) -> None:
-        """A warning, once for each change of verdict."""
+        """Warn, once for each change of verdict."""
         if health.verdict != self._state.warned_of:
             self._state.warned_of = health.verdict
             self._record(health, "warning", f"{_words(health)} {health.advice}".strip())
@@ -256,9 +257,9 @@ class Guard:
             self._state.rollbacks = 0
 
     def _is_sound(self, health: Health) -> bool:
-        """Whether a state is worth going back to: neither small, nor near divergence.
+        """Whether a state is worth going back to: neither small nor near divergence.
 
-        Nor under a strategy that shrinks and has taken much of the scale that it began with.
+        Under a strategy that shrinks, most of the scale it began with must be left too.
         """
         scale = 1.0 if health.relative_diameter is None else health.relative_diameter
         if scale < _SNAPSHOT_ROOM or health.diameter >= _SNAPSHOT_GROWTH * self._diverged_at:
@@ -268,14 +269,14 @@ class Guard:
         return health.spread >= _UNTOUCHED * self._state.start[0]
 
     def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
-        """Rescue an embedding that is called healthy still, if its drift will shrink the rest."""
+        """Rescue an embedding that is still healthy if its drift will make it `shrinking`."""
         left = spread(self.monitor.recent.rows()[0]) / scale_then
         now = self._drift(self.strategy)
         end = predict_scale(left, drift_then, now)
         if now > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
             reason = (
-                f"{percent(left)} of the scale is left, and a drift that went from "
-                f"{drift_then:+.3f} to {now:+.3f} predicts that {percent(end)} will be left"
+                f"{percent(left, 2)} of the scale is left, and a drift that went from "
+                f"{drift_then:+.3f} to {now:+.3f} predicts that {percent(end, 2)} will be left"
             )
             self._rescue(replace(health, verdict="shrinking", reasons=(reason,)), now)
 
@@ -287,7 +288,7 @@ class Guard:
         step, race = self._roll_back(), None
         taken = self._state.snapshots[-1]["batches_taken"] if self._state.snapshots else None
         if taken is not None:
-            self._trial.rewind(taken)  # what was unlearned is to be learned again
+            self._trial.rewind(taken)  # repeat what the restored weights have not seen
         if safe:
             chosen, race = self._raced_choice(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try

@@ -1,4 +1,4 @@
-"""Watching in Hugging Face's `Trainer` and sentence-transformers', and our losses in the latter.
+"""Callbacks for the trainers of Hugging Face and sentence-transformers; our losses in the latter.
 
 Needs the extra `huggingface`.
 """
@@ -39,7 +39,7 @@ SeenBatch = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 class _Watcher(_Callback):  # type: ignore[misc]
-    """What the handles on the trainer share: the batches since the last step, and its logs."""
+    """What both callbacks share: the batches since the last step, and what they add to logs."""
 
     monitor: CollapseMonitor | None
     loggers: Sequence[Logger]
@@ -78,8 +78,8 @@ class CollapseCallback(_Watcher):
         Trainer(model, args, callbacks=[CollapseCallback(CollapseMonitor())], ...)
 
     **sentence-transformers:** pass the `loss` module too. Its labels are used where there is one
-    text per sample; with several (pairs, triplets) the first two are a class of their own, as those
-    losses have it.
+    text per sample; with several (pairs, triplets) the first two form a class of their own, as in
+    those losses.
 
         SentenceTransformerTrainer(model, args, loss=loss, callbacks=[CollapseCallback(loss=loss)])
 
@@ -164,9 +164,9 @@ class SentenceLoss(nn.Module, _Watcher):
     **As a callback** it watches what it computes in training (not in evaluation) and acts, once a
     step of the optimizer: see `Guard`. `warn` logs what it sees (logger `uncollapse`); `stop` ends
     the training; `rescue` restores model and optimiser and goes on with a better strategy. A rate
-    it changes stays changed under the trainer's schedule. Left out of `callbacks` it is a loss and
-    no more. The micro-batches of an accumulated step are judged together; a race trains on them one
-    by one. With several processes it only warns, each of its own batches.
+    it changes stays changed under the trainer's schedule. If it is not among `callbacks`, it is
+    only a loss. The micro-batches of an accumulated step are judged together; a race trains on them
+    one by one. With several processes it only warns, each about its own batches.
 
     **Checkpoints.** What the loss learns, monitor and guard, which the trainer does not save, are
     written into its checkpoints as `uncollapse.pt`; with `rescue` that is as large as two copies of
@@ -272,7 +272,7 @@ class SentenceLoss(nn.Module, _Watcher):
         control.should_training_stop |= self.guard.stopped
 
     def on_save(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Beside the trainer's checkpoint, what it does not know of."""
+        """Save what the trainer does not, beside its checkpoint."""
         if not getattr(state, "is_world_process_zero", True):
             return
         guard = None if self.guard is None else self.guard.state_dict()
@@ -285,7 +285,7 @@ class SentenceLoss(nn.Module, _Watcher):
         self._training, self._seen = None, []
 
     def _set_columns(self, count: int, labels: Any) -> None:
-        """Once for all batches: labels or columns."""
+        """Decide by the first batch whether there are labels or columns; refuse other batches."""
         if not self._columns:
             self._columns = count
             loss: Any = self.loss  # which ColumnLoss refuses if it is not ours
@@ -299,7 +299,7 @@ class SentenceLoss(nn.Module, _Watcher):
             raise InputError("labels", f"some, beside {count} columns", allowed)
 
     def _begin(self) -> None:
-        """The guard, as soon as it is known what a batch is; of a resumed run, where it was."""
+        """Create the guard at the first batch; in a resumed run, restore it."""
         assert self._training is not None
         args, state = self._training["args"], self._training["state"]
         optimizer = self._training["optimizer"]
@@ -345,7 +345,7 @@ class _Rows(nn.Module):
 
 
 def _keep_rate(scheduler: Any, optimizer: Any, change: float) -> None:
-    """Rates as the schedule has them, times what a rescue changed; also from now on."""
+    """Multiply the schedule's rates, now and later, by what a rescue changed."""
     inner = getattr(scheduler, "scheduler", scheduler)
     if not hasattr(inner, "base_lrs"):
         return

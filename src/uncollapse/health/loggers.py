@@ -1,6 +1,6 @@
-"""Where figures go beside a run's own files: TensorBoard, Weights & Biases, MLflow, or anything.
+"""Loggers besides a run's own files: TensorBoard, Weights & Biases, MLflow, or your own.
 
-A package is imported when its logger is made, and not before.
+A package is imported when its logger is made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Logger", "MlflowLogger", "TensorBoardLogger", "WandbLogger", "log_he
 
 
 class Logger(Protocol):
-    """Takes numbers by step. `run_id` is what a resumed run gives to go on in the same place."""
+    """Takes numbers by step. With its `run_id` a resumed run continues the same log."""
 
     run_id: str | None
 
@@ -77,8 +77,8 @@ class WandbLogger:
     """A run of Weights & Biases; `WANDB_MODE=offline` keeps it on this machine.
 
     Needs the extra `wandb`. `options` are `wandb.init`'s; the project is that of `WANDB_PROJECT`,
-    or `uncollapse`. With a `run_id` that run goes on; steps that are logged again after a crash
-    stand beside the first, at the same step.
+    or `uncollapse`. A `run_id` continues that run; steps that are logged again after a crash
+    appear twice.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class WandbLogger:
         self.run.log({**scalars, "step": step})
 
     def note(self, name: str, text: str, step: int) -> None:
-        """In the run's summary, the last one of a name."""
+        """In the run's summary, which keeps the last text of each name."""
         self.run.summary[name] = f"step {step}: {text}"
 
     def log_config(self, config: Mapping[str, Any]) -> None:
@@ -120,7 +120,7 @@ class MlflowLogger:
     """A run of MLflow, by `MLFLOW_TRACKING_URI` or where MLflow keeps runs by default.
 
     Needs the extra `mlflow`. The experiment is that of `MLFLOW_EXPERIMENT_NAME`, or `uncollapse`.
-    Characters that MLflow does not allow in names become `_`. With a `run_id` that run goes on.
+    Characters that MLflow does not allow in names become `_`. A `run_id` continues that run.
     """
 
     def __init__(self, *, name: str | None = None, run_id: str | None = None) -> None:
@@ -144,7 +144,7 @@ class MlflowLogger:
         self.client.log_batch(self.run_id, metrics=metrics)
 
     def note(self, name: str, text: str, step: int) -> None:
-        """A tag of the run, the last one of a name."""
+        """A tag of the run, which keeps the last text of each name."""
         self.client.set_tag(self.run_id, _plain(name), f"step {step}: {text}"[:5000])
 
     def log_config(self, config: Mapping[str, Any]) -> None:
@@ -184,7 +184,7 @@ def log_health(
 ) -> None:
     """Log every scalar of `health`, and, when it is not healthy, the reasons and the advice.
 
-    `verdict` is logged as its place in `VERDICTS`: 0 is healthy. In a loop:
+    `verdict` is logged as its index in `VERDICTS`: 0 is healthy. In a loop:
 
         logger, monitor = WandbLogger(), CollapseMonitor(loss_fn)
         log_health(logger, monitor.update(z, labels, loss))

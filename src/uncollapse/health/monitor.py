@@ -1,4 +1,4 @@
-"""Watch an embedding while it trains: every batch a little, now and then everything."""
+"""Watch an embedding while it trains: its scale on every batch, everything now and then."""
 
 from __future__ import annotations
 
@@ -14,18 +14,11 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
 from uncollapse._base.check import InputError, check_int
+from uncollapse._base.table import percent
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
 from uncollapse.health.strategy import RunSettings, mode_facts
-from uncollapse.health.verdict import (
-    Health,
-    Reference,
-    Thresholds,
-    cone_reason,
-    judge,
-    percent,
-    scale_ratio,
-)
+from uncollapse.health.verdict import Health, Reference, Thresholds, cone_reason, judge, scale_ratio
 
 __all__ = ["CollapseMonitor"]
 
@@ -34,10 +27,10 @@ _MOST = 0.75  # of a class's pairs, as in the tightness of a full measure
 _STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only from a full measure
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
 _RECENT = 10  # updates for which a full measure counts as recent
-_SLACK = 1.5  # a bad verdict is left only when thresholds this much stricter are met
+_SLACK = 1.5  # a bad verdict is withdrawn only at thresholds this much stricter
 _LOOK = 2  # updates between two looks at the classes of a batch
 _NEARLY = 1.1  # classes of one batch this near to the threshold call for a full measure
-_GAP, _CALLS = 5, 6  # updates between such measures, for so many of them
+_GAP, _CALLS = 5, 6  # updates between such measures, for the first so many of them
 _LATER = 15  # and from then on, while they find nothing
 
 
@@ -52,19 +45,19 @@ class _Counts:
     peak: float = 0.0  # largest diameter while healthy
     diameter_at_rest: float = math.nan  # diameter when the loss came to rest
     began_as_cone: bool | None = None
-    calls: tuple[int, int] = (0, 0)  # full measures that batches have called for, and the last one
+    calls: tuple[int, int] = (0, 0)  # full measures that batches called for; update of the last
     modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
 
 
 class CollapseMonitor:
     """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
 
-    Call `update` with each training batch; it costs a percent of a small network's step. Scale
+    Call `update` with each training batch; it costs 1 % of a small network's step. Scale
     (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest every
-    `every` updates on class-balanced recent rows, and at once where the classes of a
-    batch look like points, or its rows like a cone, so that either is said within 30 updates. Modes
-    that merge inside classes of unchanged size are not seen in batches: `measure(..., before=...)`
-    sees them on fixed rows, `mode_drift` whether a loss does it. The first state that is not
+    `every` updates on class-balanced recent rows, and at once if the classes of a batch look like
+    points, or its rows like a cone, so that either is reported within 30 updates. Modes that merge
+    inside classes of unchanged size cannot be seen in batches: `measure(..., before=...)` sees them
+    on fixed rows, and `mode_drift` whether a loss merges them. The first state that is not
     already collapsed is the reference that later scales are compared with; a fall below
     `collapse_ratio` of the largest healthy scale since is a collapse too.
 
@@ -72,9 +65,9 @@ class CollapseMonitor:
     (full measures, for class and dimensional collapse), and a bad one is left only for a state that
     would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once.
 
-    **What it does not say.** `uninformative`: where training begins nothing is learned yet, and
-    what is lost later has another name. `cone`, where rows are not of length 1, or while it has
-    been one from the start.
+    **Verdicts it does not give.** `uninformative`: at the start of training nothing is learned yet,
+    and what is lost later has another name. `cone`, if rows do not have length 1, or as long as the
+    embedding has been one since the start.
 
     **The loss.** Pass it, and a loss that sits at the margin, at softplus(0) = 0.6931, or still at
     all, is named in the reasons. A loss stuck where a collapsed batch's would be, while the
@@ -103,8 +96,8 @@ class CollapseMonitor:
     ['healthy', 'healthy', 'healthy', 'shrinking', 'shrinking']
     >>> print(monitor.update(z * 1e-3, labels))
     network-collapse
-      diameter 0.00658: the embedding fell to 0.1 % of its reference scale
-      hard positives mined over 32 samples; diameter fell to 0.1 % of its start in 5 steps; try
+      diameter 0.00658: the embedding fell to 0.1...% of its reference scale
+      hard positives mined over 32 samples; diameter fell to 0.1...% of its start in 5 steps; try
       positives = easy or negatives = semihard
     """
 
@@ -196,7 +189,7 @@ class CollapseMonitor:
         return self._settle(self._judged(light, full), step, structural=True)
 
     def change_settings(self, **known: Any) -> None:
-        """Go on with other settings: a loss of another margin sits elsewhere when it is stuck."""
+        """Continue with other settings: with another margin, a stuck loss sits elsewhere."""
         before = self.settings.collapsed_loss
         self.settings = replace(self.settings, **known)
         if self.settings.collapsed_loss != before:
@@ -231,7 +224,7 @@ class CollapseMonitor:
 
     @property
     def _held(self) -> str:
-        """The verdict that the next one must disagree with: the first one with `healthy`."""
+        """The verdict that stands until updates disagree with it: `healthy` before the first."""
         return "healthy" if self.health is None else self.health.verdict
 
     @property
@@ -282,7 +275,7 @@ class CollapseMonitor:
         if health.verdict == "network-collapse":
             return health
         if self._counts.peak > 0.0 and seen.diameter <= limits.collapse_ratio * self._counts.peak:
-            share = percent(seen.diameter / self._counts.peak)
+            share = percent(seen.diameter / self._counts.peak, 2)
             reason = f"diameter {seen.diameter:.3g}: {share} of the largest it had while healthy"
             return replace(health, verdict="network-collapse", reasons=(reason,))
         if self._loss_says_collapse(health, limits):
@@ -342,7 +335,7 @@ class CollapseMonitor:
         ratio = health.relative_diameter
         if ratio is not None and ratio <= self.thresholds.shrink_ratio * _SLACK:
             steps = step - self._counts.first_step
-            facts.append(f"diameter fell to {percent(ratio)} of its start in {steps} steps")
+            facts.append(f"diameter fell to {percent(ratio, 2)} of its start in {steps} steps")
         if health.verdict == "class-collapse":
             if self._counts.modes is None:
                 self._counts.modes = mode_facts(self._loss_fn, *self.recent.rows())
@@ -372,7 +365,7 @@ class StuckLoss:
     value: float = math.nan
 
     def add(self, loss: float) -> None:
-        """Take note of one loss."""
+        """Count one more loss."""
         levels = (self.level, _SOFTPLUS_0, self.value)
         near = (level for level in levels if level is not None and self._near(loss, level))
         anchor = next(near, loss)

@@ -1,4 +1,4 @@
-"""Choice by trial: strategies train from one state on the same batches; retrieval decides."""
+"""Races: strategies train from one state on the same batches, and the best R@1 wins."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from uncollapse.losses.memory import memories
 __all__ = ["LoopTrial", "Race", "RaceData", "RacePlan", "Trial", "plan_race", "run_race"]
 
 _MOST = 4  # strategies that race, unless more are asked for
-_FEWEST_STEPS = 4  # of a strategy before it is judged for the first time
+_FEWEST_STEPS = 4  # that a strategy trains before it is judged for the first time
 _ROWS = (96, 384)  # held-out rows: at least, at most
-_FORWARD = 1 / 3  # of a training step
+_FORWARD = 1 / 3  # cost of a forward pass, in training steps
 _BATCHES, _BYTES = 32, 512 * 2**20  # what a `LoopTrial` remembers at most
-_NEAR = 1e-3
-_FEWEST_BATCHES = 4  # of a loop, for a race: at least one of them is held out
-_FEWEST_ROWS = 48  # held-out rows that say something
-_DOUBT = 3.0  # standard errors of a paired difference that leave the choice to the adviser's order
+_NEAR = 1e-3  # tolerance for embeddings that are the output's directions
+_FEWEST_BATCHES = 4  # recorded batches that a race needs: at least one is held out
+_FEWEST_ROWS = 48  # held-out rows that a race needs
+_DOUBT = 3.0  # paired differences within so many standard errors leave the choice to the adviser
 
 
 class RaceData(NamedTuple):
@@ -59,7 +59,7 @@ class Trial:
         return None
 
     def rewind(self, batches_taken: int) -> None:
-        """Make the next batch the one that followed so many."""
+        """Go back to where so many batches had been taken."""
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
         """`steps` batches, fewer if there are no more, and about `rows` held-out rows; or None."""
@@ -83,7 +83,7 @@ class Trial:
         }
 
     def restore(self, state: Any) -> None:
-        """Make all of it what it was; the copy is not changed."""
+        """Restore a copied state; the copy is not changed."""
         self.model.load_state_dict(state["model"])
         with torch.no_grad():
             for tensor, then in zip(self._learned, state["loss"], strict=True):
@@ -159,7 +159,7 @@ def plan_race(
     most: int = _MOST,
     fewest: int = _FEWEST_STEPS,
 ) -> RacePlan | None:
-    """The race of most strategies that a budget of training steps has room for; None without.
+    """The race of as many strategies as a budget of training steps allows; None below two.
 
     Each rung gets an equal share of the budget, so that those which stay train for twice as long.
     Judging costs as much as the forward pass of its rows, and comes after `fewest` steps or more.
@@ -351,7 +351,7 @@ class LoopTrial(Trial):
 
 
 class RecordedBatch(NamedTuple):
-    """What the network was called with, its labels as given and as an array, and its use.
+    """One call of the network: its inputs, and its labels as given and as an array.
 
     `unit`: the loop normalised the network's output.
     """
@@ -383,7 +383,7 @@ class RecordedBatch(NamedTuple):
 
 
 class _Hook:
-    """Tells a `LoopTrial` of each call, as long as it exists.
+    """A forward hook that passes each call to its `LoopTrial`, as long as that exists.
 
     Copied or pickled with a network, it does nothing: the batches are the loop's.
     """
@@ -403,7 +403,7 @@ class _Hook:
 
 @contextmanager
 def eval_except_batch_norm(model: nn.Module) -> Iterator[None]:
-    """Dropout off, batch norm by the batch as in training: its averages lag behind a trial."""
+    """Evaluation mode, but batch norm uses the batch: its running averages lag behind a trial."""
     modes = {module: module.training for module in model.modules()}
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     model.eval()

@@ -1,4 +1,4 @@
-"""Strategies: what a guard may change in a loss, what is known of a run, and what to try next."""
+"""Strategies: what a guard may change in a loss, a run's settings, and what to try next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["RunSettings", "Strategy", "apply_strategy", "rank_strategies", "stra
 GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
-_FEWEST = 8  # rows of a class on average, below which a mode has none to show it
+_FEWEST = 8  # rows per class, on average, that it takes to show modes
 _MINED, _FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft")
 # Where a config has each field of a strategy.
 _KEYS = {name: f"mining.{name}" for name in _MINED}
@@ -66,7 +66,7 @@ class Strategy:
 
 
 def strategy_of(loss_fn: object) -> Strategy:
-    """What a loss does now; margin and softness only of triplet losses.
+    """The strategy of a loss; margin and softness only for triplet losses.
 
     >>> from uncollapse.losses import TripletLoss
     >>> str(strategy_of(TripletLoss(margin=0.2, miner=Miner("hard", "hard"))))
@@ -83,7 +83,7 @@ def strategy_of(loss_fn: object) -> Strategy:
 
 
 def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
-    """Make a loss do it, in place; its miner keeps its random generator."""
+    """Change a loss to a strategy, in place; its miner keeps its random generator."""
     loss: Any = innermost(loss_fn)
     if strategy.positives is not None:
         mined = {name: getattr(strategy, name) for name in _MINED}
@@ -162,7 +162,7 @@ class RunSettings:
             positives, negatives = "all", "all"
         distance = getattr(loss, "distance", None)
         margin: Any = getattr(loss, "margin", None)
-        # With a learned boundary (MarginLoss) a collapsed batch is not charged the margin.
+        # With a learned boundary (MarginLoss) the loss of a collapsed batch is not the margin.
         known = isinstance(margin, int | float) and not isinstance(margin, bool)
         known = known and not hasattr(loss, "beta")
         return cls(
@@ -208,7 +208,7 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
     """The alternatives to a strategy that shrinks the embedding, best first.
 
     The order is that of the study on real data (docs/choosing.md). A loss without margin, or a soft
-    one, gets the margin 0.2 as well: it charges nothing, or everything, once classes are apart.
+    one, gets the margin 0.2 as well: once classes are apart, none of its triplets counts, or all.
     Last comes the same strategy at a third of the learning rate.
 
     >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from uncollapse._base.check import check_number
+from uncollapse._base.table import percent
 from uncollapse.geometry import Thickness
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
@@ -239,8 +240,8 @@ class Thresholds:
         tightness: a class has collapsed when three quarters of its pairs are nearer than this share
             of the median distance between classes.
         class_share: class-collapse when at least this share of the classes has.
-        fine_kept: class-collapse when less than this share is left of what neighbours inside a
-            class share fine labels above chance at the start, and the loss is beyond three standard
+        fine_kept: class-collapse when less than this share is left of how far above chance
+            neighbours inside a class shared fine labels at the start, by more than three standard
             errors. Runs that keep their modes keep nine tenths of it and more.
         modes_kept: the same without fine labels: less than this share of the neighbourhoods of the
             start is left (`figures.modes_kept`).
@@ -253,11 +254,11 @@ class Thresholds:
             features that no class is lost in, non-negative ones and raw pixels among them, stay
             below 0.96.
         chance_deviations: uninformative when nearest neighbours share a label no more often than
-            chance and so many standard deviations of it, for shuffled labels: 2.5 % of embeddings
-            that tell labels apart no better than that are let through.
-        chance_room, chance_rows: and only where these deviations are at most the share
-            `chance_room` of what is left above chance, and there are so many rows: with fewer,
-            an embedding of some use could look the same.
+            chance plus this many standard deviations, both for shuffled labels. 2.5 % of the
+            embeddings that know nothing of the labels pass.
+        chance_room, chance_rows: only where these deviations are at most the share `chance_room`
+            of the range above chance, and with at least `chance_rows` rows: with fewer, a useful
+            embedding could look the same.
 
     >>> Thresholds(collapse_ratio=0.05).collapse_ratio
     0.05
@@ -293,7 +294,7 @@ class Thresholds:
         check_number("shrink_ratio", self.shrink_ratio, self.collapse_ratio)
 
     def easier(self, factor: float) -> Thresholds:
-        """Thresholds that call more states bad, by `factor`: what a bad verdict is left by."""
+        """Thresholds that call more states bad, by `factor`: these withdraw a bad verdict."""
         larger = (
             *("collapse_ratio", "shrink_ratio", "offset_ratio", "lost_ratio", "unit_diameter"),
             *("margin_ratio", "tightness", "fine_kept", "modes_kept"),
@@ -368,17 +369,6 @@ def scale_ratio(health: Health, reference: Reference | None) -> float:
     return min((now / then for now, then in pairs if then > 0), default=math.nan)
 
 
-def percent(share: float | None) -> str:
-    """A share in words: two digits, however small.
-
-    >>> percent(0.00312), percent(0.5), percent(None)
-    ('0.31 %', '50 %', '?')
-    """
-    if share is None:
-        return "?"
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
-
-
 def cosine_text(value: float) -> str:
     """A cosine with as many digits as tell it from 1.
 
@@ -401,20 +391,20 @@ def _network(health: Health, limits: Thresholds, reference: Reference | None) ->
     if health.diameter == 0.0:
         return "all embeddings are equal"
     if ratio <= limits.collapse_ratio:
-        return f"{size}: the embedding fell to {percent(ratio)} of its reference scale"
+        return f"{size}: the embedding fell to {percent(ratio, 2)} of its reference scale"
     if health.diameter <= limits.rounding * health.resolution:
         return f"{size} is of the order of one rounding error, {health.resolution:.3g}"
     if health.diameter <= limits.offset_ratio * centre:
-        return f"{size} is {percent(health.diameter / centre)} of the distance to the origin"
+        return f"{size} is {percent(health.diameter / centre, 2)} of the distance to the origin"
     if _structure_lost(health) and health.diameter <= limits.lost_ratio * centre:
         return (
-            f"{size} is {percent(health.diameter / centre)} of the distance to the origin, and "
-            f"neighbours share a label no more often ({percent(health.agreement)}) than chance"
+            f"{size} is {percent(health.diameter / centre, 2)} of the distance to the origin, and "
+            f"neighbours share a label no more often ({percent(health.agreement, 2)}) than chance"
         )
     if health.norms.are_one and health.diameter <= limits.unit_diameter:
         return f"{size}: all embeddings of length 1 point the same way"
     if limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
-        share = percent(health.diameter / limits.margin)
+        share = percent(health.diameter / limits.margin, 2)
         return f"{size} is {share} of the margin {limits.margin:g}: the loss cannot see it"
     return None
 
@@ -440,9 +430,9 @@ def _classes(health: Health, limits: Thresholds, reference: Reference | None) ->
     typical = float(np.median([entry.tightness for entry in collapsed]))
     ratio = float(np.median([entry.ratio for entry in collapsed]))
     return (
-        f"{len(collapsed)} of {len(known)} classes ({percent(share)}) are nearly points: their "
-        f"pairs lie within {percent(typical)} of the distance between classes "
-        f"(diameter {percent(ratio)} of the whole)"
+        f"{len(collapsed)} of {len(known)} classes ({percent(share, 2)}) are nearly points: their "
+        f"pairs lie within {percent(typical, 2)} of the distance between classes "
+        f"(diameter {percent(ratio, 2)} of the whole)"
     )
 
 
@@ -460,7 +450,7 @@ def _merged_modes(health: Health, limits: Thresholds, reference: Reference | Non
     if kept is None or not kept < limits.modes_kept:
         return None
     return (
-        f"the modes inside classes have merged: {percent(kept)} of the neighbourhoods that rows "
+        f"the modes inside classes have merged: {percent(kept, 2)} of the neighbourhoods that rows "
         "had in their class at the start is left"
     )
 
@@ -473,8 +463,8 @@ def _fine_lost(health: Health, limits: Thresholds, then: float) -> str | None:
         return None
     return (
         f"the modes inside classes have merged: {_fine_words(health)}, at the start "
-        f"{percent(then)}; {percent(kept)} of what was above chance "
-        f"({percent(health.fine_chance)}) is left"
+        f"{percent(then, 2)}; {percent(kept, 2)} of what was above chance "
+        f"({percent(health.fine_chance, 2)}) is left"
     )
 
 
@@ -488,7 +478,7 @@ def _indistinct(health: Health) -> str | None:
     if _above_chance(now + 2 * _share_error(now, rows), chance) >= _DISTINCT:
         return None
     words = _fine_words(health)
-    return f"fine labels cannot be told inside classes: {words}, by chance {percent(chance)}"
+    return f"fine labels cannot be told inside classes: {words}, by chance {percent(chance, 2)}"
 
 
 def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
@@ -497,7 +487,7 @@ def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) 
         return None
     if health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv:
         return None
-    return f"diameter {health.diameter:.3g}: {percent(ratio)} of its reference scale is left"
+    return f"diameter {health.diameter:.3g}: {percent(ratio, 2)} of its reference scale is left"
 
 
 def _dimensions(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
@@ -531,8 +521,8 @@ def _uninformative(health: Health, limits: Thresholds, reference: Reference | No
         return None
     low, high = max(0.0, chance - slack), min(1.0, chance + slack)
     return (
-        f"nearest neighbours share a label for {percent(nearest.share)} of {nearest.rows:,} rows; "
-        f"shuffled labels give {percent(chance)} ({percent(low)} to {percent(high)})"
+        f"nearest neighbours share a label for {percent(nearest.share, 2)} of {nearest.rows:,} "
+        f"rows; shuffled labels give {percent(chance, 2)} ({percent(low, 2)} to {percent(high, 2)})"
     )
 
 
@@ -541,26 +531,26 @@ def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
     if reference is None:
         scale += " (no reference: whether that is small or large is not decided)"
     else:
-        scale += f", {percent(scale_ratio(health, reference))} of its reference scale"
+        scale += f", {percent(scale_ratio(health, reference), 2)} of its reference scale"
     reasons = [scale, f"{health.axes} of {health.room} possible axes hold 99 % of the variance"]
     tight = [entry.tightness for entry in health.classes if not math.isnan(entry.tightness)]
     if tight and len(health.classes) > 1:
         reasons.append(
-            f"the tightest of {len(tight)} classes spans {percent(min(tight))} of the distance "
+            f"the tightest of {len(tight)} classes spans {percent(min(tight), 2)} of the distance "
             "between classes"
         )
     if health.fine_agreement is not None:
         start = math.nan if reference is None else reference.fine_agreement
-        then = "" if math.isnan(start) else f", at the start {percent(start)}"
-        reasons.append(f"{_fine_words(health)}{then}, by chance {percent(health.fine_chance)}")
+        then = "" if math.isnan(start) else f", at the start {percent(start, 2)}"
+        reasons.append(f"{_fine_words(health)}{then}, by chance {percent(health.fine_chance, 2)}")
     elif health.modes_kept is not None:
-        kept = percent(health.modes_kept)
+        kept = percent(health.modes_kept, 2)
         reasons.append(f"{kept} of the neighbourhoods inside classes at the start is left")
     return tuple(reasons)
 
 
 def _fine_words(health: Health) -> str:
-    now = percent(health.fine_agreement)
+    now = percent(health.fine_agreement, 2)
     return f"a row's nearest neighbour of its class shares its fine label in {now}"
 
 
