@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from uncollapse.losses import TupleLoss
+from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss, TupleLoss
 from uncollapse.losses.registry import LOSSES, make_loss
 from uncollapse.mining import Miner
 
@@ -213,3 +213,52 @@ def makers(
         return make
 
     return {name: maker(kind) for name, kind in LOSSES.items()}
+
+
+FORMS: dict[str, list[dict[str, Any]]] = {  # of the registered losses, beside their defaults
+    "triplet": [
+        {"reduction": "nonzero", "soft": True},
+        {"reduction": "max"},
+        {"scale_free": True, "normalize": True, "reduction": "nonzero"},
+        {"scale_free": "hardest-negative"},
+        {"distance": "squared", "swap": True},
+        {"distance": "cosine"},
+    ],
+    "contrastive": [
+        {"reduction": "pairs", "distance": "squared"},
+        {"reduction": "nonzero", "normalize": True},
+    ],
+    "margin": [
+        {"reduction": "mean", "normalize": True},
+        {"beta_per": "class", "normalize": True, "nu": 0.1},
+    ],
+    "n-pair": [{"l2": 0.1}, {"normalize": True}],
+    "spread": [{"stand_in": "self"}],
+    "arcface": [{"sub_centers": 2}],
+    "cosface": [{"sub_centers": 2}],
+    "soft-triple": [{"tau": 0.1}],
+}
+
+
+def every_loss(
+    num_classes: int = 4, dim: int = 6, *, gentle: bool = False
+) -> dict[str, Callable[..., Loss]]:
+    """What makes each registered loss, their further forms, and wrappers: from a miner or None."""
+    make = makers(num_classes, dim, gentle=gentle)
+    triplet, contrastive = make["triplet"], make["contrastive"]
+
+    def classified(miner: Miner | None = None, **settings: Any) -> Loss:
+        seeded = torch.Generator().manual_seed(0)
+        sizes = {"num_classes": num_classes, "dim": dim, "generator": seeded}
+        return IdentityLoss(triplet(miner), **sizes, **settings)
+
+    return {
+        **make,
+        **{f"{k} {form}": partial(make[k], **form) for k, forms in FORMS.items() for form in forms},
+        "trimmed triplet": lambda miner=None: TrimmedLoss(triplet(miner), fraction=0.6),
+        "trimmed contrastive": lambda miner=None: TrimmedLoss(
+            contrastive(miner), fraction=0.6, on="positives"
+        ),
+        "identity": classified,
+        "identity, neck": partial(classified, neck="batch-norm", label_smoothing=0.1),
+    }

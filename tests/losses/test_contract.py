@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from functools import partial
 from inspect import getattr_static
 from itertools import product
 
@@ -13,7 +12,7 @@ import torch
 from pytorch_metric_learning import miners
 from torch import nn
 
-from losses.loss_oracles import makers
+from losses.loss_oracles import every_loss
 from support.errors import refused
 from uncollapse.losses import IdentityLoss, MultipleNegativesRankingLoss, TrimmedLoss, TripletLoss
 from uncollapse.losses.base import Choice, innermost
@@ -24,23 +23,9 @@ from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
-MAKE = makers()
-LOSSES = {
-    **MAKE,
-    "margin per class": partial(MAKE["margin"], beta_per="class"),
-    "arcface, sub-centres": partial(MAKE["arcface"], sub_centers=2),
-    "cosface, sub-centres": partial(MAKE["cosface"], sub_centers=2),
-    "soft-triple, tau": partial(MAKE["soft-triple"], tau=0.1),
-    "spread, from itself": partial(MAKE["spread"], stand_in="self"),
-    "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
-    "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
-    "identity, neck": lambda **k: IdentityLoss(
-        TripletLoss(**k), num_classes=4, dim=6, neck="batch-norm"
-    ),
-}
+LOSSES = every_loss()
 EVERY = pytest.mark.parametrize("name", LOSSES)
-NEEDS_LABELS = {name for name, make in LOSSES.items() if make().labels_needed}
-NEEDS_LABELS |= {"margin per class"}
+NEEDS_LABELS = {name for name, make in LOSSES.items() if make().labels_needed or "class" in name}
 # Whose positives and negatives are proxies, not rows.
 PROXIES = {name for name, make in LOSSES.items() if isinstance(make(), ProxyLoss)}
 LABELS = torch.arange(12) % 4

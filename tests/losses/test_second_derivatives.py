@@ -6,17 +6,8 @@ import pytest
 import torch
 from torch.autograd import gradgradcheck
 
-from losses.loss_oracles import distances, makers, unit
-from uncollapse.losses import (
-    ContrastiveLoss,
-    IdentityLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    SpreadLoss,
-    TrimmedLoss,
-    TripletLoss,
-)
+from losses.loss_oracles import distances, every_loss, unit
+from uncollapse.losses import MultiSimilarityLoss, TripletLoss
 from uncollapse.mining import Miner
 
 LABELS = torch.arange(8) // 2 % 3
@@ -51,37 +42,15 @@ def test_those_of_the_triplet_loss_are_right(reduction, soft, scale_free, normal
     assert_right(lambda z: loss(z, LABELS))
 
 
-MAKE = makers(3, 3, gentle=True)
-# Weights off the graph: the gradient is not that of the value, see the loss's own tests.
-WEIGHTED = {"circle": lambda m: MAKE["circle"](miner=m)}
-OTHERS = {
-    **{
-        name: lambda m, make=make: make(miner=m).double()
-        for name, make in MAKE.items()
-        if name not in ("triplet", *WEIGHTED)
-    },
-    "squared": lambda m: TripletLoss(distance="squared", miner=m, swap=True),
-    "cosine": lambda m: TripletLoss(distance="cosine", miner=m),
-    "violating": lambda m: TripletLoss(miner=Miner("all", "all", keep="violating")),
-    "contrastive pairs": lambda m: ContrastiveLoss(miner=m, reduction="pairs"),
-    "contrastive nonzero": lambda m: ContrastiveLoss(miner=m, normalize=True, reduction="nonzero"),
-    "margin mean": lambda m: MarginLoss(miner=m, reduction="mean", normalize=True, nu=0.1),
-    "n-pair l2": lambda m: NPairLoss(miner=m, l2=0.1),
-    "n-pair normalised": lambda m: NPairLoss(miner=m, normalize=True),
-    "spread from itself": lambda m: SpreadLoss(stand_in="self", miner=m),
-    "trimmed": lambda m: TrimmedLoss(TripletLoss(miner=m, soft=True), fraction=0.7),
-    "identity": lambda m: IdentityLoss(TripletLoss(miner=m), num_classes=3, dim=3).double(),
-    "neck": lambda m: IdentityLoss(
-        TripletLoss(miner=m), num_classes=3, dim=3, label_smoothing=0.1, neck="batch-norm"
-    ).double(),
-}
+LOSSES = every_loss(3, 3, gentle=True)
+# Circle's weights are off the graph: its gradient is not that of the value, see its own tests.
+EVERY = pytest.mark.parametrize("name", [name for name in LOSSES if name != "circle"])
 
 
 @MINED
-@pytest.mark.parametrize("name", OTHERS)
-def test_those_of_every_other_loss_are_right(name, miner):
-    torch.manual_seed(0)
-    loss = OTHERS[name](miner)
+@EVERY
+def test_those_of_every_loss_are_right(name, miner):
+    loss = LOSSES[name](miner).double()
     assert_right(lambda z: loss(z, LABELS))
 
 
@@ -91,10 +60,9 @@ def test_those_of_mined_multi_similarity_are_right(mining):
     assert_right(lambda z: loss(z, LABELS))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@EVERY
 def test_those_with_references_are_right(name):
-    torch.manual_seed(0)
-    loss = OTHERS[name](None)
+    loss = LOSSES[name]().double()
 
     def against(z, ref):
         return loss(z, LABELS, ref_embeddings=ref, ref_labels=LABELS)
@@ -124,10 +92,9 @@ def test_a_gradient_penalty_is_that_of_the_plain_formula():
 
 
 @pytest.mark.parametrize("miner", [None, Miner("easy", "hard")])
-@pytest.mark.parametrize("name", ["triplet", *OTHERS, *WEIGHTED])
+@pytest.mark.parametrize("name", LOSSES)
 def test_those_of_coinciding_rows_are_finite(name, miner):
-    made = {"triplet": lambda m: TripletLoss(margin=0.4, miner=m), **OTHERS, **WEIGHTED}
-    loss = made[name](miner)
+    loss = LOSSES[name](miner)
     z = rows().detach()
     z[1] = z[0]
     z[4] = z[0]

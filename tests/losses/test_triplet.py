@@ -19,10 +19,15 @@ from losses.loss_oracles import (
     unit,
 )
 from support.errors import refused
+from uncollapse._base.check import InputError
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances import tiles
+from uncollapse.health import drift
+from uncollapse.health.strategy import apply_strategy, rank_strategies, strategy_of
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner, NoTripletsWarning, Triplets
+from uncollapse.training import parse_config
+from uncollapse.training.sections import TrainingSize
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 HARDEST = "hardest-negative"
@@ -137,16 +142,11 @@ def tight_classes():
 )
 def test_float32_gradient_is_right_near_collapse(miner, normalize, batch):
     x, labels, margin = batch
-    same = labels[:, None] == labels
 
     def truth(wide):
         y = unit(wide) if normalize else wide
         d = distances(y)
-        if miner is None:
-            other = same & ~torch.eye(len(x), dtype=torch.bool)
-            a, p, n = (other[:, :, None] & ~same[:, None]).nonzero().T
-        else:
-            a, p, n = miner(y.detach(), labels)
+        a, p, n = every_triplet(labels) if miner is None else miner(y.detach(), labels)
         return (d[a, p] - d[a, n] + margin).relu().mean()
 
     loss = TripletLoss(margin=margin, miner=miner, normalize=normalize)
@@ -165,6 +165,121 @@ def test_many_mined_triplets_go_through_the_matrix_with_the_same_result():
     b = measured(lambda z: TripletLoss()(z, labels, repeated), x)
     assert a[0] == pytest.approx(b[0], rel=1e-12)
     torch.testing.assert_close(a[1], b[1], rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("form", ["mean", HARDEST])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize(
+    "miner",
+    [None, Miner("hard", "hard"), Miner("easy", "hard"), Miner("hard", "semihard")],
+    ids=str,
+)
+def test_a_scale_free_loss_has_no_drift_whatever_is_mined_at_any_spread(miner, soft, form):
+    x, labels = clouds(n=24, dim=8)
+    loss = TripletLoss(margin=0.2, miner=miner, soft=soft, scale_free=form)
+    expected = measured(lambda z: loss(z, labels), x)[0]
+    for spread in (1e3, 1.0, 1e-10, 1e-20, 1e-30):
+        value, gradient = measured(lambda z: loss(z, labels), spread * x)
+        assert value == pytest.approx(expected, rel=1e-5)
+        centred = x.double() - x.double().mean(0)
+        radial = float((centred * gradient * spread).sum())
+        assert abs(radial) <= 1e-6 * float(centred.norm() * gradient.norm() * spread)
+    beside = TripletLoss(margin=0.2, miner=miner, soft=soft, scale_free=form)
+    assert abs(drift(beside, 5.0 + 1e-3 * x.double(), labels).value * 1e-3) < 1e-8
+
+
+def test_the_forms_of_a_scale_free_loss_are_words_and_the_first_is_true_too():
+    assert TripletLoss(scale_free="mean").scale_free is True
+    loss = TripletLoss(scale_free=HARDEST, miner=Miner("hard", "hard"))
+    with refused("scale_free"):
+        loss.scale_free = "median"
+    own = strategy_of(loss)  # a guard and an adviser keep the form that was chosen
+    assert str(own) == "hard x hard, scale-free (hardest-negative)"
+    ranked = rank_strategies(own)
+    assert {strategy.scale_free for strategy in ranked} == {HARDEST}
+    apply_strategy(loss, ranked[0])
+    assert (loss.scale_free, loss.miner.positives) == (HARDEST, "inside")
+
+
+def test_in_a_config_a_scale_free_form_is_a_word_beside_true_and_false():
+    size = TrainingSize(2, 8, 4)
+    for value, expected in ((True, True), ("mean", True), (HARDEST, HARDEST), (False, False)):
+        config = parse_config({"loss": {"name": "triplet", "scale_free": value}})
+        assert config.loss.build(None, size).scale_free == expected
+    with pytest.raises(InputError, match=r"loss\.scale_free"):
+        parse_config({"loss": {"scale_free": "median"}})
+    with refused("distance"):
+        parse_config({"loss": {"scale_free": HARDEST, "distance": "cosine"}}).loss.build(None, size)
+
+
+def every_triplet(labels):
+    same = labels[:, None] == labels
+    positive = same & ~torch.eye(len(labels), dtype=torch.bool)
+    return (positive[:, :, None] & ~same[:, None]).nonzero().T
+
+
+def assert_ties_are_not_active(x, labels, margin, free=False, nonzero=False):
+    """At d_ap - d_an + margin = 0 the derivative is 0, as relu's: rounding does not decide."""
+    a, p, n = every_triplet(labels)
+
+    def truth(wide):
+        d = distances(wide)
+        d = d / (d.sum() / (len(d) * (len(d) - 1))) if free else d
+        excess = d[a, p] - d[a, n] + margin
+        cost = torch.where(excess.abs() < 1e-9, 0.0, excess).relu()  # a tie, up to rounding
+        return cost.sum() / ((cost > 0).sum().clamp(min=1) if nonzero else len(cost))
+
+    loss = TripletLoss(margin=margin, scale_free=free, reduction="nonzero" if nonzero else "mean")
+    assert_same(lambda z: loss(z, labels), truth, x, 2e-5)
+
+
+KERNELS = pytest.mark.parametrize("kernels", [nullcontext, without_kernels])
+
+
+@KERNELS
+@pytest.mark.parametrize("kind", ["grid", "far"])
+@pytest.mark.parametrize("free", [True, False])
+@given(seed=st.integers(0, 10_000), margin=st.sampled_from([0.0, 0.2, 1.0]), nonzero=st.booleans())
+def test_ties_of_rows_with_few_values_are_not_active(kernels, kind, free, seed, margin, nonzero):
+    g = torch.Generator().manual_seed(seed)
+    n, dim = int(torch.randint(8, 24, (), generator=g)), int(torch.randint(1, 4, (), generator=g))
+    if kind == "grid":
+        x = torch.randint(-3, 4, (n, dim), generator=g).float()
+    else:
+        x = torch.randn(n, dim, generator=g) * 1e-3 + 1e4  # a thousandth is one step there
+    if len(torch.unique(x, dim=0)) > 1:
+        with kernels():
+            assert_ties_are_not_active(x, torch.arange(n) % 3, margin, free, nonzero)
+
+
+@KERNELS
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ties_of_a_large_grid_are_not_active_and_others_are_left_alone(kernels, seed):
+    g, labels = torch.Generator().manual_seed(seed), torch.arange(150) % 5
+    with kernels():
+        grid = torch.randint(-3, 4, (150, 2), generator=g).float()
+        assert_ties_are_not_active(grid, labels, 0.0)
+        assert_ties_are_not_active(torch.randn(150, 2, generator=g), labels, 0.0)
+
+
+@KERNELS
+@pytest.mark.parametrize("miner", [None, Miner("all", "all"), Miner("hard", "hard")])
+def test_every_triplet_counts_in_a_nonzero_mean_of_softplus(kernels, miner):
+    # Distances of some hundreds: float32 rounds the softplus of most triplets to 0.
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(24) % 4
+    x = torch.randn(24, 3, generator=g) * 20 + 400 * torch.eye(4, 3)[y] + 30 * (y[:, None] == 3)
+    some = TripletLoss(margin=0.0, soft=True, reduction="nonzero", miner=miner)
+    every = TripletLoss(margin=0.0, soft=True, miner=miner)
+    with kernels():
+        assert some(x, y).item() == every(x, y).item()
+        wide, elements = some(x.double(), y).item(), some.elements(x, y)
+        assert some(x, y).item() == pytest.approx(wide, rel=1e-5)
+        assert some.reduce(elements).item() == pytest.approx(wide, rel=1e-5)
+    if miner is None:
+        assert (elements.loss == 0).any()
+        truth = triplet_loss(Given(x.double(), y.tolist()), 0.0, soft=True)
+        assert wide == pytest.approx(truth.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2], [5]])
@@ -226,18 +341,15 @@ def test_blocks_of_a_batch_too_large_to_keep_whole_add_up_to_the_same(soft, monk
 
 @pytest.mark.parametrize("k", [3, 40])
 @pytest.mark.parametrize("window", [False, True])
-@pytest.mark.parametrize("kernels", [nullcontext, without_kernels])
+@KERNELS
 def test_large_and_small_classes_equal_the_definition(k, window, kernels):
     x, labels = clouds(n=130, k=k, dtype=torch.float64)
 
     def truth(wide):
-        d = distances(wide)
-        same = labels[:, None] == labels
-        kept = (same & ~torch.eye(len(x), dtype=torch.bool))[:, :, None] & ~same[:, None]
-        excess = (d[:, :, None] - d[:, None]) + 0.5
-        if window:
-            kept = kept & (d[:, None] > d[:, :, None]) & (excess > 0)
-        return excess[kept].clamp(min=0).mean()
+        d, (a, p, n) = distances(wide), every_triplet(labels)
+        excess = d[a, p] - d[a, n] + 0.5
+        kept = (d[a, n] > d[a, p]) & (excess > 0) if window else excess > -torch.inf
+        return excess[kept].relu().mean()
 
     keep = "semihard" if window else "all"
     loss = TripletLoss(margin=0.5, miner=Miner("all", "all", margin=0.5, keep=keep))
