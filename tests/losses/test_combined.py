@@ -1,7 +1,6 @@
 """Losses around others: sums, trimmed tuples, and cross-entropy beside a metric loss."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -170,28 +169,11 @@ def test_trimming_positives_keeps_every_negative_pair(loss):
     )
 
 
-def test_trimming_positives_of_triplets_keeps_those_with_the_nearest_positives():
-    x = torch.tensor([[0.0], [1.0], [5.0], [8.0]])
-    loss = TrimmedLoss(TripletLoss(margin=20.0), fraction=0.5, on="positives")
-    # Kept: anchors 0 and 1, whose positive is at 1; their losses 1 - d + 20.
-    assert loss(x, [0, 0, 1, 1]).item() == pytest.approx(21 - (5 + 8 + 4 + 7) / 4)
-
-
 @pytest.mark.parametrize("loss", [loss for loss in TRIMMED if not getattr(loss, "nu", 0)])
 def test_keeping_nothing_costs_a_differentiable_zero(loss):
     value, gradient = measured(lambda z: TrimmedLoss(loss, fraction=0.0)(z, LABELS), rows())
     assert value == 0.0
     assert not gradient.any()
-
-
-def test_a_miner_or_a_tuple_names_what_is_trimmed():
-    x, labels = rows(), LABELS
-    miner = Miner("random", "random", generator=torch.Generator().manual_seed(0))
-    chosen = miner(x, labels)
-    by_tuple = TrimmedLoss(TripletLoss(margin=0.5), fraction=0.5)(x, labels, chosen)
-    miner.generator.manual_seed(0)
-    by_miner = TrimmedLoss(TripletLoss(margin=0.5, miner=miner), fraction=0.5)(x, labels)
-    assert by_tuple == by_miner
 
 
 def test_a_beta_for_each_sample_can_be_trimmed():
@@ -286,28 +268,6 @@ def test_names_are_numbered_and_saved_and_shared_with_the_inner_loss():
         again.load_state_dict(loss.state_dict())
         turned = list(range(3, 12)) + [0, 1, 2]  # another class comes first
         torch.testing.assert_close(again(rows()[turned], [names[i] for i in turned]), value)
-
-
-@pytest.mark.parametrize("neck", ["none", "batch-norm"])
-def test_where_all_coincide_classes_are_still_moved_apart(neck):
-    plain = batch_hard()
-    point = torch.full((12, 5), 0.3, dtype=torch.float64)
-    value, gradient = measured(lambda z: plain(z, LABELS), point)
-    assert (value, float(gradient.norm())) == (pytest.approx(0.2), 0.0)
-    loss = identity(plain, neck=neck)
-    value, gradient = measured(lambda z: loss(z, LABELS), point)
-    assert value > 0.2 + 1.0
-    at_zero = loss(torch.zeros_like(point), LABELS)
-    assert float(at_zero.detach()) == pytest.approx(0.2 + math.log(4))
-    step = point - gradient
-    means = step.view(4, 3, 5).mean(1)
-    apart = torch.pdist(means)
-    assert float(apart.min()) > 1e-4
-    assert float((step.view(4, 3, 5) - means[:, None]).norm()) < 1e-12  # a class stays a point
-    # Two classes move apart along the difference of their rows of the classifier.
-    w = loss.classifier.detach().double()
-    along = nn.functional.cosine_similarity(means[0] - means[1], w[0] - w[1], dim=0)
-    assert float(along) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_drift_and_mode_drift_are_sums_of_both_terms():

@@ -26,7 +26,6 @@ from losses.loss_oracles import (
 from support.errors import refused
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.losses.registry import LOSSES, always_normalizes, loss_settings, make_loss
-from uncollapse.mining import Miner
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
@@ -154,29 +153,3 @@ def test_every_loss_is_finite_on_one_class_and_on_singletons(name, labels):
     value, gradient = measured(lambda z: MADE[name](z, labels), x)
     assert math.isfinite(value)
     assert bool(torch.isfinite(gradient).all())
-
-
-@EVERY
-def test_every_loss_takes_every_miner(kind):
-    x = torch.randn(18, 6, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(18) % 4
-    for positives in ("easy", "hard", "random", "inside", "all"):
-        for negatives in ("hard", "semihard", "random", "distance", "multi_similarity"):
-            miner = Miner(positives, negatives, generator=torch.Generator().manual_seed(0))
-            loss = MAKE[kind.info.name](miner=miner)
-            value, gradient = measured(lambda z, f=loss: f(z, labels), x)
-            assert math.isfinite(value)
-            assert bool(torch.isfinite(gradient).all())
-
-
-@EVERY
-def test_a_miner_of_everything_changes_nothing_where_sets_are_compared(kind):
-    """As opposed to pairs, which count once per triplet, and to what a miner names anew."""
-    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    labels = [0, 0, 1, 1, 2]
-    if kind.info.name in ("n-pair", "contrastive", "margin") or issubclass(kind, ProxyLoss):
-        return
-    whole, mined = (
-        MAKE[kind.info.name](miner=miner)(x, labels) for miner in (None, Miner("all", "all"))
-    )
-    torch.testing.assert_close(whole, mined)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from losses.loss_oracles import Definition, mean, measured, unit
+from losses.loss_oracles import Definition, mean, measured
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
 from uncollapse.losses import (
@@ -40,15 +40,6 @@ DEFINITIONS = {
         collapsed=[({}, math.log(10))],
     )
 }
-
-
-def test_it_is_simclr_s_for_two_views_of_each_sample():
-    g = torch.Generator().manual_seed(0)
-    z = unit(torch.randn(8, 4, generator=g, dtype=torch.float64))
-    s = (z @ z.T / 0.5).fill_diagonal_(-torch.inf)  # Chen et al.: all but the sample itself
-    expected = torch.nn.functional.cross_entropy(s, torch.arange(8).roll(4))
-    labels = torch.arange(4).repeat(2)
-    torch.testing.assert_close(NTXentLoss(temperature=0.5)(z, labels), expected)
 
 
 # ---- in one go: `SupConLoss` and `NTXentLoss` of all pairs, against the listed formula
@@ -210,13 +201,6 @@ def test_it_is_sentence_transformers_s(count, symmetric, offset):
     torch.testing.assert_close(ours, reference, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_nt_xent_at_the_inverse_temperature_is_the_same(count):
-    columns = join_columns(*drawn(count))
-    value = ColumnLoss(MultipleNegativesRankingLoss(scale=20.0))(*columns)
-    torch.testing.assert_close(value, ColumnLoss(NTXentLoss(temperature=1 / 20))(*columns))
-
-
 def test_next_to_a_point_the_gradient_keeps_its_digits():
     exact = [(1.0 + 1e-4 * column.detach()).requires_grad_() for column in drawn(2)]
     near = [column.detach().float().requires_grad_() for column in exact]
@@ -224,11 +208,3 @@ def test_next_to_a_point_the_gradient_keeps_its_digits():
     truth = torch.autograd.grad(definition(exact, 20.0, False), exact)
     for slope, other in zip(torch.autograd.grad(value, near), truth, strict=True):
         assert (slope - other).norm() < 2e-2 * other.norm()  # the input is rounded to 1e-3
-
-
-def test_labels_say_which_pairs_are_no_negatives():
-    z, labels = torch.eye(4)[[0, 0, 1, 1]].double(), [0, 0, 1, 1]
-    expected = NTXentLoss(temperature=1.0)(z, labels)
-    for symmetric in (False, True):
-        loss = MultipleNegativesRankingLoss(scale=1.0, symmetric=symmetric)
-        torch.testing.assert_close(loss(z, labels), expected)

@@ -4,12 +4,10 @@ import copy
 import math
 import pickle
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from pytorch_metric_learning import losses as pml_losses
-from scipy import integrate
 
 from losses.loss_oracles import assert_same, batches, clouds, measured, unit
 from losses.synchronisations import device_step
@@ -258,18 +256,6 @@ def test_the_fast_form_is_the_formula_and_has_its_derivatives():
     x.requires_grad_()
     assert torch.autograd.gradcheck(loss, x)
     assert torch.autograd.gradgradcheck(loss, x)
-
-
-def test_many_knots_give_the_integral_of_epps_and_pulley():
-    x = np.array([-1.0, 0.2, 0.5, 2.0])
-
-    def integrand(t):
-        sample = np.exp(1j * t * x).mean()
-        return abs(sample - np.exp(-t * t / 2)) ** 2 * np.exp(-t * t / 2)
-
-    expected = len(x) * integrate.quad(integrand, -8, 8, epsabs=1e-12)[0]
-    statistic = epps_pulley(torch.from_numpy(x)[:, None], knots=400, reach=8.0)
-    assert statistic.item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_at_the_origin_it_costs_what_the_docs_say_and_has_no_gradient():

@@ -25,7 +25,7 @@ from uncollapse.distances import tiles
 from uncollapse.health import drift
 from uncollapse.health.strategy import apply_strategy, rank_strategies, strategy_of
 from uncollapse.losses import TripletLoss
-from uncollapse.mining import Miner, NoTripletsWarning, Triplets
+from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.training import parse_config
 from uncollapse.training.sections import TrainingSize
 
@@ -97,15 +97,6 @@ def test_the_largest_loss_is_that_of_the_definition(batch, soft, scale_free, nor
     assert bool(torch.isfinite(gradient).all())
 
 
-@given(batches(grid=True), st.sampled_from([0.0, 1.0]), st.booleans())
-def test_ties_and_margin_zero_keep_the_value(batch, margin, soft):
-    x, labels = batch
-    value, gradient = measured(lambda z: TripletLoss(margin=margin, soft=soft)(z, labels), x)
-    truth = triplet_loss(Given(x, labels.tolist()), margin, soft)
-    assert value == pytest.approx(float(truth), abs=1e-12)
-    assert bool(torch.isfinite(gradient).all())
-
-
 @pytest.mark.parametrize("keep", ["all", "violating", "semihard"])
 @pytest.mark.parametrize("reduction", ["mean", "nonzero"])
 def test_fused_mining_equals_the_listed_triplets(keep, reduction):
@@ -154,17 +145,6 @@ def test_float32_gradient_is_right_near_collapse(miner, normalize, batch):
     true_value, true_gradient = oracle(truth, x)
     assert value == pytest.approx(true_value, rel=1e-5)
     assert float((gradient - true_gradient).norm()) <= 1e-5 * float(true_gradient.norm())
-
-
-def test_many_mined_triplets_go_through_the_matrix_with_the_same_result():
-    x, labels = clouds(n=20, dtype=torch.float64)
-    chosen = Miner("all", "all")(x, labels)
-    few = Triplets(*(index[:50] for index in chosen))
-    repeated = Triplets(*(index[:50].repeat(20) for index in chosen))
-    a = measured(lambda z: TripletLoss()(z, labels, few), x)
-    b = measured(lambda z: TripletLoss()(z, labels, repeated), x)
-    assert a[0] == pytest.approx(b[0], rel=1e-12)
-    torch.testing.assert_close(a[1], b[1], rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("form", ["mean", HARDEST])
@@ -280,17 +260,6 @@ def test_every_triplet_counts_in_a_nonzero_mean_of_softplus(kernels, miner):
         assert (elements.loss == 0).any()
         truth = triplet_loss(Given(x.double(), y.tolist()), 0.0, soft=True)
         assert wide == pytest.approx(truth.item(), rel=1e-9)
-
-
-@pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2], [5]])
-@pytest.mark.parametrize("miner", [None, Miner("easy", "hard"), Miner("all", "all")])
-@pytest.mark.parametrize("scale_free", [False, True])
-def test_a_batch_without_a_triplet_costs_a_differentiable_zero(labels, miner, scale_free):
-    x = torch.randn(len(labels), 3)
-    loss = TripletLoss(margin=0.2, miner=miner, scale_free=scale_free)
-    value, gradient = measured(lambda z: loss(z, labels), x)
-    assert value == 0.0
-    assert not gradient.any()
 
 
 @pytest.mark.filterwarnings("default::uncollapse.mining.NoTripletsWarning")

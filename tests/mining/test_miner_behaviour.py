@@ -220,11 +220,6 @@ def test_separated_classes_leave_multi_similarity_nothing():
         Miner("all", "multi_similarity")(x, [0, 0, 1, 1])
 
 
-def test_anchors_without_positive_or_negative_are_skipped():
-    x = torch.randn(5, 2)
-    assert Miner("easy", "hard")(x, [0, 1, 0, 2, 3]).anchor.tolist() == [0, 2]
-
-
 # ---- what goes in
 
 
@@ -249,11 +244,6 @@ def test_neither_autocast_nor_a_reduced_precision_reach_the_distances():
         assert all(map(torch.equal, Miner("easy", "semihard")(x, y), expected[1]))
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def test_labels_may_be_words():
-    x = torch.randn(4, 2)
-    assert Miner("easy", "hard")(x, ["a", "b", "a", "b"]).positive.tolist() == [2, 3, 0, 1]
 
 
 @pytest.mark.parametrize(

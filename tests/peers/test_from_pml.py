@@ -5,8 +5,6 @@ And where else pytorch-metric-learning 2.9 defines the same choice, the same cho
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 import torch
@@ -85,27 +83,6 @@ def test_a_miner_names_the_tuples_pml_s_names(theirs, ours, seed):
     assert_mined_alike(run(ours), run(theirs), *spheres(seed))
 
 
-@SEEDS
-@pytest.mark.parametrize(
-    ("positives", "negatives"),  # PML refuses "all" with "semihard"
-    [
-        pair
-        for pair in product(("easy", "hard", "all"), ("easy", "hard", "semihard", "all"))
-        if pair != ("all", "semihard")
-    ],
-)
-def test_the_easy_hard_miner_agrees(seed, positives, negatives):
-    peer = miners.BatchEasyHardMiner(positives, negatives)
-    assert_mined_alike(uc.Miner(positives, negatives), peer, *spheres(seed, 60))
-
-
-@SEEDS
-@pytest.mark.parametrize("epsilon", [0.0, 0.4])
-def test_multi_similarity_is_the_multi_similarity_miner(seed, epsilon):
-    ours = uc.Miner("multi_similarity", "multi_similarity", epsilon=epsilon)
-    assert_mined_alike(ours, miners.MultiSimilarityMiner(epsilon), *spheres(seed, 60))
-
-
 def test_a_semihard_positive_that_does_not_exist_is_the_nearest_without_keep():
     x, y = spheres(spread=0.0)
     kept, every = uc.Miner("inside", "hard", keep="semihard", margin=4), uc.Miner("inside", "hard")
@@ -141,23 +118,6 @@ def test_distance_weighted_counts_are_as_the_page_says():
     assert torch.bincount(every.anchor, minlength=32).tolist() == [3] * 32
     assert torch.bincount(drawn.anchor, minlength=32).tolist() == [1] * 32
     assert len(set(rows(every[:2]))) == 32 * 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dim", [2, 8])
-def test_distance_draws_as_the_distance_weighted_miner_does(dim):
-    torch.manual_seed(dim)
-    x = normalize(torch.randn(24, dim, dtype=torch.float64), dim=1)
-    y, counts = torch.arange(24) % 4, []
-    for miner in (miners.DistanceWeightedMiner(), uc.Miner("all", "distance")):
-        drawn = np.zeros((24, 24))
-        for _ in range(250):
-            a, _, n = miner(x, y)
-            np.add.at(drawn, (a.numpy(), n.numpy()), 1)
-        counts.append(drawn / np.maximum(drawn.sum(1, keepdims=True), 1))
-    # Over 1000 draws a row each: a frequency has a standard deviation of at most 0.016 here.
-    assert np.abs(counts[0] - counts[1]).max() < 0.11
-    assert np.array_equal(counts[0].sum(1) > 0, counts[1].sum(1) > 0)
 
 
 @pytest.mark.parametrize("four", [miners.MultiSimilarityMiner(0.5), None])

@@ -88,14 +88,6 @@ def test_all_triplets_against_references_are_all_of_them(reduction, soft):
     same(step(loss, x, y, None, z, labels), step(loss, x, y, every, z, labels))
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_a_self_supervised_loss_mines_with_our_miner(symmetric):
-    miner = uc.Miner("easy", "semihard")
-    loss = losses.SelfSupervisedLoss(uc.SupConLoss(miner=miner), symmetric=symmetric)
-    x, again = pml_batch()[0], pml_batch(seed=2)[0]
-    assert all(float(part.norm()) > 0 for part in step(loss, x, again))
-
-
 def test_multiple_losses_takes_our_losses_and_miners_with_theirs():
     x, y = nn.functional.normalize(pml_batch()[0], dim=1), pml_batch()[1]
     both = losses.MultipleLosses(
