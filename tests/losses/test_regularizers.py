@@ -7,7 +7,6 @@ import pickle
 import pytest
 import torch
 from hypothesis import given
-from pytorch_metric_learning import losses as pml_losses
 
 from losses.loss_oracles import assert_same, batches, clouds, measured, unit
 from losses.synchronisations import device_step
@@ -162,14 +161,6 @@ def test_variance_and_covariance_equal_the_definition(batch):
     assert_same(
         of_directions, lambda z: variance_covariance(unit(z) * root, target=0.7), x + 0.1, 1e-7
     )
-
-
-def test_it_is_pml_s_without_the_invariance_of_two_views():
-    x = clouds(n=60, dim=8, dtype=torch.float64)[0]
-    ours = VarianceCovarianceLoss(variance=25.0, covariance=2.0)
-    # PML has the mean of two views' variances, and the sum of their covariances.
-    theirs = pml_losses.VICRegLoss(invariance_lambda=0, variance_mu=25, covariance_v=1)
-    assert_same(ours, lambda z: theirs(z, ref_emb=z), 0.5 * x, 1e-9)
 
 
 def test_a_point_costs_the_target_less_the_root_of_eps_and_has_no_gradient():

@@ -168,6 +168,21 @@ def test_a_scale_free_loss_has_no_drift_whatever_is_mined_at_any_spread(miner, s
     assert abs(drift(beside, 5.0 + 1e-3 * x.double(), labels).value * 1e-3) < 1e-8
 
 
+def test_with_a_constant_divisor_the_drift_would_be_the_plain_loss_s_over_it():
+    """So it is the gradient through the divisor that takes the pull away, not the division."""
+    x, labels = clouds(n=60, dtype=torch.float64)
+    a, p, n = Miner("hard", "hard")(x, labels)
+    divisor = float((x[a] - x[n]).norm(dim=1).mean())
+
+    def plain(z, y, scale=1.0):
+        gap = (z[a] - z[p]).norm(dim=1) - (z[a] - z[n]).norm(dim=1)
+        return (gap / scale + 9.0).relu().mean()  # so much that every anchor counts
+
+    held = drift(lambda z, y: plain(z, y, divisor), x, labels).value
+    assert held == pytest.approx(drift(plain, x, labels).value / divisor, rel=1e-9)
+    assert held > 0.01
+
+
 def test_the_forms_of_a_scale_free_loss_are_words_and_the_first_is_true_too():
     assert TripletLoss(scale_free="mean").scale_free is True
     loss = TripletLoss(scale_free=HARDEST, miner=Miner("hard", "hard"))

@@ -58,7 +58,7 @@ def test_short_classes_can_be_skipped_or_refused():
 
 def test_classes_are_drawn_uniformly_whatever_their_size():
     labels = np.repeat(np.arange(6), [2, 4, 8, 16, 32, 64])
-    for seed in range(3):
+    for seed in range(2):
         sampler = PKSampler(labels, 2, 2, seed, batches=3000)
         classes = np.bincount([labels[b[i]] for b in sampler for i in (0, 2)], minlength=6)
         # 1000 of 3000 batches hold each class; 6 standard deviations are 155.
@@ -67,10 +67,9 @@ def test_classes_are_drawn_uniformly_whatever_their_size():
 
 def test_samples_of_a_class_are_drawn_uniformly():
     labels = np.repeat(np.arange(2), 10)
-    for seed in range(3):
-        rows = np.bincount(
-            [i for b in PKSampler(labels, 2, 3, seed, batches=2000) for i in b], minlength=20
-        )
+    for seed in range(2):
+        drawn = [i for b in PKSampler(labels, 2, 3, seed, batches=2000) for i in b]
+        rows = np.bincount(drawn, minlength=20)
         assert np.abs(rows - 600).max() < 123  # 6 standard deviations of a binomial of 2000, 0.3
 
 
@@ -150,12 +149,9 @@ def test_ranks_share_the_batch_of_one_process(which):
         parts = [list(samplers(rank=r, world_size=world)[which]) for r in range(world)]
         together = [[row for part in batch for row in part] for batch in zip(*parts, strict=True)]
         assert together == whole
-
-
-def test_every_rank_keeps_whole_classes():
-    for rank in range(2):
-        for batch in PKSampler(LABELS, 4, 3, seed=1, rank=rank, world_size=2):
-            assert set(np.unique(LABELS[batch], return_counts=True)[1]) == {3}
+        if which == 0:  # every rank keeps whole classes
+            sizes = {size for part in parts for b in part for size in np.bincount(LABELS[b])}
+            assert sizes == {0, 3}
 
 
 def resumed(**changed):
