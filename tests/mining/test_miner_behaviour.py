@@ -205,7 +205,6 @@ def test_a_batch_without_triplets_warns_once_and_says_why(labels, reason, recwar
         ({"negatives": "semihard", "fallback": "skip"}, "d_ap < d_an < d_ap . 0.2"),
         ({"negatives": "distance"}, "beyond the cutoff 1.4"),
         ({"negatives": "hard", "keep": "semihard"}, "no triplet is 'semihard'"),
-        ({"negatives": "multi_similarity", "epsilon": 0.0}, "epsilon 0"),
     ],
 )
 def test_an_empty_choice_says_which(settings_, reason):
@@ -213,6 +212,12 @@ def test_an_empty_choice_says_which(settings_, reason):
     x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     with pytest.warns(NoTripletsWarning, match=reason):
         Miner("easy", **settings_)(x, [0, 0, 1, 1])
+
+
+def test_separated_classes_leave_multi_similarity_nothing():
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0], [0.01, 1.0]])
+    with pytest.warns(NoTripletsWarning, match="epsilon 0.1"):
+        Miner("all", "multi_similarity")(x, [0, 0, 1, 1])
 
 
 # ---- what goes in
