@@ -96,12 +96,14 @@ class Definition:
     """What the test file of a loss declares for the tests of every loss.
 
     `formula` is the paper's, by loops: `formula(given, **settings)`. `drawn` has the values of each
-    setting it is asked about. `refused` has for each number among the settings one that is refused.
-    `collapsed` are settings and what the loss costs with them, when 4 classes of 3 coincide.
+    setting it is asked about, `forms` settings that each get a test of their own. `refused` has for
+    each number among the settings one that is refused. `collapsed` are settings and what the loss
+    costs with them, when 4 classes of 3 coincide.
     """
 
     formula: Callable[..., Tensor]
     drawn: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    forms: Sequence[Mapping[str, Any]] = ({},)
     refused: Mapping[str, Any] = field(default_factory=dict)
     collapsed: Sequence[tuple[Mapping[str, Any], float]] = ()
 

@@ -21,8 +21,8 @@ DEFINITIONS = {
             "margin": [1.3],
             "pos_margin": [0.0, 0.4],
             "normalize": [False, True],
-            "reduction": ["mean", "nonzero", "pairs"],
         },
+        forms=[{"reduction": word} for word in ("mean", "nonzero", "pairs")],
         refused={"margin": -1.0, "pos_margin": -1e-9},
         collapsed=[({"margin": 0.5}, 0.5)],
     )

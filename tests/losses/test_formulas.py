@@ -40,15 +40,23 @@ def test_every_loss_has_its_definition_in_the_test_file_of_its_module(kind):
     assert DEFINED[kind] is not None
 
 
-@EVERY
+FORMS = [
+    pytest.param(kind, form, id=f"{kind.info.name} {form or ''}")
+    for kind, declared in DEFINED.items()
+    for form in (declared.forms if declared else ())
+]
+
+
+@pytest.mark.parametrize(("kind", "form"), FORMS)
 @given(batch=batches(), miner=MINERS, data=st.data())
-def test_value_and_gradients_are_those_of_the_definition(kind, batch, miner, data):
+def test_value_and_gradients_are_those_of_the_definition(kind, form, batch, miner, data):
     x, labels = batch
     x = x + 0.1  # no row is zero: a zero row has no cosine
     if issubclass(kind, ProxyLoss):  # a miner restricts the samples; in 1 dimension no angle is
         x, miner = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], dim=1), None
     declared = DEFINED[kind]
-    settings = {k: data.draw(st.sampled_from(v), label=k) for k, v in declared.drawn.items()}
+    drawn = {k: data.draw(st.sampled_from(v), label=k) for k, v in declared.drawn.items()}
+    settings = {**drawn, **form}
     normalize = settings.get("normalize", always_normalizes(kind))
     ids = torch.arange(len(x)) // 2 if settings.pop("sample_ids", True) else None
 

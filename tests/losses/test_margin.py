@@ -24,11 +24,11 @@ DEFINITIONS = {
     MarginLoss: Definition(
         margin_loss,
         drawn={
-            "beta_per": ["global", "class", "sample"],
             "normalize": [False, True],
             "nu": [0.0, 0.1],
             "reduction": ["nonzero", "mean"],
         },
+        forms=[{"beta_per": word} for word in ("global", "class", "sample")],
         refused={"margin": -1.0, "beta": float("inf"), "nu": -1},
         collapsed=[({}, 1.4)],
     )

@@ -39,9 +39,9 @@ DEFINITIONS = {
         drawn={
             "temperature": [0.3],
             "alpha": [0.0, 0.3, 1.0],
-            "stand_in": STAND_INS,
             "sample_ids": [True, False],
         },
+        forms=[{"stand_in": word} for word in STAND_INS],
         refused={"temperature": 0, "alpha": 1.5},
         collapsed=[
             ({"stand_in": "nearest"}, (math.log(10) + math.log(2)) / 2),

@@ -66,11 +66,14 @@ DEFINITIONS = {
         drawn={
             "margin": [0.3],
             "soft": [False, True],
-            "scale_free": [False, True, HARDEST],
             "normalize": [False, True],
             "reduction": ["mean", "nonzero"],
-            "swap": [False, True],
         },
+        forms=[
+            {"scale_free": form, "swap": swap}
+            for form in (False, True, HARDEST)
+            for swap in (False, True)
+        ],
         refused={"margin": -0.1},
         collapsed=[
             ({"miner": miner, "scale_free": form, **settings}, value)
